@@ -1,0 +1,110 @@
+"""`manifest.json`: what a stage read, did and wrote. Written last and atomically.
+
+No manifest, no result: `start` removes an old one before the work begins, `write` puts the new one
+in place when everything else is on disk. The Makefile's stage targets are these files.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+NAME = "manifest.json"
+PACKAGES = ("torch", "transformers", "trl", "accelerate", "peft", "datasets", "math-verify", "lm-eval")
+
+
+def sha256(path: str | Path) -> str:
+    """SHA-256 of a file in hex; of a folder, the hash of its manifest (or of its `config.json`)."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / NAME if (path / NAME).is_file() else path / "config.json"
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
+    """`{path: sha256}` of the paths that exist; a hub id is recorded as `hub`."""
+    return {str(p): sha256(p) if Path(p).exists() else "hub" for p in paths}
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that decide a result."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str | None:
+    """HEAD's hash, with `-dirty` when tracked files differ; None outside a git checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON so that a reader sees the old file or the whole new one, never a part."""
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def start(folder: str | Path) -> float:
+    """Make the stage's folder, remove its old manifest, and return the start time for `write`."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / NAME).unlink(missing_ok=True)
+    return time.time()
+
+
+def write(
+    folder: str | Path,
+    stage: str,
+    config: dict[str, Any],
+    inputs: dict[str, str],
+    counts: dict[str, Any],
+    started: float,
+    **extra: Any,
+) -> Path:
+    """Write the folder's manifest.
+
+    Args:
+        config: the effective configuration, after file and command line.
+        inputs: `{path: sha256}` from `hash_inputs`.
+        counts: whole numbers worth knowing (rows, steps, tokens).
+        started: the value `start` returned.
+        extra: further keys, such as `rows_in`, `rows_out`, `dropped` of a data build.
+    """
+    path = Path(folder) / NAME
+    value = {
+        "stage": stage,
+        "config": config,
+        "git_commit": git_commit(),
+        "inputs": inputs,
+        "counts": counts,
+        **extra,
+        "versions": versions(),
+        "wall_time_s": round(time.time() - started, 1),
+    }
+    write_json(path, value)
+    return path
+
+
+def read(folder: str | Path) -> dict[str, Any] | None:
+    """The folder's manifest, or None where the stage has not finished."""
+    path = Path(folder) / NAME
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -1,0 +1,38 @@
+"""GSM8K (`openai/gsm8k`, config `main`): grade-school word problems with worked answers.
+
+A row's `answer` is the rationale, with calculator marks `<<48/2=24>>`, and `#### 24` at its end.
+"""
+
+import re
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.schema import Problem
+from data_prep.sources import Drop, get_text
+
+MARK = "####"
+_CALCULATION = re.compile(r"<<[^<>]*>>")
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
+
+
+def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+    """Turn a GSM8K row into a problem; `level` stays None.
+
+    Raises:
+        UserError: a missing column, no single `####`, or a gold that is not a number. GSM8K has no
+            such rows: the file is damaged or is another data set, and dropping would hide it.
+    """
+    question = get_text(row, ("question",), where)
+    rationale, *golds = get_text(row, ("answer",), where).split(MARK)
+    if len(golds) != 1:
+        raise UserError(
+            f"{where}: answer: {row['answer'][-60:]!r} has {len(golds)} {MARK!r} instead of one; "
+            "end it with '#### <number>'"
+        )
+    answer = golds[0].strip().replace(",", "")
+    if not _NUMBER.fullmatch(answer):
+        raise UserError(
+            f"{where}: answer: the gold {golds[0].strip()!r} after {MARK!r} is not a number; fix it"
+        )
+    solution = _CALCULATION.sub("", rationale).strip()
+    return Problem(problem_id, "gsm8k", question.strip(), answer, solution)

@@ -1,0 +1,162 @@
+"""Procedural word problems in the GSM8K schema: the embedded default data set.
+
+    Mia has 14 pens. Monday: buys 5. Tuesday: loses 3. How many pens?
+    Monday: buys 5. 14 + 5 = <<14+5=19>>19
+    Tuesday: loses 3. 19 - 3 = <<19-3=16>>16
+    #### 16
+
+A problem's level is its number of days. As real corpora mix careful and terse solutions, a share of
+the training solutions is *hasty*: bare equations that merge several days (`14 + 5 - 3 = 16`), which
+a small model cannot read off and compute reliably. What GRPO learns on this set is above all to
+prefer the careful steps.
+
+The splits are disjoint by construction: a problem's numbers (start and changes, not its wording)
+are hashed to a split, so no arithmetic chain of `test` occurs in `train`, under any name or object.
+"""
+
+import hashlib
+import random
+from collections.abc import Iterator
+
+from data_prep.schema import Problem
+from data_prep.sources import gsm8k
+
+NAMES = (
+    "Mia", "Leo", "Ana", "Ben", "Zoe", "Max", "Eva", "Sam", "Ida", "Tom",
+    "Lia", "Jon", "Amy", "Kai", "Uma", "Ray", "Fay", "Gus", "Ivy", "Ned",
+)  # fmt: skip
+OBJECTS = (
+    "pens", "books", "coins", "cards", "stamps", "apples", "marbles", "shells",
+    "stickers", "buttons", "beads", "balls", "keys", "cups", "nuts", "plums",
+)  # fmt: skip
+GAINS = ("buys", "finds", "gets", "wins")
+LOSSES = ("loses", "sells", "gives", "uses")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MAX_VALUE = 20  # every running total stays in 0..20
+MAX_CHANGE = 9
+
+# Share of the hash space of each split. "rl" keeps GRPO's problems apart from SFT's.
+SPLITS = {"train": (0.0, 0.6), "rl": (0.6, 0.8), "validation": (0.8, 0.9), "test": (0.9, 1.0)}
+
+
+def split_of(start: int, changes: list[int]) -> str:
+    """The one split to which a chain of numbers belongs."""
+    digest = hashlib.sha256(repr((start, changes)).encode()).digest()
+    position = int.from_bytes(digest[:8], "big") / 2**64
+    return next(name for name, (low, high) in SPLITS.items() if low <= position < high)
+
+
+def draw_chain(rng: random.Random, level: int) -> tuple[int, list[int]]:
+    """A start in 1..MAX_VALUE and `level` non-zero changes that keep the total in 0..MAX_VALUE."""
+    start = total = rng.randint(1, MAX_VALUE)
+    changes = []
+    for _ in range(level):
+        options = [
+            c for c in range(-MAX_CHANGE, MAX_CHANGE + 1) if c and 0 <= total + c <= MAX_VALUE
+        ]
+        changes.append(rng.choice(options))
+        total += changes[-1]
+    return start, changes
+
+
+def draw_events(rng: random.Random, changes: list[int]) -> list[str]:
+    """One sentence a day, such as `Monday: buys 5.`"""
+    return [
+        f"{day}: {rng.choice(GAINS if change > 0 else LOSSES)} {abs(change)}."
+        for day, change in zip(DAYS, changes, strict=False)
+    ]
+
+
+def write_question(rng: random.Random, start: int, events: list[str]) -> str:
+    """The word problem, with a name and objects drawn from `rng`."""
+    name, objects = rng.choice(NAMES), rng.choice(OBJECTS)
+    return " ".join([f"{name} has {start} {objects}.", *events, f"How many {objects}?"])
+
+
+def write_careful_answer(start: int, changes: list[int], events: list[str]) -> str:
+    """Worked answer in GSM8K's form: each line states one event again, then computes it."""
+    lines, total = [], start
+    for change, event in zip(changes, events, strict=True):
+        lines.append(f"{event} {write_step(total, [change])}")
+        total += change
+    return "\n".join([*lines, f"#### {total}"])
+
+
+def write_hasty_answer(start: int, changes: list[int], sizes: list[int]) -> str:
+    """Worked answer in GSM8K's form: bare equations, the i-th over `sizes[i]` changes at once."""
+    assert sum(sizes) == len(changes)
+    lines, total, position = [], start, 0
+    for size in sizes:
+        merged = changes[position : position + size]
+        lines.append(write_step(total, merged))
+        position, total = position + size, total + sum(merged)
+    return "\n".join([*lines, f"#### {total}"])
+
+
+def write_step(total: int, changes: list[int]) -> str:
+    """`14 + 5 - 3 = <<14+5-3=16>>16`: an equation with GSM8K's calculator mark."""
+    terms = "".join(f" {'+' if c > 0 else '-'} {abs(c)}" for c in changes)
+    after = total + sum(changes)
+    return f"{total}{terms} = <<{total}{terms.replace(' ', '')}={after}>>{after}"
+
+
+def draw_sizes(rng: random.Random, level: int, max_merge: int) -> list[int]:
+    """Sizes of the equations of a hasty answer: 2..`max_merge` days each, as far as they go."""
+    sizes: list[int] = []
+    while (left := level - sum(sizes)) > 0:
+        sizes.append(min(left, rng.randint(2, max_merge)))
+    return sizes
+
+
+def load(
+    split: str,
+    sample: int,
+    seed: int,
+    max_level: int = 5,
+    hasty_share: float = 0.0,
+    max_merge: int = 3,
+) -> Iterator[Problem]:
+    """Generate `sample` problems of one split, their questions all different.
+
+    Args:
+        split: one of `SPLITS`.
+        sample: number of problems; levels 1..`max_level` come in equal numbers.
+        seed: same seed and arguments, same problems; every split has its own stream.
+        hasty_share: share of the solutions written as bare merged equations, in [0, 1].
+        max_merge: most days a hasty equation merges, at least 2 and at most 7.
+
+    Raises:
+        ValueError: an option is out of its range.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
+    if not 1 <= max_level <= len(DAYS):
+        raise ValueError(f"max_level: {max_level} is not within 1..{len(DAYS)}")
+    if not 0 <= hasty_share <= 1:
+        raise ValueError(f"hasty_share: {hasty_share} is not within 0..1")
+    if not 2 <= max_merge <= len(DAYS):
+        raise ValueError(f"max_merge: {max_merge} is not within 2..{len(DAYS)}")
+    rng = random.Random(f"{split}-{seed}")
+    seen: set[str] = set()
+    while len(seen) < sample:
+        level = len(seen) % max_level + 1
+        start, changes = draw_chain(rng, level)
+        hasty = rng.random() < hasty_share
+        if split_of(start, changes) != split:
+            continue
+        events = draw_events(rng, changes)
+        question = write_question(rng, start, events)
+        if question in seen:
+            continue
+        if hasty:
+            answer = write_hasty_answer(start, changes, draw_sizes(rng, level, max_merge))
+        else:
+            answer = write_careful_answer(start, changes, events)
+        row = {"question": question, "answer": answer}
+        problem_id = f"synthetic-{split}-{len(seen)}"
+        seen.add(question)
+        problem = gsm8k.build_problem(row, problem_id, problem_id)
+        assert isinstance(problem, Problem)
+        yield Problem(
+            problem_id, "synthetic", problem.question, problem.answer, problem.solution, level
+        )

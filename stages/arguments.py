@@ -1,0 +1,153 @@
+"""Our own keys of the SFT and GRPO recipes, and the checks that need no torch.
+
+Everything else in `sft.yaml` and `grpo.yaml` is TRL's `SFTConfig`, `GRPOConfig` and `ModelConfig`.
+"""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_prep.config import UserError
+
+
+@dataclass
+class SftArguments:
+    """Keys of `sft.yaml` that are ours."""
+
+    train_file: str = field(metadata={"help": "JSON lines with `prompt` and `completion`"})
+
+
+@dataclass
+class GrpoArguments:
+    """Keys of `grpo.yaml` that are ours."""
+
+    train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
+    reward_funcs: list[str] = field(
+        default_factory=lambda: ["correctness_reward", "think_format_reward", "soft_length_penalty"],
+        metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
+    )
+    answer_tags: bool = field(
+        default=False, metadata={"help": "the answer stands in <answer></answer>, not in a box"}
+    )
+    length_penalty_start: int = field(
+        default=500, metadata={"help": "completion length, tokens, up to which nothing is taken off"}
+    )
+    length_penalty_end: int = field(
+        default=800, metadata={"help": "completion length, tokens, from which the full penalty holds"}
+    )
+    length_penalty_max: float = field(
+        default=0.1, metadata={"help": "the full penalty, a positive number that is subtracted"}
+    )
+    max_prompt_length: int | None = field(
+        default=None, metadata={"help": "drop problems whose prompt has more tokens"}
+    )
+    pass_rates: str | None = field(
+        default=None, metadata={"help": "pass_rates.jsonl of the SFT model; null trains on all"}
+    )
+    min_pass_rate: float = field(
+        default=0.25, metadata={"help": "keep problems with at least this pass rate, 0..1"}
+    )
+    max_pass_rate: float = field(
+        default=0.5, metadata={"help": "keep problems with at most this pass rate, 0..1"}
+    )
+
+    def __post_init__(self) -> None:
+        from stages.rewards import REWARDS
+
+        for name in self.reward_funcs:
+            if name not in REWARDS:
+                raise ValueError(f"reward_funcs: {name!r} is none of {', '.join(REWARDS)}")
+        if not 0 <= self.length_penalty_start < self.length_penalty_end:
+            raise ValueError(
+                f"length_penalty_start: {self.length_penalty_start} must lie below "
+                f"length_penalty_end, {self.length_penalty_end}"
+            )
+        if not 0 <= self.min_pass_rate <= self.max_pass_rate <= 1:
+            raise ValueError(
+                f"min_pass_rate: {self.min_pass_rate} and max_pass_rate: {self.max_pass_rate} "
+                "must be in order within 0..1"
+            )
+
+
+def check_file(values: dict[str, Any], key: str, target: str) -> None:
+    """Refuse a missing input file, naming the make target that writes it."""
+    path = values.get(key)
+    if path and not Path(path).is_file():
+        raise UserError(f"{key}: {path} does not exist; run `make {target}` first")
+
+
+def check_model(values: dict[str, Any], target: str) -> None:
+    """Refuse a checkpoint folder that is missing or holds no model.
+
+    `org/name` and `name` are taken for hub ids unless such a folder exists.
+    """
+    name = values.get("model_name_or_path")
+    if not name:
+        raise UserError("model_name_or_path: missing; set a checkpoint folder or a hub id")
+    folder = Path(name)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file() and not (folder / "adapter_config.json").is_file():
+            raise UserError(
+                f"model_name_or_path: {name} holds no config.json; run `make {target}` to finish it"
+            )
+    elif not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name) or name.startswith("runs/"):
+        raise UserError(f"model_name_or_path: no checkpoint at {name}; run `make {target}` first")
+
+
+def check_sft(values: dict[str, Any]) -> None:
+    """Everything about an SFT run that can be refused before torch is imported."""
+    check_file(values, "train_file", "data")
+    check_model(values, "base")
+
+
+def check_grpo(values: dict[str, Any]) -> None:
+    """Everything about a GRPO run that can be refused before torch is imported."""
+    check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
+    weights, funcs = values.get("reward_weights"), values.get("reward_funcs")
+    if isinstance(weights, list) and isinstance(funcs, list) and len(weights) != len(funcs):
+        raise UserError(
+            f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has {len(funcs)}; "
+            "give one weight per function"
+        )
+    check_file(values, "train_file", "data")
+    check_file(values, "pass_rates", "difficulty")
+    check_model(values, "sft")
+
+
+def check_batch(values: dict[str, Any], num_processes: int) -> None:
+    """Refuse batch numbers that do not give every process whole groups.
+
+    TRL generates `per_device_train_batch_size x num_processes x steps_per_generation` completions
+    at a time; each process's part must hold whole groups of `num_generations`.
+
+    Args:
+        values: the flat recipe; TRL's defaults stand in for absent keys.
+        num_processes: number of training processes (WORLD_SIZE).
+    """
+    per_device = int(values.get("per_device_train_batch_size") or 8)
+    accumulation = int(values.get("gradient_accumulation_steps") or 1)
+    group = int(values.get("num_generations") or 8)
+    steps, whole = values.get("steps_per_generation"), values.get("generation_batch_size")
+    if group < 2:
+        raise UserError(f"num_generations: {group} gives no group to compare within; use 2 or more")
+    if steps and whole:
+        raise UserError("generation_batch_size: set it or steps_per_generation, not both")
+    if whole and int(whole) % (per_device * num_processes):
+        raise UserError(
+            f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
+            f"processes = {per_device * num_processes}"
+        )
+    steps = int(whole) // (per_device * num_processes) if whole else int(steps or accumulation)
+    local = per_device * steps
+    if local % group:
+        low = max(local // group, 1) * group
+        fits = [n for n in range(1, 4 * group) if n * steps % group == 0]
+        near = sorted(fits, key=lambda n: abs(n - per_device))[:2]
+        raise UserError(
+            f"num_generations: {group} does not divide the {local} completions of one process "
+            f"(per_device_train_batch_size {per_device} x {steps} steps per generation); "
+            f"use per_device_train_batch_size {' or '.join(map(str, sorted(near)))}"
+            f"{f', or num_generations {low}' if local % low == 0 and low != group else ''}"
+        )

@@ -1,0 +1,140 @@
+"""GRPO with verifiable rewards on the SFT checkpoint.
+
+    python -m stages.grpo --config configs/tiny-cpu/grpo.yaml
+    accelerate launch -m stages.grpo --config configs/grpo7b/grpo.yaml
+
+Reads `grpo_train.jsonl` and, where the recipe names one, the SFT model's `pass_rates.jsonl`; keeps
+the problems inside the pass-rate band; trains `MathGRPOTrainer` with the recipe's rewards. How the
+defaults differ from the GRPO paper (arXiv:2402.03300): loss averaged over tokens instead of over
+completions (as DAPO, arXiv:2503.14476), and k3 as the KL estimator only where `beta` is not 0.
+"""
+
+from typing import Any
+
+from data_prep import manifest
+from data_prep.config import UserError, parse, run_cli
+from data_prep.prompts import prefills_think, render_prompt
+from data_prep.reading import read_rows
+from stages.arguments import GrpoArguments, check_grpo
+from stages.curriculum import keep_by_pass_rate, load_pass_rates
+
+
+def load_problems(path: str) -> list[dict[str, Any]]:
+    """GRPO rows with the columns the trainer and the rewards use: id, prompt, answer.
+
+    Raises:
+        UserError: a row lacks a column, or its gold cannot be parsed by the grader.
+    """
+    from data_prep.answers import is_parseable
+
+    rows = []
+    for where, row in read_rows(path):
+        for key in ("id", "prompt", "answer"):
+            if not row.get(key):
+                raise UserError(f"{where}: {key}: missing; GRPO rows need id, prompt and answer")
+        if not is_parseable(row["answer"]):
+            raise UserError(
+                f"{where}: answer: {row['answer']!r} cannot be parsed, so no completion could ever "
+                "be right; correct or remove the row"
+            )
+        rows.append({key: row[key] for key in ("id", "prompt", "answer")})
+    return rows
+
+
+def select(
+    rows: list[dict], args: GrpoArguments, tokenizer: Any
+) -> tuple[list[dict], dict[str, int]]:
+    """Rows inside the pass-rate band and the prompt limit, and how many each test dropped."""
+    dropped = {}
+    if args.max_prompt_length:
+        before = len(rows)
+        rows = [
+            row
+            for row in rows
+            if len(tokenizer(render_prompt(row["prompt"], tokenizer), add_special_tokens=False).input_ids)
+            <= args.max_prompt_length
+        ]  # fmt: skip
+        dropped["over_max_prompt_length"] = before - len(rows)
+    if args.pass_rates:
+        before = len(rows)
+        rates = load_pass_rates(args.pass_rates)
+        rows = keep_by_pass_rate(rows, rates, args.min_pass_rate, args.max_pass_rate)
+        dropped["outside_pass_rate_band"] = before - len(rows)
+    return rows, dropped
+
+
+def main() -> None:
+    """Parse, select problems, train, save, write the manifest."""
+    args, grpo, model = parse(__doc__, GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo)
+    rows = load_problems(args.train_file)
+
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import get_peft_config
+
+    from stages import run
+    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.rewards import build_rewards
+
+    run.quiet()
+    tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path, padding_side="left")
+    problems, dropped = select(rows, args, tokenizer)
+    per_step = grpo.generation_batch_size // grpo.num_generations
+    if len(problems) < per_step:
+        raise UserError(
+            f"{args.train_file}: {len(problems)} of {len(rows)} problems are left, one generation "
+            f"batch needs {per_step}; widen min_pass_rate..max_pass_rate or add problems"
+        )
+    config = run.effective_config(args, grpo, model)
+    files = [args.train_file, model.model_name_or_path, *([args.pass_rates] * bool(args.pass_rates))]
+    inputs = manifest.hash_inputs(files)
+    started, checkpoint = run.prepare(grpo.output_dir, config, inputs)
+    run.say(
+        f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
+        + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
+    )
+
+    grpo.model_init_kwargs = {
+        "dtype": model.dtype,
+        "attn_implementation": model.attn_implementation,
+        "revision": model.model_revision,
+    } | (grpo.model_init_kwargs or {})
+    think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
+    trainer = MathGRPOTrainer(
+        # A path, not a model: TRL reloads the reference policy from it.
+        model=model.model_name_or_path,
+        args=grpo,
+        reward_funcs=build_rewards(args, think_prefilled),
+        train_dataset=Dataset.from_list(problems),
+        processing_class=tokenizer,
+        peft_config=get_peft_config(model),
+    )
+    run.train(trainer, "grpo", checkpoint)
+
+    if run.is_main_process():
+        manifest.write(
+            grpo.output_dir,
+            "grpo",
+            config,
+            inputs,
+            {
+                "problems": len(problems),
+                "steps": trainer.state.global_step,
+                "completions": trainer.state.global_step * grpo.generation_batch_size
+                // (grpo.steps_per_generation * grpo.num_iterations)
+                * grpo.gradient_accumulation_steps,
+            },
+            started,
+            rows_in=len(rows),
+            rows_out=len(problems),
+            dropped=dropped,
+        )  # fmt: skip
+    run.say(
+        f"grpo: {trainer.state.global_step} steps, "
+        f"reward {run.last_logged(trainer, 'rollout/rewards'):.3f}, "
+        f"correct {run.last_logged(trainer, 'rollout/correctness') or 0:.3f} -> {grpo.output_dir}"
+    )
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,187 @@
+"""What every training stage does around its algorithm, written once.
+
+Start or resume, quiet logging with one progress bar, save, manifest. A stage that is killed leaves
+no manifest; started again with the same inputs it goes on from its last whole checkpoint. Started
+with other inputs, or when it had finished, it begins anew and the old run is moved to
+`<folder>.previous`, so that no checkpoint ever continues on the wrong data.
+"""
+
+import json
+import logging
+import os
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+from transformers import Trainer, TrainerCallback
+from transformers.integrations import integration_utils
+from transformers.utils import logging as hf_logging
+
+from data_prep import manifest
+
+RUN_FILE = "run.json"  # what the checkpoints in a folder were made from
+
+
+def is_main_process() -> bool:
+    """Whether this is the one process that touches files and prints (rank 0)."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def quiet() -> None:
+    """Keep third-party chatter off the terminal; errors still show."""
+    warnings.filterwarnings("ignore", category=UserWarning)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    logging.getLogger("trl").setLevel(logging.ERROR)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    import datasets
+
+    datasets.disable_progress_bars()
+
+
+def say(line: str) -> None:
+    """One line to the user, from the main process only."""
+    if is_main_process():
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint; one cut short (state not written or not readable) is skipped.
+
+    The Trainer writes `trainer_state.json` after weights, optimizer and random state.
+    """
+    found = sorted(folder.glob("checkpoint-*"), key=lambda p: int(p.name.rpartition("-")[2]))
+    for checkpoint in reversed(found):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError):
+            continue
+        return checkpoint
+    return None
+
+
+def prepare(folder: str, config: dict[str, Any], inputs: dict[str, str]) -> tuple[float, str | None]:
+    """Decide between resume and fresh start, and make the folder ready.
+
+    Args:
+        folder: the stage's output folder.
+        config: the stage's YAML and command line, flat.
+        inputs: `{path: sha256}` of what the stage reads.
+
+    Returns:
+        Start time for the manifest, and the checkpoint to resume from (None: from the start).
+    """
+    path = Path(folder)
+    run = json.loads(json.dumps({"config": config, "inputs": inputs}, default=str))
+    run_file = path / RUN_FILE
+    try:
+        same = json.loads(run_file.read_text(encoding="utf-8")) == run
+    except (OSError, json.JSONDecodeError):
+        same = False
+    checkpoint = last_checkpoint(path) if same and not (path / manifest.NAME).exists() else None
+    if not is_main_process():
+        return 0.0, str(checkpoint) if checkpoint else None
+    if checkpoint:
+        say(f"resuming from {checkpoint}")
+    elif path.exists() and any(path.iterdir()):
+        previous = path.with_name(path.name + ".previous")
+        shutil.rmtree(previous, ignore_errors=True)
+        path.rename(previous)
+        say(f"starting anew; the earlier run is kept in {previous}")
+    started = manifest.start(path)
+    manifest.write_json(run_file, run)
+    return started, str(checkpoint) if checkpoint else None
+
+
+def effective_config(*parts: Any) -> dict[str, Any]:
+    """One flat mapping of every key that differs from nothing: ours, then Hugging Face's."""
+    merged: dict[str, Any] = {}
+    for part in parts:
+        merged |= part.to_dict() if hasattr(part, "to_dict") else vars(part)
+    # Folders named after the host or the hour would make equal runs look different.
+    return {k: v for k, v in merged.items() if k not in ("logging_dir", "run_name", "hub_token")}
+
+
+class StageProgress(TrainerCallback):
+    """One bar per stage with a few live metrics, in place of a printed dict per logging step."""
+
+    SHOWN = {  # noqa: RUF012 - never changed
+        "loss": "loss",
+        "mean_token_accuracy": "token accuracy",
+        "rollout/rewards": "reward",
+        "rollout/correctness": "correct",
+        "rollout/response_length": "tokens",
+        "rollout/uniform_groups": "uniform groups",
+    }
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bar: tqdm | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            # Without a terminal every refresh is a line in a log: one in ten seconds is enough.
+            self.bar = tqdm(
+                total=state.max_steps,
+                initial=state.global_step,
+                desc=self.name,
+                unit="step",
+                mininterval=0.5 if sys.stderr.isatty() else 10,
+                dynamic_ncols=True,
+            )
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.bar is not None:
+            self.bar.update(state.global_step - self.bar.n)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self.bar is not None and logs:
+            shown = {s: f"{float(logs[k]):.3g}" for k, s in self.SHOWN.items() if k in logs}
+            if shown:
+                self.bar.set_postfix(shown, refresh=False)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def keep_metric_names() -> None:
+    """Log `rollout/…` and `train/…` under exactly these names in TensorBoard and W&B.
+
+    Both callbacks push every key through `rewrite_logs`, which would put `train/` before it.
+    """
+    rewrite = integration_utils.rewrite_logs
+    if getattr(rewrite, "keeps_names", False):
+        return
+
+    def rewrite_logs(logs: dict[str, Any]) -> dict[str, Any]:
+        named = {k: v for k, v in logs.items() if k.startswith(("rollout/", "train/"))}
+        return rewrite({k: v for k, v in logs.items() if k not in named}) | named
+
+    rewrite_logs.keeps_names = True
+    integration_utils.rewrite_logs = rewrite_logs
+
+
+def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
+    """Train with one progress bar, then save model, tokenizer and trainer state."""
+    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+    keep_metric_names()
+    trainer.remove_callback(ProgressCallback)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(StageProgress(name))
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_model(trainer.args.output_dir)
+    trainer.save_state()
+
+
+def last_logged(trainer: Trainer, key: str) -> float | None:
+    """The last value of a metric in the trainer's log, or None."""
+    values = [entry[key] for entry in trainer.state.log_history if key in entry]
+    return values[-1] if values else None

@@ -1,0 +1,117 @@
+"""SFT cold start: teach the format and the worked solutions, with loss on the completion only.
+
+    python -m stages.sft --config configs/tiny-cpu/sft.yaml
+    accelerate launch -m stages.sft --config configs/grpo7b/sft.yaml
+
+Reads the builder's `sft_train.jsonl`, writes a checkpoint that `stages.grpo` starts from.
+Rows are tokenized here, prompt and completion apart, exactly as generation will see them; a row
+over `max_length` is dropped and counted, never cut (a cut row has lost its answer and its EOS).
+Full-parameter by default, LoRA with `use_peft: true`; `packing: true` packs whole rows.
+"""
+
+from typing import Any
+
+from data_prep import manifest
+from data_prep.config import UserError, parse, run_cli
+from data_prep.prompts import render_completion, render_prompt
+from data_prep.reading import read_rows
+from stages.arguments import SftArguments, check_sft
+
+
+def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
+    """Token ids of prompt + completion + EOS, and the mask that puts the loss on the completion.
+
+    Args:
+        row: `prompt` (chat messages) and `completion` (text).
+
+    Returns:
+        `input_ids` and `completion_mask`, both of length P + C; the mask is 0 on the P prompt
+        tokens and 1 on the C completion tokens, EOS among them.
+    """
+    prompt = render_prompt(row["prompt"], tokenizer)
+    completion = render_completion(row["completion"], prompt)
+    # The template wrote its own special tokens: adding BOS again would double it.
+    prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    completion_ids = tokenizer(completion, add_special_tokens=False)["input_ids"]
+    completion_ids = [*completion_ids, tokenizer.eos_token_id]
+    return {
+        "input_ids": prompt_ids + completion_ids,
+        "completion_mask": [0] * len(prompt_ids) + [1] * len(completion_ids),
+    }
+
+
+def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[dict], int]:
+    """Tokenized rows of at most `max_length` tokens, and the number of longer ones left out.
+
+    Raises:
+        UserError: a row lacks `prompt` or `completion`, or no row is left.
+    """
+    rows, dropped = [], 0
+    for where, row in read_rows(path):
+        for key in ("prompt", "completion"):
+            if not row.get(key):
+                raise UserError(f"{where}: {key}: missing; SFT rows need prompt and completion")
+        tokens = tokenize_row(row, tokenizer)
+        if max_length and len(tokens["input_ids"]) > max_length:
+            dropped += 1
+        else:
+            rows.append(tokens)
+    if not rows:
+        raise UserError(f"{path}: no row has at most max_length: {max_length} tokens; raise it")
+    return rows, dropped
+
+
+def main() -> None:
+    """Parse, tokenize, train, save, write the manifest."""
+    args, sft, model = parse(__doc__, SftArguments, ("SFTConfig", "ModelConfig"), check_sft)
+
+    from datasets import Dataset
+    from transformers import AutoTokenizer
+    from trl import SFTTrainer, get_peft_config
+
+    from stages import run
+
+    run.quiet()
+    config = run.effective_config(args, sft, model)
+    inputs = manifest.hash_inputs([args.train_file, model.model_name_or_path])
+    started, checkpoint = run.prepare(sft.output_dir, config, inputs)
+
+    tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path)
+    rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
+    run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
+
+    sft.model_init_kwargs = {
+        "dtype": model.dtype,
+        "attn_implementation": model.attn_implementation,
+        "revision": model.model_revision,
+    } | (sft.model_init_kwargs or {})
+    trainer = SFTTrainer(
+        model=model.model_name_or_path,
+        args=sft,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        peft_config=get_peft_config(model),
+    )
+    run.train(trainer, "sft", checkpoint)
+
+    if run.is_main_process():
+        num_tokens = sum(len(row["input_ids"]) for row in rows)
+        manifest.write(
+            sft.output_dir,
+            "sft",
+            config,
+            inputs,
+            {"rows": len(rows), "tokens": num_tokens, "steps": trainer.state.global_step},
+            started,
+            rows_in=len(rows) + dropped,
+            rows_out=len(rows),
+            dropped={"over_max_length": dropped},
+        )
+    run.say(
+        f"sft: {trainer.state.global_step} steps, loss {run.last_logged(trainer, 'loss'):.4f}, "
+        f"token accuracy {run.last_logged(trainer, 'mean_token_accuracy'):.3f} -> {sft.output_dir}"
+    )
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,151 @@
+"""Build the tiny-cpu recipe's base model: a random-init Qwen2 and a tokenizer that fits its data.
+
+    python -m stages.tiny_model --config configs/tiny-cpu/model.yaml
+
+The tokenizer is Qwen2's own class (byte-level BPE), trained on the words of `data_prep.synthetic`.
+Whole numbers are *added tokens*: Qwen2's pre-tokenizer splits numbers into digits, and
+`AutoTokenizer` puts that pre-tokenizer back whatever a tokenizer file says, but added tokens are
+matched before it. A round trip through `AutoTokenizer` is checked before anything is saved.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_prep import manifest
+from data_prep.config import UserError, parse, run_cli
+from data_prep.synthetic import MAX_VALUE
+
+EOS, PAD = "<|im_end|>", "<|endoftext|>"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@dataclass
+class ModelArguments:
+    """Shape of the tiny model; every size is in units of hidden dimensions or layers."""
+
+    output_dir: str = field(metadata={"help": "where the model and tokenizer go"})
+    train_file: str = field(metadata={"help": "SFT rows whose words the tokenizer learns"})
+    hidden_size: int = field(default=96, metadata={"help": "width"})
+    num_layers: int = field(default=3, metadata={"help": "decoder layers"})
+    num_heads: int = field(default=4, metadata={"help": "attention heads; must divide hidden_size"})
+    num_kv_heads: int = field(default=1, metadata={"help": "key/value heads; 1 is the fastest"})
+    intermediate_size: int = field(default=288, metadata={"help": "MLP width"})
+    initializer_range: float = field(default=0.05, metadata={"help": "std of the initial weights"})
+    max_position_embeddings: int = field(default=512, metadata={"help": "longest sequence, tokens"})
+    seed: int = field(default=0, metadata={"help": "seed of the weights"})
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                f"num_heads: {self.num_heads} does not divide hidden_size {self.hidden_size}"
+            )
+
+
+def build_tokenizer(texts: list[str]) -> Any:
+    """Qwen2 tokenizer over the words of `texts`, with 0..99 (with and without a space) as tokens."""
+    from tokenizers import AddedToken, trainers
+    from transformers import Qwen2Tokenizer
+
+    trainer = trainers.BpeTrainer(
+        vocab_size=800, special_tokens=[], show_progress=False, min_frequency=2
+    )
+    backend = Qwen2Tokenizer()._tokenizer  # Qwen2's normalizer and pre-tokenizer, no words yet
+    backend.train_from_iterator(texts, trainer)
+    import json
+
+    model = json.loads(backend.to_str())["model"]
+    tokenizer = Qwen2Tokenizer(
+        vocab=model["vocab"],
+        merges=[tuple(merge) for merge in model["merges"]],
+        unk_token=PAD,
+        eos_token=EOS,
+        pad_token=PAD,
+        extra_special_tokens=["<|im_start|>"],
+    )
+    numbers = [f"{space}{n}" for n in range(MAX_VALUE * 5) for space in ("", " ")]
+    tokenizer.add_tokens([AddedToken(n, normalized=False, special=False) for n in numbers])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def build_model(args: ModelArguments, tokenizer: Any) -> Any:
+    """Random-init fp32 Qwen2 with tied embeddings, sized to the tokenizer."""
+    import torch
+    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(args.seed)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=args.hidden_size,
+        num_hidden_layers=args.num_layers,
+        num_attention_heads=args.num_heads,
+        num_key_value_heads=args.num_kv_heads,
+        intermediate_size=args.intermediate_size,
+        initializer_range=args.initializer_range,
+        max_position_embeddings=args.max_position_embeddings,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    model = Qwen2ForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    return model
+
+
+def check_round_trip(folder: Path, texts: list[str], tokenizer: Any) -> None:
+    """Assert that `AutoTokenizer` reads back the same tokenizer and loses no character."""
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(folder)
+    for text in texts:
+        ids = tokenizer(text)["input_ids"]
+        assert loaded(text)["input_ids"] == ids, f"AutoTokenizer splits {text!r} differently"
+        assert loaded.decode(ids) == text, f"the tokenizer loses a part of {text!r}"
+
+
+def main() -> None:
+    """Build tokenizer and model, check them, save them, write the manifest."""
+    (args,) = parse(__doc__, ModelArguments)
+    if not Path(args.train_file).is_file():
+        raise UserError(f"train_file: {args.train_file} does not exist; run `make data` first")
+    started = manifest.start(args.output_dir)
+
+    from data_prep.reading import read_rows
+
+    texts = []
+    for _, row in read_rows(args.train_file):
+        messages = "".join(f"{m['role']}\n{m['content']}\n" for m in row["prompt"])
+        texts.append(f"{messages}assistant\n{row['completion']}")
+    tokenizer = build_tokenizer(texts)
+    model = build_model(args, tokenizer)
+    tokenizer.save_pretrained(args.output_dir)
+    model.save_pretrained(args.output_dir)
+    check_round_trip(Path(args.output_dir), texts[:200], tokenizer)
+    num_parameters = sum(p.numel() for p in model.parameters())
+    manifest.write(
+        args.output_dir,
+        "base",
+        vars(args),
+        manifest.hash_inputs([args.train_file]),
+        {"num_parameters": num_parameters, "vocab_size": len(tokenizer)},
+        started,
+    )
+    sys.stdout.write(
+        f"base: random-init Qwen2 with {num_parameters:,} parameters and {len(tokenizer)} tokens"
+        f" -> {args.output_dir}\n"
+    )
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,228 @@
+"""The data build: counts that add up, determinism, decontamination, and clean failure."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from data_prep import build, manifest
+from data_prep.config import UserError
+
+OUTPUTS = ["grpo_train.jsonl", "sft_train.jsonl", "test.jsonl", "validation.jsonl"]
+
+
+def write_gsm8k(path, numbers):
+    rows = [{"question": f"What is {n} plus 1?", "answer": f"{n}+1\n#### {n + 1}"} for n in numbers]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def run(tmp_path, monkeypatch, recipe, *flags):
+    """Run the CLI in-process on a recipe; returns its output folder."""
+    config = tmp_path / "data.yaml"
+    config.write_text(yaml.safe_dump({"output_dir": "{run}/data"} | recipe), encoding="utf-8")
+    argv = ["build", "--config", str(config), "--run_dir", str(tmp_path / "run"), *flags]
+    monkeypatch.setattr(sys, "argv", argv)
+    build.main()
+    return tmp_path / "run/data"
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    write_gsm8k(tmp_path / "train.jsonl", [*range(50), 7])  # one duplicate
+    write_gsm8k(tmp_path / "test.jsonl", range(40, 45))  # all of them in train
+    write_gsm8k(tmp_path / "validation.jsonl", [44, 100])  # one of them in test
+    entry = {"name": "gsm8k", "hub": "openai/gsm8k", "file": "train.jsonl"}
+    return {
+        "data_root": str(tmp_path),
+        "system_prompt": "think",
+        "sft": [entry],
+        "grpo": [entry | {"sample": 30}],
+        "validation": [{"name": "gsm8k", "file": "validation.jsonl", "split": "validation"}],
+        "test": [{"name": "gsm8k", "file": "test.jsonl", "split": "test"}],
+    }
+
+
+def test_counts_add_up_and_no_question_leaks(tmp_path, monkeypatch, recipe, capsys):
+    folder = run(tmp_path, monkeypatch, recipe)
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, "manifest.json"])
+    sets = {name: rows_of(folder / name) for name in OUTPUTS}
+    written = manifest.read(folder)
+    assert written["outputs"]["sft_train.jsonl"] == {
+        "rows_in": 51, "rows_out": 45, "dropped": {"duplicate_question": 1, "in_eval_set": 5},
+    }  # fmt: skip
+    assert written["outputs"]["validation.jsonl"]["dropped"] == {"in_eval_set": 1}
+    assert written["outputs"]["grpo_train.jsonl"]["dropped"]["not_sampled"] == 21
+    for totals in (written, *written["outputs"].values()):
+        assert totals["rows_in"] == totals["rows_out"] + sum(totals["dropped"].values())
+    assert written["rows_out"] == sum(map(len, sets.values()))
+    assert written["rows_in"] == 51 + 51 + 5 + 2
+    assert len(written["inputs"]) == 3 and all(len(h) == 64 for h in written["inputs"].values())
+    held_out = {r["question"] for name in OUTPUTS[2:] for r in sets[name]}
+    assert not held_out & {r["question"] for name in OUTPUTS[:2] for r in sets[name]}
+    row = sets["sft_train.jsonl"][0]
+    number = int(row["answer"]) - 1
+    assert row["id"] == f"gsm8k-train-{number}" and row["prompt"][0]["role"] == "system"
+    assert row["completion"] == f"<think>\n{number}+1\n</think>\n\n\\boxed{{{number + 1}}}"
+    assert "completion" not in sets["grpo_train.jsonl"][0]
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1 and "read 109 rows" in out and "in_eval_set" in out and not err
+
+
+def test_same_seed_same_bytes(tmp_path, monkeypatch, recipe):
+    def content(*flags):
+        folder = run(tmp_path, monkeypatch, recipe, *flags)
+        return {name: (folder / name).read_bytes() for name in OUTPUTS}
+
+    first = content()
+    assert content() == first
+    other = content("--seed", "1")
+    assert other["sft_train.jsonl"] != first["sft_train.jsonl"]
+    assert other["test.jsonl"] == first["test.jsonl"]  # evaluation keeps the file's order
+
+
+def test_short_source_is_taken_whole_with_a_notice(tmp_path, monkeypatch, recipe, capsys):
+    recipe["grpo"][0]["sample"] = 1000
+    run(tmp_path, monkeypatch, recipe)
+    err = capsys.readouterr().err
+    assert err == "notice: grpo: gsm8k has 51 rows, fewer than sample 1000: all are taken\n"
+
+
+def test_files_of_a_former_recipe_go(tmp_path, monkeypatch, recipe):
+    run(tmp_path, monkeypatch, recipe)
+    del recipe["validation"]
+    assert not (run(tmp_path, monkeypatch, recipe) / "validation.jsonl").exists()
+
+
+def test_sample_rows_is_uniform_enough_and_ordered():
+    rows = [(f"f:{n}", {"n": n}) for n in range(10)]
+    hits = [0] * 10
+    for seed in range(1000):
+        sampled, num_rows = build.sample_rows(rows, 3, str(seed))
+        positions = [position for position, _, _ in sampled]
+        assert num_rows == 10 and len(set(positions)) == 3 and positions == sorted(positions)
+        for position in positions:
+            hits[position] += 1
+    assert all(220 < n < 380 for n in hits)  # 300 expected, standard deviation 14
+
+
+def test_synthetic_source(tmp_path, monkeypatch):
+    entry = {"name": "synthetic", "split": "train", "sample": 20, "options": {"max_level": 2}}
+    folder = run(tmp_path, monkeypatch, {"sft": [entry]})
+    assert {row["level"] for row in rows_of(folder / "sft_train.jsonl")} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"question": "q"}', "train.jsonl:52: missing column 'answer'"),
+        ('{"question": "q", "answer": "#### x"}', "train.jsonl:52: answer: the gold 'x'"),
+        ('{"question": ', "train.jsonl:52: malformed JSON"),
+        ("[]", "train.jsonl:52: a row must be an object"),
+    ],
+)
+def test_a_bad_row_leaves_no_output(tmp_path, monkeypatch, recipe, line, words):
+    folder = run(tmp_path, monkeypatch, recipe)  # an older result is there
+    with (tmp_path / "train.jsonl").open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    with pytest.raises(UserError) as error:
+        run(tmp_path, monkeypatch, recipe)
+    assert words in str(error.value) and "\n" not in str(error.value)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_crash_while_writing_leaves_no_output(tmp_path, monkeypatch, recipe):
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(build, "sft_row", fail)
+    with pytest.raises(OSError, match="disk full"):
+        run(tmp_path, monkeypatch, recipe)
+    assert list((tmp_path / "run/data").iterdir()) == []
+
+
+SYNTHETIC = {"name": "synthetic", "sample": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"data_root": "/no/such/folder"}, "data_root: /no/such/folder is not a folder"),
+        ({"system_prompt": "thinks"}, "system_prompt: 'thinks' is not known"),
+        ({"sft": [{"name": "gsm8k", "file": "none.jsonl"}]}, "none.jsonl does not exist"),
+        ({"sft": [{"name": "gsm8k", "fil": "a"}]}, "unknown key 'fil' .* did you mean 'file'"),
+        ({"sft": [{"name": "gsm9k", "file": "a"}]}, "name: 'gsm9k' is no source; choose gsm8k"),
+        ({"sft": [{"name": "gsm8k"}]}, "set 'file' or 'hub'"),
+        ({"sft": [{"file": "a"}]}, "is not a source"),
+        ({"sft": ["gsm8k"]}, "'gsm8k' is not a source"),
+        ({"sft": "gsm8k"}, "is not a list of sources"),
+        ({"sft": [{"name": "gsm8k", "file": "a", "options": {"x": 1}}]}, "only synthetic has"),
+        ({"sft": [{"name": "gsm8k", "file": "train.jsonl", "sample": 0}]}, "sample: 0 is not"),
+        ({"sft": [{"name": "gsm8k", "file": "a", "split": 3}]}, "split: 3 is not text"),
+        ({"sft": [{"name": "synthetic"}]}, "missing key 'sample'"),
+        ({"sft": [SYNTHETIC | {"file": "a"}]}, "is generated"),
+        ({"sft": [SYNTHETIC | {"options": {"levels": 1}}]}, "synthetic: .*'levels'"),
+        ({"sft": [SYNTHETIC | {"options": {"max_level": 99}}]}, "max_level: 99"),
+        ({"sfd": []}, "unknown key 'sfd'; did you mean 'sft'"),
+        ({"sft": [], "grpo": [], "test": [], "validation": []}, "no sources"),
+        ({"sft": [{"name": "gsm8k", "file": "train.jsonl"}] * 2, "test": []}, None),
+    ],
+)
+def test_bad_recipes(tmp_path, monkeypatch, recipe, change, words):
+    if words is None:  # the same source twice: duplicates, counted as such
+        folder = run(tmp_path, monkeypatch, recipe | change)
+        assert manifest.read(folder)["outputs"]["sft_train.jsonl"]["rows_out"] == 49
+        return
+    with pytest.raises(UserError, match=words):
+        run(tmp_path, monkeypatch, recipe | change)
+    folder = tmp_path / "run/data"
+    assert not folder.exists() or list(folder.iterdir()) == []
+
+
+def test_two_files_of_one_split_would_share_ids(tmp_path, monkeypatch, recipe):
+    recipe["sft"] = [{"name": "gsm8k", "file": file} for file in ("train.jsonl", "other.jsonl")]
+    write_gsm8k(tmp_path / "other.jsonl", range(200, 210))
+    with pytest.raises(UserError, match="two problems have the id 'gsm8k-train-0'"):
+        run(tmp_path, monkeypatch, recipe)
+
+
+def test_a_set_with_nothing_left_is_an_error(tmp_path, monkeypatch, recipe):
+    recipe["sft"] = [{"name": "gsm8k", "file": "test.jsonl"}]
+    with pytest.raises(UserError, match=r"sft: no problem is left of 5 rows.*in_eval_set"):
+        run(tmp_path, monkeypatch, recipe)
+
+
+def test_cli_says_one_line_and_exits_2(tmp_path):
+    config = tmp_path / "data.yaml"
+    config.write_text("output_dir: x\nsft: [{name: nope}]\n", encoding="utf-8")
+    command = [sys.executable, "-m", "data_prep.build", "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: sft: name: 'nope'") and done.stderr.count("\n") == 1
+
+
+def test_importing_the_cli_imports_nothing_heavy():
+    code = (
+        "import sys, data_prep.build\n"
+        "heavy = {'torch', 'trl', 'datasets', 'transformers', 'sympy', 'pyarrow'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_grpo7b_recipe_on_real_rows(tmp_path, monkeypatch, shared_data):
+    config = Path(__file__).parents[2] / "configs/grpo7b/data.yaml"
+    flags = ["--config", str(config), "--data_root", str(shared_data)]
+    monkeypatch.setattr(sys, "argv", ["build", *flags, "--run_dir", str(tmp_path)])
+    build.main()
+    outputs = manifest.read(tmp_path / "data")["outputs"]
+    assert outputs["grpo_train.jsonl"] == {"rows_in": 7473, "rows_out": 7473, "dropped": {}}
+    assert outputs["test.jsonl"] == {"rows_in": 1319, "rows_out": 1319, "dropped": {}}
+    sources = [row["source"] for row in rows_of(tmp_path / "data/sft_train.jsonl")]
+    assert sources.count("gsm8k") == 7473 and sources.count("numinamath") > 1200
