@@ -5,8 +5,8 @@ against our dataclasses and against the *source text* of the TRL config (parsed,
 and torch take seconds to load, and a typo should not cost them), and only then `TrlParser` builds
 the objects. The command line beats the file, the file beats the default, unknown keys fail.
 
-`{run}` in a YAML value becomes the run folder, `runs/<name of the YAML's folder>` unless `--run_dir`
-says otherwise, so that a recipe's stages find each other's output.
+`{run}` in a YAML value becomes the run folder, `runs/<name of the YAML's folder>` unless
+`--run_dir` says otherwise, so that a recipe's stages find each other's output.
 """
 
 import ast
@@ -97,9 +97,8 @@ def check_value(key: str, value: Any, annotation: str, where: str) -> None:
     if value is None or "str" in annotation or isinstance(value, list | dict):
         return
     wanted = next((kind for kind in ("float", "int", "bool") if kind in annotation), None)
-    if wanted == "bool" and not isinstance(value, bool) and str(value).lower() not in (
-        "true", "false", "yes", "no", "1", "0",
-    ):  # fmt: skip
+    switches = ("true", "false", "yes", "no", "1", "0")
+    if wanted == "bool" and str(value).lower() not in switches:
         raise UserError(f"{where}: {key}: {value!r} is not true or false")
     if wanted in ("int", "float"):
         try:
@@ -110,8 +109,10 @@ def check_value(key: str, value: Any, annotation: str, where: str) -> None:
             raise UserError(f"{where}: {key}: {value!r} is not a whole number")
 
 
-def _command_line(argv: list[str], known: dict[str, str]) -> tuple[str | None, str | None, dict]:
-    """Split argv (`--key value`, `--key=value`, `--switch`) into config path, run folder, values."""
+def _command_line(
+    argv: list[str], known: dict[str, str]
+) -> tuple[str | None, str | None, dict[str, Any]]:
+    """Split argv (`--key value`, `--key=value`, `--switch`) into config, run folder, values."""
     values: dict[str, Any] = {}
     index = 0
     while index < len(argv):
@@ -127,6 +128,9 @@ def _command_line(argv: list[str], known: dict[str, str]) -> tuple[str | None, s
             value = True if not rest else rest[0] if len(rest) == 1 else rest
         values[key] = value
     config, run_dir = values.pop("config", None), values.pop("run_dir", None)
+    for key, value in (("config", config), ("run_dir", run_dir)):
+        if not isinstance(value, str | None):
+            raise UserError(f"command line: --{key} takes one path, found {value!r}")
     _check(values, known, "command line")
     return config, run_dir, values
 
@@ -186,8 +190,10 @@ def parse(
     config = read_yaml(config_path) if config_path else {}
     env = config.pop("env", None) or {}  # TrlParser's own convention
     _check(config, known, str(config_path))
-    run_dir = run_dir or (f"runs/{Path(config_path).resolve().parent.name}" if config_path else "runs")
+    if run_dir is None:
+        run_dir = f"runs/{Path(config_path).resolve().parent.name}" if config_path else "runs"
     config = {key: _fill(value, run_dir) for key, value in config.items()}
+    overrides = {key: _fill(value, run_dir) for key, value in overrides.items()}
     merged = config | overrides
     missing = [
         f.name
@@ -207,7 +213,6 @@ def parse(
     parser.set_defaults_with_config(**config)
     flags = []
     for key, value in overrides.items():
-        value = _fill(value, run_dir)
         flags += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
     try:
         return tuple(parser.parse_args_into_dataclasses(args=flags))

@@ -3,9 +3,9 @@
     python -m data_prep.difficulty --config configs/tiny-cpu/difficulty.yaml
 
 Samples `num_samples` completions per problem and grades them; `pass_rates.jsonl` (one row per
-problem: id, num_right, num_samples) is what `stages.grpo` filters by. Finished problems are appended
-as they come, so a killed run goes on where it stopped, if checkpoint, problems and settings are
-still the same.
+problem: id, num_right, num_samples) is what `stages.grpo` filters by. Finished problems are
+appended as they come, so a killed run goes on where it stopped, if checkpoint, problems and
+settings are still the same.
 """
 
 import json
@@ -79,9 +79,7 @@ def sample_completions(
             max_new_tokens=args.max_new_tokens,
             num_return_sequences=args.num_samples,
         )  # (B * num_samples, P + C)
-    texts = tokenizer.batch_decode(
-        ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
-    )
+    texts = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
     for start in range(0, len(texts), args.num_samples):
         yield texts[start : start + args.num_samples]
 

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 NAME = "manifest.json"
-PACKAGES = ("torch", "transformers", "trl", "accelerate", "peft", "datasets", "math-verify", "lm-eval")
+PACKAGES = (
+    "torch", "transformers", "trl", "accelerate", "peft", "datasets", "math-verify", "lm-eval",
+)  # fmt: skip
 
 
 def sha256(path: str | Path) -> str:
@@ -47,7 +49,8 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """HEAD's hash, with `-dirty` when tracked files differ; None outside a git checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty"]
+    folder = str(Path(__file__).parent)
+    command = ["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or None if done.returncode == 0 else None
 

@@ -1,8 +1,12 @@
 """Procedural word problems in the GSM8K schema: the embedded default data set.
 
-    Mia has 14 pens. Monday: buys 5. Tuesday: loses 3. How many pens?
-    Monday: buys 5. 14 + 5 = <<14+5=19>>19
-    Tuesday: loses 3. 19 - 3 = <<19-3=16>>16
+    Mia has 14 pens.
+    Monday buys 5.
+    Tuesday loses 3.
+    How many pens?
+
+    Monday buys 5. 14 + 5 = <<14+5=19>>19
+    Tuesday loses 3. 19 - 3 = <<19-3=16>>16
     #### 16
 
 A problem's level is its number of days. As real corpora mix careful and terse solutions, a share of
@@ -29,8 +33,8 @@ OBJECTS = (
     "pens", "books", "coins", "cards", "stamps", "apples", "marbles", "shells",
     "stickers", "buttons", "beads", "balls", "keys", "cups", "nuts", "plums",
 )  # fmt: skip
-GAINS = ("buys", "finds", "gets", "wins")
-LOSSES = ("loses", "sells", "gives", "uses")
+GAINS = ("buys", "finds", "gets", "wins", "makes", "earns", "picks")
+LOSSES = ("loses", "sells", "gives", "uses", "drops", "breaks", "lends")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MAX_VALUE = 20  # every running total stays in 0..20
 MAX_CHANGE = 9
@@ -60,17 +64,20 @@ def draw_chain(rng: random.Random, level: int) -> tuple[int, list[int]]:
 
 
 def draw_events(rng: random.Random, changes: list[int]) -> list[str]:
-    """One sentence a day, such as `Monday: buys 5.`"""
+    """One sentence a day, such as `Monday buys 5.`, no verb twice in a problem."""
+    first = rng.randrange(len(DAYS))
+    days = DAYS[first:] + DAYS[:first]
+    gains, losses = rng.sample(GAINS, len(GAINS)), rng.sample(LOSSES, len(LOSSES))
     return [
-        f"{day}: {rng.choice(GAINS if change > 0 else LOSSES)} {abs(change)}."
-        for day, change in zip(DAYS, changes, strict=False)
+        f"{day} {(gains if change > 0 else losses).pop()} {abs(change)}."
+        for day, change in zip(days, changes, strict=False)
     ]
 
 
 def write_question(rng: random.Random, start: int, events: list[str]) -> str:
     """The word problem, with a name and objects drawn from `rng`."""
     name, objects = rng.choice(NAMES), rng.choice(OBJECTS)
-    return " ".join([f"{name} has {start} {objects}.", *events, f"How many {objects}?"])
+    return "\n".join([f"{name} has {start} {objects}.", *events, f"How many {objects}?"])
 
 
 def write_careful_answer(start: int, changes: list[int], events: list[str]) -> str:

@@ -25,17 +25,23 @@ class GrpoArguments:
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
     reward_funcs: list[str] = field(
-        default_factory=lambda: ["correctness_reward", "think_format_reward", "soft_length_penalty"],
+        default_factory=lambda: [
+            "correctness_reward",
+            "think_format_reward",
+            "soft_length_penalty",
+        ],
         metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
     )
     answer_tags: bool = field(
         default=False, metadata={"help": "the answer stands in <answer></answer>, not in a box"}
     )
     length_penalty_start: int = field(
-        default=500, metadata={"help": "completion length, tokens, up to which nothing is taken off"}
+        default=500,
+        metadata={"help": "completion length, tokens, up to which nothing is taken off"},
     )
     length_penalty_end: int = field(
-        default=800, metadata={"help": "completion length, tokens, from which the full penalty holds"}
+        default=800,
+        metadata={"help": "completion length, tokens, from which the full penalty holds"},
     )
     length_penalty_max: float = field(
         default=0.1, metadata={"help": "the full penalty, a positive number that is subtracted"}
@@ -88,7 +94,10 @@ def check_model(values: dict[str, Any], target: str) -> None:
         raise UserError("model_name_or_path: missing; set a checkpoint folder or a hub id")
     folder = Path(name)
     if folder.is_dir():
-        if not (folder / "config.json").is_file() and not (folder / "adapter_config.json").is_file():
+        if (
+            not (folder / "config.json").is_file()
+            and not (folder / "adapter_config.json").is_file()
+        ):
             raise UserError(
                 f"model_name_or_path: {name} holds no config.json; run `make {target}` to finish it"
             )
@@ -104,6 +113,14 @@ def check_sft(values: dict[str, Any]) -> None:
 
 def check_grpo(values: dict[str, Any]) -> None:
     """Everything about a GRPO run that can be refused before torch is imported."""
+    check_grpo_numbers(values)
+    check_file(values, "train_file", "data")
+    check_file(values, "pass_rates", "difficulty")
+    check_model(values, "sft")
+
+
+def check_grpo_numbers(values: dict[str, Any]) -> None:
+    """The checks of `check_grpo` that need no input file."""
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
     weights, funcs = values.get("reward_weights"), values.get("reward_funcs")
     if isinstance(weights, list) and isinstance(funcs, list) and len(weights) != len(funcs):
@@ -111,9 +128,6 @@ def check_grpo(values: dict[str, Any]) -> None:
             f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has {len(funcs)}; "
             "give one weight per function"
         )
-    check_file(values, "train_file", "data")
-    check_file(values, "pass_rates", "difficulty")
-    check_model(values, "sft")
 
 
 def check_batch(values: dict[str, Any], num_processes: int) -> None:

@@ -21,6 +21,8 @@ def load_pass_rates(path: str) -> dict[str, float]:
     return rates
 
 
-def keep_by_pass_rate(rows: list[dict], rates: dict[str, float], low: float, high: float) -> list[dict]:
+def keep_by_pass_rate(
+    rows: list[dict], rates: dict[str, float], low: float, high: float
+) -> list[dict]:
     """The rows whose pass rate lies in [low, high]; rows without a rate are left out."""
     return [row for row in rows if low <= rates.get(row["id"], -1.0) <= high]

@@ -48,12 +48,9 @@ def select(
     dropped = {}
     if args.max_prompt_length:
         before = len(rows)
-        rows = [
-            row
-            for row in rows
-            if len(tokenizer(render_prompt(row["prompt"], tokenizer), add_special_tokens=False).input_ids)
-            <= args.max_prompt_length
-        ]  # fmt: skip
+        prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+        lengths = map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"])
+        rows = [r for r, n in zip(rows, lengths, strict=True) if n <= args.max_prompt_length]
         dropped["over_max_prompt_length"] = before - len(rows)
     if args.pass_rates:
         before = len(rows)
@@ -86,7 +83,11 @@ def main() -> None:
             f"batch needs {per_step}; widen min_pass_rate..max_pass_rate or add problems"
         )
     config = run.effective_config(args, grpo, model)
-    files = [args.train_file, model.model_name_or_path, *([args.pass_rates] * bool(args.pass_rates))]
+    files = [
+        args.train_file,
+        model.model_name_or_path,
+        *([args.pass_rates] * bool(args.pass_rates)),
+    ]
     inputs = manifest.hash_inputs(files)
     started, checkpoint = run.prepare(grpo.output_dir, config, inputs)
     run.say(

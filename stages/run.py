@@ -65,7 +65,9 @@ def last_checkpoint(folder: Path) -> Path | None:
     return None
 
 
-def prepare(folder: str, config: dict[str, Any], inputs: dict[str, str]) -> tuple[float, str | None]:
+def prepare(
+    folder: str, config: dict[str, Any], inputs: dict[str, str]
+) -> tuple[float, str | None]:
     """Decide between resume and fresh start, and make the folder ready.
 
     Args:

@@ -8,6 +8,7 @@ Whole numbers are *added tokens*: Qwen2's pre-tokenizer splits numbers into digi
 matched before it. A round trip through `AutoTokenizer` is checked before anything is saved.
 """
 
+import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ class ModelArguments:
     num_kv_heads: int = field(default=1, metadata={"help": "key/value heads; 1 is the fastest"})
     intermediate_size: int = field(default=288, metadata={"help": "MLP width"})
     initializer_range: float = field(default=0.05, metadata={"help": "std of the initial weights"})
+    rope_theta: float = field(default=10_000.0, metadata={"help": "base of the rotary frequencies"})
     max_position_embeddings: int = field(default=512, metadata={"help": "longest sequence, tokens"})
     seed: int = field(default=0, metadata={"help": "seed of the weights"})
 
@@ -49,7 +51,7 @@ class ModelArguments:
 
 
 def build_tokenizer(texts: list[str]) -> Any:
-    """Qwen2 tokenizer over the words of `texts`, with 0..99 (with and without a space) as tokens."""
+    """Qwen2 tokenizer over the words of `texts`; 0..99, also after a space, are single tokens."""
     from tokenizers import AddedToken, trainers
     from transformers import Qwen2Tokenizer
 
@@ -58,8 +60,6 @@ def build_tokenizer(texts: list[str]) -> Any:
     )
     backend = Qwen2Tokenizer()._tokenizer  # Qwen2's normalizer and pre-tokenizer, no words yet
     backend.train_from_iterator(texts, trainer)
-    import json
-
     model = json.loads(backend.to_str())["model"]
     tokenizer = Qwen2Tokenizer(
         vocab=model["vocab"],
@@ -90,6 +90,7 @@ def build_model(args: ModelArguments, tokenizer: Any) -> Any:
         intermediate_size=args.intermediate_size,
         initializer_range=args.initializer_range,
         max_position_embeddings=args.max_position_embeddings,
+        rope_parameters={"rope_type": "default", "rope_theta": args.rope_theta},
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

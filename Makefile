@@ -1,0 +1,78 @@
+# The pipeline as a graph: each stage's target is its manifest.json, written last.
+#   make demo                                 everything on the embedded default, two CPU cores
+#   make grpo RECIPE=grpo7b ACCELERATE=...    the same stages with another recipe
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.SECONDARY:
+
+RECIPE ?= tiny-cpu
+SEED ?=
+DATA_ROOT ?=
+PYTHON ?= python3
+# Flags for `accelerate launch`, e.g. ACCELERATE="--config_file configs/accelerate/fsdp2.yaml"
+ACCELERATE ?=
+EXTRAS ?= eval,dev
+
+CONFIG := configs/$(RECIPE)
+RUN := runs/$(RECIPE)$(if $(SEED),/seed-$(SEED))
+VENV := .venv
+PY := $(VENV)/bin/python
+LAUNCH := $(if $(ACCELERATE),$(VENV)/bin/accelerate launch $(ACCELERATE) -m,$(PY) -m)
+FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED))
+export TOKENIZERS_PARALLELISM := false
+export TRL_EXPERIMENTAL_SILENCE := 1
+
+# Stages that only some recipes have.
+BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)
+DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manifest.json)
+
+.PHONY: help demo data base sft difficulty grpo eval report preflight lint test clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: | $(VENV)/ready ## the whole pipeline on the embedded default, two CPU cores (SEED=…)
+	@if $(MAKE) -q report; then echo "demo: nothing to do, $(RUN)/report/report.md is up to date"; \
+	else $(MAKE) --no-print-directory report; fi
+
+data: $(RUN)/data/manifest.json ## build the data files
+base: $(BASE) ## build the tiny random-init base model (recipes with a model.yaml)
+sft: $(RUN)/sft/manifest.json ## SFT cold start
+difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
+grpo: $(RUN)/grpo/manifest.json ## GRPO
+eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
+report: $(RUN)/report/manifest.json ## tables and curves
+
+$(RUN)/data/manifest.json: $(CONFIG)/data.yaml | $(VENV)/ready
+	@$(PY) -m data_prep.build $(call FLAGS,data) $(if $(DATA_ROOT),--data_root $(DATA_ROOT)) $(ARGS)
+$(RUN)/base/manifest.json: $(CONFIG)/model.yaml $(RUN)/data/manifest.json | $(VENV)/ready
+	@$(PY) -m stages.tiny_model $(call FLAGS,model) $(ARGS)
+$(RUN)/sft/manifest.json: $(CONFIG)/sft.yaml $(RUN)/data/manifest.json $(BASE) | $(VENV)/ready
+	@$(LAUNCH) stages.sft $(call FLAGS,sft) $(ARGS)
+$(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(RUN)/sft/manifest.json
+	@$(PY) -m data_prep.difficulty $(call FLAGS,difficulty) $(ARGS)
+$(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(RUN)/sft/manifest.json $(DIFFICULTY)
+	@$(LAUNCH) stages.grpo $(call FLAGS,grpo) $(ARGS)
+$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json
+	@$(PY) -m eval.run $(call FLAGS,eval) $(ARGS)
+$(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
+	@$(PY) -m eval.report $(call FLAGS,eval)
+
+preflight: | $(VENV)/ready ## parse and check every YAML of the recipe, without weights
+	@$(PY) -m stages.preflight --recipe $(CONFIG)
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@echo "setup: creating $(VENV) (about two minutes, 2 GB)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "setup: installing the packages of constraints.txt"
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@
+	@echo "setup: done"
+
+lint: | $(VENV)/ready ## ruff
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests
+	@OMP_NUM_THREADS=1 $(PY) -m pytest $(ARGS)
+clean: ## remove this recipe's runs
+	rm -rf runs/$(RECIPE)

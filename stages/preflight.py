@@ -1,0 +1,70 @@
+"""Check every YAML of a recipe without weights, data or network; seconds on a CPU.
+
+    python -m stages.preflight --recipe configs/grpo7b
+
+Each file is parsed exactly as its stage parses it (unknown keys, types, TRL's own checks, batch
+arithmetic); only the tests for input files that an earlier stage will write are left out.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from data_prep.build import DataArguments
+from data_prep.config import UserError, parse, run_cli
+from data_prep.difficulty import DifficultyArguments
+from data_prep.recipe import check_sources
+from eval.arguments import EvalArguments
+from stages.arguments import GrpoArguments, SftArguments, check_grpo_numbers
+from stages.tiny_model import ModelArguments
+
+
+@dataclass
+class PreflightArguments:
+    """Keys of the command line; there is no YAML for this one."""
+
+    recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
+
+
+# File -> (our dataclass, Hugging Face's, check that needs no input file).
+STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
+    "data.yaml": (DataArguments, (), check_sources),
+    "model.yaml": (ModelArguments, (), None),
+    "sft.yaml": (SftArguments, ("SFTConfig", "ModelConfig"), None),
+    "difficulty.yaml": (DifficultyArguments, (), None),
+    "grpo.yaml": (GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo_numbers),
+    "eval.yaml": (EvalArguments, (), None),
+}
+
+
+def check_recipe(folder: Path) -> list[str]:
+    """Parse the recipe's files; returns those found. Raises `UserError` on the first fault."""
+    if not folder.is_dir():
+        known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/data.yaml")))
+        raise UserError(f"recipe: {folder} is not a folder; known recipes: {known or 'none'}")
+    found = [name for name in STAGES if (folder / name).is_file()]
+    unknown = [p.name for p in folder.glob("*.yaml") if p.name not in STAGES]
+    if unknown or not found:
+        raise UserError(
+            f"{folder}: {unknown[0] if unknown else 'no YAML file'} is read by no stage; "
+            f"the stages read {', '.join(STAGES)}"
+        )
+    for name in found:
+        own, hf, check = STAGES[name]
+        argv = ["--config", str(folder / name)]
+        # A recipe for GPUs must be checkable on a machine that has none.
+        argv += ["--use_cpu", "true", "--bf16", "false"] if hf else []
+        parse(__doc__, own, hf, check, argv)
+    return found
+
+
+def main() -> None:
+    """Check one recipe and say what was checked."""
+    (args,) = parse(__doc__, PreflightArguments)
+    found = check_recipe(Path(args.recipe))
+    sys.stdout.write(f"check: {args.recipe}: {', '.join(found)} are sound\n")
+
+
+if __name__ == "__main__":
+    run_cli(main)
