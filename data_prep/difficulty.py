@@ -124,6 +124,7 @@ def main() -> None:
             torch.manual_seed(args.seed * 1_000_003 + rows.index(batch[0]))
             prompts = [render_prompt(row["prompt"], tokenizer) for row in batch]
             samples = sample_completions(model, tokenizer, prompts, args)
+            lines = []
             for row, prompt, completions in zip(batch, prompts, samples, strict=True):
                 verdicts = [
                     grade(c, row["answer"], prefills_think(prompt), args.answer_tags).verdict
@@ -135,7 +136,9 @@ def main() -> None:
                     "num_right": done[row["id"]],
                     "num_samples": args.num_samples,
                 }
-                file.write(json.dumps(result) + "\n")
+                lines.append(json.dumps(result) + "\n")
+            # In one piece: half a batch on disk would shift the later batches and their samples.
+            file.write("".join(lines))
             file.flush()
 
     partial.replace(folder / RESULT)

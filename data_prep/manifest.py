@@ -20,10 +20,11 @@ PACKAGES = (
 
 
 def sha256(path: str | Path) -> str:
-    """SHA-256 of a file in hex; of a folder, the hash of its manifest (or of its `config.json`)."""
+    """SHA-256 of a file in hex; of a folder, that of its manifest, else of its configuration."""
     path = Path(path)
     if path.is_dir():
-        path = path / NAME if (path / NAME).is_file() else path / "config.json"
+        names = (NAME, "config.json", "adapter_config.json")
+        path = next((path / name for name in names if (path / name).is_file()), path)
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

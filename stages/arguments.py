@@ -3,6 +3,7 @@
 Everything else in `sft.yaml` and `grpo.yaml` is TRL's `SFTConfig`, `GRPOConfig` and `ModelConfig`.
 """
 
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -70,6 +71,11 @@ class GrpoArguments:
                 f"length_penalty_start: {self.length_penalty_start} must lie below "
                 f"length_penalty_end, {self.length_penalty_end}"
             )
+        if self.length_penalty_max < 0:
+            raise ValueError(
+                f"length_penalty_max: {self.length_penalty_max} must not be negative; "
+                "it is subtracted"
+            )
         if not 0 <= self.min_pass_rate <= self.max_pass_rate <= 1:
             raise ValueError(
                 f"min_pass_rate: {self.min_pass_rate} and max_pass_rate: {self.max_pass_rate} "
@@ -123,11 +129,25 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
     """The checks of `check_grpo` that need no input file."""
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
     weights, funcs = values.get("reward_weights"), values.get("reward_funcs")
-    if isinstance(weights, list) and isinstance(funcs, list) and len(weights) != len(funcs):
+    if funcs is None:
+        funcs = GrpoArguments.__dataclass_fields__["reward_funcs"].default_factory()
+    # One value on the command line comes as text, not as a list.
+    weights, funcs = ([x] if isinstance(x, str | int | float) else x for x in (weights, funcs))
+    if weights is not None and len(weights) != len(funcs):
         raise UserError(
             f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has {len(funcs)}; "
             "give one weight per function"
         )
+
+
+# TRL's defaults, for keys that a recipe leaves out.
+BATCH_DEFAULTS = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "num_generations": 8,
+    "steps_per_generation": None,
+    "generation_batch_size": None,
+}
 
 
 def check_batch(values: dict[str, Any], num_processes: int) -> None:
@@ -140,28 +160,37 @@ def check_batch(values: dict[str, Any], num_processes: int) -> None:
         values: the flat recipe; TRL's defaults stand in for absent keys.
         num_processes: number of training processes (WORLD_SIZE).
     """
-    per_device = int(values.get("per_device_train_batch_size") or 8)
-    accumulation = int(values.get("gradient_accumulation_steps") or 1)
-    group = int(values.get("num_generations") or 8)
-    steps, whole = values.get("steps_per_generation"), values.get("generation_batch_size")
+    numbers = {}
+    for key, default in BATCH_DEFAULTS.items():
+        value = values.get(key)
+        numbers[key] = default if value is None else int(float(value))
+        if numbers[key] is not None and numbers[key] < 1:
+            raise UserError(f"{key}: {value} must be at least 1")
+    per_device, accumulation, group, steps, whole = numbers.values()
     if group < 2:
         raise UserError(f"num_generations: {group} gives no group to compare within; use 2 or more")
     if steps and whole:
         raise UserError("generation_batch_size: set it or steps_per_generation, not both")
-    if whole and int(whole) % (per_device * num_processes):
+    if whole and whole % (per_device * num_processes):
         raise UserError(
             f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
             f"processes = {per_device * num_processes}"
         )
-    steps = int(whole) // (per_device * num_processes) if whole else int(steps or accumulation)
+    steps = whole // (per_device * num_processes) if whole else steps or accumulation
     local = per_device * steps
-    if local % group:
-        low = max(local // group, 1) * group
-        fits = [n for n in range(1, 4 * group) if n * steps % group == 0]
-        near = sorted(fits, key=lambda n: abs(n - per_device))[:2]
-        raise UserError(
-            f"num_generations: {group} does not divide the {local} completions of one process "
-            f"(per_device_train_batch_size {per_device} x {steps} steps per generation); "
-            f"use per_device_train_batch_size {' or '.join(map(str, sorted(near)))}"
-            f"{f', or num_generations {low}' if local % low == 0 and low != group else ''}"
-        )
+    if local % group == 0:
+        return
+    if whole:
+        key, now, unit = "generation_batch_size", whole, num_processes * math.lcm(per_device, group)
+    else:
+        key, now, unit = "per_device_train_batch_size", per_device, group // math.gcd(group, steps)
+    fits = [n for n in (now // unit * unit, (now // unit + 1) * unit) if n]
+    groups = sorted(
+        (n for n in range(2, local + 1) if local % n == 0), key=lambda n: abs(n - group)
+    )
+    raise UserError(
+        f"num_generations: {group} does not divide the {local} completions of one process "
+        f"(per_device_train_batch_size {per_device} x {steps} steps per generation); "
+        f"use {key} {' or '.join(map(str, fits))}"
+        + (f", or num_generations {groups[0]}" if groups else "")
+    )

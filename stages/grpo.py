@@ -9,6 +9,7 @@ defaults differ from the GRPO paper (arXiv:2402.03300): loss averaged over token
 completions (as DAPO, arXiv:2503.14476), and k3 as the KL estimator only where `beta` is not 0.
 """
 
+import math
 from typing import Any
 
 from data_prep import manifest
@@ -112,6 +113,10 @@ def main() -> None:
     )
     run.train(trainer, "grpo", checkpoint)
 
+    # One generation batch serves steps_per_generation x num_iterations micro-batches.
+    num_micro_batches = trainer.state.global_step * grpo.gradient_accumulation_steps
+    num_batches = math.ceil(num_micro_batches / (grpo.steps_per_generation * grpo.num_iterations))
+    num_generated = num_batches * grpo.generation_batch_size
     if run.is_main_process():
         manifest.write(
             grpo.output_dir,
@@ -121,9 +126,7 @@ def main() -> None:
             {
                 "problems": len(problems),
                 "steps": trainer.state.global_step,
-                "completions": trainer.state.global_step * grpo.generation_batch_size
-                // (grpo.steps_per_generation * grpo.num_iterations)
-                * grpo.gradient_accumulation_steps,
+                "completions": num_generated,
             },
             started,
             rows_in=len(rows),
@@ -133,7 +136,7 @@ def main() -> None:
     run.say(
         f"grpo: {trainer.state.global_step} steps, "
         f"reward {run.last_logged(trainer, 'rollout/rewards'):.3f}, "
-        f"correct {run.last_logged(trainer, 'rollout/correctness') or 0:.3f} -> {grpo.output_dir}"
+        f"correct {run.last_logged(trainer, 'rollout/correctness'):.3f} -> {grpo.output_dir}"
     )
 
 

@@ -8,6 +8,7 @@ with other inputs, or when it had finished, it begins anew and the old run is mo
 
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -55,7 +56,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
     The Trainer writes `trainer_state.json` after weights, optimizer and random state.
     """
-    found = sorted(folder.glob("checkpoint-*"), key=lambda p: int(p.name.rpartition("-")[2]))
+    found = sorted(folder.glob("checkpoint-*[0-9]"), key=lambda p: int(p.name.rpartition("-")[2]))
     for checkpoint in reversed(found):
         try:
             json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
@@ -183,7 +184,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     trainer.save_state()
 
 
-def last_logged(trainer: Trainer, key: str) -> float | None:
-    """The last value of a metric in the trainer's log, or None."""
-    values = [entry[key] for entry in trainer.state.log_history if key in entry]
-    return values[-1] if values else None
+def last_logged(trainer: Trainer, key: str) -> float:
+    """The last value of a metric in the trainer's log; NaN if the run was too short to log it."""
+    values = [entry[key] for entry in trainer.state.log_history if entry.get(key) is not None]
+    return values[-1] if values else math.nan

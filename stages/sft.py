@@ -64,6 +64,9 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
 def main() -> None:
     """Parse, tokenize, train, save, write the manifest."""
     args, sft, model = parse(__doc__, SftArguments, ("SFTConfig", "ModelConfig"), check_sft)
+    if sft.completion_only_loss is None:
+        # TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
+        sft.completion_only_loss = True
 
     from datasets import Dataset
     from transformers import AutoTokenizer
@@ -72,12 +75,11 @@ def main() -> None:
     from stages import run
 
     run.quiet()
+    tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path)
+    rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
     config = run.effective_config(args, sft, model)
     inputs = manifest.hash_inputs([args.train_file, model.model_name_or_path])
     started, checkpoint = run.prepare(sft.output_dir, config, inputs)
-
-    tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path)
-    rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
     run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
 
     sft.model_init_kwargs = {

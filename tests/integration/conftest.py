@@ -68,3 +68,79 @@ def build_tiny_model(folder, seed=0):
 def tiny_model_dir(tmp_path_factory):
     """Folder of a tiny random Qwen2 with tokenizer and ChatML template; treat it as read-only."""
     return build_tiny_model(tmp_path_factory.mktemp("tiny-model"))
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory):
+    """Folder with 40 SFT rows (`sft_train.jsonl`) and 12 GRPO problems (`grpo_train.jsonl`)."""
+    from data_prep import synthetic
+    from data_prep.schema import grpo_row, sft_row
+
+    folder = tmp_path_factory.mktemp("data")
+    sft = [sft_row(p, "none") for p in synthetic.load("train", 40, 0, max_level=2)]
+    grpo = [grpo_row(p, "none") for p in synthetic.load("rl", 12, 0, max_level=2)]
+    for name, rows in (("sft", sft), ("grpo", grpo)):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}_train.jsonl").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def write_recipe(tmp_path, data_dir, tiny_model_dir):
+    """Write `<stage>.yaml` with settings for the tiny model on a CPU; returns its path."""
+    common = {
+        "model_name_or_path": str(tiny_model_dir), "use_cpu": True, "bf16": False,
+        "gradient_checkpointing": False, "dataloader_pin_memory": False, "report_to": "none",
+        "logging_steps": 1, "learning_rate": 1.0e-3, "seed": 0,
+    }  # fmt: skip
+    stages = {
+        "sft": {"max_length": 256, "max_steps": 2, "per_device_train_batch_size": 4},
+        "grpo": {
+            "max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 8, "beta": 0.0,
+            "max_completion_length": 12, "reward_weights": [1.0, 0.5, 1.0],
+            # The model writes noise: only a length term gives its groups different rewards.
+            "length_penalty_start": 1, "length_penalty_end": 12,
+        },
+    }  # fmt: skip
+
+    def write(stage, **settings):
+        values = common | stages[stage]
+        values["train_file"] = str(data_dir / f"{stage}_train.jsonl")
+        values["output_dir"] = str(tmp_path / stage)
+        path = tmp_path / f"{stage}.yaml"
+        path.write_text(json.dumps(values | settings))  # JSON is YAML
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run_stage(write_recipe, monkeypatch):
+    """Write a recipe and run the stage's `main` in this process; returns its output folder."""
+    import importlib
+    import sys
+    from pathlib import Path
+
+    def call(stage, **settings):
+        path = write_recipe(stage, **settings)
+        monkeypatch.setattr(sys, "argv", [stage, "--config", str(path)])
+        importlib.import_module(f"stages.{stage}").main()
+        return Path(json.loads(path.read_text())["output_dir"])
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def read_events():
+    """Function: folder -> `{tag: [values]}` of the TensorBoard event files below it."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def read(folder):
+        found = {}
+        for path in folder.glob("**/events.out.tfevents*"):
+            events = EventAccumulator(str(path)).Reload()
+            for tag in events.Tags()["scalars"]:
+                found.setdefault(tag, []).extend(event.value for event in events.Scalars(tag))
+        return found
+
+    return read

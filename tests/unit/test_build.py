@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -214,15 +213,3 @@ def test_importing_the_cli_imports_nothing_heavy():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_grpo7b_recipe_on_real_rows(tmp_path, monkeypatch, shared_data):
-    config = Path(__file__).parents[2] / "configs/grpo7b/data.yaml"
-    flags = ["--config", str(config), "--data_root", str(shared_data)]
-    monkeypatch.setattr(sys, "argv", ["build", *flags, "--run_dir", str(tmp_path)])
-    build.main()
-    outputs = manifest.read(tmp_path / "data")["outputs"]
-    assert outputs["grpo_train.jsonl"] == {"rows_in": 7473, "rows_out": 7473, "dropped": {}}
-    assert outputs["test.jsonl"] == {"rows_in": 1319, "rows_out": 1319, "dropped": {}}
-    sources = [row["source"] for row in rows_of(tmp_path / "data/sft_train.jsonl")]
-    assert sources.count("gsm8k") == 7473 and sources.count("numinamath") > 1200

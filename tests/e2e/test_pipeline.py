@@ -1,0 +1,195 @@
+"""The demo recipe, shortened, through make: all of it, then nothing, then only what changed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from data_prep.clean import normalise_question
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+ROOT = Path(__file__).parents[2]
+STAGES = ["data", "base", "sft", "difficulty", "grpo", "eval", "report"]
+NUM_ROWS = {"sft": 400, "grpo": 40, "validation": 20, "test": 20}
+# What makes the recipe short; every other key is the shipped recipe's.
+SHORT = {
+    "model": {"hidden_size": 64, "num_layers": 2, "intermediate_size": 128},
+    "sft": {"max_steps": 20, "save_steps": 10, "logging_steps": 5},
+    "difficulty": {"num_samples": 2, "max_new_tokens": 40},
+    "grpo": {
+        "min_pass_rate": 0.0, "max_pass_rate": 1.0, "num_generations": 4, "max_steps": 2,
+        "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1,
+        "max_completion_length": 40, "save_steps": 1,
+    },
+    "eval": {"num_samples": 2, "max_new_tokens": 40},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A temporary copy of the recipe with small numbers, and a stand-in for the environment."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    (folder / "tiny-cpu").mkdir()
+    for path in (ROOT / "configs/tiny-cpu").glob("*.yaml"):
+        config = yaml.safe_load(path.read_text(encoding="utf-8")) | SHORT.get(path.stem, {})
+        if path.stem == "data":
+            for key, number in NUM_ROWS.items():
+                (source,) = config[key]
+                source["sample"] = number
+        if path.stem in ("sft", "grpo"):  # these would fight with the shortened numbers
+            for key in ("steps_per_generation", "generation_batch_size", "num_train_epochs"):
+                config.pop(key, None)
+        (folder / "tiny-cpu" / path.name).write_text(yaml.safe_dump(config), encoding="utf-8")
+    (folder / "venv").mkdir()
+    (folder / "venv/ready").touch()  # newer than pyproject.toml: make installs nothing
+    return folder
+
+
+@pytest.fixture(scope="module")
+def make(folder):
+    """Run make with the recipe and run folder of this test; returns (output, stderr)."""
+
+    def call(*goals):
+        # Flags and variables of a make that runs the tests are not for this one.
+        outer = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "SEED", "RECIPE", "DATA_ROOT")
+        env = {key: value for key, value in os.environ.items() if key not in outer}
+        variables = [
+            f"CONFIG={folder}/tiny-cpu", f"RUN={folder}/run",
+            f"VENV={folder}/venv", f"PY={sys.executable}",
+        ]  # fmt: skip
+        done = subprocess.run(
+            ["make", *goals, *variables],
+            cwd=ROOT,
+            env=env | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def first_output(make):
+    """What the first `make demo` printed; every test looks at the run it left."""
+    return make("demo")
+
+
+@pytest.fixture(scope="module")
+def run(folder, first_output):
+    return folder / "run"
+
+
+def read_manifests(run):
+    return {stage: json.loads((run / stage / "manifest.json").read_text()) for stage in STAGES}
+
+
+def read_rows(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+def state_of(folder):
+    """Size, time and inode of every file below a folder."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            stat = path.stat()
+            found[str(path)] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    return found
+
+
+def test_every_stage_leaves_a_manifest_and_the_counts_add_up(run, first_output):
+    found = read_manifests(run)
+    assert [found[stage]["stage"] for stage in STAGES] == STAGES
+    data = found["data"]
+    for totals in (data, *data["outputs"].values()):
+        assert totals["rows_in"] == totals["rows_out"] + sum(totals["dropped"].values())
+    for name, output in data["outputs"].items():
+        assert len(read_rows(run / "data" / name)) == output["rows_out"] > 0
+    assert data["rows_in"] == sum(NUM_ROWS.values())
+
+    rows = {name: output["rows_out"] for name, output in data["outputs"].items()}
+    assert found["sft"]["rows_in"] == rows["sft_train.jsonl"]
+    assert found["grpo"]["rows_in"] == rows["grpo_train.jsonl"]
+    for stage in ("sft", "grpo"):
+        lost = sum(found[stage]["dropped"].values())
+        assert found[stage]["rows_in"] == found[stage]["rows_out"] + lost
+    assert found["sft"]["counts"]["steps"] == 20 and found["grpo"]["counts"]["steps"] == 2
+    assert found["grpo"]["counts"]["completions"] == 2 * 16
+    measured = found["difficulty"]["counts"]
+    assert measured["problems"] == rows["grpo_train.jsonl"]
+    assert sum(measured["num_right_histogram"].values()) == measured["problems"]
+    assert found["eval"]["counts"]["problems"] == rows["test.jsonl"]
+    assert found["eval"]["counts"]["completions"] == rows["test.jsonl"] * (1 + 2)
+    assert all(f"\n{stage}: " in "\n" + first_output for stage in STAGES[:-1])
+
+
+def test_each_stage_read_what_the_one_before_wrote(run):
+    from data_prep.manifest import sha256
+
+    for stage, value in read_manifests(run).items():
+        for path, digest in value["inputs"].items():
+            if stage != "eval" or path.endswith(".jsonl"):  # a checkpoint's own fingerprint there
+                assert Path(path).is_relative_to(run) and sha256(path) == digest, (stage, path)
+
+
+def test_no_evaluation_question_was_trained_on(run):
+    def questions(name):
+        return {normalise_question(row["question"]) for row in read_rows(run / "data" / name)}
+
+    held_out = questions("test.jsonl") | questions("validation.jsonl")
+    assert len(held_out) == NUM_ROWS["test"] + NUM_ROWS["validation"]
+    assert not held_out & (questions("sft_train.jsonl") | questions("grpo_train.jsonl"))
+    for row in read_rows(run / "data/sft_train.jsonl"):  # nor hidden in what the model saw
+        assert normalise_question(row["prompt"][-1]["content"]) not in held_out
+
+
+def test_the_report_shows_the_three_checkpoints(run):
+    report = json.loads((run / "report/report.json").read_text())
+    text = (run / "report/report.md").read_text(encoding="utf-8")
+    assert list(report["scores"]) == list(report["checkpoints"]) == ["base", "sft", "grpo"]
+    assert all(name in text for name in ("base", "sft", "grpo"))
+    figures = sorted(path.name for path in (run / "report").glob("*.png"))
+    assert figures == ["grpo_curves.png", "scores.png", "sft_curves.png"]
+    for name in figures:
+        assert (run / "report" / name).read_bytes().startswith(b"\x89PNG") and name in text
+
+
+def test_again_does_nothing_then_only_what_a_change_calls_for(make, folder, run):
+    before = state_of(run)
+    out = make("demo")
+    assert out.count("\n") == 1 and "nothing to do" in out
+    assert state_of(run) == before
+
+    os.utime(folder / "tiny-cpu/grpo.yaml")
+    planned = make("-n", "report")
+    modules = ["stages.grpo", "eval.run", "eval.report"]
+    others = ["data_prep.build", "stages.tiny_model", "stages.sft", "data_prep.difficulty"]
+    assert all(module in planned for module in modules)
+    assert not any(module in planned for module in others)
+    assert state_of(run) == before
+
+    out = make("demo")
+    assert "starting anew; the earlier run is kept in " in out  # GRPO had finished
+    assert "base: already evaluated" in out and "sft: already evaluated" in out
+    after = state_of(run)
+    for stage in STAGES:  # by time and inode: an equal GRPO run may write an equal manifest
+        path = str(run / stage / "manifest.json")
+        assert (after[path] != before[path]) is (stage in ("grpo", "eval", "report")), stage
+    rewritten = {path for path in before if after.get(path) != before[path]}
+    rewritten -= {path for path in before if "/grpo/" in path or "/report/" in path}
+    assert rewritten == {str(run / "eval/manifest.json")}
+    assert "nothing to do" in make("demo")
+
+
+def test_help_lists_every_target(make):
+    out = make("help")
+    targets = ["demo", *STAGES[:-1], "report", "preflight", "test", "clean"]
+    assert all(f"make {target} " in out for target in targets)

@@ -1,0 +1,152 @@
+"""GRPO with the real trainer on a random-init model: names, filter, counts, errors."""
+
+import json
+import zlib
+
+import pytest
+
+from data_prep import manifest
+from data_prep.config import UserError
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def pass_rates(tmp_path, data_dir):
+    """Pass rates 0/4, 1/4, 2/4, 3/4 in turn for eleven of the twelve problems."""
+    problems = (data_dir / "grpo_train.jsonl").read_text().splitlines()
+    rows = [
+        {"id": json.loads(line)["id"], "num_right": n % 4, "num_samples": 4}
+        for n, line in enumerate(problems[:11])
+    ]
+    path = tmp_path / "pass_rates.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def graded_by_chance(monkeypatch):
+    """The model writes noise: call half of it right, so that groups have something to teach."""
+    from data_prep.answers import Grade
+    from stages import rewards
+
+    def grade(completion, *_, **__):
+        return Grade("right" if zlib.crc32(completion.encode()) % 2 else "wrong", None)
+
+    monkeypatch.setattr(rewards, "grade", grade)
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+def test_two_steps(run_stage, read_events, pass_rates, data_dir, tiny_model_dir, capsys):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    band = {"pass_rates": str(pass_rates), "min_pass_rate": 0.25, "max_pass_rate": 0.5}
+    folder = run_stage("grpo", report_to="tensorboard", **band)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("grpo: 6 of 12 problems of ")
+    assert out[0].endswith(", 6 outside_pass_rate_band") and out[-1].startswith("grpo: 2 steps, ")
+
+    written = manifest.read(folder)
+    assert (written["rows_in"], written["rows_out"]) == (12, 6)
+    assert written["dropped"] == {"outside_pass_rate_band": 6}
+    assert written["counts"] == {"problems": 6, "steps": 2, "completions": 16}
+    inputs = [data_dir / "grpo_train.jsonl", tiny_model_dir, pass_rates]
+    assert written["inputs"] == {str(path): manifest.sha256(path) for path in inputs}
+
+    events = read_events(folder)
+    state = json.loads((folder / "trainer_state.json").read_text())
+    logs = [log for log in state["log_history"] if "rollout/rewards" in log]
+    assert len(logs) == 2
+    for tag in (
+        "rollout/rewards", "rollout/response_length", "rollout/cut_off_rate",
+        "rollout/correctness", "rollout/uniform_groups", "train/entropy_loss",
+    ):  # fmt: skip
+        assert events[tag] == pytest.approx([log[tag] for log in logs]), tag
+        assert f"train/{tag}" not in events
+    assert events["rollout/rewards"] == pytest.approx(events["train/reward"])
+    assert events["train/entropy_loss"] == pytest.approx(events["train/entropy"])
+    assert all(0 < n <= 12 for n in events["rollout/response_length"])
+    assert all(0 < share < 1 for share in events["rollout/correctness"])
+    assert all(share in (0, 0.5) for share in events["rollout/uniform_groups"])
+    # Weights 1, 0.5, 1 on what each function gave.
+    for log in logs:
+        names = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
+        means = [log[f"rewards/{name}/mean"] for name in names]
+        expected = means[0] + 0.5 * means[1] + means[2]
+        assert log["rollout/rewards"] == pytest.approx(expected) and means[2] < 0
+
+    trained = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    before = AutoModelForCausalLM.from_pretrained(tiny_model_dir).state_dict()
+    assert any((trained[name] != before[name]).any() for name in before)
+    template = AutoTokenizer.from_pretrained(tiny_model_dir).chat_template
+    assert AutoTokenizer.from_pretrained(folder).chat_template == template
+
+
+def test_completions_are_counted_as_generated(run_stage):
+    """Four micro-batches share one generation of 4 x 8 completions; two steps use two of them."""
+    settings = {"steps_per_generation": 4, "max_steps": 2, "max_completion_length": 4}
+    counts = manifest.read(run_stage("grpo", **settings))["counts"]
+    assert counts == {"problems": 12, "steps": 2, "completions": 32}
+
+
+def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass_rates, tmp_path):
+    earlier = tmp_path / "grpo" / "manifest.json"
+    earlier.parent.mkdir()
+    earlier.write_text("{}")
+    band = {"pass_rates": str(pass_rates), "min_pass_rate": 0.9, "max_pass_rate": 1.0}
+    with pytest.raises(UserError, match=r"0 of 12 problems are left, one generation batch needs 2"):
+        run_stage("grpo", **band)
+    with pytest.raises(UserError, match=r"0 of 12 problems are left"):
+        run_stage("grpo", max_prompt_length=3)
+    assert earlier.read_text() == "{}"
+
+
+def test_long_prompts_are_counted(run_stage, tiny_model_dir, data_dir):
+    from transformers import AutoTokenizer
+
+    from data_prep.prompts import render_prompt
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    lines = (data_dir / "grpo_train.jsonl").read_text().splitlines()
+    prompts = [render_prompt(json.loads(line)["prompt"], tokenizer) for line in lines]
+    lengths = sorted(len(ids) for ids in tokenizer(prompts)["input_ids"])
+    num_kept = sum(length <= lengths[5] for length in lengths)
+    settings = {"max_prompt_length": lengths[5], "max_steps": 1, "max_completion_length": 4}
+    written = manifest.read(run_stage("grpo", **settings))
+    assert written["dropped"] == {"over_max_prompt_length": 12 - num_kept}
+    assert written["rows_out"] == num_kept >= 6
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"id": "a", "answer": "5"}, r"bad\.jsonl:1: prompt: missing"),
+        ({"id": "a", "prompt": [{"role": "user", "content": "q"}]}, "answer: missing"),
+        (
+            {"id": "a", "prompt": [{"role": "user", "content": "q"}], "answer": "\\frac{1}{"},
+            "cannot be parsed",
+        ),
+    ],
+)
+def test_bad_rows_are_named(run_stage, tmp_path, row, words):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(UserError, match=words):
+        run_stage("grpo", train_file=str(path))
+
+
+@pytest.mark.parametrize(
+    ("correctness", "fraction"),
+    [
+        ([0, 0, 0, 0, 1, 1, 1, 1], 1.0),
+        ([0, 1, 0, 0, 1, 1, 1, 0], 0.0),
+        ([0, 0, 0, 0, 1, 0, 1, 1], 0.5),
+        ([1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1], 0.75),
+    ],
+)
+def test_uniform_group_fraction(correctness, fraction):
+    import torch
+
+    from stages.grpo_trainer import uniform_group_fraction
+
+    assert uniform_group_fraction(torch.tensor(correctness, dtype=torch.float), 4) == fraction

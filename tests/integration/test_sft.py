@@ -1,0 +1,184 @@
+"""SFT with the real trainer: what the loss sees, and what a run leaves on disk."""
+
+import json
+import shutil
+
+import pytest
+
+from data_prep import manifest
+from data_prep.config import UserError
+from stages import sft
+
+pytestmark = pytest.mark.integration
+
+
+class TrainerBuilt(Exception):
+    """Raised in place of training, with the trainer that would have trained."""
+
+
+@pytest.fixture
+def build_trainer(run_stage, monkeypatch):
+    """The trainer as `stages.sft` builds it, not trained."""
+    from stages import run
+
+    def stop(trainer, name, checkpoint):
+        raise TrainerBuilt(trainer)
+
+    def build(**settings):
+        with monkeypatch.context() as patch, pytest.raises(TrainerBuilt) as built:
+            patch.setattr(run, "train", stop)
+            run_stage("sft", **settings)
+        return built.value.args[0]
+
+    return build
+
+
+def read_rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def spans_in_loss(trainer):
+    """Every run of tokens inside the loss, and every one outside, as texts, over an epoch."""
+    inside, outside = [], []
+    for batch in trainer.get_train_dataloader():
+        mask = batch.get("attention_mask")
+        for row, labels in enumerate(batch["labels"].tolist()):
+            ids = batch["input_ids"][row].tolist()
+            real = mask[row].tolist() if mask is not None else [1] * len(ids)
+            spans, before = [], None
+            for token, label, counts in zip(ids, labels, real, strict=True):
+                assert label in (token, -100)
+                if not counts:
+                    assert label == -100  # padding
+                    continue
+                if (label == -100) is not before:
+                    spans.append((label != -100, []))
+                    before = label == -100
+                spans[-1][1].append(token)
+            for taught, tokens in spans:
+                text = trainer.processing_class.decode(tokens)
+                (inside if taught else outside).append(text)
+    return inside, outside
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_the_loss_is_on_the_completion_and_its_end(build_trainer, data_dir, packing):
+    trainer = build_trainer(packing=packing, num_train_epochs=1, max_steps=-1)
+    inside, outside = spans_in_loss(trainer)
+    rows = read_rows(data_dir / "sft_train.jsonl")
+    assert sorted(inside) == sorted(row["completion"] + "<|im_end|>" for row in rows)
+    assert all("</think>" in text and "\\boxed{" in text for text in inside)
+    start, turn = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+    assert sorted(outside) == sorted(start + row["question"] + turn for row in rows)
+    assert (len(trainer.train_dataset) < len(rows)) is packing
+
+
+def test_packed_rows_do_not_see_each_other(build_trainer):
+    """The loss of a packed batch is that of the same rows one by one."""
+    import torch
+
+    trainer = build_trainer(packing=True)
+    trainer.model.eval()
+    batch = next(iter(trainer.get_train_dataloader()))
+    starts = (batch["position_ids"][0] == 0).nonzero()[:, 0].tolist()
+    assert len(starts) > 2
+    with torch.no_grad():
+        packed = trainer.model(
+            input_ids=batch["input_ids"], position_ids=batch["position_ids"]
+        ).logits[0]  # (C, V)
+        for start, end in zip(starts, [*starts[1:], len(packed)], strict=True):
+            alone = trainer.model(input_ids=batch["input_ids"][:, start:end]).logits[0]
+            torch.testing.assert_close(packed[start:end], alone, rtol=1e-3, atol=1e-3)
+
+
+def test_prompt_and_loss_under_a_template_that_opens_the_thought(
+    build_trainer, data_dir, tiny_model_dir, tmp_path
+):
+    model = tmp_path / "prefilled"
+    shutil.copytree(tiny_model_dir, model)
+    template = (model / "chat_template.jinja").read_text()
+    prefilled = template.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
+    assert prefilled != template
+    (model / "chat_template.jinja").write_text(prefilled)
+    inside, outside = spans_in_loss(build_trainer(model_name_or_path=str(model)))
+    solutions = {
+        row["completion"].removeprefix("<think>\n") + "<|im_end|>"
+        for row in read_rows(data_dir / "sft_train.jsonl")
+    }
+    assert inside and set(inside) <= solutions
+    assert all(text.endswith("assistant\n<think>\n") for text in outside)
+
+
+def test_long_rows_are_dropped_and_counted_never_cut(run_stage, data_dir, tiny_model_dir, tmp_path):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    rows = read_rows(data_dir / "sft_train.jsonl")
+    lengths = sorted(len(sft.tokenize_row(row, tokenizer)["input_ids"]) for row in rows)
+    limit = lengths[20]
+    num_kept = sum(length <= limit for length in lengths)
+    assert 20 < num_kept < 40
+    kept, dropped = sft.load_rows(str(data_dir / "sft_train.jsonl"), tokenizer, limit)
+    assert (len(kept), dropped) == (num_kept, 40 - num_kept)
+    assert sorted(len(row["input_ids"]) for row in kept) == lengths[:num_kept]
+    assert all(row["input_ids"][-1] == tokenizer.eos_token_id for row in kept)
+    written = manifest.read(run_stage("sft", max_length=limit, max_steps=1))
+    assert (written["rows_in"], written["rows_out"]) == (40, num_kept)
+    assert written["dropped"] == {"over_max_length": 40 - num_kept}
+    assert written["counts"]["tokens"] == sum(lengths[:num_kept])
+    with pytest.raises(UserError, match=r"no row has at most max_length: 3 tokens"):
+        run_stage("sft", max_length=3)
+    assert manifest.read(tmp_path / "sft") == written  # refused before the old run was touched
+
+
+def test_a_row_without_completion_is_named(run_stage, tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"prompt": [{"role": "user", "content": "q"}], "completion": ""}\n')
+    with pytest.raises(UserError, match=r"bad\.jsonl:1: completion: missing"):
+        run_stage("sft", train_file=str(path))
+
+
+def test_two_steps_leave_model_manifest_state_and_events(
+    run_stage, read_events, data_dir, tiny_model_dir, capsys
+):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = run_stage("sft", report_to="tensorboard", logging_steps=1)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("sft: 40 rows of ") and out[-1].startswith("sft: 2 steps, loss ")
+    written = manifest.read(folder)
+    assert written["stage"] == "sft" and written["counts"]["steps"] == 2
+    assert written["config"]["max_steps"] == 2 and written["config"]["completion_only_loss"]
+    assert written["inputs"][str(data_dir / "sft_train.jsonl")] == manifest.sha256(
+        data_dir / "sft_train.jsonl"
+    )
+    state = json.loads((folder / "trainer_state.json").read_text())
+    losses = [log["loss"] for log in state["log_history"] if "loss" in log]
+    events = read_events(folder)
+    assert len(losses) == 2 and events["train/loss"] == pytest.approx(losses)
+    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() > 0
+    template = AutoTokenizer.from_pretrained(tiny_model_dir).chat_template
+    assert AutoTokenizer.from_pretrained(folder).chat_template == template
+
+
+def test_a_run_shorter_than_its_logging_interval_ends_well(run_stage, capsys):
+    folder = run_stage("sft", max_steps=1, logging_steps=50)
+    assert manifest.read(folder)["counts"]["steps"] == 1
+    assert "sft: 1 steps, loss nan" in capsys.readouterr().out
+
+
+def test_lora_writes_an_adapter_that_loads(run_stage, tiny_model_dir):
+    import torch
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    lora = {"use_peft": True, "lora_r": 4, "lora_alpha": 8, "lora_target_modules": "all-linear"}
+    folder = run_stage("sft", **lora)
+    assert (folder / "adapter_model.safetensors").is_file()
+    assert not (folder / "model.safetensors").exists()
+    assert manifest.read(folder)["config"]["lora_r"] == 4
+    tuned = AutoPeftModelForCausalLM.from_pretrained(folder)
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    ids = torch.arange(5)[None]
+    difference = (tuned(ids).logits - base(ids).logits).abs().max().item()
+    assert 0 < difference < 100

@@ -1,0 +1,118 @@
+"""The demo's base model: a tokenizer that survives loading, and weights that follow the seed."""
+
+import sys
+
+import pytest
+
+from data_prep import manifest
+from data_prep.synthetic import MAX_VALUE
+from stages import tiny_model
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory, data_dir):
+    """Run `stages.tiny_model` in this process with a small shape; returns its folder."""
+
+    def call(name, **settings):
+        folder = tmp_path_factory.mktemp("base") / name
+        values = {"output_dir": folder, "train_file": data_dir / "sft_train.jsonl"}
+        values |= {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "intermediate_size": 48}
+        argv = ["tiny_model"]
+        for key, value in (values | settings).items():
+            argv += [f"--{key}", str(value)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", argv)
+            tiny_model.main()
+        return folder
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def base(build):
+    return build("first")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(base):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(base)
+
+
+def read_texts(data_dir):
+    from data_prep.reading import read_rows
+
+    return [
+        row[key] for _, row in read_rows(data_dir / "sft_train.jsonl")
+        for key in ("question", "completion")
+    ]  # fmt: skip
+
+
+def test_texts_survive_auto_tokenizer(tokenizer, data_dir):
+    for text in read_texts(data_dir):
+        ids = tokenizer(text)["input_ids"]
+        assert tokenizer.decode(ids) == text
+        assert len(ids) < len(text)  # words, not bytes
+
+
+def test_numbers_are_single_tokens(tokenizer):
+    for number in range(MAX_VALUE + 1):
+        (alone,) = tokenizer(str(number))["input_ids"]
+        (after_space,) = tokenizer(f" {number}")["input_ids"]
+        assert alone != after_space
+        first, *_, last = tokenizer(f"{number} + 1 = {number}")["input_ids"]
+        assert (first, last) == (alone, after_space)
+
+
+def test_the_prompt_ends_where_the_completion_begins(tokenizer):
+    from data_prep.prompts import build_prompt, prefills_think, render_prompt
+
+    prompt = render_prompt(build_prompt("How many pens?"), tokenizer)
+    assert prompt == (
+        "<|im_start|>user\nHow many pens?<|im_end|>\n<|im_start|>assistant\n"
+    ) and not prefills_think(prompt)
+    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    assert ids.count(tokenizer.eos_token_id) == 1 and tokenizer.eos_token == "<|im_end|>"
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+    # Cut between the two, as SFT does and generation sees it.
+    rest = tokenizer("<think>\nMonday", add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids + rest) == prompt + "<think>\nMonday"
+
+
+def test_the_model_fits_its_tokenizer_and_the_manifest(base, tokenizer, data_dir):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base)
+    counts = manifest.read(base)["counts"]
+    embeddings = model.get_input_embeddings().weight
+    assert embeddings.shape == (len(tokenizer), 32) and embeddings.dtype.itemsize == 4
+    assert model.get_output_embeddings().weight is embeddings  # tied
+    assert counts["vocab_size"] == len(tokenizer)
+    assert counts["num_parameters"] == sum(p.numel() for p in model.parameters())
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    longest = max(len(tokenizer(text)["input_ids"]) for text in read_texts(data_dir))
+    assert longest < model.config.max_position_embeddings
+
+
+def test_weights_follow_the_seed(build, base):
+    def weights(folder):
+        return (folder / "model.safetensors").read_bytes()
+
+    same, other = build("same"), build("other", seed=1)
+    assert weights(same) == weights(base) != weights(other)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (other / name).read_bytes() == (base / name).read_bytes()
+
+
+def test_shape_that_does_not_divide_is_refused(build):
+    with pytest.raises(ValueError, match="num_heads: 3 does not divide hidden_size 32"):
+        build("bad", num_heads=3)
+
+
+def test_a_changed_round_trip_is_caught(base, tokenizer):
+    tiny_model.check_round_trip(base, ["How many pens?"], tokenizer)
+    with pytest.raises(AssertionError, match="loses a part"):
+        tiny_model.check_round_trip(base, ["cafe\u0301"], tokenizer)

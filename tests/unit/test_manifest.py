@@ -1,0 +1,99 @@
+"""Manifests: last, whole, and true to what was read."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+
+import pytest
+
+from data_prep import manifest
+
+
+def write(folder, **extra):
+    counts = {"rows": 3}
+    return manifest.write(folder, "toy", {"seed": 0}, {"a": "b"}, counts, 0.0, **extra)
+
+
+def test_start_makes_the_folder_and_removes_the_old_manifest(tmp_path):
+    folder = tmp_path / "a" / "b"
+    manifest.start(folder)
+    (folder / "model.bin").write_text("x")
+    write(folder)
+    assert manifest.read(folder)["stage"] == "toy"
+    started = manifest.start(folder)
+    assert started > 0 and manifest.read(folder) is None
+    assert [p.name for p in folder.iterdir()] == ["model.bin"]
+
+
+def test_write_holds_everything(tmp_path):
+    path = write(tmp_path, rows_in=5, dropped={"long": 2})
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert path == tmp_path / "manifest.json" and found == manifest.read(tmp_path)
+    assert found["config"] == {"seed": 0} and found["inputs"] == {"a": "b"}
+    assert found["counts"] == {"rows": 3} and found["rows_in"] == 5
+    assert found["dropped"] == {"long": 2} and found["wall_time_s"] > 0
+    assert "git_commit" in found and found["versions"] == manifest.versions()
+
+
+def test_write_json_is_atomic(tmp_path, monkeypatch):
+    path = tmp_path / "manifest.json"
+    manifest.write_json(path, {"old": 1})
+    seen = []
+
+    def look_then_fail(_):
+        seen.append(json.loads(path.read_text(encoding="utf-8")))
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", look_then_fail)
+    with pytest.raises(OSError, match="disk full"):
+        manifest.write_json(path, {"new": 2})
+    assert seen == [{"old": 1}] and json.loads(path.read_text(encoding="utf-8")) == {"old": 1}
+    monkeypatch.undo()
+    manifest.write_json(path, {"new": 2})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"new": 2}
+    assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_a_crash_before_the_end_leaves_no_manifest(tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write(tmp_path)
+    assert manifest.read(tmp_path) is None
+
+
+def test_sha256_of_files(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert manifest.sha256(tmp_path / "a") == known
+    big = os.urandom((1 << 20) + 7)  # more than one block
+    (tmp_path / "b").write_bytes(big)
+    assert manifest.sha256(tmp_path / "b") == hashlib.sha256(big).hexdigest()
+
+
+def test_sha256_of_a_folder_is_its_manifests_else_its_configurations(tmp_path):
+    with pytest.raises(OSError):
+        manifest.sha256(tmp_path)
+    for name in ("adapter_config.json", "config.json", "manifest.json"):  # later ones win
+        (tmp_path / name).write_text(name)
+        assert manifest.sha256(tmp_path) == hashlib.sha256(name.encode()).hexdigest()
+
+
+def test_hash_inputs_records_hub_ids(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    found = manifest.hash_inputs([tmp_path / "a", "org/model"])
+    assert found == {str(tmp_path / "a"): manifest.sha256(tmp_path / "a"), "org/model": "hub"}
+
+
+def test_versions_are_the_installed_ones(monkeypatch):
+    found = manifest.versions()
+    assert found["trl"] == importlib.metadata.version("trl") and "torch" in found
+    monkeypatch.setattr(manifest, "PACKAGES", ("trl", "no-such-package"))
+    assert manifest.versions() == {"trl": found["trl"]}
+
+
+def test_read_of_an_unfinished_stage_is_none(tmp_path):
+    assert manifest.read(tmp_path) is None and manifest.read(tmp_path / "missing") is None

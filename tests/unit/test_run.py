@@ -1,0 +1,149 @@
+"""Resume or start anew: which checkpoint counts, and when it may be used."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import pytest
+from transformers.integrations import integration_utils
+
+from data_prep import manifest
+from stages import run
+
+CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "sft"
+
+
+def add_checkpoint(folder, step, state='{"global_step": 1}'):
+    checkpoint = folder / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_text("weights")
+    if state is not None:
+        (checkpoint / "trainer_state.json").write_text(state)
+    return checkpoint
+
+
+def prepare(folder, config=CONFIG, inputs=INPUTS):
+    return run.prepare(str(folder), config, inputs)
+
+
+def test_last_checkpoint_is_the_highest_step(folder):
+    assert run.last_checkpoint(folder) is None
+    for step in (100, 20, 9):
+        add_checkpoint(folder, step)
+    assert run.last_checkpoint(folder) == folder / "checkpoint-100"
+
+
+@pytest.mark.parametrize("state", [None, "", '{"global_step": 3, "log_his'])
+def test_last_checkpoint_skips_a_partial_one(folder, state):
+    add_checkpoint(folder, 10)
+    add_checkpoint(folder, 20, state)
+    assert run.last_checkpoint(folder) == folder / "checkpoint-10"
+
+
+def test_last_checkpoint_skips_other_folders(folder):
+    add_checkpoint(folder, 10)
+    add_checkpoint(folder, "best")
+    assert run.last_checkpoint(folder) == folder / "checkpoint-10"
+
+
+def test_first_start(folder, capsys):
+    started, checkpoint = prepare(folder)
+    assert started > 0 and checkpoint is None
+    assert [p.name for p in folder.iterdir()] == [run.RUN_FILE]
+    assert capsys.readouterr().out == ""
+
+
+def test_an_unfinished_run_of_the_same_work_is_resumed(folder, capsys):
+    prepare(folder)
+    checkpoint = add_checkpoint(folder, 4)
+    add_checkpoint(folder, 8, None)
+    _, found = prepare(folder)
+    assert found == str(checkpoint)
+    assert capsys.readouterr().out == f"resuming from {checkpoint}\n"
+    assert not folder.with_name("sft.previous").exists()
+
+
+@pytest.mark.parametrize("change", ["config", "inputs", "finished", "no run file", "bad run file"])
+def test_anything_else_begins_anew_and_keeps_the_old_run(folder, capsys, change):
+    prepare(folder)
+    add_checkpoint(folder, 4)
+    config, inputs = CONFIG, INPUTS
+    if change == "config":
+        config = CONFIG | {"seed": 1}
+    elif change == "inputs":
+        inputs = {"train.jsonl": "abd"}
+    elif change == "finished":
+        (folder / manifest.NAME).write_text("{}")
+    elif change == "no run file":
+        (folder / run.RUN_FILE).unlink()
+    else:
+        (folder / run.RUN_FILE).write_text('{"config": ')
+    before = sorted(p.name for p in folder.iterdir())
+    _, checkpoint = prepare(folder, config, inputs)
+    previous = folder.with_name("sft.previous")
+    assert checkpoint is None
+    assert [p.name for p in folder.iterdir()] == [run.RUN_FILE]
+    assert sorted(p.name for p in previous.iterdir()) == before
+    written = json.loads((folder / run.RUN_FILE).read_text())
+    assert written["config"]["seed"] == config["seed"] and written["inputs"] == inputs
+    assert capsys.readouterr().out == f"starting anew; the earlier run is kept in {previous}\n"
+
+
+def test_only_the_last_earlier_run_is_kept(folder):
+    for seed in range(3):
+        prepare(folder, {"seed": seed})
+    kept = json.loads((folder.with_name("sft.previous") / run.RUN_FILE).read_text())
+    assert kept["config"] == {"seed": 1}
+
+
+def test_an_unfinished_run_without_a_checkpoint_begins_anew(folder):
+    prepare(folder)
+    (folder / "events").write_text("")
+    assert prepare(folder)[1] is None
+    assert (folder.with_name("sft.previous") / "events").exists()
+
+
+def test_other_processes_touch_no_file(folder, monkeypatch):
+    prepare(folder)
+    checkpoint = add_checkpoint(folder, 4)
+    monkeypatch.setenv("RANK", "1")
+    assert prepare(folder) == (0.0, str(checkpoint))
+    assert prepare(folder, {"seed": 1}) == (0.0, None)
+    assert (folder / "checkpoint-4").is_dir()
+    assert not folder.with_name("sft.previous").exists()
+
+
+def test_metric_names(monkeypatch):
+    monkeypatch.setattr(integration_utils, "rewrite_logs", integration_utils.rewrite_logs)
+    for _ in range(2):  # a second call changes nothing
+        run.keep_metric_names()
+        logs = {"loss": 1, "rollout/rewards": 2, "train/entropy_loss": 3, "rewards/x/mean": 4}
+        assert integration_utils.rewrite_logs(logs) == {
+            "train/loss": 1,
+            "rollout/rewards": 2,
+            "train/entropy_loss": 3,
+            "train/rewards/x/mean": 4,
+        }
+    assert integration_utils.rewrite_logs({"eval_loss": 1}) == {"eval/loss": 1}
+
+
+def test_last_logged():
+    history = [{"loss": 2.0}, {"loss": 1.5, "reward": None}, {"train_runtime": 3}]
+    trainer = SimpleNamespace(state=SimpleNamespace(log_history=history))
+    assert run.last_logged(trainer, "loss") == 1.5
+    assert math.isnan(run.last_logged(trainer, "reward"))
+
+
+def test_effective_config_leaves_out_what_differs_between_equal_runs():
+    parts = SimpleNamespace(train_file="f", run_name="host-1"), SimpleNamespace(logging_dir="x")
+    assert run.effective_config(*parts, SimpleNamespace(seed=1)) == {"train_file": "f", "seed": 1}
