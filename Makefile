@@ -66,7 +66,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "setup: creating $(VENV) (about two minutes, 2 GB)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "setup: installing the packages of constraints.txt"
-	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	@$(VENV)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 	@echo "setup: done"
 

@@ -122,8 +122,11 @@ def main() -> None:
         raise UserError(f"train_file: {args.train_file} does not exist; run `make data` first")
     started = manifest.start(args.output_dir)
 
+    from transformers.utils import logging as hf_logging
+
     from data_prep.reading import read_rows
 
+    hf_logging.disable_progress_bar()
     texts = []
     for _, row in read_rows(args.train_file):
         messages = "".join(f"{m['role']}\n{m['content']}\n" for m in row["prompt"])
