@@ -17,6 +17,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.answers import grade
+from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.reading import read_rows
@@ -55,9 +56,7 @@ def check(values: dict[str, Any]) -> None:
         raise UserError(
             f"problems_file: {values['problems_file']} does not exist; run `make data` first"
         )
-    model = values["model_name_or_path"]
-    if model.startswith(("runs/", "/", ".")) and not (Path(model) / "config.json").is_file():
-        raise UserError(f"model_name_or_path: no checkpoint at {model}; run `make sft` first")
+    check_checkpoint(values["model_name_or_path"], "model_name_or_path", "sft")
 
 
 def sample_completions(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import UserError
 
 
@@ -65,11 +66,6 @@ def split_checkpoints(entries: list[str]) -> dict[str, str]:
     return checkpoints
 
 
-def is_hub_id(path: str) -> bool:
-    """Whether `path` names a hub model: exactly `owner/model`, and no folder `owner` lies here."""
-    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", path)) and not Path(path).parent.is_dir()
-
-
 def check_inputs(values: dict[str, Any]) -> None:
     """Check that test file and local checkpoints exist, before anything heavy is imported.
 
@@ -87,13 +83,7 @@ def check_inputs(values: dict[str, Any]) -> None:
     entries = values["checkpoints"]
     checkpoints = split_checkpoints([entries] if isinstance(entries, str) else entries)
     for name, path in checkpoints.items():
-        if is_hub_id(path):
-            continue
-        configs = (Path(path) / "config.json", Path(path) / "adapter_config.json")
-        if not any(config.is_file() for config in configs):
-            raise UserError(
-                f"checkpoints: {name}: {path} holds no model; `make {Path(path).name}` makes it"
-            )
+        check_checkpoint(path, f"checkpoints: {name}", Path(path).name)
     if not any(is_hub_id(path) for path in checkpoints.values()):
         # Read by huggingface_hub when it is imported, so it must be set before that.
         os.environ["HF_HUB_OFFLINE"] = "1"

@@ -22,8 +22,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from data_prep import manifest
+from data_prep.checkpoints import is_hub_id
 from data_prep.config import parse, run_cli
-from eval.arguments import EvalArguments, check_inputs, is_hub_id, split_checkpoints
+from eval.arguments import EvalArguments, check_inputs, split_checkpoints
 
 TASKS = {"greedy": "math_greedy", "sampled": "math_sampled"}  # our mode: the harness task's name
 TASK_FOLDER = Path(__file__).parent / "tasks"

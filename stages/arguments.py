@@ -5,11 +5,11 @@ Everything else in `sft.yaml` and `grpo.yaml` is TRL's `SFTConfig`, `GRPOConfig`
 
 import math
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError
 
 
@@ -90,31 +90,10 @@ def check_file(values: dict[str, Any], key: str, target: str) -> None:
         raise UserError(f"{key}: {path} does not exist; run `make {target}` first")
 
 
-def check_model(values: dict[str, Any], target: str) -> None:
-    """Refuse a checkpoint folder that is missing or holds no model.
-
-    `org/name` and `name` are taken for hub ids unless such a folder exists.
-    """
-    name = values.get("model_name_or_path")
-    if not name:
-        raise UserError("model_name_or_path: missing; set a checkpoint folder or a hub id")
-    folder = Path(name)
-    if folder.is_dir():
-        if (
-            not (folder / "config.json").is_file()
-            and not (folder / "adapter_config.json").is_file()
-        ):
-            raise UserError(
-                f"model_name_or_path: {name} holds no config.json; run `make {target}` to finish it"
-            )
-    elif not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name) or name.startswith("runs/"):
-        raise UserError(f"model_name_or_path: no checkpoint at {name}; run `make {target}` first")
-
-
 def check_sft(values: dict[str, Any]) -> None:
     """Everything about an SFT run that can be refused before torch is imported."""
     check_file(values, "train_file", "data")
-    check_model(values, "base")
+    check_checkpoint(values.get("model_name_or_path"), "model_name_or_path", "base")
 
 
 def check_grpo(values: dict[str, Any]) -> None:
@@ -122,7 +101,7 @@ def check_grpo(values: dict[str, Any]) -> None:
     check_grpo_numbers(values)
     check_file(values, "train_file", "data")
     check_file(values, "pass_rates", "difficulty")
-    check_model(values, "sft")
+    check_checkpoint(values.get("model_name_or_path"), "model_name_or_path", "sft")
 
 
 def check_grpo_numbers(values: dict[str, Any]) -> None:

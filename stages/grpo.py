@@ -67,15 +67,13 @@ def main() -> None:
     rows = load_problems(args.train_file)
 
     from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import get_peft_config
 
     from stages import run
     from stages.grpo_trainer import MathGRPOTrainer
     from stages.rewards import build_rewards
 
     run.quiet()
-    tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path, padding_side="left")
+    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
     problems, dropped = select(rows, args, tokenizer)
     per_step = grpo.generation_batch_size // grpo.num_generations
     if len(problems) < per_step:
@@ -84,32 +82,20 @@ def main() -> None:
             f"batch needs {per_step}; widen min_pass_rate..max_pass_rate or add problems"
         )
     config = run.effective_config(args, grpo, model)
-    files = [
-        args.train_file,
-        model.model_name_or_path,
-        *([args.pass_rates] * bool(args.pass_rates)),
-    ]
-    inputs = manifest.hash_inputs(files)
+    files = [args.train_file, model.model_name_or_path, args.pass_rates]
+    inputs = manifest.hash_inputs([file for file in files if file])
     started, checkpoint = run.prepare(grpo.output_dir, config, inputs)
     run.say(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
     )
 
-    grpo.model_init_kwargs = {
-        "dtype": model.dtype,
-        "attn_implementation": model.attn_implementation,
-        "revision": model.model_revision,
-    } | (grpo.model_init_kwargs or {})
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     trainer = MathGRPOTrainer(
-        # A path, not a model: TRL reloads the reference policy from it.
-        model=model.model_name_or_path,
-        args=grpo,
         reward_funcs=build_rewards(args, think_prefilled),
         train_dataset=Dataset.from_list(problems),
         processing_class=tokenizer,
-        peft_config=get_peft_config(model),
+        **run.trainer_kwargs(model, grpo),
     )
     run.train(trainer, "grpo", checkpoint)
 

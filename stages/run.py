@@ -18,10 +18,11 @@ from typing import Any
 
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
-from transformers.integrations import integration_utils
+from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
 from transformers.utils import logging as hf_logging
 
 from data_prep import manifest
+from data_prep.config import UserError
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from
 
@@ -171,17 +172,83 @@ def keep_metric_names() -> None:
     integration_utils.rewrite_logs = rewrite_logs
 
 
+def load_tokenizer(model: Any, config: Any, **kwargs: Any) -> Any:
+    """The checkpoint's tokenizer.
+
+    Args:
+        model: TRL's `ModelConfig`; config: `SFTConfig` or `GRPOConfig`.
+
+    Raises:
+        UserError: neither a folder nor the hub has it.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            model.model_name_or_path,
+            revision=model.model_revision,
+            trust_remote_code=config.trust_remote_code,
+            **kwargs,
+        )
+    except OSError as error:
+        raise UserError(
+            f"model_name_or_path: {model.model_name_or_path} is no checkpoint folder, and the hub "
+            f"did not give it ({str(error).splitlines()[0]}); check the name or the network"
+        ) from error
+
+
+def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
+    """What both trainers take from the recipe: the model's path and how to load and adapt it.
+
+    A path, not a model: TRL loads the model on the right device, and GRPO's reference from it.
+    """
+    from trl import get_peft_config, get_quantization_config
+
+    config.model_init_kwargs = {
+        "dtype": model.dtype,
+        "attn_implementation": model.attn_implementation,
+        "revision": model.model_revision,
+        "trust_remote_code": config.trust_remote_code,
+    } | (config.model_init_kwargs or {})
+    return {
+        "model": model.model_name_or_path,
+        "args": config,
+        "peft_config": get_peft_config(model),
+        "quantization_config": get_quantization_config(model),
+    }
+
+
+def save(trainer: Trainer) -> None:
+    """Save a checkpoint that every later stage can load as a plain model.
+
+    LoRA weights are merged into it, and kept by themselves in `adapter/`. Where the weights are
+    sharded (FSDP, ZeRO-3) they cannot be merged in place: the folder then holds the adapter only.
+    """
+    from peft import PeftModel
+
+    folder = Path(trainer.args.output_dir)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    is_sharded = trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled()
+    if isinstance(model, PeftModel) and not is_sharded:
+        trainer.save_model(str(folder / "adapter"))
+        if is_main_process():
+            model.merge_and_unload().save_pretrained(folder)
+            trainer.processing_class.save_pretrained(folder)
+    else:
+        trainer.save_model(str(folder))
+    trainer.save_state()
+
+
 def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
-    """Train with one progress bar, then save model, tokenizer and trainer state."""
+    """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
     keep_metric_names()
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(StageProgress(name))
-    trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_model(trainer.args.output_dir)
-    trainer.save_state()
+    trainer.train(resume_from_checkpoint=checkpoint or trainer.args.resume_from_checkpoint)
+    save(trainer)
 
 
 def last_logged(trainer: Trainer, key: str) -> float:

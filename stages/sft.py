@@ -69,30 +69,22 @@ def main() -> None:
         sft.completion_only_loss = True
 
     from datasets import Dataset
-    from transformers import AutoTokenizer
-    from trl import SFTTrainer, get_peft_config
+    from trl import SFTTrainer
 
     from stages import run
 
     run.quiet()
-    tokenizer = AutoTokenizer.from_pretrained(model.model_name_or_path)
+    tokenizer = run.load_tokenizer(model, sft)
     rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
     config = run.effective_config(args, sft, model)
     inputs = manifest.hash_inputs([args.train_file, model.model_name_or_path])
     started, checkpoint = run.prepare(sft.output_dir, config, inputs)
     run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
 
-    sft.model_init_kwargs = {
-        "dtype": model.dtype,
-        "attn_implementation": model.attn_implementation,
-        "revision": model.model_revision,
-    } | (sft.model_init_kwargs or {})
     trainer = SFTTrainer(
-        model=model.model_name_or_path,
-        args=sft,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        peft_config=get_peft_config(model),
+        **run.trainer_kwargs(model, sft),
     )
     run.train(trainer, "sft", checkpoint)
 

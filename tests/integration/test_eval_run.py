@@ -131,7 +131,7 @@ def test_interrupted_checkpoint_is_redone(run_dir, evaluate, tiny_model_dir):
 
 
 def test_missing_checkpoint(evaluate, run_dir):
-    with pytest.raises(UserError, match=r"grpo: .*/grpo holds no model; `make grpo` makes it"):
+    with pytest.raises(UserError, match=r"grpo: .*/grpo holds no model; run `make grpo`"):
         evaluate(f"grpo={run_dir}/grpo")
     assert not (run_dir / "eval").exists()
 

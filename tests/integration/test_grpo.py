@@ -150,3 +150,16 @@ def test_uniform_group_fraction(correctness, fraction):
     from stages.grpo_trainer import uniform_group_fraction
 
     assert uniform_group_fraction(torch.tensor(correctness, dtype=torch.float), 4) == fraction
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+def test_lora_with_kl_writes_a_plain_model(run_stage):
+    from transformers import AutoModelForCausalLM
+
+    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
+    folder = run_stage("grpo", beta=0.04, **lora)
+    state = json.loads((folder / "trainer_state.json").read_text())
+    assert any("kl" in log for log in state["log_history"])
+    assert (folder / "adapter" / "adapter_config.json").is_file()
+    assert not (folder / "adapter_config.json").exists()
+    AutoModelForCausalLM.from_pretrained(folder)

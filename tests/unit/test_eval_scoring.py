@@ -5,9 +5,10 @@ import pickle
 
 import pytest
 
+from data_prep.checkpoints import is_hub_id
 from data_prep.config import UserError
 from data_prep.prompts import build_prompt
-from eval.arguments import EvalArguments, check_inputs, is_hub_id, split_checkpoints
+from eval.arguments import EvalArguments, check_inputs, split_checkpoints
 from eval.scoring import (
     Completion,
     count_completions,
@@ -115,7 +116,7 @@ def test_missing_inputs_name_path_and_remedy(tmp_path, monkeypatch):
         check_inputs(values)
     (tmp_path / "test.jsonl").touch()
     (tmp_path / "sft").mkdir()
-    with pytest.raises(UserError, match=r"sft: .*/sft holds no model; `make sft`"):
+    with pytest.raises(UserError, match=r"sft: .*/sft holds no model; run `make sft`"):
         check_inputs(values)
     (tmp_path / "sft" / "config.json").touch()
     check_inputs(values)
