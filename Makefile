@@ -15,6 +15,9 @@ ACCELERATE ?=
 EXTRAS ?= eval,dev
 
 CONFIG := configs/$(RECIPE)
+ifeq ($(wildcard $(CONFIG)/*.yaml),)
+$(error no recipe in $(CONFIG); choose RECIPE from $(notdir $(wildcard configs/*)))
+endif
 RUN := runs/$(RECIPE)$(if $(SEED),/seed-$(SEED))
 VENV := .venv
 PY := $(VENV)/bin/python

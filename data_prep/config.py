@@ -12,8 +12,10 @@ the objects. The command line beats the file, the file beats the default, unknow
 import ast
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +52,29 @@ HF_SOURCES = {
 }
 
 
+@functools.cache
+def _classes(package: str, file: str) -> dict[str, ast.ClassDef]:
+    """The classes of an installed package's source file, by name."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise UserError(f"the package {package!r} is not installed; run `make .venv/ready`")
+    tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def enum_values(annotation: str) -> list[str]:
+    """The values of the transformers enum that an annotation names, such as `SchedulerType | str`.
+
+    Empty where it names none.
+    """
+    for file in ("trainer_utils.py", "training_args.py"):
+        for name, node in _classes("transformers", file).items():
+            is_enum = any(ast.unparse(base) == "ExplicitEnum" for base in node.bases)
+            if is_enum and re.search(rf"\b{name}\b", annotation) and "list" not in annotation:
+                return [ast.literal_eval(n.value) for n in node.body if isinstance(n, ast.Assign)]
+    return []
+
+
 def hf_fields(class_name: str) -> dict[str, str]:
     """Field names of an installed Hugging Face dataclass and their annotations as text.
 
@@ -57,12 +82,7 @@ def hf_fields(class_name: str) -> dict[str, str]:
     """
     fields: dict[str, str] = {}
     for package, file, name in HF_SOURCES[class_name]:
-        spec = importlib.util.find_spec(package)
-        if spec is None or spec.origin is None:
-            raise UserError(f"the package {package!r} is not installed; run `make .venv`")
-        tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
-        body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
-        for node in body:
+        for node in _classes(package, file)[name].body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 fields.setdefault(node.target.id, ast.unparse(node.annotation))
     return {name: kind for name, kind in fields.items() if not name.startswith("_")}
@@ -93,7 +113,12 @@ def read_yaml(path: str) -> dict[str, Any]:
 
 
 def check_value(key: str, value: Any, annotation: str, where: str) -> None:
-    """Refuse a scalar that cannot be the number or switch its annotation asks for."""
+    """Refuse a scalar that cannot be the number, switch or choice its annotation asks for."""
+    if value is not None and re.search(r"\b[A-Z]\w+(Strategy|Type|Names)\b", annotation):
+        choices = enum_values(annotation)
+        # YAML reads a bare `no` as false.
+        if choices and str(value) not in choices and not (value is False and "no" in choices):
+            raise UserError(f"{where}: {key}: {value!r} is none of {', '.join(choices)}")
     if value is None or "str" in annotation or isinstance(value, list | dict):
         return
     wanted = next((kind for kind in ("float", "int", "bool") if kind in annotation), None)
@@ -152,6 +177,10 @@ def _fill(value: Any, run_dir: str) -> Any:
     return value
 
 
+def _refuse(message: str) -> None:
+    raise UserError(f"command line: {message}")
+
+
 def parse(
     doc: str,
     own: type,
@@ -189,6 +218,8 @@ def parse(
     config_path, run_dir, overrides = _command_line(list(argv), known)
     config = read_yaml(config_path) if config_path else {}
     env = config.pop("env", None) or {}  # TrlParser's own convention
+    if not isinstance(env, dict):
+        raise UserError(f"{config_path}: env: {env!r} is not a mapping; write {{NAME: value}}")
     _check(config, known, str(config_path))
     if run_dir is None:
         run_dir = f"runs/{Path(config_path).resolve().parent.name}" if config_path else "runs"
@@ -210,11 +241,14 @@ def parse(
     import trl  # late: everything above answers in well under two seconds
 
     parser = trl.TrlParser([own, *(getattr(trl, name) for name in hf)])
+    parser.error = _refuse  # argparse would print its usage of 200 keys
     parser.set_defaults_with_config(**config)
     flags = []
     for key, value in overrides.items():
         flags += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
     try:
         return tuple(parser.parse_args_into_dataclasses(args=flags))
+    except UserError:
+        raise
     except ValueError as error:  # the dataclasses' own __post_init__ checks
         raise UserError(f"{config_path or 'command line'}: {error}") from error

@@ -12,6 +12,13 @@ from typing import Any
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError
 
+# TRL accepts any text for these and fails at the first loss.
+CHOICES = {
+    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
+    "scale_rewards": ("group", "batch", "none", "True", "False"),
+    "importance_sampling_level": ("token", "sequence"),
+}
+
 
 @dataclass
 class SftArguments:
@@ -107,6 +114,9 @@ def check_grpo(values: dict[str, Any]) -> None:
 def check_grpo_numbers(values: dict[str, Any]) -> None:
     """The checks of `check_grpo` that need no input file."""
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
+    for key, choices in CHOICES.items():
+        if key in values and str(values[key]) not in choices:
+            raise UserError(f"{key}: {values[key]!r} is none of {', '.join(choices)}")
     weights, funcs = values.get("reward_weights"), values.get("reward_funcs")
     if funcs is None:
         funcs = GrpoArguments.__dataclass_fields__["reward_funcs"].default_factory()

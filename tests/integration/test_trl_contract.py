@@ -201,3 +201,18 @@ def test_two_processes_gather_rewards_and_write_once(write_recipe, tmp_path):
     assert not any(line.startswith(("grpo:", "starting")) for line in lines[1])
     assert (tmp_path / "grpo/manifest.json").is_file()
     assert not (tmp_path / "grpo.previous").exists()
+
+
+def test_loss_types_of_the_early_check_are_those_trl_computes():
+    import inspect
+    import re
+
+    from trl import GRPOTrainer
+
+    from stages.arguments import CHOICES
+
+    source = inspect.getsource(GRPOTrainer._compute_loss)
+    compared = re.findall(r"self\.loss_type (?:==|in) (\[[^\]]*\]|\"\w+\")", source)
+    assert {name for text in compared for name in re.findall(r"\w+", text)} == {
+        *CHOICES["loss_type"]
+    }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from data_prep import config
 from data_prep.config import UserError, parse, run_cli
 
 
@@ -107,3 +108,23 @@ def test_hf_fields_are_read_without_importing_torch():
         "assert not {'torch', 'trl', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "some"),
+    [
+        ("SchedulerType | str", "constant_with_warmup"),
+        ("OptimizerNames | str", "adamw_torch_fused"),
+        ("SaveStrategy | str", "steps"),
+    ],
+)
+def test_enum_values_are_read_from_the_source(annotation, some):
+    assert some in config.enum_values(annotation)
+
+
+def test_a_choice_that_does_not_exist_is_refused_with_those_that_do():
+    with pytest.raises(UserError, match=r"lr_scheduler_type: 'bogus' is none of linear, cosine,"):
+        config.check_value("lr_scheduler_type", "bogus", "SchedulerType | str", "x.yaml")
+    config.check_value("lr_scheduler_type", "cosine", "SchedulerType | str", "x.yaml")
+    config.check_value("save_strategy", False, "SaveStrategy | str", "x.yaml")  # YAML's bare `no`
+    assert config.enum_values("str | None") == []
