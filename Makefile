@@ -4,7 +4,6 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.SECONDARY:
 
 RECIPE ?= tiny-cpu
 SEED ?=
@@ -24,7 +23,6 @@ PY := $(VENV)/bin/python
 LAUNCH := $(if $(ACCELERATE),$(VENV)/bin/accelerate launch $(ACCELERATE) -m,$(PY) -m)
 FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED))
 export TOKENIZERS_PARALLELISM := false
-export TRL_EXPERIMENTAL_SILENCE := 1
 
 # Stages that only some recipes have.
 BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)

@@ -19,7 +19,7 @@ from data_prep import manifest
 from data_prep.answers import grade
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli
-from data_prep.prompts import prefills_think, render_prompt
+from data_prep.prompts import prefills_think, render_prompt, wants_answer_tags
 from data_prep.reading import read_rows
 
 RESULT, PARTIAL, RUN_FILE = "pass_rates.jsonl", "pass_rates.jsonl.partial", "run.json"
@@ -38,7 +38,6 @@ class DifficultyArguments:
     max_new_tokens: int = field(default=2048, metadata={"help": "longest completion, tokens"})
     batch_size: int = field(default=64, metadata={"help": "problems per generation batch"})
     limit: int | None = field(default=None, metadata={"help": "measure only the first problems"})
-    answer_tags: bool = field(default=False, metadata={"help": "answers stand in <answer> tags"})
     dtype: str = field(default="bfloat16", metadata={"help": "weights' type: float32, bfloat16"})
     seed: int = field(default=0, metadata={"help": "seed of the sampling"})
 
@@ -125,8 +124,9 @@ def main() -> None:
             samples = sample_completions(model, tokenizer, prompts, args)
             lines = []
             for row, prompt, completions in zip(batch, prompts, samples, strict=True):
+                tags = wants_answer_tags(row["prompt"])
                 verdicts = [
-                    grade(c, row["answer"], prefills_think(prompt), args.answer_tags).verdict
+                    grade(c, row["answer"], prefills_think(prompt), tags).verdict
                     for c in completions
                 ]
                 done[row["id"]] = verdicts.count("right")

@@ -47,6 +47,14 @@ def build_completion(solution: str, answer: str, system_prompt: str = "none") ->
     return f"{THINK_OPEN}\n{solution.strip()}\n{THINK_CLOSE}\n\n{final}"
 
 
+def wants_answer_tags(messages: list[dict[str, str]]) -> bool:
+    """Whether a prompt asked for `<answer>` tags, so that the grader looks there and not for a box.
+
+    Read off the prompt, so that data, reward and evaluation cannot disagree about it.
+    """
+    return messages[0]["content"] == SYSTEM_PROMPTS["answer_tags"]
+
+
 def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
     """The text a model continues: chat template applied, generation prompt added."""
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.answers import grade, is_well_formed
-from data_prep.prompts import SYSTEM_PROMPTS, prefills_think, render_prompt
+from data_prep.prompts import prefills_think, render_prompt, wants_answer_tags
 
 
 class Completion(str):
@@ -71,7 +71,7 @@ def score_completions(doc: dict, completions: list[Completion]) -> list[dict]:
         num_tokens`.
     """
     think_prefilled = prefills_think(doc["rendered"])
-    answer_tags = doc["prompt"][0]["content"] == SYSTEM_PROMPTS["answer_tags"]
+    answer_tags = wants_answer_tags(doc["prompt"])
     records = []
     for completion in completions:
         text = str(completion)

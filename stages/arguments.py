@@ -20,6 +20,18 @@ CHOICES = {
 }
 
 
+_TEMPLATE = "prompts are rendered with the chat template of the checkpoint's own tokenizer"
+SFT_INEFFECTIVE = {
+    "chat_template_path": _TEMPLATE,
+    "eos_token": "rows end with the EOS of the checkpoint's own tokenizer",
+    "dataset_text_field": "rows have prompt and completion",
+    "assistant_only_loss": "the loss is on the completion",
+    "truncation_mode": "rows over max_length are dropped, never cut",
+}
+# Only GRPO would render with them, and SFT, difficulty and evaluation without.
+GRPO_INEFFECTIVE = {"chat_template_kwargs": _TEMPLATE}
+
+
 @dataclass
 class SftArguments:
     """Keys of `sft.yaml` that are ours."""
@@ -39,9 +51,6 @@ class GrpoArguments:
             "soft_length_penalty",
         ],
         metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
-    )
-    answer_tags: bool = field(
-        default=False, metadata={"help": "the answer stands in <answer></answer>, not in a box"}
     )
     length_penalty_start: int = field(
         default=500,
@@ -97,8 +106,23 @@ def check_file(values: dict[str, Any], key: str, target: str) -> None:
         raise UserError(f"{key}: {path} does not exist; run `make {target}` first")
 
 
+def refuse_ineffective(values: dict[str, Any], reasons: dict[str, str]) -> None:
+    """Refuse keys that Hugging Face knows and this pipeline would silently ignore."""
+    for key, reason in reasons.items():
+        if values.get(key):
+            raise UserError(
+                f"{key}: {values[key]!r} would have no effect: {reason}; remove the key"
+            )
+
+
+def check_sft_keys(values: dict[str, Any]) -> None:
+    """The checks of `check_sft` that need no input file."""
+    refuse_ineffective(values, SFT_INEFFECTIVE)
+
+
 def check_sft(values: dict[str, Any]) -> None:
     """Everything about an SFT run that can be refused before torch is imported."""
+    check_sft_keys(values)
     check_file(values, "train_file", "data")
     check_checkpoint(values.get("model_name_or_path"), "model_name_or_path", "base")
 
@@ -113,6 +137,7 @@ def check_grpo(values: dict[str, Any]) -> None:
 
 def check_grpo_numbers(values: dict[str, Any]) -> None:
     """The checks of `check_grpo` that need no input file."""
+    refuse_ineffective(values, GRPO_INEFFECTIVE)
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
     for key, choices in CHOICES.items():
         if key in values and str(values[key]) not in choices:

@@ -16,7 +16,7 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.difficulty import DifficultyArguments
 from data_prep.recipe import check_sources
 from eval.arguments import EvalArguments
-from stages.arguments import GrpoArguments, SftArguments, check_grpo_numbers
+from stages.arguments import GrpoArguments, SftArguments, check_grpo_numbers, check_sft_keys
 from stages.tiny_model import ModelArguments
 
 
@@ -31,7 +31,7 @@ class PreflightArguments:
 STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     "data.yaml": (DataArguments, (), check_sources),
     "model.yaml": (ModelArguments, (), None),
-    "sft.yaml": (SftArguments, ("SFTConfig", "ModelConfig"), None),
+    "sft.yaml": (SftArguments, ("SFTConfig", "ModelConfig"), check_sft_keys),
     "difficulty.yaml": (DifficultyArguments, (), None),
     "grpo.yaml": (GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo_numbers),
     "eval.yaml": (EvalArguments, (), None),

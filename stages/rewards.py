@@ -9,6 +9,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING
 
 from data_prep.answers import grade, is_well_formed
+from data_prep.prompts import wants_answer_tags
 
 if TYPE_CHECKING:
     from stages.arguments import GrpoArguments
@@ -17,10 +18,10 @@ Completion = list[dict[str, str]]  # what TRL hands over for a conversational pr
 
 
 def correctness_reward(
+    prompts: list[list[dict[str, str]]],
     completions: list[Completion],
     answer: list[str],
     *,
-    args: "GrpoArguments",
     think_prefilled: bool,
     **_,
 ) -> list[float]:
@@ -28,11 +29,12 @@ def correctness_reward(
 
     Graded by `data_prep.answers`, the same code that checks data and scores evaluation.
     """
-    grades = (
-        grade(c[-1]["content"], gold, think_prefilled=think_prefilled, answer_tags=args.answer_tags)
-        for c, gold in zip(completions, answer, strict=True)
-    )
-    return [float(g.verdict == "right") for g in grades]
+    return [
+        float(
+            grade(c[-1]["content"], gold, think_prefilled, wants_answer_tags(p)).verdict == "right"
+        )
+        for p, c, gold in zip(prompts, completions, answer, strict=True)
+    ]
 
 
 def think_format_reward(

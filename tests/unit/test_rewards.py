@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.prompts import build_completion
+from data_prep.prompts import build_completion, build_prompt
 from stages.arguments import GrpoArguments
 from stages.rewards import REWARDS, build_rewards
 
@@ -11,6 +11,10 @@ RIGHT = "<think>\n1 + 1 = 2\n</think>\n\n\\boxed{2}"
 
 def chat(*texts):
     return [[{"role": "assistant", "content": text}] for text in texts]
+
+
+def ask(number, system_prompt="none"):
+    return [build_prompt("1 + 1?", system_prompt)] * number
 
 
 def build(name, think_prefilled=False, **keys):
@@ -33,23 +37,26 @@ def build(name, think_prefilled=False, **keys):
     ],
 )
 def test_correctness(completion, gold, value):
-    assert build("correctness_reward")(completions=chat(completion), answer=[gold]) == [value]
+    reward = build("correctness_reward")
+    assert reward(prompts=ask(1), completions=chat(completion), answer=[gold]) == [value]
 
 
 def test_correctness_with_tags_and_with_a_prefilled_thought():
     tagged = chat(build_completion("1 + 1 = 2", "2", "answer_tags"), RIGHT)
-    reward = build("correctness_reward", answer_tags=True)
-    assert reward(completions=tagged, answer=["2", "2"]) == [1.0, 0.0]
+    reward = build("correctness_reward")
+    asked = ask(2, "answer_tags")
+    assert reward(prompts=asked, completions=tagged, answer=["2", "2"]) == [1.0, 0.0]
     rest = chat(RIGHT.removeprefix("<think>\n"), RIGHT)
     reward = build("correctness_reward", think_prefilled=True)
-    assert reward(completions=rest, answer=["2", "2"]) == [1.0, 0.0]
+    assert reward(prompts=ask(2), completions=rest, answer=["2", "2"]) == [1.0, 0.0]
 
 
 def test_each_completion_meets_its_own_gold():
     reward = build("correctness_reward")
-    assert reward(completions=chat(RIGHT, RIGHT, RIGHT), answer=["2", "3", "2"]) == [1.0, 0.0, 1.0]
+    three = chat(RIGHT, RIGHT, RIGHT)
+    assert reward(prompts=ask(3), completions=three, answer=["2", "3", "2"]) == [1.0, 0.0, 1.0]
     with pytest.raises(ValueError):
-        reward(completions=chat(RIGHT, RIGHT), answer=["2"])
+        reward(prompts=ask(2), completions=chat(RIGHT, RIGHT), answer=["2"])
 
 
 @pytest.mark.parametrize(
