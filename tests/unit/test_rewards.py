@@ -102,7 +102,12 @@ def test_trl_sees_the_recipes_names_in_the_recipes_order():
     found = build_rewards(GrpoArguments("f", reward_funcs=names), think_prefilled=False)
     assert [f.__name__ for f in found] == names and set(names) == set(REWARDS)
     # TRL passes every column and some helpers of its own to each function.
-    every = {"prompts": [], "completions": chat(RIGHT), "completion_ids": [[1]], "answer": ["2"]}
+    every = {
+        "prompts": ask(1),
+        "completions": chat(RIGHT),
+        "completion_ids": [[1]],
+        "answer": ["2"],
+    }
     every |= {"id": ["p"], "trainer_state": None, "log_extra": None, "log_metric": None}
     weights = [2.0, 1.0, 0.5]
     assert [f(**every) for f in found] == [[0.0], [1.0], [1.0]]
