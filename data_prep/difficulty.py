@@ -20,7 +20,7 @@ from data_prep.answers import grade
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt, wants_answer_tags
-from data_prep.reading import read_rows
+from data_prep.schema import read_problems
 
 RESULT, PARTIAL, RUN_FILE = "pass_rates.jsonl", "pass_rates.jsonl.partial", "run.json"
 
@@ -73,7 +73,8 @@ def sample_completions(
             do_sample=True,
             temperature=args.temperature,
             top_p=args.top_p,
-            top_k=0,
+            top_k=0,  # else the checkpoint's generation_config would have its say
+            repetition_penalty=1.0,
             max_new_tokens=args.max_new_tokens,
             num_return_sequences=args.num_samples,
         )  # (B * num_samples, P + C)
@@ -85,7 +86,7 @@ def sample_completions(
 def main() -> None:
     """Measure what is not measured yet, then put the result and the manifest in place."""
     (args,) = parse(__doc__, DifficultyArguments, check=check)
-    rows = [row for _, row in read_rows(args.problems_file)][: args.limit]
+    rows = list(read_problems(args.problems_file))[: args.limit]
     folder = Path(args.output_dir)
     inputs = manifest.hash_inputs([args.model_name_or_path, args.problems_file])
     started = manifest.start(folder)

@@ -5,9 +5,14 @@ lines that `stages/` and `eval/` read. Prompts stay lists of chat messages on di
 chat template is applied in `data_prep.prompts`, once, by whoever has the tokenizer.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from data_prep.answers import is_parseable
+from data_prep.config import UserError
 from data_prep.prompts import build_completion, build_prompt
+from data_prep.reading import read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +53,40 @@ def sft_row(problem: Problem, system_prompt: str) -> dict:
     return grpo_row(problem, system_prompt) | {
         "completion": build_completion(problem.solution, problem.answer, system_prompt)
     }
+
+
+def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None:
+    """Refuse a row that a stage could not use, by file and line.
+
+    Raises:
+        UserError: a column is missing or empty, or `prompt` is not a list of chat messages.
+    """
+    for column in columns:
+        if not row.get(column):
+            raise UserError(
+                f"{where}: {column}: missing; rows need {', '.join(columns)}; run `make data` again"
+            )
+    prompt = row["prompt"]
+    is_chat = isinstance(prompt, list) and all(
+        isinstance(m, dict) and isinstance(m.get("content"), str) and m.get("role") for m in prompt
+    )
+    if not is_chat:
+        raise UserError(
+            f"{where}: prompt: must be a list of {{role, content}}, found {prompt!r:.80}"
+        )
+
+
+def read_problems(path: str) -> Iterator[dict[str, Any]]:
+    """The rows of a GRPO or evaluation file, each with a gold that the grader can read.
+
+    Raises:
+        UserError: see `check_row`; or a gold cannot be parsed, so that nothing could ever be right.
+    """
+    for where, row in read_rows(path):
+        check_row(row, ("id", "prompt", "answer"), where)
+        if not isinstance(row["answer"], str) or not is_parseable(row["answer"]):
+            raise UserError(
+                f"{where}: answer: {row['answer']!r} cannot be parsed, so no completion could ever "
+                "be right; correct or remove the row"
+            )
+        yield row

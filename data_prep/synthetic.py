@@ -145,7 +145,11 @@ def load(
         raise ValueError(f"max_merge: {max_merge} is not within 2..{len(DAYS)}")
     rng = random.Random(f"{split}-{seed}")
     seen: set[str] = set()
+    num_misses = 0
     while len(seen) < sample:
+        num_misses += 1
+        if num_misses > 10_000:
+            raise ValueError(f"sample: {sample} is more than split {split!r} holds; lower it")
         level = len(seen) % max_level + 1
         start, changes = draw_chain(rng, level)
         hasty = rng.random() < hasty_share
@@ -162,6 +166,7 @@ def load(
         row = {"question": question, "answer": answer}
         problem_id = f"synthetic-{split}-{len(seen)}"
         seen.add(question)
+        num_misses = 0
         problem = gsm8k.build_problem(row, problem_id, problem_id)
         assert isinstance(problem, Problem)
         yield Problem(

@@ -12,6 +12,7 @@ from typing import Any
 
 from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import UserError
+from data_prep.schema import read_problems
 
 
 @dataclass
@@ -80,6 +81,8 @@ def check_inputs(values: dict[str, Any]) -> None:
     test_file = Path(values["test_file"])
     if not test_file.is_file():
         raise UserError(f"test_file: {test_file} does not exist; `make data` builds it")
+    for _ in read_problems(str(test_file)):
+        pass  # raises at the first row that could not be scored
     entries = values["checkpoints"]
     checkpoints = split_checkpoints([entries] if isinstance(entries, str) else entries)
     for name, path in checkpoints.items():

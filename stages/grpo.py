@@ -15,31 +15,9 @@ from typing import Any
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
-from data_prep.reading import read_rows
+from data_prep.schema import read_problems
 from stages.arguments import GrpoArguments, check_grpo
 from stages.curriculum import keep_by_pass_rate, load_pass_rates
-
-
-def load_problems(path: str) -> list[dict[str, Any]]:
-    """GRPO rows with the columns the trainer and the rewards use: id, prompt, answer.
-
-    Raises:
-        UserError: a row lacks a column, or its gold cannot be parsed by the grader.
-    """
-    from data_prep.answers import is_parseable
-
-    rows = []
-    for where, row in read_rows(path):
-        for key in ("id", "prompt", "answer"):
-            if not row.get(key):
-                raise UserError(f"{where}: {key}: missing; GRPO rows need id, prompt and answer")
-        if not is_parseable(row["answer"]):
-            raise UserError(
-                f"{where}: answer: {row['answer']!r} cannot be parsed, so no completion could ever "
-                "be right; correct or remove the row"
-            )
-        rows.append({key: row[key] for key in ("id", "prompt", "answer")})
-    return rows
 
 
 def select(
@@ -64,7 +42,9 @@ def select(
 def main() -> None:
     """Parse, select problems, train, save, write the manifest."""
     args, grpo, model = parse(__doc__, GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo)
-    rows = load_problems(args.train_file)
+    # Only what trainer and rewards use: TRL hands every column to every reward function.
+    columns = ("id", "prompt", "answer")
+    rows = [{key: row[key] for key in columns} for row in read_problems(args.train_file)]
 
     from datasets import Dataset
 

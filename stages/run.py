@@ -79,6 +79,9 @@ def prepare(
 
     Returns:
         Start time for the manifest, and the checkpoint to resume from (None: from the start).
+
+    Raises:
+        UserError: the folder, or the one to move an old run to, holds something else.
     """
     path = Path(folder)
     run = json.loads(json.dumps({"config": config, "inputs": inputs}, default=str))
@@ -94,6 +97,11 @@ def prepare(
         say(f"resuming from {checkpoint}")
     elif path.exists() and any(path.iterdir()):
         previous = path.with_name(path.name + ".previous")
+        for folder in (path, previous):  # never move or remove what is not ours
+            if folder.exists() and not (folder / RUN_FILE).is_file():
+                raise UserError(
+                    f"output_dir: {folder} holds files that no training stage wrote; choose another"
+                )
         shutil.rmtree(previous, ignore_errors=True)
         path.rename(previous)
         say(f"starting anew; the earlier run is kept in {previous}")
@@ -103,7 +111,7 @@ def prepare(
 
 
 def effective_config(*parts: Any) -> dict[str, Any]:
-    """One flat mapping of every key that differs from nothing: ours, then Hugging Face's."""
+    """One flat mapping of all the stage's keys: ours and Hugging Face's."""
     merged: dict[str, Any] = {}
     for part in parts:
         merged |= part.to_dict() if hasattr(part, "to_dict") else vars(part)

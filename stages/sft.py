@@ -15,6 +15,7 @@ from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.reading import read_rows
+from data_prep.schema import check_row
 from stages.arguments import SftArguments, check_sft
 
 
@@ -48,9 +49,7 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
     """
     rows, dropped = [], 0
     for where, row in read_rows(path):
-        for key in ("prompt", "completion"):
-            if not row.get(key):
-                raise UserError(f"{where}: {key}: missing; SFT rows need prompt and completion")
+        check_row(row, ("prompt", "completion"), where)
         tokens = tokenize_row(row, tokenizer)
         if max_length and len(tokens["input_ids"]) > max_length:
             dropped += 1

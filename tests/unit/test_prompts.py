@@ -1,8 +1,11 @@
 """Prompts and completions: what the data files store, and what a tokenizer is given."""
 
+import json
+
 import pytest
 
 from data_prep.answers import grade
+from data_prep.config import UserError
 from data_prep.prompts import (
     SYSTEM_PROMPTS,
     build_completion,
@@ -11,7 +14,7 @@ from data_prep.prompts import (
     render_completion,
     render_prompt,
 )
-from data_prep.schema import Problem, grpo_row, sft_row
+from data_prep.schema import Problem, grpo_row, read_problems, sft_row
 
 CHAT = "<|im_start|>assistant\n"
 
@@ -100,3 +103,27 @@ def test_rows():
     completion = "<think>\n1 + 1 = 2\n</think>\n\n<answer>2</answer>"
     tagged = sft_row(problem, "answer_tags")
     assert tagged == grpo_row(problem, "answer_tags") | {"completion": completion}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"answer": None}, r":2: answer: missing; rows need id, prompt, answer"),
+        ({"answer": "\\frac{"}, r":2: answer: .* cannot be parsed"),
+        ({"answer": 7}, r":2: answer: 7 cannot be parsed"),
+        (
+            {"prompt": "2 + 2?"},
+            r":2: prompt: must be a list of \{role, content\}, found '2 \+ 2\?'",
+        ),
+        ({"prompt": [{"role": "user"}]}, r":2: prompt: must be a list"),
+        ({"id": ""}, r":2: id: missing"),
+    ],
+)
+def test_a_row_that_no_stage_could_use_is_refused_by_line(tmp_path, change, words):
+    sound = {"id": "p", "prompt": build_prompt("1 + 1?"), "answer": "2"}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(sound) + "\n" + json.dumps(sound | change) + "\n")
+    rows = read_problems(str(path))
+    assert next(rows) == sound
+    with pytest.raises(UserError, match=words):
+        next(rows)

@@ -8,6 +8,7 @@ import pytest
 from transformers.integrations import integration_utils
 
 from data_prep import manifest
+from data_prep.config import UserError
 from stages import run
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
@@ -73,7 +74,7 @@ def test_an_unfinished_run_of_the_same_work_is_resumed(folder, capsys):
     assert not folder.with_name("sft.previous").exists()
 
 
-@pytest.mark.parametrize("change", ["config", "inputs", "finished", "no run file", "bad run file"])
+@pytest.mark.parametrize("change", ["config", "inputs", "finished", "bad run file"])
 def test_anything_else_begins_anew_and_keeps_the_old_run(folder, capsys, change):
     prepare(folder)
     add_checkpoint(folder, 4)
@@ -84,8 +85,6 @@ def test_anything_else_begins_anew_and_keeps_the_old_run(folder, capsys, change)
         inputs = {"train.jsonl": "abd"}
     elif change == "finished":
         (folder / manifest.NAME).write_text("{}")
-    elif change == "no run file":
-        (folder / run.RUN_FILE).unlink()
     else:
         (folder / run.RUN_FILE).write_text('{"config": ')
     before = sorted(p.name for p in folder.iterdir())
@@ -97,6 +96,17 @@ def test_anything_else_begins_anew_and_keeps_the_old_run(folder, capsys, change)
     written = json.loads((folder / run.RUN_FILE).read_text())
     assert written["config"]["seed"] == config["seed"] and written["inputs"] == inputs
     assert capsys.readouterr().out == f"starting anew; the earlier run is kept in {previous}\n"
+
+
+@pytest.mark.parametrize("name", ["sft", "sft.previous"])
+def test_a_folder_that_no_stage_wrote_is_not_touched(folder, name):
+    prepare(folder)
+    prepare(folder, {"seed": 1})  # both folders exist now
+    theirs = folder.with_name(name)
+    (theirs / run.RUN_FILE).rename(theirs / "thesis.tex")
+    with pytest.raises(UserError, match=f"output_dir: .*{name} holds files that no training stage"):
+        prepare(folder, {"seed": 2})
+    assert (theirs / "thesis.tex").is_file()
 
 
 def test_only_the_last_earlier_run_is_kept(folder):

@@ -147,3 +147,12 @@ def test_the_embedded_recipe_has_a_test_set_worth_the_name():
     problems = load(source["split"], source["sample"], recipe["seed"], **options)
     assert source["split"] not in {entry["split"] for entry in recipe["sft"] + recipe["grpo"]}
     assert len(clean(problems)[0]) >= 500
+
+
+def test_more_problems_than_a_split_holds_is_an_error_and_no_endless_loop(monkeypatch):
+    monkeypatch.setattr(synthetic, "NAMES", ("Mia",))
+    monkeypatch.setattr(synthetic, "OBJECTS", ("pens",))
+    monkeypatch.setattr(synthetic, "GAINS", ("buys",))
+    monkeypatch.setattr(synthetic, "LOSSES", ("sells",))
+    with pytest.raises(ValueError, match=r"sample: 100000 is more than split 'test' holds"):
+        list(synthetic.load("test", 100_000, 0, max_level=1))
