@@ -187,6 +187,7 @@ def parse(
     hf: tuple[str, ...] = (),
     check: Callable[[dict[str, Any]], None] | None = None,
     argv: list[str] | None = None,
+    defaults: dict[str, Any] | None = None,
 ) -> tuple:
     """Parse one stage's YAML and command line.
 
@@ -196,6 +197,7 @@ def parse(
         hf: names of the Hugging Face dataclasses (keys of `HF_SOURCES`) that share the YAML.
         check: extra check of the flat mapping, called before torch is imported; raises `UserError`.
         argv: the command line without the program's name; `sys.argv[1:]` by default.
+        defaults: our defaults where they are not Hugging Face's.
 
     Returns:
         An instance of `own`, then one of each `hf` class.
@@ -216,7 +218,7 @@ def parse(
         sys.exit(0)
 
     config_path, run_dir, overrides = _command_line(list(argv), known)
-    config = read_yaml(config_path) if config_path else {}
+    config = (defaults or {}) | (read_yaml(config_path) if config_path else {})
     env = config.pop("env", None) or {}  # TrlParser's own convention
     if not isinstance(env, dict):
         raise UserError(f"{config_path}: env: {env!r} is not a mapping; write {{NAME: value}}")

@@ -111,6 +111,7 @@ def main() -> None:
     hf_logging.disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # Llama has none
     model = AutoModelForCausalLM.from_pretrained(args.model_name_or_path, dtype=args.dtype)
     model = model.to(device).eval()
 

@@ -20,6 +20,7 @@ CHOICES = {
 }
 
 
+DEFAULTS = {"report_to": "tensorboard"}  # Hugging Face's default reports to nobody
 _TEMPLATE = "prompts are rendered with the chat template of the checkpoint's own tokenizer"
 SFT_INEFFECTIVE = {
     "chat_template_path": _TEMPLATE,

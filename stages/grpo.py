@@ -16,7 +16,7 @@ from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.schema import read_problems
-from stages.arguments import GrpoArguments, check_grpo
+from stages.arguments import DEFAULTS, GrpoArguments, check_grpo
 from stages.curriculum import keep_by_pass_rate, load_pass_rates
 
 
@@ -41,7 +41,9 @@ def select(
 
 def main() -> None:
     """Parse, select problems, train, save, write the manifest."""
-    args, grpo, model = parse(__doc__, GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo)
+    args, grpo, model = parse(
+        __doc__, GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo, defaults=DEFAULTS
+    )
     # Only what trainer and rewards use: TRL hands every column to every reward function.
     columns = ("id", "prompt", "answer")
     rows = [{key: row[key] for key in columns} for row in read_problems(args.train_file)]

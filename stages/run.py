@@ -187,12 +187,12 @@ def load_tokenizer(model: Any, config: Any, **kwargs: Any) -> Any:
         model: TRL's `ModelConfig`; config: `SFTConfig` or `GRPOConfig`.
 
     Raises:
-        UserError: neither a folder nor the hub has it.
+        UserError: neither a folder nor the hub has it, or it has no chat template or EOS.
     """
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             model.model_name_or_path,
             revision=model.model_revision,
             trust_remote_code=config.trust_remote_code,
@@ -203,6 +203,13 @@ def load_tokenizer(model: Any, config: Any, **kwargs: Any) -> Any:
             f"model_name_or_path: {model.model_name_or_path} is no checkpoint folder, and the hub "
             f"did not give it ({str(error).splitlines()[0]}); check the name or the network"
         ) from error
+    for key in ("chat_template", "eos_token"):
+        if not getattr(tokenizer, key):
+            raise UserError(
+                f"model_name_or_path: the tokenizer of {model.model_name_or_path} has no {key}; "
+                "use an instruct checkpoint, or save one with its tokenizer"
+            )
+    return tokenizer
 
 
 def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.reading import read_rows
 from data_prep.schema import check_row
-from stages.arguments import SftArguments, check_sft
+from stages.arguments import DEFAULTS, SftArguments, check_sft
 
 
 def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
@@ -62,7 +62,9 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
 
 def main() -> None:
     """Parse, tokenize, train, save, write the manifest."""
-    args, sft, model = parse(__doc__, SftArguments, ("SFTConfig", "ModelConfig"), check_sft)
+    args, sft, model = parse(
+        __doc__, SftArguments, ("SFTConfig", "ModelConfig"), check_sft, defaults=DEFAULTS
+    )
     if sft.completion_only_loss is None:
         # TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
         sft.completion_only_loss = True

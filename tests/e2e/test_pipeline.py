@@ -140,6 +140,14 @@ def test_each_stage_read_what_the_one_before_wrote(run):
                 assert Path(path).is_relative_to(run) and sha256(path) == digest, (stage, path)
 
 
+def test_tensorboard_is_on_by_default(run):
+    for stage in ("sft", "grpo"):
+        assert "report_to" not in yaml.safe_load(
+            (ROOT / f"configs/tiny-cpu/{stage}.yaml").read_text()
+        )
+        assert list((run / stage).rglob("events.out.tfevents*"))
+
+
 def test_no_evaluation_question_was_trained_on(run):
     def questions(name):
         return {normalise_question(row["question"]) for row in read_rows(run / "data" / name)}

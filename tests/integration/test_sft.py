@@ -182,3 +182,19 @@ def test_lora_writes_a_merged_model_and_its_adapter(run_stage, tiny_model_dir):
     base = AutoModelForCausalLM.from_pretrained(tiny_model_dir)(ids).logits
     torch.testing.assert_close(merged, adapted, rtol=1e-4, atol=1e-4)
     assert (merged - base).abs().max() > 0
+
+
+@pytest.mark.parametrize("missing", ["chat_template", "eos_token"])
+def test_a_tokenizer_that_cannot_serve_is_refused(run_stage, tiny_model_dir, tmp_path, missing):
+    import shutil
+
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    setattr(tokenizer, missing, None)
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(UserError, match=f"has no {missing}; use an instruct checkpoint"):
+        run_stage("sft", model_name_or_path=str(folder))
