@@ -64,6 +64,8 @@ preflight: | $(VENV)/ready ## parse and check every YAML of the recipe, without 
 	@$(PY) -m stages.preflight --recipe $(CONFIG)
 
 $(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "error: CPython 3.11 or newer is needed; set PYTHON=..." >&2; exit 2; }
 	@echo "setup: creating $(VENV) (about two minutes, 2 GB)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "setup: installing the packages of constraints.txt"
