@@ -9,7 +9,7 @@ RECIPE ?= tiny-cpu
 SEED ?=
 DATA_ROOT ?=
 PYTHON ?= python3
-# Flags for `accelerate launch`, e.g. ACCELERATE="--config_file configs/accelerate/fsdp2.yaml"
+# Flags for `accelerate launch`, e.g. ACCELERATE="--num_processes 8 --mixed_precision bf16"
 ACCELERATE ?=
 EXTRAS ?= eval,dev
 
