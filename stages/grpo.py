@@ -106,6 +106,7 @@ def main() -> None:
         f"reward {run.last_logged(trainer, 'rollout/rewards'):.3f}, "
         f"correct {run.last_logged(trainer, 'rollout/correctness'):.3f} -> {grpo.output_dir}"
     )
+    run.finish(trainer)
 
 
 if __name__ == "__main__":

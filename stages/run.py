@@ -266,6 +266,12 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     save(trainer)
 
 
+def finish(trainer: Trainer) -> None:
+    """End all processes together: one that just leaves can abort another's open connection."""
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()
+
+
 def last_logged(trainer: Trainer, key: str) -> float:
     """The last value of a metric in the trainer's log; NaN if the run was too short to log it."""
     values = [entry[key] for entry in trainer.state.log_history if entry.get(key) is not None]

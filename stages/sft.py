@@ -106,6 +106,7 @@ def main() -> None:
         f"sft: {trainer.state.global_step} steps, loss {run.last_logged(trainer, 'loss'):.4f}, "
         f"token accuracy {run.last_logged(trainer, 'mean_token_accuracy'):.3f} -> {sft.output_dir}"
     )
+    run.finish(trainer)
 
 
 if __name__ == "__main__":
