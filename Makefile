@@ -21,7 +21,14 @@ RUN := runs/$(RECIPE)$(if $(SEED),/seed-$(SEED))
 VENV := .venv
 PY := $(VENV)/bin/python
 LAUNCH := $(if $(ACCELERATE),$(VENV)/bin/accelerate launch $(ACCELERATE) -m,$(PY) -m)
-FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED))
+# ARGS goes to the one stage that is asked for by name, not to those it needs.
+FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED)) \
+  $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
+ifneq ($(ARGS),)
+ifneq ($(words $(filter data base sft difficulty grpo eval test,$(MAKECMDGOALS))),1)
+$(error ARGS needs one stage to go to: make data, base, sft, difficulty, grpo, eval or test)
+endif
+endif
 export TOKENIZERS_PARALLELISM := false
 
 # Stages that only some recipes have.
@@ -46,17 +53,17 @@ eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 
 $(RUN)/data/manifest.json: $(CONFIG)/data.yaml | $(VENV)/ready
-	@$(PY) -m data_prep.build $(call FLAGS,data) $(if $(DATA_ROOT),--data_root $(DATA_ROOT)) $(ARGS)
+	@$(PY) -m data_prep.build $(call FLAGS,data) $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
 $(RUN)/base/manifest.json: $(CONFIG)/model.yaml $(RUN)/data/manifest.json | $(VENV)/ready
-	@$(PY) -m stages.tiny_model $(call FLAGS,model) $(ARGS)
+	@$(PY) -m stages.tiny_model $(call FLAGS,model)
 $(RUN)/sft/manifest.json: $(CONFIG)/sft.yaml $(RUN)/data/manifest.json $(BASE) | $(VENV)/ready
-	@$(LAUNCH) stages.sft $(call FLAGS,sft) $(ARGS)
+	@$(LAUNCH) stages.sft $(call FLAGS,sft)
 $(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(RUN)/sft/manifest.json
-	@$(PY) -m data_prep.difficulty $(call FLAGS,difficulty) $(ARGS)
+	@$(PY) -m data_prep.difficulty $(call FLAGS,difficulty)
 $(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(RUN)/sft/manifest.json $(DIFFICULTY)
-	@$(LAUNCH) stages.grpo $(call FLAGS,grpo) $(ARGS)
+	@$(LAUNCH) stages.grpo $(call FLAGS,grpo)
 $(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json
-	@$(PY) -m eval.run $(call FLAGS,eval) $(ARGS)
+	@$(PY) -m eval.run $(call FLAGS,eval)
 $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 	@$(PY) -m eval.report $(call FLAGS,eval)
 

@@ -201,3 +201,12 @@ def test_help_lists_every_target(make):
     out = make("help")
     targets = ["demo", *STAGES[:-1], "report", "preflight", "test", "clean"]
     assert all(f"make {target} " in out for target in targets)
+
+
+def test_args_go_to_the_stage_that_is_named_and_to_no_other(make, folder, run):
+    planned = make("-n", "-B", "grpo", "ARGS=--learning_rate 1e-4").splitlines()
+    stages = [line for line in planned if " -m " in line and "--config" in line]
+    assert len(stages) == 5  # data, base, sft, difficulty, grpo
+    assert [" --learning_rate 1e-4" in line for line in stages] == [False] * 4 + [True]
+    with pytest.raises(AssertionError, match="ARGS needs one stage"):
+        make("demo", "ARGS=--learning_rate 1e-4")
