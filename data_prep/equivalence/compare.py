@@ -1,0 +1,79 @@
+"""Compare: two answers as text, reading by reading; and whether a text can be a gold at all."""
+
+import functools
+
+from data_prep.equivalence import numeric
+from data_prep.equivalence.algebra import can_be_asked
+from data_prep.equivalence.comparison import Algebra, Comparison, any_of
+from data_prep.equivalence.structure import read
+from data_prep.equivalence.tokens import TooLarge, Unreadable
+from data_prep.equivalence.values import (
+    Based,
+    Choice,
+    Opaque,
+    Relation,
+    Scalar,
+    Sequence,
+    Value,
+    Words,
+)
+
+MAX_CHARS = 500  # longest value compared; the longest gold of MATH has 159 characters
+MAX_WORDS = 4  # a name or a short phrase can be a gold, a sentence cannot
+
+
+@functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
+def _readings(text: str, is_gold: bool) -> tuple[Value, ...]:
+    return tuple(read(text, is_gold))
+
+
+def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool | None:
+    """Whether two values are the same; None where that takes algebra that was not given.
+
+    Args:
+        prediction: the extracted value; untrusted.
+        gold: the reference value, with or without `$…$` or `\\boxed{…}` around it.
+        algebra: decides pairs of which one is outside our grammar.
+
+    Raises:
+        TooLarge: the two differ as text and one is too large to compute with.
+    """
+    if max(len(prediction), len(gold)) > MAX_CHARS:
+        return prediction.strip() == gold.strip() or False
+    comparison = Comparison(algebra)
+    results: list[bool | None] = []
+    for ours in _readings(prediction, False):
+        for theirs in _readings(gold, True):
+            if not ours.text or not theirs.text:
+                return False
+            results.append(comparison.same(ours, theirs))
+            if results[-1]:
+                return True
+    return any_of(results)
+
+
+def is_readable(text: str) -> bool:
+    """Whether a text is a value of a kind that can be compared with others, by us or by algebra."""
+    if len(text) > MAX_CHARS:
+        return False
+    try:
+        return any(map(_is_known, _readings(text, True)))
+    except TooLarge:
+        return False
+
+
+def _is_known(value: Value) -> bool:
+    if isinstance(value, Scalar):
+        try:
+            return numeric.is_defined(value.tree)
+        except TooLarge:
+            raise
+        except Unreadable:
+            return False
+    if isinstance(value, Words):
+        return len(value.text.split()) <= MAX_WORDS
+    if isinstance(value, Choice):
+        return value.value is None or _is_known(value.value)
+    if isinstance(value, Sequence | Relation):
+        return all(map(_is_known, value.items if isinstance(value, Sequence) else value.parts))
+    return isinstance(value, Based) or (isinstance(value, Opaque) and can_be_asked(value))

@@ -1,0 +1,300 @@
+"""Comparison: whether two values are the same, kind by kind.
+
+Three-valued: True, False, or None where a value is outside our grammar and there is no `algebra` to
+ask. A number never equals a relation or a list; sets are unordered, tuples ordered.
+"""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from data_prep.equivalence import numeric
+from data_prep.equivalence.relations import (
+    all_variables,
+    as_interval,
+    is_label,
+    is_rounded,
+    plain_label,
+    same_equation,
+    turned,
+)
+from data_prep.equivalence.syntax import MINUS_ONE, Tree
+from data_prep.equivalence.tokens import TooLarge, Unreadable
+from data_prep.equivalence.units import ratio
+from data_prep.equivalence.values import (
+    Based,
+    Choice,
+    Opaque,
+    Relation,
+    Scalar,
+    Sequence,
+    Value,
+    Words,
+)
+
+Algebra = Callable[[Opaque | Scalar | Words, Opaque | Scalar | Words], bool | None]
+
+
+def all_of(results: list[bool | None]) -> bool | None:
+    if False in results:
+        return False
+    return None if None in results else True
+
+
+def any_of(results: list[bool | None]) -> bool | None:
+    if True in results:
+        return True
+    return None if None in results else False
+
+
+_KIND = {"alternatives": "list", "interval": "pair"}  # what compares as what
+
+
+class Comparison:
+    def __init__(self, algebra: Algebra | None):
+        self.algebra = algebra
+
+    def same(self, ours: Value, theirs: Value) -> bool | None:
+        if ours.text == theirs.text and type(ours) is type(theirs):
+            return True
+        if isinstance(ours, Choice) or isinstance(theirs, Choice):
+            return self.choices(ours, theirs)
+        if isinstance(ours, Relation) or isinstance(theirs, Relation):
+            return self.relations(ours, theirs)
+        if isinstance(ours, Opaque) or isinstance(theirs, Opaque):
+            return self.opaque(ours, theirs)
+        if isinstance(ours, Based) or isinstance(theirs, Based):
+            return _same_based(ours, theirs)
+        if isinstance(ours, Sequence) or isinstance(theirs, Sequence):
+            return self.sequences(ours, theirs)
+        if isinstance(ours, Words) and isinstance(theirs, Words):
+            return _fold(ours.text) == _fold(theirs.text)
+        return self.scalars(ours, theirs)
+
+    def choices(self, ours: Value, theirs: Value) -> bool | None:
+        """Two options must agree in all that both write; to another value either part will do."""
+        if isinstance(ours, Choice) and isinstance(theirs, Choice):
+            if ours.letter != theirs.letter:
+                return False
+            if ours.value is None or theirs.value is None:
+                return True
+            return self.same(ours.value, theirs.value)
+        choice, other = (ours, theirs) if isinstance(ours, Choice) else (theirs, ours)
+        if other.text == choice.letter:
+            return True
+        if choice.value is None:
+            return False
+        return self.same(choice.value, other) if choice is ours else self.same(other, choice.value)
+
+    def opaque(self, ours: Value, theirs: Value) -> bool | None:
+        if _fold(ours.text) == _fold(theirs.text):
+            return True
+        if isinstance(ours, Sequence | Based) or isinstance(theirs, Sequence | Based):
+            return None
+        return self.algebra(ours, theirs) if self.algebra else None
+
+    # Numbers and expressions
+
+    def scalars(self, ours: Scalar | Words, theirs: Scalar | Words) -> bool | None:
+        if ours.tree is None or theirs.tree is None:
+            return False  # words are no number
+        our_unit, our_percent = getattr(ours, "unit", None), getattr(ours, "percent", False)
+        their_unit, their_percent = getattr(theirs, "unit", None), getattr(theirs, "percent", False)
+        if (our_percent and their_unit) or (our_unit and their_percent):
+            return False
+        pairs = [(ours.tree, theirs.tree)]
+        if our_unit and their_unit:
+            factor = ratio(our_unit, their_unit)
+            if factor is None:
+                return False
+            pairs = [(_times(ours.tree, factor), theirs.tree)]
+        elif our_percent != their_percent:  # 50% is 50, as the question says, or 1/2
+            hundredth = Fraction(1, 100)
+            scaled = (
+                (_times(ours.tree, hundredth), theirs.tree)
+                if our_percent
+                else (ours.tree, _times(theirs.tree, hundredth))
+            )
+            pairs.append(scaled)
+        return any_of([_identical(*pair) for pair in pairs])
+
+    # Several values
+
+    def sequences(self, ours: Value, theirs: Value) -> bool | None:
+        if not (isinstance(ours, Sequence) and isinstance(theirs, Sequence)):
+            return self.one_and_several(ours, theirs)
+        kinds = {_KIND.get(ours.kind, ours.kind), _KIND.get(theirs.kind, theirs.kind)}
+        if kinds == {"list", "union"}:
+            return self.unordered(ours, theirs) if _are_intervals(ours, theirs) else False
+        if kinds <= {"list", "set"} or kinds in ({"union"}, {"cases"}):
+            return self.unordered(ours, theirs)
+        if kinds == {"ratio"}:
+            return self.ratios(ours, theirs)
+        if kinds == {"matrix", "pair"}:
+            matrix, pair = (ours, theirs) if ours.kind == "matrix" else (theirs, ours)
+            is_vector = 1 in matrix.form[1:] and not matrix.form[0] and pair.form == ("(", ")")
+            return self.ordered(ours, theirs) if is_vector else False
+        if kinds == {"list", "pair"}:
+            pair = theirs if ours.kind in ("list", "alternatives") else ours
+            is_tuple = pair.kind == "pair" and pair.form == ("(", ")")
+            return self.ordered(ours, theirs) if is_tuple else False
+        if len(kinds) > 1 or ours.form != theirs.form:
+            return False
+        return self.ordered(ours, theirs)
+
+    def one_and_several(self, ours: Value, theirs: Value) -> bool | None:
+        several, one = (ours, theirs) if isinstance(ours, Sequence) else (theirs, ours)
+        if several.kind == "set" and len(several.items) == 1:
+            return self.same(several.items[0], one)
+        if several.kind == "alternatives" and len(self.distinct(several.items)) == 1:
+            return self.same(several.items[0], one)  # one value in two forms
+        if several.kind == "ratio" and len(several.items) == 2 and isinstance(one, Scalar):
+            top, bottom = (item.tree for item in several.items)
+            return _identical(("mul", top, ("pow", bottom, MINUS_ONE)), one.tree)
+        return False
+
+    def ratios(self, ours: Sequence, theirs: Sequence) -> bool | None:
+        """a : b = c : d where a d = b c."""
+        if len(ours.items) != len(theirs.items):
+            return False
+        if re.fullmatch(r"\d{1,2}:\d\d", theirs.text):
+            return ours.text == theirs.text  # 10:20 may be a time of day
+        a, c = ours.items[0].tree, theirs.items[0].tree
+        return all_of(
+            [
+                _identical(("mul", a, other.tree), ("mul", c, one.tree))
+                for one, other in zip(ours.items[1:], theirs.items[1:], strict=True)
+            ]
+        )
+
+    def ordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
+        if len(ours.items) != len(theirs.items):
+            return False
+        return all_of([self.same(*pair) for pair in zip(ours.items, theirs.items, strict=True)])
+
+    def unordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
+        left, right = list(ours.items), list(theirs.items)
+        if "set" in (ours.kind, theirs.kind):  # in a list, what stands twice is meant twice
+            left, right = self.distinct(ours.items), self.distinct(theirs.items)
+        if len(left) != len(right):
+            return False
+        undecided = False
+        for item in left:
+            results = [self.same(item, other) for other in right]
+            if True in results:
+                right = [other for at, other in enumerate(right) if at != results.index(True)]
+            elif None in results:
+                undecided = True
+            else:
+                return False
+        return None if undecided else True
+
+    def distinct(self, items: tuple) -> list:
+        kept: list = []
+        for item in items:
+            if not any(self.same(item, other) for other in kept):
+                kept.append(item)
+        return kept
+
+    # Relations
+
+    def relations(self, ours: Value, theirs: Value) -> bool | None:
+        if isinstance(ours, Relation) and isinstance(theirs, Relation):
+            return self.two_relations(ours, theirs)
+        relation, other = (ours, theirs) if isinstance(ours, Relation) else (theirs, ours)
+        value = self.value_of(relation) or as_interval(relation)
+        if value is None:
+            return False
+        return self.same(value, other) if relation is ours else self.same(other, value)
+
+    def value_of(self, relation: Relation) -> Value | None:
+        """What `x = 5`, `x \\in \\{1, 2\\}` or `2 + 3 = 5` say the answer is, else None.
+
+        Every further part must be the same value: `x = 3 = 5` and `4 = 5` say nothing.
+        """
+        parts, ops = list(relation.parts), list(relation.ops)
+        if len(parts) == 2 and ops[0] == "=" and is_label(parts[1]) and not is_label(parts[0]):
+            parts.reverse()
+        if is_label(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
+            parts, ops = parts[1:], ops[1:]
+        elif not all(isinstance(p, Scalar) and numeric.is_number(p.tree) for p in parts) or (
+            parts[0].tree[0] == "num"  # 4 = 5, 0 = 0
+        ):
+            return None
+        value = parts[0]
+        for op, part in zip(ops, parts[1:], strict=True):
+            agrees = op == "=" and self.same(value, part) is True
+            if not (agrees or (op == r"\approx" and is_rounded(value, part))):
+                return None
+        return value
+
+    def interval_of(self, relation: Relation) -> Sequence | None:
+        """The interval or set of `x > 5` and of `x \\in (5, \\infty)`."""
+        value = self.value_of(relation) if r"\in" in relation.ops else None
+        return value if isinstance(value, Sequence) else as_interval(relation)
+
+    def two_relations(self, ours: Relation, theirs: Relation) -> bool | None:
+        ours, theirs = turned(ours), turned(theirs)
+        if len(ours.parts) == len(theirs.parts) and ours.ops == theirs.ops:
+            same = all_of([self.same(*p) for p in zip(ours.parts, theirs.parts, strict=True)])
+            if same:
+                return True
+        our_interval, their_interval = self.interval_of(ours), self.interval_of(theirs)
+        if our_interval and their_interval:
+            if all_variables(ours) != all_variables(theirs):
+                return False
+            return self.same(our_interval, their_interval)
+        our_value, their_value = self.value_of(ours), self.value_of(theirs)
+        if our_value is not None and their_value is not None:
+            labels = [plain_label(relation) for relation in (ours, theirs)]
+            if None in labels or labels[0] == labels[1]:
+                same = self.same(our_value, their_value)
+                if same is not False:
+                    return same
+        return same_equation(ours, theirs)
+
+
+def _times(tree: Tree, factor: Fraction) -> Tree:
+    return tree if factor == 1 else ("mul", tree, ("num", factor))
+
+
+def _identical(left: Tree, right: Tree) -> bool | None:
+    if left == right:
+        return True
+    try:
+        return numeric.identical(left, right)
+    except TooLarge:
+        raise
+    except Unreadable:
+        return None
+
+
+def _fold(text: str) -> str:
+    """Words as compared: letters of up to four capitals stay as written (AB is not ab)."""
+    plain = "".join(c for c in text if c not in " .,!:'\"")
+    if len(plain) > 2 and not (plain.isupper() and len(plain) <= 4 and plain not in _ANSWERS):
+        return plain.casefold()
+    return _ANSWERS.get(plain.upper(), plain)
+
+
+_ANSWERS = {word.upper(): word for word in ("yes", "no", "true", "odd", "even")}
+
+
+def _same_based(ours: Value, theirs: Value) -> bool:
+    if isinstance(ours, Based) and isinstance(theirs, Based):
+        return (ours.digits, ours.base) == (theirs.digits, theirs.base)
+    # The question names the base, so that a prediction may leave it out; a base it adds is wrong.
+    return (
+        isinstance(theirs, Based)
+        and isinstance(ours, Scalar | Words)
+        and ours.text == theirs.digits
+    )
+
+
+def _are_intervals(*sequences: Sequence) -> bool:
+    return all(
+        (isinstance(item, Sequence) and item.kind in ("pair", "interval", "set"))
+        or as_interval(item)
+        for sequence in sequences
+        for item in sequence.items
+    )

@@ -1,0 +1,151 @@
+"""Relations: what `x = 5`, `1 < x`, `x \\in S` or `y = 2x + 3` say, and when two say the same."""
+
+from fractions import Fraction
+
+from data_prep.equivalence import numeric
+from data_prep.equivalence.syntax import MINUS_ONE, Tree, variables
+from data_prep.equivalence.tokens import TooLarge, Unreadable
+from data_prep.equivalence.values import (
+    INFINITY,
+    MINUS_INFINITY,
+    Relation,
+    Scalar,
+    Sequence,
+    Value,
+    Words,
+    interval,
+)
+
+
+def is_label(value: Value) -> bool:
+    """Whether a part only names what follows: x, f(x), AB, |AB|, m + n, (x, y), words."""
+    if isinstance(value, Words):
+        return value not in (INFINITY, MINUS_INFINITY)
+    if isinstance(value, Sequence):
+        return value.kind == "pair" and all(map(is_label, value.items))
+    if not isinstance(value, Scalar) or value.unit or value.percent:
+        return False
+
+    def names_only(tree: Tree) -> bool:
+        if tree[0] == "num":
+            return tree[1] == -1
+        if tree[0] == "const" or (tree[0] == "call" and tree[1] != "abs"):
+            return False
+        return all(names_only(part) for part in tree[1:] if isinstance(part, tuple))
+
+    return bool(variables(value.tree)) and names_only(value.tree)
+
+
+def plain_label(relation: Relation) -> str | None:
+    """The variable in `x = …`, None for any other label."""
+    for part in relation.parts:
+        if isinstance(part, Words) or (isinstance(part, Scalar) and part.tree[0] == "var"):
+            return part.text
+    return None
+
+
+def is_rounded(exact: Value, decimal: Value) -> bool:
+    """Whether a decimal is the value rounded at its last place."""
+    if not (isinstance(exact, Scalar) and isinstance(decimal, Scalar)):
+        return False
+    places = len(decimal.text.partition(".")[2])
+    step = ("num", Fraction(1, 10**places))
+    gap = ("call", "abs", numeric.difference(exact.tree, decimal.tree))
+    # floor(|exact - decimal| / step) = 0: less than one unit in the last place.
+    try:
+        quotient = ("call", "floor", ("mul", gap, ("pow", step, ("num", Fraction(-1)))))
+        return numeric.exact_value(quotient) == 0
+    except Unreadable:
+        return False
+
+
+_FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+
+
+def turned(relation: Relation) -> Relation:
+    """The relation with its > and \\ge turned into < and \\le."""
+    if not set(relation.ops) <= {">", r"\ge"}:
+        return relation
+    ops = tuple(_FLIPPED[op] for op in reversed(relation.ops))
+    return Relation(relation.text, tuple(reversed(relation.parts)), ops)
+
+
+def _bound(value: Value) -> bool:
+    return value in (INFINITY, MINUS_INFINITY) or (
+        isinstance(value, Scalar) and numeric.is_number(value.tree)
+    )
+
+
+def all_variables(relation: Relation) -> set[str]:
+    return set().union(*(variables(p.tree) for p in relation.parts if isinstance(p, Scalar)))
+
+
+def as_interval(relation: Value) -> Sequence | None:
+    """`1 < x \\le 3` or `x > 5` as an interval, `x \\ne 3` as a union; None for others."""
+    if not isinstance(relation, Relation):
+        return None
+    parts, ops = list(relation.parts), list(relation.ops)
+    if len(parts) == 2 and _bound(parts[0]):
+        parts.reverse()
+        ops = [_FLIPPED.get(ops[0], ops[0])]
+    if len(parts) == 2:
+        variable, bound, op = parts[0], parts[1], ops[0]
+        if isinstance(variable, Scalar) and variable.tree[:2] == ("call", "abs"):
+            return _interval_of_abs(variable, bound, op)
+        if not (isinstance(variable, Scalar) and variable.tree[0] == "var" and _bound(bound)):
+            return None
+        if op in (">", r"\ge"):
+            return interval("(" if op == ">" else "[", bound, INFINITY, ")")
+        if op in ("<", r"\le"):
+            return interval("(", MINUS_INFINITY, bound, ")" if op == "<" else "]")
+        if op == r"\ne":
+            pieces = interval("(", MINUS_INFINITY, bound, ")"), interval("(", bound, INFINITY, ")")
+            return Sequence(relation.text, "union", pieces)
+        return None
+    if len(parts) != 3:
+        return None
+    if ops[0] in (">", r"\ge"):
+        parts.reverse()
+        ops = [_FLIPPED.get(op, op) for op in reversed(ops)]
+    if not (
+        set(ops) <= {"<", r"\le"} and isinstance(parts[1], Scalar) and parts[1].tree[0] == "var"
+    ):
+        return None
+    return interval(
+        "(" if ops[0] == "<" else "[", parts[0], parts[2], ")" if ops[1] == "<" else "]"
+    )
+
+
+def _interval_of_abs(variable: Scalar, bound: Value, op: str) -> Sequence | None:
+    """`|x| < 2` as (-2, 2), `|x| > 2` as the union outside."""
+    if variable.tree[2][0] != "var" or not (isinstance(bound, Scalar) and _bound(bound)):
+        return None
+    minus = Scalar("-" + bound.text, ("mul", MINUS_ONE, bound.tree))
+    if op in ("<", r"\le"):
+        return interval("(" if op == "<" else "[", minus, bound, ")" if op == "<" else "]")
+    if op not in (">", r"\ge"):
+        return None
+    left = interval("(", MINUS_INFINITY, minus, ")" if op == ">" else "]")
+    return Sequence(
+        "|x|", "union", (left, interval("(" if op == ">" else "[", bound, INFINITY, ")"))
+    )
+
+
+def same_equation(ours: Relation, theirs: Relation) -> bool | None:
+    """Two equations or inequalities whose differences of sides are proportional."""
+    trees = []
+    for relation in (ours, theirs):
+        if len(relation.parts) != 2 or not all(
+            isinstance(p, Scalar | Words) and p.tree for p in relation.parts
+        ):
+            return False
+        left, right = (part.tree for part in relation.parts)
+        trees.append(numeric.difference(left, right))
+    if ours.ops != theirs.ops:
+        return False
+    try:
+        return numeric.proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
+    except TooLarge:
+        raise
+    except Unreadable:
+        return None

@@ -1,0 +1,130 @@
+"""Scalars: one number or expression with its unit, a number in a base, a ratio, or words."""
+
+import re
+from fractions import Fraction
+
+from data_prep.equivalence.syntax import FUNCTIONS, parse
+from data_prep.equivalence.tokens import Token, Unreadable, canonical, split
+from data_prep.equivalence.units import split_unit
+from data_prep.equivalence.values import (
+    INFINITY,
+    MINUS_INFINITY,
+    Based,
+    Scalar,
+    Sequence,
+    Value,
+    Words,
+)
+
+
+def is_conjunction(token: Token) -> bool:
+    return token.kind in ("text", "word") and token.text.strip(" ,").lower() in ("and", "or")
+
+
+def read_words(tokens: list[Token]) -> Value | None:
+    if any(
+        t.kind not in ("word", "text") and t.text not in ("'", "-", ".", "!", ":") for t in tokens
+    ):
+        return None
+    if len(tokens) == 1 and len(tokens[0].text) == 1:
+        return None  # a variable
+    if not any(t.kind in ("word", "text") for t in tokens):
+        return None
+    if any(is_conjunction(t) or t.text == "-" for t in tokens) and len(tokens) > 1:
+        return None
+    try:
+        tree = parse(tokens)
+    except Unreadable:
+        tree = None
+    return Words(canonical(tokens), tree)
+
+
+_BASE_WORDS = dict(
+    zip(
+        ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"],
+        "23456789",
+        strict=False,
+    )
+)
+_BASED = re.compile(r"(-?)\(?([0-9A-Z]*\d[0-9A-Z]*|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)")
+
+
+def read_based(tokens: list[Token]) -> Value | None:
+    text = canonical(tokens).replace(" ", "")
+    match = _BASED.fullmatch(text)
+    if not match:
+        return None
+    sign, digits = match[1], match[2]
+    base = match[3] or match[4]
+    base = _BASE_WORDS.get(base, base)
+    if not base.lstrip("-").isdigit() or (digits.isalpha() and int(base) < 11):
+        return None
+    return Based(text, sign + digits, base)
+
+
+def read_ratio(tokens: list[Token]) -> Value | None:
+    pieces, separators = split(
+        tokens, lambda t: t.text == ":" or (t.kind in ("text", "word") and t.text == "to")
+    )
+    if not separators or not all(pieces):
+        return None
+    if re.fullmatch(r"\d{1,2}:\d\d\D+", canonical(tokens)):
+        return Words(canonical(tokens))  # 2:30 pm
+    items = tuple(map(read_scalar, pieces))
+    if not all(isinstance(item, Scalar) for item in items):
+        return None
+    return Sequence(canonical(tokens), "ratio", items)
+
+
+_ANGLE = re.compile(r"(\d+)\\degree(\d+)'(?:(\d+)'')?")
+
+
+def _read_angle(text: str, tokens: list[Token]) -> Value | None:
+    """`45^\\circ` and `7^\\circ 30'` as a number of degrees; `\\sin 30^\\circ` is no angle."""
+    degree = split_unit([Token("num", "1"), Token("cmd", r"\degree")])[1]
+    if match := _ANGLE.fullmatch(text):
+        whole, minutes, seconds = (int(part or 0) for part in match.groups())
+        return Scalar(
+            text, ("num", whole + Fraction(minutes, 60) + Fraction(seconds, 3600)), degree
+        )
+    if tokens[-1].text != r"\degree" or any(token.text[1:] in FUNCTIONS for token in tokens):
+        return None
+    try:
+        return Scalar(text, parse(tokens[:-1]), degree)
+    except Unreadable:
+        return None
+
+
+def _with_sign(tokens: list[Token], plus_minus: str, minus_plus: str) -> list[Token]:
+    signs = {r"\pm": plus_minus, r"\mp": minus_plus}
+    return [Token("op", signs[t.text], t.spaced) if t.text in signs else t for t in tokens]
+
+
+def read_scalar(tokens: list[Token]) -> Value | None:
+    text = canonical(tokens)
+    if text in (r"\infty", r"+\infty"):
+        return INFINITY
+    if text == r"-\infty":
+        return MINUS_INFINITY
+    if any(token.text in (r"\pm", r"\mp") for token in tokens):
+        both = [read_scalar(_with_sign(tokens, *signs)) for signs in ("+-", "-+")]
+        return Sequence(text, "list", tuple(both)) if all(both) else None
+    if angle := _read_angle(text, tokens):
+        return angle
+    try:
+        return Scalar(text, parse(tokens))
+    except Unreadable:
+        pass
+    percent = tokens[-1].text == "%" or tokens[-1].text.lower() in ("percent", "percentage")
+    if percent:
+        tokens = tokens[:-1]
+    value, unit, scale = split_unit(tokens)
+    if percent and unit:
+        return None
+    try:
+        tree = parse(value)
+    except Unreadable:
+        return None
+    return Scalar(
+        text, tree if scale == 1 else ("mul", tree, ("num", Fraction(scale))), unit, percent
+    )

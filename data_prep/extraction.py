@@ -1,0 +1,192 @@
+"""Extraction: the one answer that a completion offers, or why it offers none.
+
+Structure first: one `<think>` thought, then the answer; what stands inside the thought never
+counts. Nothing here knows mathematics, and every function runs in time linear in the text.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from data_prep.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
+
+_BLANK = re.compile("[\\s\u200b-\u200f\u2060\ufeff]*")  # invisible characters are no thought
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What a completion offers: status no_think, unclosed_think, no_answer, several_answers, ok."""
+
+    prediction: str | None
+    status: str
+
+
+def find_boxes(text: str) -> list[str]:
+    """Contents of every balanced outermost `\\boxed{…}`, in order; unclosed ones do not count."""
+    opened: list[int] = []
+    closes: dict[int, int] = {}
+    # One pass: matching each box on its own takes quadratic time on "\\boxed{" repeated.
+    # An escaped \{ or \} is a printed brace and does not count.
+    for token in re.finditer(r"\\.|[{}]", text, re.DOTALL):
+        if token[0] == "{":
+            opened.append(token.start())
+        elif token[0] == "}" and opened:
+            closes[opened.pop()] = token.start()
+    contents, end = [], 0
+    for box in re.finditer(r"\\boxed\s*\{", text):
+        close = closes.get(box.end() - 1)
+        if close is not None and box.start() >= end:
+            contents.append(text[box.end() : close])
+            end = close
+    return contents
+
+
+def last_boxed(text: str) -> str | None:
+    """Content of the last balanced `\\boxed{…}`, or None where there is none."""
+    boxes = find_boxes(text)
+    return boxes[-1] if boxes else None
+
+
+def _split_thought(completion: str, think_prefilled: bool) -> tuple[str, str]:
+    """(status, text after the thought); status is ok, no_think or unclosed_think."""
+    text = THINK_OPEN + completion if think_prefilled else completion
+    if text.rfind(THINK_OPEN) > text.rfind(THINK_CLOSE):
+        return "unclosed_think", ""
+    if text.count(THINK_OPEN) != 1 or text.count(THINK_CLOSE) != 1:
+        return "no_think", ""  # absent, doubled or re-opened: no thought that can be told apart
+    thought, _, rest = text.partition(THINK_OPEN)[2].partition(THINK_CLOSE)
+    return ("no_think", "") if _BLANK.fullmatch(thought) else ("ok", rest)
+
+
+def is_well_formed(completion: str, think_prefilled: bool = False) -> bool:
+    """Whether the completion is one non-empty `<think>…</think>` followed by non-empty text.
+
+    Args:
+        think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
+    """
+    status, rest = _split_thought(completion, think_prefilled)
+    return status == "ok" and not _BLANK.fullmatch(rest)
+
+
+def extract(
+    completion: str,
+    same: Callable[[str, str], bool],
+    think_prefilled: bool = False,
+    answer_tags: bool = False,
+    final_number: bool = False,
+) -> Extraction:
+    """Find the answer that follows the thought.
+
+    Args:
+        same: whether two answers are one value, for a completion that writes its answer twice.
+        think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
+        answer_tags: the answer stands between `<answer>` and `</answer>`, not in a box.
+        final_number: where there is no box, the number that the text ends with will do.
+    """
+    status, rest = _split_thought(completion, think_prefilled)
+    if status != "ok":
+        return Extraction(None, status)
+    if answer_tags:
+        between = re.findall(f"{ANSWER_OPEN}(.*?){ANSWER_CLOSE}", rest, re.DOTALL)
+        found = [last_boxed(answer) or answer for answer in between]
+    else:
+        found = find_boxes(rest)
+    if not found and final_number and "\\boxed" not in rest:
+        return _final_statement(rest)
+    return _only_one(found, same)
+
+
+def _only_one(found: list[str], same: Callable[[str, str], bool]) -> Extraction:
+    """The last of several answers if all are one value: hedging must not pay."""
+    if not any(not _BLANK.fullmatch(answer) for answer in found):
+        return Extraction(None, "no_answer")
+    if any(not same(answer, found[-1]) for answer in set(found)):
+        return Extraction(None, "several_answers")
+    return Extraction(found[-1].strip(), "ok")
+
+
+def extract_short(text: str, same: Callable[[str, str], bool]) -> Extraction:
+    """Find the answer in a bare value or a short text: a box, else the text, else what it states.
+
+    Args:
+        same: as for `extract`.
+    """
+    if THINK_OPEN in text or THINK_CLOSE in text:
+        status, text = _split_thought(text, think_prefilled=THINK_OPEN not in text)
+        if status != "ok":
+            return Extraction(None, status)
+    if found := find_boxes(text):
+        return _only_one(found, same)
+    if "\\boxed{" in text:
+        return Extraction(None, "no_answer")  # never closed
+    between = re.findall(f"{ANSWER_OPEN}(.*?){ANSWER_CLOSE}", text, re.DOTALL)
+    return _only_one(between, same) if between else _final_statement(text)
+
+
+# A statement of the answer, up to what follows it on its line (or the next, if that is empty).
+_MARKER = re.compile(
+    r"(?:answer|option|choice|solution)(?:\s+(?:to|of)\s[^.\n]{0,80}?)?[\s*_]*(?:is|are|:|=|\n)[\s*_:]*"
+    r"|(?:\\?#){4}\s*",
+    re.IGNORECASE,
+)
+_POLITE = re.compile(r"[.\s]*I hope (?:it|this) (?:is correct|helps).*", re.IGNORECASE | re.DOTALL)
+_MATHS = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\*\*(.+?)\*\*", re.DOTALL)
+_NUMBER = re.compile(
+    r"(?<![\w.])(?:(?<![\d)\]])[-\u2212]\s?)?(?:\\?\$|[€£])?\d+(?:,\d{3})*(?:\.\d+)?"
+    r"(?:\s?/\s?\d+|\s?\\?%)?(?![\w^])|(?<=[$€£])\d+(?:,\d{3})*(?:\.\d+)?"
+)
+_HEDGE = re.compile(
+    r"(?:[\s,;/*$&.?!()-]|\b(?:or|and|maybe|perhaps|possibly|probably|either|also|even|then|rather"
+    r"|wait|no|not|actually|could|be|it|is|might|else|if|sure|to|so|i|think|mean|alternatively)\b)*",
+    re.IGNORECASE,
+)
+_DENIAL = re.compile(r"(?:\bnot|n't|\bnever|\bneither|\bisn't)\s+(?:\w+\s+)?$", re.IGNORECASE)
+_UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
+_PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}")
+MAX_STATEMENT = 2_000  # characters; an answer stands at the end
+
+
+def _plain_words(text: str) -> list[str]:
+    return [word for word in _PLAIN_WORD.findall(text) if word.lower() not in ("or", "and")]
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a text is sentences rather than a value: words beyond a unit or a name or two."""
+    outside = _UPRIGHT.sub("", text)
+    if _MATHS.search(outside) and _plain_words(_MATHS.sub("", outside)):
+        return True
+    words = _plain_words(outside)
+    has_number = bool(re.search(r"\d", outside))
+    return len(words) > (2 if has_number else 4) or bool(
+        re.search(r"[A-Za-z]{2,}[.!?]?\s*$", outside) and len(words) > 1 and has_number
+        and not re.match(r"[\s$\\(-]*\d", outside)
+    )  # fmt: skip
+
+
+def _final_statement(text: str) -> Extraction:
+    """What a short text ends by stating: after a marker, else its mathematics, else its number."""
+    text = _POLITE.sub("", text.strip())[-MAX_STATEMENT:].strip()
+    markers = list(_MARKER.finditer(text))
+    if markers:
+        rest = text[markers[-1].end() :].strip().rstrip(" .*_").strip()
+        if rest:
+            text = rest
+    text = re.sub(r"^(?:option|choice)\s+", "", text.strip(), flags=re.IGNORECASE)
+    if not text:
+        return Extraction(None, "no_answer")
+    if not _is_prose(text):
+        return Extraction(text, "ok")
+    found = [(match, next(filter(None, match.groups()))) for match in _MATHS.finditer(text)]
+    found = [
+        (match, inside) for match, inside in found if not _plain_words(_UPRIGHT.sub("", inside))
+    ]
+    if not found:
+        found = [(match, match[0]) for match in _NUMBER.finditer(text)]
+    if not found:
+        return Extraction(None, "no_answer")
+    *earlier, (last, answer) = found
+    if earlier and _HEDGE.fullmatch(text[earlier[-1][0].end() : last.start()]):
+        return Extraction(None, "several_answers")
+    if _DENIAL.search(text[: last.start()]):
+        return Extraction(None, "no_answer")
+    return Extraction(answer.strip(), "ok")

@@ -1,0 +1,244 @@
+"""However a process that has a grading pool ends, none of the pool's processes outlives it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from data_prep.grading_pool import PATIENCE
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+LIMIT = 2.0
+GONE = LIMIT * PATIENCE + 20  # generous: it proves "not left behind", not how fast
+HEADER = f"""
+import os, signal, sys, threading, time
+from data_prep import grading_pool
+from data_prep.grading_pool import GradingPool
+SLEEP = [(f"__import__('time').sleep(60) or {{i}}",) for i in range(100)]
+def make_pool():
+    pool = GradingPool("builtins:eval", num_workers=2, timeout={LIMIT})
+    assert [o.value for o in pool.map([("1",), ("2",)])] == [1, 2]
+    return pool
+def say(*words):
+    print(*words, flush=True)
+"""
+
+
+def start(script, **options):
+    """Start Python on a script that begins with HEADER, in a group of its own as in a terminal."""
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", HEADER + script],
+        env={k: v for k, v in env.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        **options,
+    )
+
+
+def workers_of(parent):
+    """The living worker processes that a process started: their last argument is its id."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command = process.cmdline()
+        except psutil.Error:  # ended meanwhile
+            continue
+        if "data_prep.grading_worker" in command and command[-1] == str(parent):
+            found.append(process)
+    return found
+
+
+def assert_nothing_left(parent):
+    deadline = time.monotonic() + GONE
+    while left := workers_of(parent):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
+def finish(process):
+    """(stdout, stderr) of a process that must end by itself."""
+    try:
+        return process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"hung: {process.communicate()}")
+
+
+@pytest.mark.parametrize("state", ["idle", "busy", "half"])
+@pytest.mark.parametrize("forked", [False, True], ids=["alone", "forked"])
+def test_kill_9_leaves_nothing(state, forked):
+    """Idle and busy workers; alone, or with a forked process that keeps the sockets open."""
+    num_calls = {"idle": 0, "busy": 2, "half": 1}[state]
+    process = start(f"""
+pool = make_pool()
+forked = os.fork() if {forked} else 0
+if {forked} and not forked:
+    time.sleep(600)
+thread = threading.Thread(target=pool.map, args=(SLEEP[:{num_calls}],))
+thread.start()
+time.sleep(0.2)
+say(forked)
+time.sleep(600)
+""")
+    forked_pid = int(process.stdout.readline())
+    assert len(workers_of(process.pid)) == 4  # two supervisors, two servers
+    process.kill()
+    process.wait()
+    try:
+        assert_nothing_left(process.pid)
+        if forked:  # it was there to hold the sockets all the while
+            assert psutil.Process(forked_pid).status() == psutil.STATUS_SLEEPING
+    finally:
+        if forked:
+            os.kill(forked_pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_kill_9_during_start_up_leaves_nothing(tmp_path):
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(2)\n")
+    process = start(f"""
+os.environ["PYTHONPATH"] = {str(tmp_path)!r}
+pool = GradingPool("slow_to_import:f", num_workers=2, timeout=1.0)
+say("started")
+time.sleep(600)
+""")
+    assert process.stdout.readline() == "started\n"
+    assert len(workers_of(process.pid)) == 2
+    process.kill()
+    process.communicate()
+    assert_nothing_left(process.pid)
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ("pool = make_pool()", 0, ""),
+        ("pool = make_pool(); raise ValueError('of the trainer')", 1, "of the trainer"),
+        ("pool = make_pool(); sys.exit(3)", 3, ""),
+        ("pool = make_pool(); os._exit(4)", 4, ""),
+        ("pool = make_pool(); os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, ""),
+        ("pool = make_pool(); pool.self = pool", 0, ""),  # only the garbage collector could end it
+        ("GradingPool('builtins:eval', 2, 1.0)", 0, ""),  # never used
+        # A thread has the pool at work when the main thread dies.
+        (
+            "pool = make_pool()\n"
+            "threading.Thread(target=pool.map, args=(SLEEP[:2],)).start()\n"
+            "time.sleep(0.2); raise ValueError('of the trainer')",
+            1,
+            "of the trainer",
+        ),
+        # A forked process ends in the orderly way, and the parent's pool goes on.
+        (
+            "pool = make_pool()\n"
+            "if os.fork() == 0: sys.exit(0)\n"
+            "os.wait(); assert pool.call('6 * 7').value == 42",
+            0,
+            "",
+        ),
+        (
+            "import multiprocessing\n"
+            "grading_pool.FUNCTION = 'builtins:eval'\n"
+            "def grade(text):\n"
+            "    return os.getpid(), grading_pool.shared_pool().call(text).value\n"
+            "grade('1 + 1')\n"
+            "with multiprocessing.get_context('fork').Pool(2) as pool:\n"
+            "    pids, values = zip(*pool.map(grade, ['2', '3', '4', '5']))\n"
+            "assert values == (2, 3, 4, 5) and grade('1 + 2') == (os.getpid(), 3)\n"
+            "say(*pids)",
+            0,
+            "",
+        ),
+    ],
+)
+def test_every_end_of_the_parent_leaves_nothing(script, code, words):
+    process = start(script)
+    stdout, stderr = finish(process)
+    assert process.returncode == code, stderr
+    assert words in stderr if words else not stderr
+    for pid in [process.pid, *stdout.split()]:
+        assert_nothing_left(pid)
+
+
+def test_ctrl_c_ends_quickly_and_leaves_nothing():
+    process = start("pool = make_pool()\nsay('ready')\npool.map(SLEEP)")
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)  # as the terminal does: to the whole group
+    _, stderr = finish(process)
+    assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in stderr
+    assert_nothing_left(process.pid)
+
+
+def test_a_pool_outlives_ctrl_c_that_the_program_handles():
+    process = start("""
+pool = make_pool()
+say('ready')
+try:
+    pool.map(SLEEP)
+except KeyboardInterrupt:
+    say([o.value for o in pool.map([("3",), ("4",)])])
+""")
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, _ = finish(process)
+    assert (process.returncode, stdout) == (0, "[3, 4]\n")
+    assert_nothing_left(process.pid)
+
+
+def test_any_folder_closed_streams_blocked_and_ignored_signals_do_not_matter(tmp_path):
+    (tmp_path / "json.py").write_text("raise ImportError('not the json you want')")
+    (tmp_path / "data_prep").mkdir()
+    (tmp_path / "data_prep" / "__init__.py").write_text("")
+    process = start(
+        f"""
+os.chdir({str(tmp_path)!r})
+for descriptor in (0, 1, 2):
+    os.close(descriptor)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGALRM}})
+pool = make_pool()
+ok = [o.status for o in pool.map([("__import__('time').sleep(60)",), ("1 / 0",), ("5",)])]
+pool.close()
+os._exit(7 if ok == ["timeout", "error", "ok"] else 1)
+"""
+    )
+    finish(process)
+    assert process.returncode == 7
+    assert_nothing_left(process.pid)
+
+
+def test_two_ranks_have_a_pool_each_and_exit(tmp_path):
+    script = tmp_path / "rank.py"
+    script.write_text(f"""{HEADER}
+import torch.distributed as dist
+dist.init_process_group("gloo")
+grading_pool.FUNCTION = "builtins:eval"
+assert grading_pool.shared_pool().call("2 ** 5").value == 32
+outcomes = make_pool().map([(f"{{i}}",) for i in range(50)] + SLEEP[:1])
+assert [o.value for o in outcomes] == [*range(50), None]
+open(os.path.join({str(tmp_path)!r}, os.environ["RANK"]), "w").write(str(os.getpid()))
+dist.barrier()
+dist.destroy_process_group()
+""")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*launcher, "--nproc_per_node", "2", str(script)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    for rank in "01":
+        assert_nothing_left((tmp_path / rank).read_text())
