@@ -140,7 +140,12 @@ _HEDGE = re.compile(
     r"|wait|no|not|actually|could|be|it|is|might|else|if|sure|to|so|i|think|mean|alternatively)\b)*",
     re.IGNORECASE,
 )
-_DENIAL = re.compile(r"(?:\bnot|n't|\bnever|\bneither|\bisn't)\s+(?:\w+\s+)?$", re.IGNORECASE)
+# What makes of the number after it something else: "not 5", "at least 5".
+_DENIAL = re.compile(
+    r"(?:\bnot|n't|\b(?:never|neither|least|most|than|about|approximately|roughly|around|nearly"
+    r"|almost|between))\s+(?:\w+\s+)?$",
+    re.IGNORECASE,
+)
 _UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
 _PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}")
 MAX_STATEMENT = 2_000  # characters; an answer stands at the end
@@ -156,11 +161,10 @@ def _is_prose(text: str) -> bool:
     if _MATHS.search(outside) and _plain_words(_MATHS.sub("", outside)):
         return True
     words = _plain_words(outside)
-    has_number = bool(re.search(r"\d", outside))
-    return len(words) > (2 if has_number else 4) or bool(
-        re.search(r"[A-Za-z]{2,}[.!?]?\s*$", outside) and len(words) > 1 and has_number
-        and not re.match(r"[\s$\\(-]*\d", outside)
-    )  # fmt: skip
+    digit = re.search(r"\d", outside)
+    if not digit:
+        return len(words) > 4
+    return len(words) > 2 or len(_plain_words(outside[: digit.start()])) > 1
 
 
 def _final_statement(text: str) -> Extraction:

@@ -5,8 +5,10 @@ product. So it is asked only about texts made of mathematics, and not about thos
 would cost the time limit.
 """
 
+import re
+
 from data_prep.equivalence.syntax import FUNCTIONS
-from data_prep.equivalence.tokens import Token, tokenise
+from data_prep.equivalence.tokens import Token, is_balanced, tokenise
 from data_prep.equivalence.values import Opaque, Scalar, Words
 
 _COMMANDS = {
@@ -25,16 +27,21 @@ def _is_mathematics(tokens: list[Token]) -> bool:
     """Whether the tokens are numbers, single letters, known commands and operators only."""
     previous = None
     for token in tokens:
-        if token.kind == "text" or (token.kind == "word" and len(token.text) > 2):
-            return False
+        if token.kind == "text" or (
+            token.kind == "word" and len(token.text) > 1 and not re.fullmatch("d[a-z]", token.text)
+        ):
+            return False  # words; but dx
         if token.kind == "cmd" and token.text[1:] not in _COMMANDS | FUNCTIONS:
             return False
         if token.kind == "op" and token.text not in "+-*/^_!=(){}[]|,'":
             return False
+        if token.kind == "num" and (token.text[-1:] == ")" or "e" in token.text.lower()):
+            return False  # repeating decimals are misread, 1e999999999 is a bomb
         if previous and previous.kind == token.kind == "num":
             return False  # 5 6 is read as 11
         previous = token
-    return bool(tokens)
+    # A lone bar divides 4 | 8, or separates candidates.
+    return bool(tokens) and [token.text for token in tokens].count("|") % 2 == 0
 
 
 def _is_bomb(tokens: list[Token]) -> bool:
@@ -65,8 +72,7 @@ def _parse(text: str) -> list:
 def can_be_asked(value: Opaque | Scalar | Words) -> bool:
     """Whether a value may go to math-verify: mathematics of a sane size, all closed."""
     tokens = tokenise(value.text)
-    balanced = value.text.count("{") == value.text.count("}")
-    return balanced and _is_mathematics(tokens) and not _is_bomb(tokens)
+    return is_balanced(tokens) and _is_mathematics(tokens) and not _is_bomb(tokens)
 
 
 def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> bool | None:

@@ -1,6 +1,8 @@
 """Compare: two answers as text, reading by reading; and whether a text can be a gold at all."""
 
 import functools
+import re
+from fractions import Fraction
 
 from data_prep.equivalence import numeric
 from data_prep.equivalence.algebra import can_be_asked
@@ -27,6 +29,15 @@ def _readings(text: str, is_gold: bool) -> tuple[Value, ...]:
     return tuple(read(text, is_gold))
 
 
+_PLAIN_NUMBER = re.compile(r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*", re.ASCII)
+
+
+def _plain_number(text: str) -> str | None:
+    """The digits of an integer or decimal, for the short way: most golds are no more than that."""
+    match = _PLAIN_NUMBER.fullmatch(text)
+    return match[1].replace(",", "") if match else None
+
+
 def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool | None:
     """Whether two values are the same; None where that takes algebra that was not given.
 
@@ -39,7 +50,9 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
         TooLarge: the two differ as text and one is too large to compute with.
     """
     if max(len(prediction), len(gold)) > MAX_CHARS:
-        return prediction.strip() == gold.strip() or False
+        return prediction.strip() == gold.strip()
+    if (ours := _plain_number(prediction)) and (theirs := _plain_number(gold)):
+        return Fraction(ours) == Fraction(theirs)
     comparison = Comparison(algebra)
     results: list[bool | None] = []
     for ours in _readings(prediction, False):

@@ -94,10 +94,12 @@ class _Evaluation:
         return total
 
     def power(self, base: Any, exponent: Any) -> Any:
+        if base == 0:
+            if isinstance(exponent, Fraction) and exponent > 0:
+                return Fraction(0)
+            raise Undefined
         if isinstance(exponent, Fraction) and exponent.denominator == 1:
             exponent = int(exponent)
-            if base == 0 and exponent <= 0:
-                raise Undefined
             if isinstance(base, Fraction):
                 bits = max(base.numerator.bit_length(), base.denominator.bit_length())
                 if bits * abs(exponent) > 2 * MAX_BITS and abs(base) != 1:
@@ -106,8 +108,6 @@ class _Evaluation:
             if abs(exponent) > MAX_BITS or abs(self.mp.mag(base) * exponent) > 4 * MAX_BITS:
                 raise TooLarge("a power too large to compute with")
             return base**exponent
-        if base == 0:
-            raise Undefined
         negative = not self.is_complex and base < 0
         if negative:  # (-8)^{1/3} is -2 in school, and has no real value for an even root
             if not isinstance(exponent, Fraction) or exponent.denominator % 2 == 0:

@@ -76,21 +76,21 @@ def read_ratio(tokens: list[Token]) -> Value | None:
     return Sequence(canonical(tokens), "ratio", items)
 
 
+_, _DEGREE, _ = split_unit([Token("num", "1"), Token("cmd", r"\degree")])
 _ANGLE = re.compile(r"(\d+)\\degree(\d+)'(?:(\d+)'')?")
 
 
 def _read_angle(text: str, tokens: list[Token]) -> Value | None:
     """`45^\\circ` and `7^\\circ 30'` as a number of degrees; `\\sin 30^\\circ` is no angle."""
-    degree = split_unit([Token("num", "1"), Token("cmd", r"\degree")])[1]
     if match := _ANGLE.fullmatch(text):
         whole, minutes, seconds = (int(part or 0) for part in match.groups())
         return Scalar(
-            text, ("num", whole + Fraction(minutes, 60) + Fraction(seconds, 3600)), degree
+            text, ("num", whole + Fraction(minutes, 60) + Fraction(seconds, 3600)), _DEGREE
         )
     if tokens[-1].text != r"\degree" or any(token.text[1:] in FUNCTIONS for token in tokens):
         return None
     try:
-        return Scalar(text, parse(tokens[:-1]), degree)
+        return Scalar(text, parse(tokens[:-1]), _DEGREE)
     except Unreadable:
         return None
 

@@ -253,8 +253,10 @@ def read(text: str, is_gold: bool) -> list[Value]:
     if separate != tokens:
         readings.append(read_tokens(separate))
     # `5 m` is a product to the parser; as a quantity it is another reading.
-    value, unit, scale = split_unit(tokens)
-    if unit and isinstance(readings[0], Scalar) and readings[0].unit is None:
+    if isinstance(readings[0], Scalar) and readings[0].unit is None:
+        value, unit, scale = split_unit(tokens)
+        if unit is None:
+            return readings
         try:
             tree = ("mul", parse(value), ("num", Fraction(scale)))
             readings.append(Scalar(readings[0].text, tree, unit))

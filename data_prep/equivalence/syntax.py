@@ -23,6 +23,12 @@ _LETTERS = {
     "lambda", "mu", "nu", "xi", "omicron", "rho", "sigma", "tau", "phi", "chi", "psi",
     "omega", "Delta", "Omega", "Sigma", "Gamma", "Theta", "Lambda", "Phi", "Psi", "ell",
 }  # fmt: skip
+_ENGLISH = {  # no products of letters: 0 (or 1) is not 0
+    "or", "and", "not", "is", "it", "to", "of", "in", "if", "no", "by", "be", "so", "we", "do",
+    "go", "us", "up", "my", "me", "he", "as", "are", "for", "the", "was", "but", "can", "may",
+    "one", "two", "six", "ten", "four", "five", "nine", "zero", "half", "both", "else", "none",
+    "any", "all", "yes", "also", "even", "odd", "then", "than", "with", "from", "mod", "plus",
+}  # fmt: skip
 _NAMES = {"overline", "vec", "hat", "mathbf", "angle", "triangle", "widehat", "mathcal", "tilde"}
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 ONE, MINUS_ONE = ("num", Fraction(1)), ("num", Fraction(-1))
@@ -224,7 +230,7 @@ class _Parser:
             return ("const", "e")
         if len(word) == 1 or word.isupper():
             return self.subscripted(word)
-        if len(word) > 4:
+        if len(word) > 4 or word.lower() in _ENGLISH:
             raise Unreadable(word)
         self.tokens[self.at - 1 : self.at] = [Token("word", letter) for letter in word]
         self.at -= 1

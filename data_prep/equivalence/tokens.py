@@ -174,6 +174,16 @@ def wraps(tokens: list[Token]) -> bool:
     return False
 
 
+def is_balanced(tokens: list[Token]) -> bool:
+    """Whether every brace that opens is closed, in order."""
+    depth = 0
+    for token in tokens:
+        depth += (token.text in ("{", r"\{")) - (token.text in ("}", r"\}"))
+        if depth < 0:
+            return False
+    return depth == 0
+
+
 def nesting(tokens: list[Token]) -> int:
     """How deep the brackets are nested."""
     depth = deepest = 0

@@ -1,193 +1,157 @@
-"""The grader: structure, equivalence, and hostile input."""
+"""The grader as a whole: the labelled tables, verdicts, several golds, and the child processes."""
 
+import json
 import subprocess
 import sys
 import threading
-import time
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from data_prep.answers import (
-    equivalent,
-    extract,
-    find_boxes,
+    VERDICTS,
     grade,
+    grade_all,
+    grade_short_all,
     is_parseable,
-    is_well_formed,
-    last_boxed,
+    judge_all,
 )
-from data_prep.reading import read_rows
-from data_prep.sources import gsm8k
+
+TABLES = Path(__file__).parent / "grader"
+FILES = {"answers.jsonl": grade_short_all, "completions.jsonl": grade_all}
+# Right rows that the grader misses, and why it is left so.
+KNOWN_MISSES = {
+    r"\pm 1 \pm i": "read with one sign for both, as in a quadratic formula",
+    r"\boxed 5": "a box without braces is no box",
+    "The solutions are $x=2$ and $x=-3$.": "two answers in prose look like a hedge",
+}
+
+
+def read_table(name: str) -> list[dict]:
+    with (TABLES / name).open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_labelled_table(name):
+    """No row is accepted that is wrong (precision 100 %), and the misses are those we know."""
+    rows = read_table(name)
+    assert len(rows) >= 300
+    graded = FILES[name]([row["prediction"] for row in rows], [row["gold"] for row in rows])
+    verdicts = list(zip(rows, [one.verdict for one in graded], strict=True))
+    accepted = [row for row, verdict in verdicts if verdict == "right" and not row["right"]]
+    missed = [row for row, verdict in verdicts if verdict != "right" and row["right"]]
+    assert accepted == []
+    assert {row["prediction"] for row in missed} <= set(KNOWN_MISSES)
+    assert len(missed) <= 0.01 * sum(row["right"] for row in rows)
+    assert {verdict for _, verdict in verdicts} <= set(VERDICTS)
+
+
+def test_the_tables_cover_every_class_both_ways():
+    count = Counter((row["class"], row["right"]) for row in read_table("answers.jsonl"))
+    classes = {name for name, _ in count}
+    assert len(classes) >= 40
+    assert all(count[name, False] for name in classes)
+    assert sum(bool(count[name, True]) for name in classes) >= 40
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("completion", "gold", "verdict", "prediction"),
     [
-        (r"so \boxed{4}", "4"),
-        (r"\boxed{1} then \boxed{2}", "2"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed {3}", "3"),
-        (r"\boxed{7} and \boxed{\frac12", "7"),  # the last one never closes
-        (r"\boxed{\boxed{4}}", r"\boxed{4}"),
-        (r"\boxed{\left\{1, 2\right.}", r"\left\{1, 2\right."),  # an escaped brace is print
-        (r"\boxed{}", ""),
-        (r"\boxed{\frac12", None),
-        (r"\boxed 4", None),
-        (r"\fbox{4}", None),
-        ("", None),
+        (r"<think>a</think> \boxed{18}", "18", "right", "18"),
+        (r"<think>a</think> \boxed{18}", ["17", "18"], "right", "18"),
+        (r"<think>a</think> \boxed{18}", ["17", "19"], "wrong", "18"),
+        (r"<think>a</think> \boxed{18}", [], "wrong", "18"),
+        (r"<think>a</think> \boxed{17}", "18", "wrong", "17"),
+        (r"<think>a</think> \boxed{4=5}", "5", "wrong", "4=5"),
+        (r"<think>a</think> \boxed{9^{9^{9}}}", "5", "unparseable", "9^{9^{9}}"),
+        (r"<think>a</think> \boxed{\foo 5 \bar}", "5", "unparseable", r"\foo 5 \bar"),
+        (r"<think>a</think> \boxed{4} \boxed{5}", "5", "several_answers", None),
+        (r"<think>a</think> 18", "18", "no_answer", None),
+        (r"<think>\boxed{18}", "18", "unclosed_think", None),
+        (r"\boxed{18}", "18", "no_think", None),
     ],
 )
-def test_last_boxed(text, expected):
-    assert last_boxed(text) == expected
+def test_a_verdict_says_why(completion, gold, verdict, prediction):
+    graded = grade(completion, gold)
+    assert (graded.verdict, graded.prediction) == (verdict, prediction)
+    assert graded.seconds > 0
 
 
-def test_find_boxes_is_linear_on_unclosed_boxes():
-    started = time.perf_counter()
-    assert find_boxes(r"\boxed{" * 20_000) == []
-    assert time.perf_counter() - started < 2
+def test_forms():
+    assert grade("<think>a</think><answer>18</answer>", "18", answer_tags=True).verdict == "right"
+    assert grade(r"a</think>\boxed{18}", "18", think_prefilled=True).verdict == "right"
+    assert grade("<think>a</think>It is 18.", "18", final_number=True).verdict == "right"
+    assert grade("<think>a</think>It is 18.", "18").verdict == "no_answer"
 
 
-STRUCTURES = [
-    # completion, status, prediction, well formed
-    (r"<think>a</think> \boxed{4}", "ok", "4", True),
-    (r"<think>a</think> \boxed{4} or \boxed{5}", "several_answers", None, True),
-    (r"<think>a</think> \boxed{4}, again \boxed{4.0}", "ok", "4.0", True),
-    (r"<think>\boxed{3}</think> \boxed{4}", "ok", "4", True),
-    (r"<think>so \boxed{4}</think> done", "no_answer", None, True),
-    (r"<think>a</think> \boxed{}", "no_answer", None, True),
-    (r"<think>a</think> \boxed{4", "no_answer", None, True),
-    (r"<think>a</think>", "no_answer", None, False),
-    (r"<think>a \boxed{4}", "unclosed_think", None, False),
-    (r"<think>a</think><think>b \boxed{4}", "unclosed_think", None, False),
-    (r"</think>a<think> \boxed{4}", "unclosed_think", None, False),
-    (r"<think>a</think><think>b</think> \boxed{4}", "no_think", None, False),
-    (r"<think>a</think> b</think> \boxed{4}", "no_think", None, False),
-    (r"<think><think>a</think> \boxed{4}", "no_think", None, False),
-    (r"<think> </think> \boxed{4}", "no_think", None, False),
-    (r"a</think> \boxed{4}", "no_think", None, False),
-    (r"\boxed{4}", "no_think", None, False),
-    ("", "no_think", None, False),
-]
+def test_what_our_grammar_cannot_read_is_decided_by_algebra_in_a_child():
+    pairs = [
+        (r"\sum_{k=1}^{5} k", ["15"]),
+        (r"\sum_{k=1}^{5} k", ["16"]),
+        (r"\int_0^1 x \, dx", ["1/2"]),
+        ("2", ["2"]),
+    ]
+    verdicts = [verdict for verdict, _ in judge_all(pairs)]
+    assert verdicts == ["right", "wrong", "right", "right"]
 
 
-@pytest.mark.parametrize(("completion", "status", "prediction", "well_formed"), STRUCTURES)
-def test_structure(completion, status, prediction, well_formed):
-    found = extract(completion)
-    assert (found.status, found.prediction) == (status, prediction)
-    assert is_well_formed(completion) is well_formed
+def test_grading_works_in_any_thread():
+    verdicts = []
+    thread = threading.Thread(
+        target=lambda: verdicts.append(judge_all([(r"\sum_{k=1}^{6} k", ["21"])])[0][0]),
+        daemon=True,
+    )
+    thread.start()
+    thread.join(60)
+    assert verdicts == ["right"]
 
 
-def test_prefilled_think_tag_counts_as_opened():
-    assert extract(r"a</think> \boxed{4}", think_prefilled=True).prediction == "4"
-    assert is_well_formed(r"a</think> \boxed{4}", think_prefilled=True)
-    assert extract(r"<think>a</think> \boxed{4}", think_prefilled=True).status == "no_think"
-    assert extract(r"a \boxed{4}", think_prefilled=True).status == "unclosed_think"
+# Past our grammar and past the guards in front of math-verify: only the clock can stop these.
+SLOW = [rf"\sum_{{k=1}}^{{9999}} \frac{{1}}{{k^{{3}}+{n}}}" for n in range(10)]
 
 
-@pytest.mark.parametrize(
-    ("answer", "status", "prediction"),
-    [
-        ("<answer>4</answer>", "ok", "4"),
-        (r"<answer> \boxed{4} </answer>", "ok", "4"),
-        ("<answer>4</answer> or <answer>5</answer>", "several_answers", None),
-        ("<answer> </answer>", "no_answer", None),
-        ("<answer>4", "no_answer", None),
-        (r"\boxed{4}", "no_answer", None),
-    ],
-)
-def test_answer_tags(answer, status, prediction):
-    found = extract(f"<think>a</think>{answer}", answer_tags=True)
-    assert (found.status, found.prediction) == (status, prediction)
-
-
-EQUAL = [
-    ("18", "18"), ("18.00", "18"), (r"\$18", "18"), ("$18$.", "18"), ("1,234", "1234"),
-    (r"1\,234", "1234"), ("1{,}234.5", "1234.5"), ("025", "25"), ("5.", "5"), ("- 5", "-5"),
-    (r"50\%", "50"), ("0.5", r"50\%"), ("\u20ac5", "5"), ("5\u200b", "5"), ("1.5e3", "1500"),
-    (r"2.1 \times 10^{9}", "2100000000"), (r"\frac12", "0.5"), (r"\dfrac{3}{4}", "6/8"),
-    ("1 1/2", "3/2"), (r"1\frac{1}{2}", "1.5"), (r"-\frac{1}{2}", r"\frac{-1}{2}"),
-    (r"336^\circ", "336"), (r"18 \text{ dollars}", "18"), ("18 dollars", "18"),
-    (r"995\text{ dollars}", "995"), (r"150 \, \text{cm}^2", "150"), (r"\text{C}", "(C)"),
-    ("x=5", "5"), ("2x+1", "f(x) = 2x + 1"), ("1011", "1011_2"), (r"\boxed{7}", "7"),
-    (r"\sqrt3", r"\sqrt{3}"), (r"\frac{1}{\sqrt2}", r"\frac{\sqrt{2}}{2}"), ("4,5", "5, 4"),
-    (r"7 \text{ and } 1", r"1 \text{ and } 7"), ("(1,2)", "(1, 2)"), (r"2^{10}", "1024"),
-    ("(x+1)^2", "x^2+2x+1"), (r"(5,\infty)", "x>5"), (r"(0, \frac{1}{2}]", r"(0, 0.5]"),
-    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1 \\ 2\end{pmatrix}"),
-]  # fmt: skip
-UNEQUAL = [
-    ("17", "18"), ("-5", "5"), ("4=5", "5"), ("x=3=5", "5"), (r"\leq 5", "5"), ("5 6", "11"),
-    ("1011_3", "1011_2"), ("1011_2", "1011"), ("BA", "AB"), ("n", "N"), ("B", "(C)"),
-    ("4 or 5", "5"), ("4, 5", "5"), ("(2,1)", "(1,2)"), ("[1,2]", "(1,2)"), ("11/2", "1 1/2"),
-    ("0.5%", r"50\%"), ("12,34", "1234"), ("0.333333", "1/3"), ("1/0", "1"), ("", ""),
-    ("", "5"), (r"0.\overline{3}", "0"), ("{x|0 < x < 1}", "1"), ("1e999999999", "5"),
-    (r"3^{2018}-1", r"3^{2018}"), (r"1 \text{ hour } 5 \text{ minutes}", "1"),
-    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\3\end{pmatrix}"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("prediction", "gold"), EQUAL)
-def test_equal_values(prediction, gold):
-    assert equivalent(prediction, gold) is True
-
-
-@pytest.mark.parametrize(("prediction", "gold"), UNEQUAL)
-def test_unequal_values(prediction, gold):
-    assert equivalent(prediction, gold) is False
+def test_ten_bombs_in_a_batch_cost_their_own_limits_only():
+    rows = read_table("answers.jsonl")[:990]
+    texts, golds = [row["prediction"] for row in rows], [row["gold"] for row in rows]
+    alone = [one.verdict for one in grade_short_all(texts, golds)]
+    bombs = [*BOMBS[:4], *SLOW[:6]]
+    for at, bomb in enumerate(bombs):
+        texts.insert(97 * at, bomb)
+        golds.insert(97 * at, r"\sqrt{2}")
+    mixed = [one.verdict for one in grade_short_all(texts, golds)]
+    places = [97 * at for at in range(len(bombs))]
+    assert [v for at, v in enumerate(mixed) if at not in places] == alone
+    assert {mixed[at] for at in places} <= {"timeout", "unparseable", "wrong"}
+    assert len(mixed) == 1000
 
 
 BOMBS = [
-    "9^{9^{9}}", "9^{{9^{9^9}}}", r"9^{\frac{9^{9}}{1}}", "9^(9^9)", "9**9**9", "9^99999",
-    "((9^{999})^{999})^{999}", "(3!)!", "3!!!", "99999!", r"\binom{99999999}{5000000}",
-    "(x+y+z+w)^{99}", r"9^{9\cdot9999}", "9^{9!}", "9" * 5000, "{" * 200, "(" * 250,
-    r"\sum_{k=1}^{999999999} k", "import os",
+    "9^{9^{9}}", "9^(9^9)", "((9^{999})^{999})^{999}", "(3!)!", "3!!!", "99999!",
+    r"\binom{99999999}{5000000}", "(x+y+z+w)^{99}", r"9^{9\cdot9999}", "9^{9!}", "9" * 5000,
+    "{" * 200, "(" * 250, r"\sum_{k=1}^{999999999} k", "import os", "1e999999999",
+    r"\prod_{k=1}^{999999} k", r"\lim_{x\to 0} x^{x^{x^{x}}}",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_bombs_are_wrong_at_once_even_without_the_alarm(bomb):
-    """Off the main thread math-verify has no time-out, so only our guards act."""
-    verdicts = []
-    thread = threading.Thread(
-        target=lambda: verdicts.append(equivalent(bomb, r"\sqrt{2}")), daemon=True
-    )
-    thread.start()
-    thread.join(5)
-    assert verdicts == [False]
+def test_no_bomb_is_right_or_fatal(bomb):
+    assert grade(rf"<think>a</think>\boxed{{{bomb}}}", r"\sqrt{2}").verdict not in ("right", None)
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("5", True), ("1,234", True), (r"\sqrt{2}", True), ("x+1", True), (r"(0, \pi]", True),
-        ("", False), (r"\frac{1}{", False), ("}{", False), ("one fish two", False),
-        (r"\{x | x < 1\}", False), (r"n \text{ is even}", False), ("9^{9^{9}}", False),
-    ],
-)  # fmt: skip
-def test_is_parseable(answer, expected):
-    assert is_parseable(answer) is expected
-
-
-def test_grade():
-    completion = r"<think>a</think> \boxed{18}"
-    assert grade(completion, "18").verdict == "right"
-    assert grade(completion, ["17", "18"]).verdict == "right"
-    assert grade(completion, "17").verdict == "wrong"
-    assert grade(completion, "17").prediction == "18"
-    assert grade(r"<think>\boxed{18}", "18").verdict == "unclosed_think"
-    assert grade("<think>a</think><answer>18</answer>", "18", answer_tags=True).verdict == "right"
-
-
-def test_integers_are_graded_without_sympy():
+def test_integers_are_graded_without_sympy_and_without_a_child():
     code = (
         "import sys; from data_prep.answers import grade\n"
+        "from data_prep import grading_pool\n"
         "assert grade(r'<think>a</think>\\boxed{19}', '18').verdict == 'wrong'\n"
-        "assert not {'math_verify', 'sympy', 'torch'} & set(sys.modules)"
+        "assert grade(r'<think>a</think>\\boxed{\\frac12}', '0.5').verdict == 'right'\n"
+        "assert not {'math_verify', 'sympy', 'mpmath', 'torch'} & set(sys.modules)\n"
+        "assert grading_pool._shared is None"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_every_gsm8k_gold_is_right_in_its_own_box(shared_data):
-    for where, row in read_rows(shared_data / "gsm8k/train.jsonl"):
-        gold = gsm8k.build_problem(row, where, where).answer
-        assert grade(f"<think>a</think> \\boxed{{{gold}}}", gold).verdict == "right", where
-        assert grade(f"<think>a</think> \\boxed{{{gold}1}}", gold).verdict == "wrong", where
+def test_is_parseable():
+    assert is_parseable(r"\frac{1}{2}") and is_parseable("x=5")
+    assert not is_parseable("") and not is_parseable(r"\frac{1}{")

@@ -1,0 +1,176 @@
+"""Fuzz: what no input may do to the grader.
+
+Fixed examples by default, so that a run is repeatable; `FUZZ=20000` makes as many fresh ones.
+"""
+
+import os
+from fractions import Fraction
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from data_prep.answers import VERDICTS, grade, grade_short_all, is_parseable
+from data_prep.equivalence import TooLarge, compare
+from data_prep.grading_pool import MAX_WORKERS
+
+FUZZ = int(os.environ.get("FUZZ", "0"))
+settings.register_profile(
+    "grader",
+    max_examples=FUZZ or 250,
+    derandomize=not FUZZ,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("grader")
+
+PIECES = [
+    *"0123456789", *"xyzabnieABC", *"+-*/^_=<>!%.,;:'|()[]{}$ ~&#@?", "\\", "\n", "\t", "\u200b",
+    "\u00bd", "\u221a", "\u03c0", "\u2212", "\u00b2", "\uff15", "\u221e", "\u2264", "\u00e9",
+    "\u4e2d",
+    "\\frac", "\\dfrac", "\\sqrt", "\\sqrt[3]", "\\pi", "\\infty", "\\pm", "\\cdot", "\\times",
+    "\\le", "\\ne", "\\in", "\\cup", "\\setminus", "\\mathbb{R}", "\\emptyset", "\\{", "\\}", "\\%",
+    "\\$", "\\,", "\\!", "\\\\", "\\left", "\\right", "\\text", "\\text{ cm}", "\\text{ or }",
+    "\\mathrm", "\\mathbf", "\\overline", "\\binom", "\\sin", "\\ln", "\\log_2", "^\\circ",
+    "\\boxed",
+    "\\begin{pmatrix}", "\\end{pmatrix}", "\\begin{cases}", "\\end", "\\over", "\\ldots",
+    "\\approx",
+    " and ", " or ", "dollars", "half", "not ", "km/h", "1e9", "0.\\overline{3}", "1,234", "{,}",
+    "The answer is ", "####", "**", "import os", "\\lfloor", "\\rfloor", "\\angle", "\\mid",
+    "\ud800",
+]  # fmt: skip
+noise = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30).map("".join)
+
+integers = st.integers(-999, 999)
+leaves = st.one_of(
+    integers.map(str),
+    st.sampled_from(["x", "y", "\\pi", "e", "0.5", "\\frac12", "1.25", "\\sqrt{2}", "i", "a_1"]),
+)
+expressions = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: "({}{}{})".format(*t)),
+        st.tuples(inner, inner).map(lambda t: "\\frac{{{}}}{{{}}}".format(*t)),
+        inner.map("\\sqrt{{{}}}".format),
+        inner.map("|{}|".format),
+        st.tuples(inner, st.integers(-3, 9)).map(lambda t: "({})^{{{}}}".format(*t)),
+        st.tuples(st.sampled_from(["\\sin", "\\ln", "\\arctan"]), inner).map(
+            "{0[0]}({0[1]})".format
+        ),
+    ),
+    max_leaves=12,
+)
+values = st.one_of(
+    expressions,
+    st.lists(expressions, min_size=2, max_size=4).map(", ".join),
+    st.lists(expressions, min_size=2, max_size=4).map(lambda xs: "(" + ",".join(xs) + ")"),
+    st.lists(expressions, min_size=1, max_size=4).map(lambda xs: "\\{" + ",".join(xs) + "\\}"),
+    st.tuples(expressions, st.sampled_from(["=", "<", "\\ge", "\\ne"]), expressions).map("".join),
+    noise,
+)
+
+
+def boxed(answer: str) -> str:
+    return f"<think>a</think> \\boxed{{{answer}}}"
+
+
+@given(st.one_of(noise, values, values.map(boxed)), st.one_of(values, st.lists(values, max_size=3)))
+def test_no_input_crashes_the_grader(text, gold):
+    assert grade(text, gold).verdict in VERDICTS
+    assert grade_short_all([text], [gold])[0].verdict in VERDICTS
+
+
+@given(values)
+def test_every_parseable_value_is_right_for_itself(value):
+    assume(is_parseable(value))
+    assert grade(boxed(value), value).verdict == "right"
+
+
+def spellings(number: Fraction) -> list[str]:
+    """Ways to write one rational number."""
+    sign, size = ("-" if number < 0 else ""), abs(number)
+    top, bottom = size.numerator, size.denominator
+    ways = [
+        f"{sign}\\frac{{{top}}}{{{bottom}}}",
+        f"\\frac{{{sign}{top}}}{{{bottom}}}",
+        f"{sign}{top}/{bottom}",
+        f"${sign}{2 * top}/{2 * bottom}$",
+        f"x = {sign}{top}/{bottom}",
+    ]
+    if 1000 % size.denominator == 0:
+        decimal = f"{sign}{size.numerator / size.denominator:.3f}"
+        ways += [
+            decimal,
+            decimal.rstrip("0").rstrip("."),
+            decimal.replace("-", "\u2212"),
+            decimal + " cm",
+        ]
+    if size.denominator == 1:
+        ways += [
+            f"{sign}{size.numerator:,}",
+            f"{sign}{size.numerator:,}".replace(",", "{,}"),
+            f"{sign}0{size}",
+        ]
+    elif size > 1:
+        whole, rest = divmod(size.numerator, size.denominator)
+        ways += [
+            f"{sign}{whole}\\frac{{{rest}}}{{{size.denominator}}}",
+            f"{sign}{whole} {rest}/{size.denominator}",
+        ]
+    return ways
+
+
+numbers = st.builds(
+    Fraction, st.integers(-9999, 9999), st.sampled_from([1, 1, 2, 3, 4, 7, 8, 25, 125])
+)
+
+
+@given(numbers, numbers, st.booleans(), st.data())
+def test_numbers_compare_by_value_and_both_ways(first, second, is_same, data):
+    second = first if is_same else second
+    one = data.draw(st.sampled_from(spellings(first)))
+    other = data.draw(st.sampled_from(spellings(second)))
+    assert compare(one, other) is (first == second)
+    assert compare(other, one) is (first == second)
+
+
+@given(expressions, expressions)
+def test_expressions_compare_both_ways(first, second):
+    try:
+        forward = compare(first, second)
+        assert compare(second, first) is forward
+    except TooLarge:
+        with pytest.raises(TooLarge):
+            compare(second, first)
+
+
+JOINED = [
+    "{}, {}", "{} or {}", "{};{}", "{} \\text{{ or }} {}", "\\text{{{} or {}}}",
+    "\\{{{}, {}\\}}", "({}, {})",
+    "[{}, {}]", "{} and {}", "{} = {}", "{} \\approx {}", "{} \\ne {}", "{} < {}", "x = {} = {}",
+    "{} \\\\ {}",
+    "x={}, x={}", "x = {} or x = {}", "\\begin{{pmatrix}}{}\\\\{}\\end{{pmatrix}}",
+    "\\begin{{cases}}{}\\\\{}\\end{{cases}}", "{} \\quad {}", "{} \\lor {}",
+    "{}}} or \\boxed{{{}", "{}}} \\boxed{{{}",
+    "either {} or {}", "{} \\cup {}", "{} (or {})", "{} \\text{{, maybe }} {}", "{} \\mid {}",
+    "{}? {}!?",
+]  # fmt: skip
+
+
+@given(st.integers(-500, 500), st.integers(-500, 500), st.sampled_from(JOINED))
+def test_no_answer_that_lists_several_candidates_is_ever_right(gold, other, joined):
+    assume(gold != other)
+    for pair in ((gold, other), (other, gold)):
+        answer = joined.format(*pair)
+        assert grade(boxed(answer), str(gold)).verdict != "right"
+        assert grade_short_all([answer], [str(gold)])[0].verdict != "right"
+        assert grade_short_all([f"The answer is {answer}."], [str(gold)])[0].verdict != "right"
+
+
+def test_no_process_is_left_over():
+    """Runs last in this file: at most the shared pool's workers, each with one server."""
+    children = psutil.Process().children(recursive=True)
+    workers = [child for child in children if "grading_worker" in " ".join(child.cmdline())]
+    assert len(workers) <= 2 * MAX_WORKERS
