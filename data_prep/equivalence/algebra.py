@@ -7,9 +7,9 @@ would cost the time limit.
 
 import re
 
-from data_prep.equivalence.syntax import FUNCTIONS
 from data_prep.equivalence.tokens import Token, is_balanced, tokenise
 from data_prep.equivalence.values import Opaque, Scalar, Words
+from data_prep.equivalence.vocabulary import FUNCTIONS
 
 _COMMANDS = {
     "frac", "sqrt", "cdot", "times", "div", "pi", "sum", "prod", "int", "lim", "infty", "to",

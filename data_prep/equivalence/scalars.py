@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from data_prep.equivalence.syntax import FUNCTIONS, parse
+from data_prep.equivalence.syntax import parse
 from data_prep.equivalence.tokens import Token, Unreadable, canonical, split
 from data_prep.equivalence.units import split_unit
 from data_prep.equivalence.values import (
@@ -15,6 +15,7 @@ from data_prep.equivalence.values import (
     Value,
     Words,
 )
+from data_prep.equivalence.vocabulary import FUNCTIONS
 
 
 def is_conjunction(token: Token) -> bool:

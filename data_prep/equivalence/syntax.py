@@ -9,27 +9,12 @@ text can still be equal as text. A tree is nested tuples: ("num", Fraction), ("v
 from fractions import Fraction
 
 from data_prep.equivalence.tokens import Token, Unreadable, to_fraction
+from data_prep.equivalence.vocabulary import ENGLISH, FUNCTIONS, LETTERS, MARKS
 
 MAX_DEPTH = 40  # nested groups; keeps the recursion far from Python's own limit
 
 Tree = tuple
 
-FUNCTIONS = {
-    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
-    "ln", "log", "lg", "exp",
-}  # fmt: skip
-_LETTERS = {
-    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa",
-    "lambda", "mu", "nu", "xi", "omicron", "rho", "sigma", "tau", "phi", "chi", "psi",
-    "omega", "Delta", "Omega", "Sigma", "Gamma", "Theta", "Lambda", "Phi", "Psi", "ell",
-}  # fmt: skip
-_ENGLISH = {  # no products of letters: 0 (or 1) is not 0
-    "or", "and", "not", "is", "it", "to", "of", "in", "if", "no", "by", "be", "so", "we", "do",
-    "go", "us", "up", "my", "me", "he", "as", "are", "for", "the", "was", "but", "can", "may",
-    "one", "two", "six", "ten", "four", "five", "nine", "zero", "half", "both", "else", "none",
-    "any", "all", "yes", "also", "even", "odd", "then", "than", "with", "from", "mod", "plus",
-}  # fmt: skip
-_NAMES = {"overline", "vec", "hat", "mathbf", "angle", "triangle", "widehat", "mathcal", "tilde"}
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 ONE, MINUS_ONE = ("num", Fraction(1)), ("num", Fraction(-1))
 
@@ -108,7 +93,7 @@ class _Parser:
         if token.kind == "cmd":
             name = token.text[1:]
             return (
-                name in FUNCTIONS or name in _LETTERS or name in _NAMES
+                name in FUNCTIONS or name in LETTERS or name in MARKS
                 or name in ("frac", "sqrt", "binom", "pi", "lfloor", "lceil")
             )  # fmt: skip
         return token.text in ("(", "[", "{") or (token.text == "|" and not self.in_bars)
@@ -202,9 +187,9 @@ class _Parser:
             return ("const", "pi")
         if name in FUNCTIONS:
             return self.function(name)
-        if name in _LETTERS:
+        if name in LETTERS:
             return self.subscripted(name)
-        if name in _NAMES:
+        if name in MARKS:
             return self.named(name)
         raise Unreadable(token.text)
 
@@ -230,7 +215,7 @@ class _Parser:
             return ("const", "e")
         if len(word) == 1 or word.isupper():
             return self.subscripted(word)
-        if len(word) > 4 or word.lower() in _ENGLISH:
+        if len(word) > 4 or word.lower() in ENGLISH:
             raise Unreadable(word)
         self.tokens[self.at - 1 : self.at] = [Token("word", letter) for letter in word]
         self.at -= 1

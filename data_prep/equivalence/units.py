@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from data_prep.equivalence.tokens import Token
+from data_prep.equivalence.vocabulary import BLURRING, NO_UNIT
 
 _F = Fraction
 # name: (dimension, exact size in the dimension's base unit, exponent of the dimension)
@@ -62,17 +63,6 @@ _CURRENCY = {r"\$": "dollar", r"\euro": "euro", r"\pounds": "sterling", r"\yen":
 # A letter is a unit only where it stands apart: `5 m`, but 5m is 5 times m.
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
 _IGNORED = {"the", "a", "an", "each", "total", "altogether", "exactly", "only", "same"}
-# Words after which the number is not the value, or not alone.
-_STOP = {
-    "is", "are", "was", "not", "no", "if", "for", "when", "or", "and", "but", "mod", "modulo",
-    "more", "less", "fewer", "than", "least", "most", "about", "approximately", "roughly",
-    "around", "to", "over", "plus", "minus", "times", "half", "halves", "third", "thirds",
-    "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "tenth", "tenths",
-    "hundredths", "pi", "root", "roots", "base", "point", "negative", "factorial", "maybe",
-    "perhaps", "possibly", "either", "neither", "both", "with", "without", "by", "from",
-    "where", "which", "that", "some", "any", "all", "other", "otherwise", "then", "so",
-    "also", "up", "down", "equals", "th", "st", "nd", "rd",
-}  # fmt: skip
 SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9,
     "trillion": 10**12,
@@ -155,7 +145,7 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
             things.add(_singular(name))
 
     for word in _flatten(tokens) or [None]:
-        if word is None or word in _STOP:
+        if word is None or word in NO_UNIT:
             return None
         if word == "of":
             break  # 3 cups of flour
@@ -183,16 +173,9 @@ def _find(name: str) -> tuple[str, Fraction, int] | None:
     return _TABLE.get(name) or _TABLE.get(_singular(name)) or _TABLE.get(name.removesuffix("s"))
 
 
-_BLURRING = {
-    "not", "no", "never", "least", "most", "more", "less", "about", "approximately",
-    "roughly", "around", "or", "either", "neither", "maybe", "if", "than", "between",
-    "except", "without",
-}  # fmt: skip
-
-
 def is_blurring(token: Token) -> bool:
     """Whether words deny or blur the value after them: `not 5`, `at least 5`."""
-    return any(word.lower() in _BLURRING for word in _words(token))
+    return any(word.lower() in BLURRING for word in _words(token))
 
 
 def _starts_unit(token: Token, before: Token) -> bool:
