@@ -23,8 +23,14 @@ _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
 _LONGEST = {False: 100, True: 4}
 
 
+# What our own grammar lacks; whatever else it refuses is malformed, and math-verify would guess.
+_ITS_OWN = {r"\sum", r"\prod", r"\int", r"\lim", r"\max", r"\min", r"\gcd", r"\lcm"}
+
+
 def _is_mathematics(tokens: list[Token]) -> bool:
     """Whether the tokens are numbers, single letters, known commands and operators only."""
+    if not tokens or tokens[-1].text in "+-*/^_=(":
+        return False
     previous = None
     for token in tokens:
         if token.kind == "text" or (
@@ -41,7 +47,7 @@ def _is_mathematics(tokens: list[Token]) -> bool:
             return False  # 5 6 is read as 11
         previous = token
     # A lone bar divides 4 | 8, or separates candidates.
-    return bool(tokens) and [token.text for token in tokens].count("|") % 2 == 0
+    return [token.text for token in tokens].count("|") % 2 == 0
 
 
 def _is_bomb(tokens: list[Token]) -> bool:
@@ -72,7 +78,8 @@ def _parse(text: str) -> list:
 def can_be_asked(value: Opaque | Scalar | Words) -> bool:
     """Whether a value may go to math-verify: mathematics of a sane size, all closed."""
     tokens = tokenise(value.text)
-    return is_balanced(tokens) and _is_mathematics(tokens) and not _is_bomb(tokens)
+    is_needed = isinstance(value, Scalar) or any(token.text in _ITS_OWN for token in tokens)
+    return is_needed and is_balanced(tokens) and _is_mathematics(tokens) and not _is_bomb(tokens)
 
 
 def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> bool | None:

@@ -6,21 +6,21 @@ ask. A number never equals a relation or a list; sets are unordered, tuples orde
 
 import re
 from collections.abc import Callable
-from fractions import Fraction
 
 from data_prep.equivalence import numeric
+from data_prep.equivalence.agreement import fold, identical, is_integer, same_based, same_scalars
 from data_prep.equivalence.relations import (
     all_variables,
     as_interval,
     is_label,
     is_rounded,
+    labels,
     plain_label,
     same_equation,
     turned,
+    with_single_labels,
 )
-from data_prep.equivalence.syntax import MINUS_ONE, Tree
-from data_prep.equivalence.tokens import TooLarge, Unreadable
-from data_prep.equivalence.units import ratio
+from data_prep.equivalence.syntax import MINUS_ONE
 from data_prep.equivalence.values import (
     Based,
     Choice,
@@ -53,10 +53,12 @@ _KIND = {"alternatives": "list", "interval": "pair"}  # what compares as what
 class Comparison:
     def __init__(self, algebra: Algebra | None):
         self.algebra = algebra
+        self.depth = 0  # of sequences around the values compared
 
     def same(self, ours: Value, theirs: Value) -> bool | None:
         if ours.text == theirs.text and type(ours) is type(theirs):
             return True
+        ours, theirs = with_single_labels(ours), with_single_labels(theirs)
         if isinstance(ours, Choice) or isinstance(theirs, Choice):
             return self.choices(ours, theirs)
         if isinstance(ours, Relation) or isinstance(theirs, Relation):
@@ -64,12 +66,12 @@ class Comparison:
         if isinstance(ours, Opaque) or isinstance(theirs, Opaque):
             return self.opaque(ours, theirs)
         if isinstance(ours, Based) or isinstance(theirs, Based):
-            return _same_based(ours, theirs)
+            return same_based(ours, theirs)
         if isinstance(ours, Sequence) or isinstance(theirs, Sequence):
             return self.sequences(ours, theirs)
         if isinstance(ours, Words) and isinstance(theirs, Words):
-            return _fold(ours.text) == _fold(theirs.text)
-        return self.scalars(ours, theirs)
+            return fold(ours.text) == fold(theirs.text)
+        return same_scalars(ours, theirs)
 
     def choices(self, ours: Value, theirs: Value) -> bool | None:
         """Two options must agree in all that both write; to another value either part will do."""
@@ -87,36 +89,13 @@ class Comparison:
         return self.same(choice.value, other) if choice is ours else self.same(other, choice.value)
 
     def opaque(self, ours: Value, theirs: Value) -> bool | None:
-        if _fold(ours.text) == _fold(theirs.text):
+        if fold(ours.text) == fold(theirs.text):
             return True
         if isinstance(ours, Sequence | Based) or isinstance(theirs, Sequence | Based):
             return None
         return self.algebra(ours, theirs) if self.algebra else None
 
     # Numbers and expressions
-
-    def scalars(self, ours: Scalar | Words, theirs: Scalar | Words) -> bool | None:
-        if ours.tree is None or theirs.tree is None:
-            return False  # words are no number
-        our_unit, our_percent = getattr(ours, "unit", None), getattr(ours, "percent", False)
-        their_unit, their_percent = getattr(theirs, "unit", None), getattr(theirs, "percent", False)
-        if (our_percent and their_unit) or (our_unit and their_percent):
-            return False
-        pairs = [(ours.tree, theirs.tree)]
-        if our_unit and their_unit:
-            factor = ratio(our_unit, their_unit)
-            if factor is None:
-                return False
-            pairs = [(_times(ours.tree, factor), theirs.tree)]
-        elif our_percent != their_percent:  # 50% is 50, as the question says, or 1/2
-            hundredth = Fraction(1, 100)
-            scaled = (
-                (_times(ours.tree, hundredth), theirs.tree)
-                if our_percent
-                else (ours.tree, _times(theirs.tree, hundredth))
-            )
-            pairs.append(scaled)
-        return any_of([_identical(*pair) for pair in pairs])
 
     # Several values
 
@@ -144,13 +123,14 @@ class Comparison:
 
     def one_and_several(self, ours: Value, theirs: Value) -> bool | None:
         several, one = (ours, theirs) if isinstance(ours, Sequence) else (theirs, ours)
-        if several.kind == "set" and len(several.items) == 1:
+        if several.kind == "set" and len(several.items) == 1 and not self.depth:
             return self.same(several.items[0], one)
         if several.kind == "alternatives" and len(self.distinct(several.items)) == 1:
             return self.same(several.items[0], one)  # one value in two forms
-        if several.kind == "ratio" and len(several.items) == 2 and isinstance(one, Scalar):
+        is_fraction = isinstance(one, Scalar) and not is_integer(one.tree)  # 5:1 is not 5
+        if several.kind == "ratio" and len(several.items) == 2 and is_fraction:
             top, bottom = (item.tree for item in several.items)
-            return _identical(("mul", top, ("pow", bottom, MINUS_ONE)), one.tree)
+            return identical(("mul", top, ("pow", bottom, MINUS_ONE)), one.tree)
         return False
 
     def ratios(self, ours: Sequence, theirs: Sequence) -> bool | None:
@@ -162,17 +142,27 @@ class Comparison:
         a, c = ours.items[0].tree, theirs.items[0].tree
         return all_of(
             [
-                _identical(("mul", a, other.tree), ("mul", c, one.tree))
+                identical(("mul", a, other.tree), ("mul", c, one.tree))
                 for one, other in zip(ours.items[1:], theirs.items[1:], strict=True)
             ]
         )
 
+    def items(self, ours: Value, theirs: Value) -> bool | None:
+        """`same` for what stands inside a sequence."""
+        self.depth += 1
+        result = self.same(ours, theirs)
+        self.depth -= 1
+        return result
+
     def ordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
         if len(ours.items) != len(theirs.items):
             return False
-        return all_of([self.same(*pair) for pair in zip(ours.items, theirs.items, strict=True)])
+        return all_of([self.items(*pair) for pair in zip(ours.items, theirs.items, strict=True)])
 
     def unordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
+        num_labels = sorted((len(labels(ours)), len(labels(theirs))))
+        if num_labels[0] == 0 and num_labels[1] > 1:
+            return self.ordered(ours, theirs)  # x = 1, y = 2 beside 1, 2
         left, right = list(ours.items), list(theirs.items)
         if "set" in (ours.kind, theirs.kind):  # in a list, what stands twice is meant twice
             left, right = self.distinct(ours.items), self.distinct(theirs.items)
@@ -180,7 +170,7 @@ class Comparison:
             return False
         undecided = False
         for item in left:
-            results = [self.same(item, other) for other in right]
+            results = [self.items(item, other) for other in right]
             if True in results:
                 right = [other for at, other in enumerate(right) if at != results.index(True)]
             elif None in results:
@@ -192,7 +182,7 @@ class Comparison:
     def distinct(self, items: tuple) -> list:
         kept: list = []
         for item in items:
-            if not any(self.same(item, other) for other in kept):
+            if not any(self.items(item, other) for other in kept):
                 kept.append(item)
         return kept
 
@@ -252,43 +242,6 @@ class Comparison:
                 if same is not False:
                     return same
         return same_equation(ours, theirs)
-
-
-def _times(tree: Tree, factor: Fraction) -> Tree:
-    return tree if factor == 1 else ("mul", tree, ("num", factor))
-
-
-def _identical(left: Tree, right: Tree) -> bool | None:
-    if left == right:
-        return True
-    try:
-        return numeric.identical(left, right)
-    except TooLarge:
-        raise
-    except Unreadable:
-        return None
-
-
-def _fold(text: str) -> str:
-    """Words as compared: letters of up to four capitals stay as written (AB is not ab)."""
-    plain = "".join(c for c in text if c not in " .,!:'\"")
-    if len(plain) > 2 and not (plain.isupper() and len(plain) <= 4 and plain not in _ANSWERS):
-        return plain.casefold()
-    return _ANSWERS.get(plain.upper(), plain)
-
-
-_ANSWERS = {word.upper(): word for word in ("yes", "no", "true", "odd", "even")}
-
-
-def _same_based(ours: Value, theirs: Value) -> bool:
-    if isinstance(ours, Based) and isinstance(theirs, Based):
-        return (ours.digits, ours.base) == (theirs.digits, theirs.base)
-    # The question names the base, so that a prediction may leave it out; a base it adds is wrong.
-    return (
-        isinstance(theirs, Based)
-        and isinstance(ours, Scalar | Words)
-        and ours.text == theirs.digits
-    )
 
 
 def _are_intervals(*sequences: Sequence) -> bool:

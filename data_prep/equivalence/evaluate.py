@@ -142,6 +142,9 @@ class _Evaluation:
             )
         if name == "abs":
             return abs(arguments[0])
+        if name.startswith("function "):  # unknown: any that has no symmetry will do
+            (x,) = map(self.to_mp, arguments)
+            return self.mp.cos(x * x + x / 3 + ord(name[-1]))
         arguments = [self.to_mp(value) for value in arguments]
         if name in ("ln", "log", "lg"):
             return self.logarithm(name, arguments)

@@ -69,8 +69,8 @@ _RENAMES = {
 }  # fmt: skip
 _CHARACTER_COMMANDS = {
     "lt": "<", "gt": ">", "ast": "*", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|",
-    "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "colon": ":", "quad": " ",
-    "qquad": " ", "enspace": " ", "thinspace": " ", "space": " ", "dollar": r"\$",
+    "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "colon": ":", "quad": ";",
+    "qquad": ";", "enspace": " ", "thinspace": " ", "space": " ", "dollar": r"\$",
 }  # fmt: skip
 _DROPPED = re.compile(
     r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?"
@@ -85,6 +85,8 @@ _REWRITES = [
         (r"\{,\}", ","),
         (r"(?<!\\)\\[,;:> ]|~", " "),
         (r"\\[!/]", ""),
+        (r"\\q?quad(?=\s*\\(?:text|mathrm|mbox|mathbf)(?![A-Za-z]))", " "),
+        (r"\\mathbf\s*\{([\d.]+)\}", r"\1"),
         (r"\^\s*(?:\\prime|\{\s*\\prime\s*\})", "'"),
         (r"\{([-+])\}", r"\1"),
         (r"\\textcolor\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", ""),
@@ -120,6 +122,10 @@ def _drop_delimiters(text: str) -> str:
     return re.sub(r"(?<!\\)\$", "", text)
 
 
+# 0.666… with a repetend that stands at least three times.
+_REPEATING = re.compile(r"(\d*\.\d{0,9}?)(\d{1,9}?)\2{2,40}(?:\\ldots(?![A-Za-z])|\.\.\.)")
+
+
 def normalise(text: str) -> str:
     """The text in one spelling: ASCII, no spacing commands, no delimiters, one name a command."""
     text = _drop_delimiters(_to_ascii(text).strip())
@@ -128,7 +134,7 @@ def normalise(text: str) -> str:
         for pattern, new in _REWRITES:
             text = pattern.sub(new, text)
         text = _COMMAND.sub(_rename, text)
-    text = " ".join(text.split())
+    text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
     while text and text[-1] in ".,;" and not text.endswith(("..", "\\,", "\\;")):
         text = text[:-1].rstrip()
     return text

@@ -29,7 +29,8 @@ def is_label(value: Value) -> bool:
     def names_only(tree: Tree) -> bool:
         if tree[0] == "num":
             return tree[1] == -1
-        if tree[0] == "const" or (tree[0] == "call" and tree[1] != "abs"):
+        is_name = tree[0] != "call" or tree[1] == "abs" or tree[1].startswith("function")
+        if tree[0] == "const" or not is_name:
             return False
         return all(names_only(part) for part in tree[1:] if isinstance(part, tuple))
 
@@ -149,3 +150,23 @@ def same_equation(ours: Relation, theirs: Relation) -> bool | None:
         raise
     except Unreadable:
         return None
+
+
+def with_single_labels(value: Value) -> Value:
+    """`(x, y) = (1, 2)` as the list `x = 1, y = 2`; any other value as it is."""
+    if not isinstance(value, Relation) or value.ops != ("=",) or not is_label(value.parts[0]):
+        return value
+    names, values = value.parts
+    if not (isinstance(names, Sequence) and isinstance(values, Sequence) and values.kind == "pair"):
+        return value
+    if len(names.items) != len(values.items):
+        return value
+    pairs = zip(names.items, values.items, strict=True)
+    return Sequence(
+        value.text, "list", tuple(Relation(f"{a.text}={b.text}", (a, b), ("=",)) for a, b in pairs)
+    )
+
+
+def labels(values: Sequence) -> set[str | None]:
+    """The variables of the relations in a sequence."""
+    return {plain_label(item) for item in values.items if isinstance(item, Relation)}

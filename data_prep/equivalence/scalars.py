@@ -16,6 +16,7 @@ from data_prep.equivalence.values import (
     Words,
 )
 from data_prep.equivalence.vocabulary import FUNCTIONS
+from data_prep.equivalence.words import read_number_words
 
 
 def is_conjunction(token: Token) -> bool:
@@ -33,11 +34,15 @@ def read_words(tokens: list[Token]) -> Value | None:
         return None
     if any(is_conjunction(t) or t.text == "-" for t in tokens) and len(tokens) > 1:
         return None
+    text = canonical(tokens)
+    number = read_number_words(text)
+    if number is not None:
+        return Scalar(text, ("num", number))
     try:
         tree = parse(tokens)
     except Unreadable:
         tree = None
-    return Words(canonical(tokens), tree)
+    return Words(text, tree)
 
 
 _BASE_WORDS = dict(

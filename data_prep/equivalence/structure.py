@@ -154,7 +154,7 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
 def _read_brackets(tokens: list[Token]) -> Value | None:
     texts = [token.text for token in tokens]
     text = canonical(tokens)
-    if text in (r"\emptyset", r"\{\}"):
+    if text in (r"\emptyset", r"\{\}") or text.lower() in _NO_SOLUTION:
         return Sequence(text, "set", ())
     if text in (r"\mathbb{R}", r"\mathbf{R}") or text.lower() in _ALL_REALS_IN_WORDS:
         return ALL_REALS
@@ -199,6 +199,10 @@ def read_tokens(tokens: list[Token]) -> Value:
     return Opaque(canonical(tokens), tuple(tokens))
 
 
+_INTRODUCTION = re.compile(r"exactly|only|the (?!.*\bof\b).*|.*\b(?:is|are)", re.IGNORECASE)
+_NO_SOLUTION = {"no solution", "no solutions", "no real solution", "no real solutions"}
+
+
 def _after_leading_words(tokens: list[Token]) -> list[Value]:
     """`\\text{The point }(2, -1)`: what upright words introduce."""
     at = next((at for at, token in enumerate(tokens) if token.kind != "text"), 0)
@@ -207,8 +211,8 @@ def _after_leading_words(tokens: list[Token]) -> list[Value]:
         return []
     if tokens[at].text == ":":
         at += 1
-    elif not re.match("the ", words, re.IGNORECASE) and not re.search(r"\b(?:is|are)$", words):
-        return []  # October 30 is not 30
+    elif not _INTRODUCTION.fullmatch(words):
+        return []  # October 30 is not 30, nor is the reciprocal of 5 five
     rest = tokens[at:]
     value = read_tokens(rest)
     is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")

@@ -19,6 +19,9 @@ _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lce
 ONE, MINUS_ONE = ("num", Fraction(1)), ("num", Fraction(-1))
 
 
+_INVERSE = ("mul", MINUS_ONE, ONE)  # ^{-1}, as `exponent` reads it
+
+
 class _Parser:
     """Recursive descent over tokens; / and implicit products bind alike, from left to right."""
 
@@ -79,6 +82,7 @@ class _Parser:
                     raise Unreadable("two numbers side by side")
                 factors.append(self.power())
             else:
+                factors = _keep_order(factors)
                 return factors[0] if len(factors) == 1 else ("mul", *factors)
 
     def signed_factor(self) -> Tree:
@@ -213,6 +217,8 @@ class _Parser:
         word = token.text
         if word == "e" and self.peek().text != "_":
             return ("const", "e")
+        if word in ("f", "g") and self.peek().text == "(":
+            return ("call", "function " + word, self.base())  # f(-x) is not -f(x)
         if len(word) == 1 or word.isupper():
             return self.subscripted(word)
         if len(word) > 4 or word.lower() in ENGLISH:
@@ -254,7 +260,7 @@ class _Parser:
             self.take()
             power = self.exponent()
         argument = self.argument()
-        if power == ("mul", MINUS_ONE, ONE):
+        if power == _INVERSE:
             if "arc" + name not in FUNCTIONS:
                 raise Unreadable(f"inverse of {name}")
             return ("call", "arc" + name, argument)
@@ -272,6 +278,19 @@ class _Parser:
                 break
             factors.append(self.power())
         return factors[0] if len(factors) == 1 else ("mul", *factors)
+
+
+def _keep_order(factors: list[Tree]) -> list[Tree]:
+    """A product of capitals with an inverse is one of matrices: A^{-1}B becomes one name."""
+
+    def is_capital(tree: Tree) -> bool:
+        return tree[0] == "var" and tree[1].isupper()
+
+    inverses = [f for f in factors if f[0] == "pow" and is_capital(f[1]) and f[2] == _INVERSE]
+    matrices = [f for f in factors if is_capital(f) or f in inverses]
+    if not inverses or len(matrices) == 1:
+        return factors
+    return [*(f for f in factors if f not in matrices), ("var", repr(matrices))]
 
 
 def parse(tokens: list[Token]) -> Tree:

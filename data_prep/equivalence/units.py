@@ -144,8 +144,9 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
         else:
             things.add(_singular(name))
 
-    for word in _flatten(tokens) or [None]:
-        if word is None or word in NO_UNIT:
+    words = _flatten(tokens) or [None]
+    for word in words:
+        if word is None or (word in NO_UNIT and words != ["times"]):
             return None
         if word == "of":
             break  # 3 cups of flour
@@ -156,6 +157,8 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
         elif word in _POWERS:
             power = _POWERS[word]
         elif word in _RAISED:
+            if not last:
+                return None  # 5 squared
             for name, exponent in last:
                 add(name, exponent * (_RAISED[word] - 1))
         elif word not in _IGNORED and not (word == "in" and (dimensions or things)):

@@ -29,7 +29,8 @@ NO_UNIT = {
     "hundredths", "pi", "root", "roots", "base", "point", "negative", "factorial", "maybe",
     "perhaps", "possibly", "either", "neither", "both", "with", "without", "by", "from",
     "where", "which", "that", "some", "any", "all", "other", "otherwise", "then", "so",
-    "also", "up", "down", "equals", "th", "st", "nd", "rd",
+    "also", "up", "down", "equals", "th", "st", "nd", "rd", "below", "above", "zero", "short",
+    "away", "ago",
 }  # fmt: skip
 # Words that deny or blur the value after them: `not 5`, `at least 5`.
 BLURRING = {
