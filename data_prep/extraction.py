@@ -125,34 +125,48 @@ def extract_short(text: str, same: Callable[[str, str], bool]) -> Extraction:
 
 # A statement of the answer, up to what follows it on its line (or the next, if that is empty).
 _MARKER = re.compile(
-    r"(?:answer|option|choice|solution)(?:\s+(?:to|of)\s[^.\n]{0,80}?)?[\s*_]*(?:is|are|:|=|\n)[\s*_:]*"
+    r"(?:answer|option|choice|solution)(?:\s+(?:to|of)\s[^.\n]{0,80}?)?[\s*_]*(?:is|:|=|\n)[\s*_:]*"
     r"|(?:\\?#){4}\s*",
     re.IGNORECASE,
 )
 _POLITE = re.compile(r"[.\s]*I hope (?:it|this) (?:is correct|helps).*", re.IGNORECASE | re.DOTALL)
-_MATHS = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\*\*(.+?)\*\*", re.DOTALL)
-_NUMBER = re.compile(
-    r"(?<![\w.])(?:(?<![\d)\]])[-\u2212]\s?)?(?:\\?\$|[€£])?\d+(?:,\d{3})*(?:\.\d+)?"
-    r"(?:\s?/\s?\d+|\s?\\?%)?(?![\w^])|(?<=[$€£])\d+(?:,\d{3})*(?:\.\d+)?"
+_MATHS = re.compile(
+    r"\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\*\*(.+?)\*\*", re.DOTALL
 )
+_NUMBER = re.compile(
+    r"\b\d{1,2}:\d\d(?:\s?[ap]\.?m\b\.?)?"
+    r"|(?<![\w.])(?:(?<![\d)\]])[-\u2212]\s?)?(?:\\?\$|[€£])?\d+(?:,\d{3})*(?:\.\d+)?"
+    r"(?:\s?/\s?\d+|\s?\\?%|\s?[π√]\d*|\s(?:[kcm]?m|mi)/(?:h|s|min)\b|\s?mph\b)?(?![\w^])"
+    r"|(?<=[$€£])\d+(?:,\d{3})*(?:\.\d+)?"
+)
+# Words between candidates that offer both; " is " alone defines the second by the first.
 _HEDGE = re.compile(
-    r"(?:[\s,;/*$&.?!()-]|\b(?:or|and|maybe|perhaps|possibly|probably|either|also|even|then|rather"
-    r"|wait|no|not|actually|could|be|it|is|might|else|if|sure|to|so|i|think|mean|alternatively)\b)*",
+    r"(?:[\s,;/*$&.?!()-]|\b(?:or|and|maybe|perhaps|possibly|probably|either|also|even|rather|wait|no"
+    r"|not|actually|could|be|it|is|might|else|if|sure|to|i|think|mean|alternatively)\b)*",
     re.IGNORECASE,
 )
+_DEFINITION = re.compile(r"\s*(?:is|are|be|equals)[\s:]*", re.IGNORECASE)
 # What makes of the number after it something else: "not 5", "at least 5".
 _DENIAL = re.compile(
-    r"(?:\bnot|n't|\b(?:never|neither|least|most|than|about|approximately|roughly|around|nearly"
-    r"|almost|between))\s+(?:\w+\s+)?$",
+    r"(?:\bnot|n't|\b(?:never|neither|least|most|than|between))\s+(?:\w+\s+)?$", re.IGNORECASE
+)
+# What comes after these words explains the answer and is not the answer.
+_EXPLANATION = re.compile(
+    r"\b(?:attained|achieved|reached|occurs?|when|where|if|since|because|with"
+    r"|for (?:every|all|any))\b",
     re.IGNORECASE,
 )
+_CONCLUSION = re.compile(r"\b(?:so|hence|thus|therefore|makes|giving|total)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"[.!?][*\")]*\s+(?=[A-Z*$\\])")
+_NAMED = re.compile(r"\b(?:is|are|was|has|have)\s+((?:[A-Za-z]+\s+){0,3}[A-Za-z]+)\W*$")
 _UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
-_PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}")
+_PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])(?=[A-Z]*[a-z])[A-Za-z]{2,}")
 MAX_STATEMENT = 2_000  # characters; an answer stands at the end
 
 
 def _plain_words(text: str) -> list[str]:
-    return [word for word in _PLAIN_WORD.findall(text) if word.lower() not in ("or", "and")]
+    words = _PLAIN_WORD.findall(_UPRIGHT.sub("", text))
+    return [word for word in words if word.lower() not in ("or", "and")]
 
 
 def _is_prose(text: str) -> bool:
@@ -163,34 +177,69 @@ def _is_prose(text: str) -> bool:
     words = _plain_words(outside)
     digit = re.search(r"\d", outside)
     if not digit:
-        return len(words) > 4
+        return len(words) > 4 or bool(re.search(r"\b(?:is|are|was|has)\b", outside))
     return len(words) > 2 or len(_plain_words(outside[: digit.start()])) > 1
 
 
 def _final_statement(text: str) -> Extraction:
     """What a short text ends by stating: after a marker, else its mathematics, else its number."""
-    text = _POLITE.sub("", text.strip())[-MAX_STATEMENT:].strip()
-    markers = list(_MARKER.finditer(text))
-    if markers:
-        rest = text[markers[-1].end() :].strip().rstrip(" .*_").strip()
-        if rest:
-            text = rest
-    text = re.sub(r"^(?:option|choice)\s+", "", text.strip(), flags=re.IGNORECASE)
+    text = _POLITE.sub("", text.strip())[-MAX_STATEMENT:].replace("```", " ").strip()
+    if (whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)) and _MARKER.search(whole[1]):
+        text = whole[1].strip()
+    if markers := list(_MARKER.finditer(text)):
+        text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
+    text = re.sub(r"^(?:option|choice)\s+", "", text, flags=re.IGNORECASE)
     if not text:
         return Extraction(None, "no_answer")
     if not _is_prose(text):
         return Extraction(text, "ok")
+    return _last_candidate(text)
+
+
+def _last_candidate(text: str) -> Extraction:
+    """The last formula or number of some prose; all of those it offers side by side."""
     found = [(match, next(filter(None, match.groups()))) for match in _MATHS.finditer(text)]
-    found = [
-        (match, inside) for match, inside in found if not _plain_words(_UPRIGHT.sub("", inside))
-    ]
+    bold = [inside for match, inside in found if match[5] and not re.search(r"\d", inside)]
+    found = [(match, inside) for match, inside in found if not _is_worded(match, inside)]
+    numbers = [(match, match[0]) for match in _NUMBER.finditer(text)]
+    if not found or (numbers and _last_sentence(text, numbers) > found[-1][0].end()):
+        found = numbers
     if not found:
-        found = [(match, match[0]) for match in _NUMBER.finditer(text)]
-    if not found:
+        named = _NAMED.search(text)
+        answer = bold[-1] if bold else named and named[1]
+        return Extraction(answer, "ok") if answer else Extraction(None, "no_answer")
+    found = _before_explanation(text, found)
+    last = len(found) - 1
+    while last and _is_hedge(text[found[last - 1][0].end() : found[last][0].start()]):
+        last -= 1
+    if _DENIAL.search(text[: found[last][0].start()]):
         return Extraction(None, "no_answer")
-    *earlier, (last, answer) = found
-    if earlier and _HEDGE.fullmatch(text[earlier[-1][0].end() : last.start()]):
-        return Extraction(None, "several_answers")
-    if _DENIAL.search(text[: last.start()]):
-        return Extraction(None, "no_answer")
-    return Extraction(answer.strip(), "ok")
+    # Several candidates are one list: right only where the gold is that list.
+    return Extraction(", ".join(inside.strip().rstrip(".") for _, inside in found[last:]), "ok")
+
+
+def _last_sentence(text: str, found: list) -> int:
+    """Where the sentence of the last candidate starts."""
+    ends = (end.end() for end in _SENTENCE.finditer(text) if end.end() <= found[-1][0].start())
+    return max(ends, default=0)
+
+
+def _before_explanation(text: str, found: list) -> list:
+    """The candidates of the last sentence, up to the words that explain them."""
+    start = _last_sentence(text, found)
+    found = [(match, inside) for match, inside in found if match.start() >= start]
+    for cut in _EXPLANATION.finditer(text, start):
+        before = [(match, inside) for match, inside in found if match.end() <= cut.start()]
+        if before and not _CONCLUSION.search(text, cut.end()):
+            return before
+    return found
+
+
+def _is_worded(match: re.Match, inside: str) -> bool:
+    """Whether what stands between the signs is words: `$5 and Ann has $`, a bold heading."""
+    words = [word for word in _plain_words(inside) if len(word) > 2]
+    return bool(words) or bool(match[5] and not re.search(r"\d", inside) and len(inside) > 1)
+
+
+def _is_hedge(gap: str) -> bool:
+    return bool(_HEDGE.fullmatch(gap)) and not _DEFINITION.fullmatch(gap)

@@ -1,23 +1,27 @@
 """Agreement: whether two single values agree (words, numbers in a base, numbers with units)."""
 
+import re
 from fractions import Fraction
 
 from data_prep.equivalence import numeric
-from data_prep.equivalence.syntax import Tree
-from data_prep.equivalence.tokens import TooLarge, Unreadable
+from data_prep.equivalence.trees import Tree
 from data_prep.equivalence.units import ratio
 from data_prep.equivalence.values import Based, Scalar, Value, Words
 
 _HUNDREDTH = Fraction(1, 100)
 _ANSWERS = {word.upper(): word for word in ("yes", "no", "true", "odd", "even")}
+_ANSWERS["DNE"] = "doesnotexist"
 
 
 def fold(text: str) -> str:
     """Words as compared: letters of up to four capitals stay as written (AB is not ab)."""
+    text = re.sub(r"^(?:an?|the)\s+", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", text)  # June 20th
     plain = "".join(c for c in text if c not in " .,!:'\"")
-    if len(plain) > 2 and not (plain.isupper() and len(plain) <= 4 and plain not in _ANSWERS):
-        return plain.casefold()
-    return _ANSWERS.get(plain.upper(), plain)
+    if plain.upper() in _ANSWERS:
+        return _ANSWERS[plain.upper()]
+    is_name = len(plain) <= 2 or (plain.isupper() and len(plain) <= 4)
+    return plain if is_name else plain.casefold()
 
 
 def same_based(ours: Value, theirs: Value) -> bool:
@@ -31,7 +35,7 @@ def same_based(ours: Value, theirs: Value) -> bool:
     return is_plain and ours.text == theirs.digits
 
 
-def same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool | None:
+def same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
     """Whether two numbers or expressions are one value, with their units."""
     if ours.tree is None or theirs.tree is None:
         return False  # words are no number
@@ -80,13 +84,6 @@ def times(tree: Tree, factor: Fraction) -> Tree:
     return tree if factor == 1 else ("mul", tree, ("num", factor))
 
 
-def identical(left: Tree, right: Tree) -> bool | None:
-    """`numeric.identical`, None where the two are defined together almost nowhere."""
-    if left == right:
-        return True
-    try:
-        return numeric.identical(left, right)
-    except TooLarge:
-        raise
-    except Unreadable:
-        return None
+def identical(left: Tree, right: Tree) -> bool:
+    """`numeric.identical`, at once where the two are the same tree."""
+    return left == right or numeric.identical(left, right)

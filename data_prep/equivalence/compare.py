@@ -7,7 +7,7 @@ from fractions import Fraction
 from data_prep.equivalence import numeric
 from data_prep.equivalence.algebra import can_be_asked
 from data_prep.equivalence.comparison import Algebra, Comparison, any_of
-from data_prep.equivalence.structure import read
+from data_prep.equivalence.readings import read
 from data_prep.equivalence.tokens import TooLarge, Unreadable
 from data_prep.equivalence.values import (
     Based,

@@ -7,7 +7,6 @@ ask. A number never equals a relation or a list; sets are unordered, tuples orde
 import re
 from collections.abc import Callable
 
-from data_prep.equivalence import numeric
 from data_prep.equivalence.agreement import fold, identical, is_integer, same_based, same_scalars
 from data_prep.equivalence.relations import (
     all_variables,
@@ -20,7 +19,7 @@ from data_prep.equivalence.relations import (
     turned,
     with_single_labels,
 )
-from data_prep.equivalence.syntax import MINUS_ONE
+from data_prep.equivalence.trees import MINUS_ONE
 from data_prep.equivalence.values import (
     Based,
     Choice,
@@ -58,7 +57,8 @@ class Comparison:
     def same(self, ours: Value, theirs: Value) -> bool | None:
         if ours.text == theirs.text and type(ours) is type(theirs):
             return True
-        ours, theirs = with_single_labels(ours), with_single_labels(theirs)
+        if not self.depth:
+            ours, theirs = with_single_labels(ours), with_single_labels(theirs)
         if isinstance(ours, Choice) or isinstance(theirs, Choice):
             return self.choices(ours, theirs)
         if isinstance(ours, Relation) or isinstance(theirs, Relation):
@@ -198,7 +198,7 @@ class Comparison:
         return self.same(value, other) if relation is ours else self.same(other, value)
 
     def value_of(self, relation: Relation) -> Value | None:
-        """What `x = 5`, `x \\in \\{1, 2\\}` or `2 + 3 = 5` say the answer is, else None.
+        """What `x = 5`, `x \\in \\{1, 2\\}` or `(3x)^2 = 9x^2` say the answer is, else None.
 
         Every further part must be the same value: `x = 3 = 5` and `4 = 5` say nothing.
         """
@@ -207,10 +207,8 @@ class Comparison:
             parts.reverse()
         if is_label(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
             parts, ops = parts[1:], ops[1:]
-        elif not all(isinstance(p, Scalar) and numeric.is_number(p.tree) for p in parts) or (
-            parts[0].tree[0] == "num"  # 4 = 5, 0 = 0
-        ):
-            return None
+        elif not all(isinstance(p, Scalar) for p in parts) or parts[0].tree[0] == "num":
+            return None  # 4 = 5, 0 = 0
         value = parts[0]
         for op, part in zip(ops, parts[1:], strict=True):
             agrees = op == "=" and self.same(value, part) is True

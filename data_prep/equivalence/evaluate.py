@@ -10,8 +10,8 @@ import threading
 from fractions import Fraction
 from typing import Any
 
-from data_prep.equivalence.syntax import Tree
 from data_prep.equivalence.tokens import TooLarge
+from data_prep.equivalence.trees import Tree
 
 MAX_BITS = 40_000  # of an exact integer: 2^{2005} is a real gold, 9^{99999} is an attack
 MAX_FACTORIAL = 3_000

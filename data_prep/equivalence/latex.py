@@ -57,7 +57,7 @@ def _to_ascii(text: str) -> str:
 _RENAMES = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
     "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge", "neq": "ne", "lbrace": "{",
-    "rbrace": "}", "varnothing": "emptyset", "dots": "ldots", "cdots": "ldots", "Bbb": "mathbb",
+    "rbrace": "}", "dots": "ldots", "cdots": "ldots", "Bbb": "mathbb",
     "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "infin": "infty",
     "deg": "degree", "overrightarrow": "vec", "bar": "overline",
     "arctg": "arctan", "tg": "tan", "ctg": "cot",
@@ -66,6 +66,7 @@ _RENAMES = {
     "mathit": "text", "texttt": "text", "textsf": "text", "emph": "text", "underline": "text",
     "rm": "text", "bm": "mathbf", "boldsymbol": "mathbf", "implies": "to", "Rightarrow": "to",
     "rightarrow": "to", "lor": "vee", "land": "wedge", "sim": "approx", "simeq": "approx",
+    "bigcup": "cup", "varnothing": "emptyset",
 }  # fmt: skip
 _CHARACTER_COMMANDS = {
     "lt": "<", "gt": ">", "ast": "*", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|",
@@ -74,7 +75,7 @@ _CHARACTER_COMMANDS = {
 }  # fmt: skip
 _DROPPED = re.compile(
     r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?"
-    r"|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
+    r"|\\(?:therefore|because|displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
     r"|centering)(?![A-Za-z])"
     r"|\\(?:[hv]space|phantom|label|tag)\s*\*?\{[^{}]*\}"
 )
@@ -83,6 +84,10 @@ _REWRITES = [
     (re.compile(pattern), new)
     for pattern, new in [
         (r"\{,\}", ","),
+        (r"\\not\s*=", r"\\ne "),
+        (r"\\pmod\s*\{(\w+)\}", r"\\pmod \1"),
+        (r"\\cr(?![A-Za-z])", r"\\\\"),
+        (r"\\(mathbb|Bbb)\s+([A-Z])", r"\\mathbb{\2}"),
         (r"(?<!\\)\\[,;:> ]|~", " "),
         (r"\\[!/]", ""),
         (r"\\q?quad(?=\s*\\(?:text|mathrm|mbox|mathbf)(?![A-Za-z]))", " "),

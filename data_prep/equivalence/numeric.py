@@ -11,15 +11,15 @@ import random
 from fractions import Fraction
 
 from data_prep.equivalence.evaluate import Undefined, context, evaluate
-from data_prep.equivalence.syntax import MINUS_ONE, Tree, variables
-from data_prep.equivalence.tokens import TooLarge, Unreadable
+from data_prep.equivalence.tokens import TooLarge
+from data_prep.equivalence.trees import MINUS_ONE, Tree, variables
 
 DIGITS, CONFIRMING_DIGITS = 50, 300
-NUM_AGREEING = 3  # of 7 points; the others may lie where one side has no real value
+NUM_AGREEING = 3  # of 8 points; the others may lie where one side has no real value
 
 
-def _difference_is_zero(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
-    """Whether two trees agree at one point; raises Undefined where either has no value."""
+def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
+    """Whether two trees agree at one point; raises Undefined where either has no value there."""
     # A number has one point only, so that needs more digits: \pi and 3.14159… with 60 digits.
     for digits in (DIGITS,) if point else (DIGITS, CONFIRMING_DIGITS):
         a, scale_a = evaluate(left, point, digits, is_complex)
@@ -30,36 +30,39 @@ def _difference_is_zero(left: Tree, right: Tree, point: dict, is_complex: bool) 
         a, b = (mp.mpf(v.numerator) / v.denominator if isinstance(v, Fraction) else v
                 for v in (a, b))  # fmt: skip
         scale = max(scale_a, scale_b, abs(a), abs(b))
-        lost = int(mp.mag(scale) * 0.302)
-        if lost > digits - 30:
-            if point or lost > CONFIRMING_DIGITS - 30:
-                raise TooLarge("a number too large to compare")
-            continue  # more digits are needed to see a difference at all
         if abs(a - b) > scale * mp.mpf(10) ** (20 - digits):
             return False
+    if (
+        not point and mp.mag(scale) * 0.302 > CONFIRMING_DIGITS - 50
+    ):  # 10^{300} + \\sqrt2 and 10^{300}
+        raise TooLarge("numbers too large to tell apart")
     return True
 
 
+_STYLES = (
+    "positive",
+    "large",
+    "integer",
+    "negative",
+    "small",
+    "mixed",
+    "large",
+    "negative integer",
+)
+
+
 def _points(names: list[str]) -> list[dict[str, Fraction]]:
-    """Fixed rational points: positive, negative, mixed, below one, and integers of either sign."""
-    if not names:
-        return [{}]
+    """Fixed rational points of every sign and size, integers among them."""
     generator = random.Random(20260501)
     points = []
-    for style in (
-        "positive",
-        "integer",
-        "negative",
-        "small",
-        "mixed",
-        "integer",
-        "negative integer",
-    ):
+    for style in _STYLES:
         point = {}
         for name in names:
-            value = Fraction(generator.randrange(1009, 9973), 3571)
+            value = Fraction(generator.randrange(1009, 9973), 3571)  # 0.28 to 2.8
             if style == "small":
                 value /= 4
+            elif style == "large":
+                value *= 23
             elif "integer" in style:
                 value = Fraction(generator.randrange(2, 12))
             if "negative" in style or (style == "mixed" and generator.random() < 0.5):
@@ -90,14 +93,14 @@ def exact_value(tree: Tree) -> Fraction | None:
 
 
 def is_defined(tree: Tree) -> bool:
-    """Whether a tree has a value anywhere; raises Unreadable where it is too large."""
-    for point in _points(sorted(variables(tree) - {"i"})):
+    """Whether a tree has a value anywhere; raises TooLarge where no point is small enough."""
+    names = sorted(variables(tree) - {"i"})
+    for point in _points(names) if names else [{}]:
         try:
             evaluate(tree, point, DIGITS, _has_i(tree))
             return True
         except Undefined:
-            if is_number(tree):
-                return False
+            continue
     return False
 
 
@@ -105,23 +108,26 @@ def identical(left: Tree, right: Tree) -> bool:
     """Whether two trees are the same number, or agree wherever both are defined.
 
     Raises:
-        Unreadable: they are too large to compute with, or defined together almost nowhere.
+        TooLarge: they are too large to compute with, or defined together almost nowhere.
     """
     is_complex = _has_i(left, right)
     names = sorted((variables(left) | variables(right)) - {"i"})
-    agreeing = 0
+    if not names:
+        try:
+            return _agree(left, right, {}, is_complex)
+        except Undefined:
+            return False  # a number without a value equals nothing
+    num_agreeing = 0
     for point in _points(names):
         try:
-            if not _difference_is_zero(left, right, point, is_complex):
+            if not _agree(left, right, point, is_complex):
                 return False
-        except Undefined:
-            if not names:
-                return False  # a number without a value equals nothing
-            continue
-        agreeing += 1
-    if not names or agreeing >= NUM_AGREEING:
-        return True
-    raise Unreadable("defined together almost nowhere")
+            num_agreeing += 1
+        except (Undefined, TooLarge):
+            continue  # another point will do
+    if num_agreeing < NUM_AGREEING:
+        raise TooLarge("defined together almost nowhere, or too large to compute with")
+    return True
 
 
 def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
@@ -137,7 +143,7 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
         try:
             a, _ = evaluate(left, point, DIGITS, is_complex)
             b, _ = evaluate(right, point, DIGITS, is_complex)
-        except Undefined:
+        except (Undefined, TooLarge):
             continue
         if not a or not b:
             if bool(a) != bool(b):
@@ -148,7 +154,7 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
             if positive and (is_complex or (a > 0) != (b > 0)):
                 return False
         # left(p) * right(p0) - right(p) * left(p0) = 0, with the constants as trees.
-        elif not _difference_is_zero(
+        elif not _agree(
             ("mul", left, _at(right, first)), ("mul", right, _at(left, first)),
             point, is_complex,
         ):  # fmt: skip

@@ -3,11 +3,12 @@
 from fractions import Fraction
 
 from data_prep.equivalence import numeric
-from data_prep.equivalence.syntax import MINUS_ONE, Tree, variables
 from data_prep.equivalence.tokens import TooLarge, Unreadable
+from data_prep.equivalence.trees import INVERSE, MINUS_ONE, Tree, variables
 from data_prep.equivalence.values import (
     INFINITY,
     MINUS_INFINITY,
+    Opaque,
     Relation,
     Scalar,
     Sequence,
@@ -15,23 +16,37 @@ from data_prep.equivalence.values import (
     Words,
     interval,
 )
+from data_prep.equivalence.vocabulary import TRIGONOMETRIC
+
+_IN_NAMES = {"(", ")", "|", ",", "'", "_", "{", "}", r"\cap", r"\cup", r"\overline", r"\triangle"}
+
+
+def _is_naming(function: str) -> bool:
+    return function in ("abs", *TRIGONOMETRIC) or function.startswith("function ")
 
 
 def is_label(value: Value) -> bool:
-    """Whether a part only names what follows: x, f(x), AB, |AB|, m + n, (x, y), words."""
+    """Whether a part only names what follows: x, f(x), AB, m + n, \\cos x, (x, y), words."""
     if isinstance(value, Words):
         return value not in (INFINITY, MINUS_INFINITY)
     if isinstance(value, Sequence):
-        return value.kind == "pair" and all(map(is_label, value.items))
+        return value.kind in ("pair", "ratio") and all(map(is_label, value.items))
+    if isinstance(value, Opaque):  # P(A \\cap B)
+        return any(t.kind == "word" for t in value.tokens) and all(
+            t.kind in ("word", "text") or t.text in _IN_NAMES for t in value.tokens
+        )
     if not isinstance(value, Scalar) or value.unit or value.percent:
         return False
 
     def names_only(tree: Tree) -> bool:
         if tree[0] == "num":
             return tree[1] == -1
-        is_name = tree[0] != "call" or tree[1] == "abs" or tree[1].startswith("function")
-        if tree[0] == "const" or not is_name:
+        if tree[0] == "const":
             return False
+        if tree[0] == "call":  # \\cos\\theta names a value; \\sqrt{x} = 3 is to be solved
+            return _is_naming(tree[1]) and names_only(tree[2])
+        if tree[0] == "pow" and tree[2] == INVERSE:
+            return tree[1][0] == "var"  # A^{-1}
         return all(names_only(part) for part in tree[1:] if isinstance(part, tuple))
 
     return bool(variables(value.tree)) and names_only(value.tree)

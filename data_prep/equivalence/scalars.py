@@ -96,7 +96,7 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
     if tokens[-1].text != r"\degree" or any(token.text[1:] in FUNCTIONS for token in tokens):
         return None
     try:
-        return Scalar(text, parse(tokens[:-1]), _DEGREE)
+        return Scalar(text, parse([t for t in tokens if t.text != r"\degree"]), _DEGREE)
     except Unreadable:
         return None
 

@@ -1,16 +1,13 @@
 """Structure: what kind of thing an answer is.
 
 A number, a list, a set, a tuple or interval, a union, a matrix, a relation, words, a number in a
-base; what none of the readers knows is `Opaque` and equals only the same text. `read` gives one
-or more readings, since `1,234` may be a number or a list and `5 m` five metres or 5 times m.
+base; what none of the readers knows is `Opaque` and equals only the same text.
 """
 
 import itertools
 import re
 from dataclasses import replace
-from fractions import Fraction
 
-from data_prep.equivalence.latex import normalise
 from data_prep.equivalence.numeric import exact_value
 from data_prep.equivalence.scalars import (
     is_conjunction,
@@ -19,29 +16,23 @@ from data_prep.equivalence.scalars import (
     read_scalar,
     read_words,
 )
-from data_prep.equivalence.syntax import MAX_DEPTH, parse
 from data_prep.equivalence.tokens import (
     Token,
     Unreadable,
     canonical,
-    nesting,
     split,
-    tokenise,
     wraps,
 )
-from data_prep.equivalence.units import is_blurring, split_unit
 from data_prep.equivalence.values import (
     ALL_REALS,
     INFINITY,
     MINUS_INFINITY,
     RELATIONS,
-    Choice,
     Opaque,
     Relation,
     Scalar,
     Sequence,
     Value,
-    Words,
     open_interval,
 )
 
@@ -118,6 +109,7 @@ def _reals_without(text: str, reals: Value, points: Value) -> Value | None:
     return Sequence(text, "union", tuple(open_interval(*piece) for piece in pieces))
 
 
+_NO_SOLUTION = {"no solution", "no solutions", "no real solution", "no real solutions"}
 _ALL_REALS_IN_WORDS = {"all real numbers", "all reals", "all real values"}
 _MATRICES = {"pmatrix", "bmatrix", "matrix", "array", "smallmatrix", "Bmatrix"}
 
@@ -146,9 +138,20 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
             return None
         cells = tuple(replace(cell, tree=("mul", factor.tree, cell.tree)) for cell in cells)
     if name == "cases":
-        return Sequence(canonical(tokens), "cases", cells, (len(rows),))
+        return Sequence(canonical(tokens), "cases", tuple(map(_read_case, rows)))
     form = (name == "vmatrix", len(rows), len(rows[0]))
     return Sequence(canonical(tokens), "matrix", cells, form)
+
+
+def _read_case(cells: list[list[Token]]) -> Sequence:
+    text = "&".join(map(canonical, cells))
+    return Sequence(text, "row", tuple(map(_read_cell, cells)))
+
+
+def _read_cell(tokens: list[Token]) -> Value:
+    """A cell of a case distinction, without the `if` before its condition."""
+    is_if = tokens[0].text.lower() in ("if", "for", "when")
+    return read_tokens(tokens[1:] if is_if and len(tokens) > 1 else tokens)
 
 
 def _read_brackets(tokens: list[Token]) -> Value | None:
@@ -160,6 +163,8 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
         return ALL_REALS
     if texts[0] == "]" and texts[-1] in ("[", "]") and len(texts) > 3:  # ]a,b[
         tokens = [Token("op", "("), *tokens[1:-1], Token("op", ")" if texts[-1] == "[" else "]")]
+    if len(texts) > 3 and re.fullmatch("[A-Z]'?", texts[0]) and texts[1] == "(":
+        tokens = tokens[1:] if "," in texts else tokens  # the point P(1, 2)
     if not wraps(tokens):
         return None
     opening, closing, inside = tokens[0].text, tokens[-1].text, tokens[1:-1]
@@ -197,73 +202,3 @@ def read_tokens(tokens: list[Token]) -> Value:
         if value is not None:
             return value
     return Opaque(canonical(tokens), tuple(tokens))
-
-
-_INTRODUCTION = re.compile(r"exactly|only|the (?!.*\bof\b).*|.*\b(?:is|are)", re.IGNORECASE)
-_NO_SOLUTION = {"no solution", "no solutions", "no real solution", "no real solutions"}
-
-
-def _after_leading_words(tokens: list[Token]) -> list[Value]:
-    """`\\text{The point }(2, -1)`: what upright words introduce."""
-    at = next((at for at, token in enumerate(tokens) if token.kind != "text"), 0)
-    words = canonical(tokens[:at])
-    if not 0 < at < len(tokens) or any(is_blurring(token) for token in tokens[:at]):
-        return []
-    if tokens[at].text == ":":
-        at += 1
-    elif not _INTRODUCTION.fullmatch(words):
-        return []  # October 30 is not 30, nor is the reciprocal of 5 five
-    rest = tokens[at:]
-    value = read_tokens(rest)
-    is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")
-    return [] if is_several or isinstance(value, Opaque | Words) else [value]
-
-
-_CHOICE = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])")
-
-
-def _read_choice(tokens: list[Token]) -> Value | None:
-    """`(C) 12`, `C. 12`, `C)`: an option's letter, with or without its value."""
-    match = _CHOICE.match(canonical(tokens[:3]))
-    if not match:
-        return None
-    letter = (match[1] or match[2]).upper()
-    rest = tokens[3 if match[1] else 2 :]
-    if not rest:
-        # (c) may also be a variable in brackets; that reading stands first.
-        return Choice(canonical(tokens), letter, None)
-    if rest[0].kind == "word" or any(re.fullmatch("[A-J]", token.text) for token in rest):
-        return None
-    value = read_tokens(rest)
-    is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")
-    return None if is_several else Choice(canonical(tokens), letter, value)
-
-
-def read(text: str, is_gold: bool) -> list[Value]:
-    """The readings of an answer, the most likely first; never empty.
-
-    Args:
-        is_gold: `1,234` in a gold is a number; a prediction may mean the list `1, 234`.
-    """
-    normal = normalise(text)
-    tokens = tokenise(normal)
-    if nesting(tokens) > MAX_DEPTH:
-        return [Opaque(canonical(tokens))]
-    choice = _read_choice(tokens)
-    if choice and choice.value:
-        return [choice]
-    readings = [read_tokens(tokens), *([choice] if choice else []), *_after_leading_words(tokens)]
-    separate = tokens if is_gold else tokenise(normal, thousands=False)
-    if separate != tokens:
-        readings.append(read_tokens(separate))
-    # `5 m` is a product to the parser; as a quantity it is another reading.
-    if isinstance(readings[0], Scalar) and readings[0].unit is None:
-        value, unit, scale = split_unit(tokens)
-        if unit is None:
-            return readings
-        try:
-            tree = ("mul", parse(value), ("num", Fraction(scale)))
-            readings.append(Scalar(readings[0].text, tree, unit))
-        except Unreadable:
-            pass
-    return readings

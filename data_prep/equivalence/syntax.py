@@ -2,24 +2,18 @@
 
 `parse` reads the algebra that answers are made of (numbers, letters, + - * / ^, fractions, roots,
 the usual functions) and refuses everything else with `Unreadable`, rather than guess: a refused
-text can still be equal as text. A tree is nested tuples: ("num", Fraction), ("var", name),
-("const", "pi"), ("add", a, b, …), ("mul", a, b, …), ("pow", base, exponent), ("call", name, a, …).
+text can still be equal as text.
 """
 
 from fractions import Fraction
 
 from data_prep.equivalence.tokens import Token, Unreadable, to_fraction
+from data_prep.equivalence.trees import INVERSE, MINUS_ONE, Tree, keep_order
 from data_prep.equivalence.vocabulary import ENGLISH, FUNCTIONS, LETTERS, MARKS
 
 MAX_DEPTH = 40  # nested groups; keeps the recursion far from Python's own limit
 
-Tree = tuple
-
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
-ONE, MINUS_ONE = ("num", Fraction(1)), ("num", Fraction(-1))
-
-
-_INVERSE = ("mul", MINUS_ONE, ONE)  # ^{-1}, as `exponent` reads it
 
 
 class _Parser:
@@ -82,7 +76,7 @@ class _Parser:
                     raise Unreadable("two numbers side by side")
                 factors.append(self.power())
             else:
-                factors = _keep_order(factors)
+                factors = keep_order(factors)
                 return factors[0] if len(factors) == 1 else ("mul", *factors)
 
     def signed_factor(self) -> Tree:
@@ -245,9 +239,9 @@ class _Parser:
             return token.text
         pieces = []
         while self.peek().text != "}":
-            if self.peek().kind not in ("num", "word", "text") and self.peek().text not in ",'+-":
+            if self.peek().kind == "op" and self.peek().text not in ",'+-":
                 raise Unreadable(self.peek().text)
-            pieces.append(self.take().text)
+            pieces.append(self.take().text.lstrip("\\"))
         self.take("}")
         return "".join(pieces)
 
@@ -260,7 +254,7 @@ class _Parser:
             self.take()
             power = self.exponent()
         argument = self.argument()
-        if power == _INVERSE:
+        if power == INVERSE:
             if "arc" + name not in FUNCTIONS:
                 raise Unreadable(f"inverse of {name}")
             return ("call", "arc" + name, argument)
@@ -280,19 +274,6 @@ class _Parser:
         return factors[0] if len(factors) == 1 else ("mul", *factors)
 
 
-def _keep_order(factors: list[Tree]) -> list[Tree]:
-    """A product of capitals with an inverse is one of matrices: A^{-1}B becomes one name."""
-
-    def is_capital(tree: Tree) -> bool:
-        return tree[0] == "var" and tree[1].isupper()
-
-    inverses = [f for f in factors if f[0] == "pow" and is_capital(f[1]) and f[2] == _INVERSE]
-    matrices = [f for f in factors if is_capital(f) or f in inverses]
-    if not inverses or len(matrices) == 1:
-        return factors
-    return [*(f for f in factors if f not in matrices), ("var", repr(matrices))]
-
-
 def parse(tokens: list[Token]) -> Tree:
     """The tokens of one scalar as a tree; `Unreadable` unless every token has its place."""
     parser = _Parser(tokens)
@@ -300,10 +281,3 @@ def parse(tokens: list[Token]) -> Tree:
     if parser.peek().kind != "end":
         raise Unreadable(parser.peek().text)
     return tree
-
-
-def variables(tree: Tree) -> set[str]:
-    """Names of the variables in a tree."""
-    if tree[0] == "var":
-        return {tree[1]}
-    return set().union(*(variables(part) for part in tree[1:] if isinstance(part, tuple)))

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from data_prep.equivalence.vocabulary import FUNCTIONS
+
 
 class Unreadable(ValueError):
     """The text is outside the grammar."""
@@ -98,6 +100,8 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
     """Upright text: words stay text, anything with digits or mathematics in it is read as such."""
     content = re.sub(r"(?<!\\)\$", "", content)
     spaced = spaced or content.startswith(" ")
+    if content.strip() in FUNCTIONS:  # \operatorname{arctan}
+        return [Token("cmd", "\\" + content.strip(), spaced)]
     if re.fullmatch(r"[A-Za-z]", content.strip()):
         return [Token("word", content.strip(), spaced)]
     if re.fullmatch(r"[^\d\\(){}^_=<>|+*/\[\],;:]*", content):

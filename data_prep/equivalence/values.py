@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from data_prep.equivalence.syntax import Tree
 from data_prep.equivalence.tokens import Token
+from data_prep.equivalence.trees import Tree
 from data_prep.equivalence.units import Unit
 
 

@@ -1,10 +1,10 @@
 """Vocabulary: the words and commands that the readers know, one list for each use."""
 
 # Functions of one argument.
-FUNCTIONS = {
+TRIGONOMETRIC = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
-    "ln", "log", "lg", "exp",
 }  # fmt: skip
+FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}
 # Greek letters, as variables.
 LETTERS = {
     "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa",
