@@ -77,7 +77,7 @@ _DROPPED = re.compile(
     r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?"
     r"|\\(?:therefore|because|displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
     r"|centering)(?![A-Za-z])"
-    r"|\\(?:[hv]space|phantom|label|tag)\s*\*?\{[^{}]*\}"
+    r"|\\(?:[hv]space|phantom|label|tag)\s*\*?(?:\{[^{}]*\}|[-+\d])"
 )
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\s?\\!\s?|\\!\s?,|\\[,:;]|\{\\,\}|\\ |~)(?=\d{3}(?!\d))")
 _REWRITES = [

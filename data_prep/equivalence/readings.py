@@ -84,7 +84,8 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     if not rest:
         # (c) may also be a variable in brackets; that reading stands first.
         return Choice(canonical(tokens), letter, None)
-    if rest[0].kind == "word" or any(re.fullmatch("[A-J]", token.text) for token in rest):
+    is_letters = rest[0].kind == "word" and len(rest[0].text) < 3
+    if is_letters or any(re.fullmatch("[A-J]", token.text) for token in rest):
         return None
     value = read_tokens(rest)
     is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")

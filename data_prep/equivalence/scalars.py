@@ -25,7 +25,9 @@ def is_conjunction(token: Token) -> bool:
 
 def read_words(tokens: list[Token]) -> Value | None:
     if any(
-        t.kind not in ("word", "text") and t.text not in ("'", "-", ".", "!", ":") for t in tokens
+        t.kind not in ("word", "text") and t.text not in ("'", "-", ".", "!", ":")
+        for t in tokens
+        if not (t.kind == "num" and tokens[0].kind != "num" and len(tokens[0].text) > 2)  # June 20
     ):
         return None
     if len(tokens) == 1 and len(tokens[0].text) == 1:
@@ -52,7 +54,9 @@ _BASE_WORDS = dict(
         strict=False,
     )
 )
-_BASED = re.compile(r"(-?)\(?([0-9A-Z]*\d[0-9A-Z]*|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)")
+_BASED = re.compile(
+    r"(-?)\(?([0-9A-Z]*\d[0-9A-Z]*(?:\.\d+)?|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)"
+)
 
 
 def read_based(tokens: list[Token]) -> Value | None:
