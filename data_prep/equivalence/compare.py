@@ -84,7 +84,9 @@ def _is_known(value: Value) -> bool:
         except Unreadable:
             return False
     if isinstance(value, Words):
-        return len(value.text.split()) <= MAX_WORDS
+        words = value.text.split()
+        is_statement = len(words) > 1 and any(len(word) == 1 for word in words)  # n is even
+        return len(words) <= MAX_WORDS and not is_statement
     if isinstance(value, Choice):
         return value.value is None or _is_known(value.value)
     if isinstance(value, Sequence | Relation):

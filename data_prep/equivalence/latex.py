@@ -128,7 +128,7 @@ def _drop_delimiters(text: str) -> str:
 
 
 # 0.666… with a repetend that stands at least three times.
-_REPEATING = re.compile(r"(\d*\.\d{0,9}?)(\d{1,9}?)\2{2,40}(?:\\ldots(?![A-Za-z])|\.\.\.)")
+_REPEATING = re.compile(r"(\d*\.\d{0,9}?)(\d{1,9}?)\2{2,40}(?:\\ldots(?![A-Za-z])|\.{2,3})")
 
 
 def normalise(text: str) -> str:

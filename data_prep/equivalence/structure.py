@@ -168,12 +168,13 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
     if not wraps(tokens):
         return None
     opening, closing, inside = tokens[0].text, tokens[-1].text, tokens[1:-1]
+    if opening in ("{", r"\{"):
+        condition, bars = split(inside, lambda token: token.text in ("|", ":"))
+        if len(bars) == 1 and all(condition) and len(condition[0]) == 1:  # {x | 1 < x < 3}
+            return read_tokens(condition[1])
     if opening == "{":
         return read_tokens(inside)
     if opening == r"\{":
-        condition, bars = split(inside, lambda token: token.text in ("|", ":"))
-        if len(bars) == 1 and all(condition):  # {x | 1 < x < 3}
-            return read_tokens(condition[1])
         pieces, _ = split(inside, lambda token: token.text in (",", ";"))
         if not all(pieces) or len(pieces) > MAX_ITEMS:
             return None

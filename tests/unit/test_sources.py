@@ -56,7 +56,7 @@ def test_numinamath_row_under_both_schemas(names):
         ("Which?", r"\boxed{A \text{ and } D}", "multiple_choice"),
         ("Who?", r"\boxed{\text{Nikolay}}", "text_answer"),
         ("Is it?", r"\boxed{True}", "text_answer"),
-        ("Find x.", r"\boxed{\{x | x < 1\}}", "gold_not_parseable"),
+        ("Find x.", r"\boxed{4 \mid \sigma(n)}", "gold_not_parseable"),
         ("Find x.", r"\boxed{n \text{ is even}}", "gold_not_parseable"),
     ],
 )
