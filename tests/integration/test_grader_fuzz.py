@@ -15,6 +15,8 @@ from data_prep.answers import VERDICTS, grade, grade_short_all, is_parseable
 from data_prep.equivalence import TooLarge, compare
 from data_prep.grading_pool import MAX_WORKERS
 
+pytestmark = pytest.mark.integration
+
 FUZZ = int(os.environ.get("FUZZ", "0"))
 settings.register_profile(
     "grader",

@@ -16,6 +16,8 @@ import pytest
 from data_prep import grading_pool
 from data_prep.grading_pool import GradingPool
 
+pytestmark = pytest.mark.integration
+
 EVAL = "builtins:eval"
 OS = "__import__('os')"
 

@@ -16,6 +16,8 @@ import pytest
 from data_prep.grading_pool import GradingPool
 from data_prep.grading_worker import REQUESTS_PER_SERVER
 
+pytestmark = pytest.mark.integration
+
 EVAL = "builtins:eval"
 OS = "__import__('os')"
 LIMIT = 0.25  # of the pool that gets bombs
