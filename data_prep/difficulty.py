@@ -10,16 +10,15 @@ settings are still the same.
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.answers import grade
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli
-from data_prep.prompts import prefills_think, render_prompt, wants_answer_tags
+from data_prep.prompts import prefills_think, render_prompt
+from data_prep.rollouts import grade_rollouts
 from data_prep.schema import read_problems
 
 RESULT, PARTIAL, RUN_FILE = "pass_rates.jsonl", "pass_rates.jsonl.partial", "run.json"
@@ -38,6 +37,10 @@ class DifficultyArguments:
     max_new_tokens: int = field(default=2048, metadata={"help": "longest completion, tokens"})
     batch_size: int = field(default=64, metadata={"help": "problems per generation batch"})
     limit: int | None = field(default=None, metadata={"help": "measure only the first problems"})
+    final_number: bool = field(
+        default=False,
+        metadata={"help": "where there is no box, the plain number at the end is the answer"},
+    )
     dtype: str = field(default="bfloat16", metadata={"help": "weights' type: float32, bfloat16"})
     seed: int = field(default=0, metadata={"help": "seed of the sampling"})
 
@@ -60,8 +63,8 @@ def check(values: dict[str, Any]) -> None:
 
 def sample_completions(
     model: Any, tokenizer: Any, prompts: list[str], args: DifficultyArguments
-) -> Iterator[list[str]]:
-    """`num_samples` completions (decoded, without special tokens) for each rendered prompt."""
+) -> list[str]:
+    """`num_samples` completions (decoded, without special tokens) of each prompt, in its order."""
     import torch
 
     batch = tokenizer(
@@ -78,9 +81,7 @@ def sample_completions(
             max_new_tokens=args.max_new_tokens,
             num_return_sequences=args.num_samples,
         )  # (B * num_samples, P + C)
-    texts = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
-    for start in range(0, len(texts), args.num_samples):
-        yield texts[start : start + args.num_samples]
+    return tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def main() -> None:
@@ -123,15 +124,19 @@ def main() -> None:
             # Keyed on the problem, so that a resumed run samples what an uninterrupted one would.
             torch.manual_seed(args.seed * 1_000_003 + rows.index(batch[0]))
             prompts = [render_prompt(row["prompt"], tokenizer) for row in batch]
-            samples = sample_completions(model, tokenizer, prompts, args)
+            sampled = [row for row in batch for _ in range(args.num_samples)]
+            grades = grade_rollouts(
+                [row["prompt"] for row in sampled],
+                sample_completions(model, tokenizer, prompts, args),
+                [row["answer"] for row in sampled],
+                think_prefilled=prefills_think(prompts[0]),
+                final_number=args.final_number,
+            )
+            verdicts = [grade.verdict for grade in grades]
             lines = []
-            for row, prompt, completions in zip(batch, prompts, samples, strict=True):
-                tags = wants_answer_tags(row["prompt"])
-                verdicts = [
-                    grade(c, row["answer"], prefills_think(prompt), tags).verdict
-                    for c in completions
-                ]
-                done[row["id"]] = verdicts.count("right")
+            for number, row in enumerate(batch):
+                first = number * args.num_samples
+                done[row["id"]] = verdicts[first : first + args.num_samples].count("right")
                 result = {
                     "id": row["id"],
                     "num_right": done[row["id"]],

@@ -161,6 +161,7 @@ _SENTENCE = re.compile(r"[.!?][*\")]*\s+(?=[A-Z*$\\])")
 _NAMED = re.compile(r"\b(?:is|are|was|has|have)\s+((?:[A-Za-z]+\s+){0,3}[A-Za-z]+)\W*$")
 _UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
 _PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])(?=[A-Z]*[a-z])[A-Za-z]{2,}")
+_VERBS = {"is", "are", "was", "have", "has", "had", "get", "gets", "makes", "need", "needs", "pays"}
 MAX_STATEMENT = 2_000  # characters; an answer stands at the end
 
 
@@ -178,7 +179,8 @@ def _is_prose(text: str) -> bool:
     digit = re.search(r"\d", outside)
     if not digit:
         return len(words) > 4 or bool(re.search(r"\b(?:is|are|was|has)\b", outside))
-    return len(words) > 2 or len(_plain_words(outside[: digit.start()])) > 1
+    before = _plain_words(outside[: digit.start()])
+    return len(words) > 2 or len(before) > 1 or not _VERBS.isdisjoint(before)
 
 
 def _final_statement(text: str) -> Extraction:
@@ -188,7 +190,8 @@ def _final_statement(text: str) -> Extraction:
         text = whole[1].strip()
     if markers := list(_MARKER.finditer(text)):
         text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
-    text = re.sub(r"^(?:option|choice)\s+", "", text, flags=re.IGNORECASE)
+    # "Option C", "Total: 5 apples", "= 5"
+    text = re.sub(r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", "", text, flags=re.IGNORECASE)
     if not text:
         return Extraction(None, "no_answer")
     if not _is_prose(text):

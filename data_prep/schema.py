@@ -77,16 +77,21 @@ def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None
 
 
 def read_problems(path: str) -> Iterator[dict[str, Any]]:
-    """The rows of a GRPO or evaluation file, each with a gold that the grader can read.
+    """The rows of a GRPO or evaluation file, with `answer` as the list of golds.
+
+    In the file `answer` is one gold or a list of which any may match. All rows get lists, because
+    a column of both kinds cannot become a data set.
 
     Raises:
-        UserError: see `check_row`; or a gold cannot be parsed, so that nothing could ever be right.
+        UserError: see `check_row`; or a gold cannot be parsed, so that nothing could ever match it.
     """
     for where, row in read_rows(path):
         check_row(row, ("id", "prompt", "answer"), where)
-        if not isinstance(row["answer"], str) or not is_parseable(row["answer"]):
-            raise UserError(
-                f"{where}: answer: {row['answer']!r} cannot be parsed, so no completion could ever "
-                "be right; correct or remove the row"
-            )
-        yield row
+        golds = row["answer"] if isinstance(row["answer"], list) else [row["answer"]]
+        for gold in golds:
+            if not isinstance(gold, str) or not is_parseable(gold):
+                raise UserError(
+                    f"{where}: answer: {gold!r} cannot be parsed, so no completion could ever "
+                    "match it; correct or remove it"
+                )
+        yield row | {"answer": golds}

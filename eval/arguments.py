@@ -33,6 +33,10 @@ class EvalArguments:
     top_p: float = field(default=0.95, metadata={"help": "of the sampled task"})
     max_new_tokens: int = field(default=2048, metadata={"help": "a longer completion is cut off"})
     batch_size: int = field(default=64, metadata={"help": "completions generated at once"})
+    final_number: bool = field(
+        default=False,
+        metadata={"help": "where there is no box, the plain number at the end is the answer"},
+    )
     dtype: str = field(default="bfloat16", metadata={"help": "float32, bfloat16 or float16"})
     seed: int = field(default=0, metadata={"help": "of the sampled task"})
     limit: int | None = field(default=None, metadata={"help": "only the first so many problems"})

@@ -28,20 +28,24 @@ from eval.arguments import EvalArguments, check_inputs, split_checkpoints
 
 TASKS = {"greedy": "math_greedy", "sampled": "math_sampled"}  # our mode: the harness task's name
 TASK_FOLDER = Path(__file__).parent / "tasks"
+GRADER_FOLDER = Path(manifest.__file__).parent
 # A change in any of these changes scores, so old results are stale.
 CODE = [
     *sorted(TASK_FOLDER.glob("*.yaml")),
     *(Path(__file__).with_name(name) for name in ("scoring.py", "model.py")),
     *(
-        Path(manifest.__file__).with_name(name)
-        for name in ("answers.py", "equivalence.py", "prompts.py")
+        GRADER_FOLDER / name
+        for name in ("answers.py", "extraction.py", "prompts.py", "rollouts.py")
     ),
+    *sorted(GRADER_FOLDER.glob("grading_*.py")),
+    *sorted(GRADER_FOLDER.glob("equivalence/*.py")),
 ]
 MODEL_FILES = (
     "*.safetensors", "*config.json", "tokenizer*", "chat_template*", "vocab*", "merges.txt",
 )  # fmt: skip
 SETTINGS = (
-    "num_samples", "temperature", "top_p", "max_new_tokens", "batch_size", "dtype", "seed", "limit",
+    "num_samples", "temperature", "top_p", "max_new_tokens", "batch_size", "final_number", "dtype",
+    "seed", "limit",
 )  # fmt: skip
 
 
@@ -120,7 +124,11 @@ def load_tasks(args: EvalArguments, tokenizer: str) -> dict:
     """The harness tasks of `eval/tasks/` with the run's settings."""
     from lm_eval.tasks import TaskManager
 
-    metadata = {"test_file": args.test_file, "tokenizer": tokenizer}  # load_rows gets these
+    metadata = {  # load_rows gets these
+        "test_file": args.test_file,
+        "tokenizer": tokenizer,
+        "final_number": args.final_number,
+    }
     manager = TaskManager(include_path=TASK_FOLDER, include_defaults=False, metadata=metadata)
     loaded = manager.load(list(TASKS.values()))
     greedy, sampled = (loaded["tasks"][name] for name in TASKS.values())

@@ -1,16 +1,16 @@
 """Scoring: what the harness tasks in `eval/tasks/` call to load rows and to score completions.
 
 The prompt is the training prompt: `data_prep.prompts.render_prompt`. The verdict is the reward's
-verdict: `data_prep.answers.grade`. The harness only aggregates: means over problems, and their
-standard errors.
+verdict: `data_prep.rollouts.grade_rollouts`. The harness only aggregates: means over problems, and
+their standard errors.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
-from data_prep.answers import grade, is_well_formed
-from data_prep.prompts import prefills_think, render_prompt, wants_answer_tags
+from data_prep.answers import is_well_formed
+from data_prep.prompts import prefills_think, render_prompt
+from data_prep.rollouts import grade_rollouts
+from data_prep.schema import read_problems
 
 
 class Completion(str):
@@ -38,12 +38,14 @@ class Completion(str):
         return str(self), self.num_tokens, self.cut_off
 
 
-def load_rows(test_file: str, tokenizer: str, **_: Any) -> dict:
-    """Load the problems with the column `rendered`, the exact text the model continues.
+def load_rows(test_file: str, tokenizer: str, final_number: bool, **_: Any) -> dict:
+    """Load the problems with two more columns, all that scoring has to know.
 
     Args:
         test_file: JSON lines in the shape of `data_prep.schema.grpo_row`.
-        tokenizer: path or hub id of the checkpoint's tokenizer.
+        tokenizer: path or hub id of the checkpoint's tokenizer; the column `rendered` is the exact
+            text that the model continues.
+        final_number: the recipe's key, copied into every row.
 
     Returns:
         `{"test": datasets.Dataset}`, as the harness expects of a `custom_dataset`.
@@ -52,10 +54,10 @@ def load_rows(test_file: str, tokenizer: str, **_: Any) -> dict:
     from transformers import AutoTokenizer
 
     loaded = AutoTokenizer.from_pretrained(tokenizer)
-    with Path(test_file).open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
-    for row in rows:
-        row["rendered"] = render_prompt(row["prompt"], loaded)
+    rows = [
+        row | {"rendered": render_prompt(row["prompt"], loaded), "final_number": final_number}
+        for row in read_problems(test_file)
+    ]
     return {"test": Dataset.from_list(rows)}
 
 
@@ -71,24 +73,25 @@ def score_completions(doc: dict, completions: list[Completion]) -> list[dict]:
         num_tokens`.
     """
     think_prefilled = prefills_think(doc["rendered"])
-    answer_tags = wants_answer_tags(doc["prompt"])
-    records = []
-    for completion in completions:
-        text = str(completion)
-        graded = grade(
-            text, doc["answer"], think_prefilled=think_prefilled, answer_tags=answer_tags
-        )
-        records.append(
-            {
-                "completion": text,
-                "verdict": graded.verdict,
-                "prediction": graded.prediction,
-                "well_formed": is_well_formed(text, think_prefilled=think_prefilled),
-                "cut_off": completion.cut_off,
-                "num_tokens": completion.num_tokens,
-            }
-        )
-    return records
+    texts = [str(completion) for completion in completions]
+    grades = grade_rollouts(
+        [doc["prompt"]] * len(texts),
+        texts,
+        [doc["answer"]] * len(texts),
+        think_prefilled=think_prefilled,
+        final_number=doc["final_number"],
+    )
+    return [
+        {
+            "completion": text,
+            "verdict": grade.verdict,
+            "prediction": grade.prediction,
+            "well_formed": is_well_formed(text, think_prefilled=think_prefilled),
+            "cut_off": completion.cut_off,
+            "num_tokens": completion.num_tokens,
+        }
+        for completion, text, grade in zip(completions, texts, grades, strict=True)
+    ]
 
 
 def _metrics(doc: dict, results: list[list[Completion]], score_name: str) -> dict:

@@ -64,6 +64,21 @@ class GrpoArguments:
     length_penalty_max: float = field(
         default=0.1, metadata={"help": "the full penalty, a positive number that is subtracted"}
     )
+    repetition_ngram_size: int = field(
+        default=3, metadata={"help": "n of the n-grams that repetition_penalty counts, tokens"}
+    )
+    repetition_max_penalty: float = field(
+        default=1.0,
+        metadata={"help": "penalty where all repeats, a positive number that is subtracted"},
+    )
+    overlong_cache: int | None = field(
+        default=None,
+        metadata={"help": "tokens before max_completion_length in which overlong sets in"},
+    )
+    final_number: bool = field(
+        default=False,
+        metadata={"help": "where there is no box, the plain number at the end is the answer"},
+    )
     max_prompt_length: int | None = field(
         default=None, metadata={"help": "drop problems whose prompt has more tokens"}
     )
@@ -91,6 +106,13 @@ class GrpoArguments:
         if self.length_penalty_max < 0:
             raise ValueError(
                 f"length_penalty_max: {self.length_penalty_max} must not be negative; "
+                "it is subtracted"
+            )
+        if self.repetition_ngram_size < 1:
+            raise ValueError(f"repetition_ngram_size: {self.repetition_ngram_size} must be above 0")
+        if self.repetition_max_penalty < 0:
+            raise ValueError(
+                f"repetition_max_penalty: {self.repetition_max_penalty} must not be negative; "
                 "it is subtracted"
             )
         if not 0 <= self.min_pass_rate <= self.max_pass_rate <= 1:
@@ -153,9 +175,25 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
             f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has {len(funcs)}; "
             "give one weight per function"
         )
+    if "overlong" in funcs:
+        check_overlong(values)
+
+
+def check_overlong(values: dict[str, Any]) -> None:
+    """Refuse the reward `overlong` without a limit and a cache that fits below it."""
+    limit = values.get("max_completion_length", MAX_COMPLETION_LENGTH)
+    cache = values.get("overlong_cache")
+    for key, value in (("max_completion_length", limit), ("overlong_cache", cache)):
+        if value is None:
+            raise UserError(f"{key}: missing; the reward overlong needs it, in tokens")
+    if not 1 <= int(float(cache)) <= int(float(limit)):
+        raise UserError(
+            f"overlong_cache: {cache} must lie within 1..{limit}, the max_completion_length"
+        )
 
 
 # TRL's defaults, for keys that a recipe leaves out.
+MAX_COMPLETION_LENGTH = 512
 BATCH_DEFAULTS = {
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 1,

@@ -74,7 +74,7 @@ def main() -> None:
 
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     trainer = MathGRPOTrainer(
-        reward_funcs=build_rewards(args, think_prefilled),
+        reward_funcs=build_rewards(args, grpo, think_prefilled),
         train_dataset=Dataset.from_list(problems),
         processing_class=tokenizer,
         **run.trainer_kwargs(model, grpo),

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
+from stages.rewards import GRADED
+
 # Our name -> TRL's. Both are logged; ours are what the report and the dashboards read.
 METRIC_NAMES = {
     "rollout/rewards": "reward",
@@ -21,7 +23,7 @@ def uniform_group_fraction(correctness: torch.Tensor, num_generations: int) -> f
     """Share of groups whose rollouts are all right or all wrong.
 
     Args:
-        correctness: raw correctness rewards of whole groups in order, shape (B*G,).
+        correctness: 1 for right and 0 for the rest, whole groups in order, shape (B*G,).
         num_generations: G.
 
     Returns:
@@ -44,12 +46,13 @@ class MathGRPOTrainer(GRPOTrainer):
     ) -> torch.Tensor:
         # Gathered over processes, shape (B*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        if "correctness_reward" in self.reward_func_names:
-            correctness = rewards[:, self.reward_func_names.index("correctness_reward")]
+        graded = [index for index, name in enumerate(self.reward_func_names) if name in GRADED]
+        if graded:
+            correctness = (rewards[:, graded[0]] > 0).float()  # (B*G,)
             mode = "train" if self.model.training else "eval"
             size = self.num_generations if mode == "train" else self.num_generations_eval
             metrics = self._metrics[mode]
-            metrics["rollout/correctness"].append(correctness.nanmean().item())
+            metrics["rollout/correctness"].append(correctness.mean().item())
             metrics["rollout/uniform_groups"].append(uniform_group_fraction(correctness, size))
         return rewards
 

@@ -3,7 +3,8 @@
     python -m stages.preflight --recipe configs/grpo7b
 
 Each file is parsed exactly as its stage parses it (unknown keys, types, TRL's own checks, batch
-arithmetic); only the tests for input files that an earlier stage will write are left out.
+arithmetic); only the tests for input files that an earlier stage will write are left out. Then
+follows what no stage can see alone: whether all of them grade alike.
 """
 
 import sys
@@ -50,12 +51,20 @@ def check_recipe(folder: Path) -> list[str]:
             f"{folder}: {unknown[0] if unknown else 'no YAML file'} is read by no stage; "
             f"the stages read {', '.join(STAGES)}"
         )
+    final_number: dict[str, bool] = {}
     for name in found:
         own, hf, check = STAGES[name]
         argv = ["--config", str(folder / name)]
         # A recipe for GPUs must be checkable on a machine that has none.
         argv += ["--use_cpu", "true", "--bf16", "false"] if hf else []
-        parse(__doc__, own, hf, check, argv)
+        args = parse(__doc__, own, hf, check, argv)[0]
+        if hasattr(args, "final_number"):
+            final_number[name] = args.final_number
+    if len(set(final_number.values())) > 1:
+        stages = ", ".join(f"{name} {str(on).lower()}" for name, on in final_number.items())
+        raise UserError(
+            f"final_number: {folder}: {stages}; pass rates, reward and evaluation must grade alike"
+        )
     return found
 
 

@@ -1,76 +1,211 @@
-"""Reward functions by name. Each is a pure function of completions and golds.
+"""Reward functions by name: a recipe's `reward_funcs`, weighted by its `reward_weights`.
 
-A recipe lists names under `reward_funcs` and, in the same order, weights under `reward_weights`.
 TRL calls each with lists of one entry per completion and sums the weighted results.
+
+No function returns None for a bad completion. TRL turns None into NaN and sums with `nansum`, so
+None counts as 0: a completion that makes the grader time out would then be paid better than a wrong
+one wherever wrong costs something. A time-out is paid as wrong; the grading pool logs it, and
+`rollout/grader_timeout_rate` counts it.
 """
 
+import random
 from collections.abc import Callable
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from data_prep.answers import grade, is_well_formed
-from data_prep.prompts import wants_answer_tags
+from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
+
+from data_prep.answers import VERDICTS, Golds, is_well_formed
+from data_prep.rollouts import grade_rollouts
 
 if TYPE_CHECKING:
+    from transformers import TrainerState
+    from trl import GRPOConfig
+
     from stages.arguments import GrpoArguments
 
 Completion = list[dict[str, str]]  # what TRL hands over for a conversational prompt
 
 
-def correctness_reward(
-    prompts: list[list[dict[str, str]]],
-    completions: list[Completion],
-    answer: list[str],
-    *,
-    think_prefilled: bool,
-    **_,
-) -> list[float]:
-    """1.0 where the final answer equals the gold, else 0.0 (range {0, 1}).
+class BatchGrader:
+    """The verdicts of a batch, found and logged once, however many functions ask for them.
 
-    Graded by `data_prep.answers`, the same code that checks data and scores evaluation.
+    Logs the share of completions with each verdict but "right" as `rollout/verdict/<name>`, that of
+    the time-outs as `rollout/grader_timeout_rate` too, and the verdicts as a column of the table of
+    completions that TRL keeps with `log_completions`.
+
+    Args:
+        think_prefilled, final_number: see `data_prep.rollouts.grade_rollouts`.
     """
-    return [
-        float(
-            grade(c[-1]["content"], gold, think_prefilled, wants_answer_tags(p)).verdict == "right"
-        )
-        for p, c, gold in zip(prompts, completions, answer, strict=True)
-    ]
+
+    def __init__(self, think_prefilled: bool, final_number: bool) -> None:
+        self._form = {"think_prefilled": think_prefilled, "final_number": final_number}
+        self._batch: list[Completion] | None = None
+        self._verdicts: list[str] = []
+
+    def verdicts(
+        self,
+        prompts: list[list[dict[str, str]]],
+        completions: list[Completion],
+        answer: list[Golds],
+        log_metric: Callable[[str, float], None],
+        log_extra: Callable[[str, list], None],
+        **_: Any,
+    ) -> list[str]:
+        """One of `VERDICTS` for each completion."""
+        if completions is not self._batch:  # TRL hands the same list to every function
+            texts = [completion[-1]["content"] for completion in completions]
+            grades = grade_rollouts(prompts, texts, answer, **self._form)
+            self._batch, self._verdicts = completions, [grade.verdict for grade in grades]
+            shares = {name: self._verdicts.count(name) / len(texts) for name in VERDICTS}
+            # Zeros too: TRL takes the mean over the processes that logged the name.
+            for name in VERDICTS:
+                if name != "right":
+                    log_metric(f"rollout/verdict/{name}", shares[name])
+            log_metric("rollout/grader_timeout_rate", shares["timeout"])
+            log_extra("verdict", self._verdicts)
+        return self._verdicts
+
+
+class Coin:
+    """Fair tosses that seed, rank and training step decide, and nothing else.
+
+    Not the interpreter's own generator: vLLM, started inside the trainer, seeds it anew with a
+    number that knows nothing of the recipe's seed and is the same for ranks that share a model.
+    """
+
+    def __init__(self, seed: int, rank: int) -> None:
+        self._seed, self._rank, self._step = seed, rank, -1
+
+    def toss(self, step: int) -> bool:
+        """The next toss of a step; a resumed run starts its first step as any other does."""
+        if step != self._step:
+            self._step, self._random = step, random.Random(f"{self._seed} {self._rank} {step}")
+        return self._random.random() < 0.5
+
+
+def correctness_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
+    """1.0 where the final answer equals a gold, else 0.0.
+
+        r = 1[verdict = right]        range {0, 1}, source: the grpo7b recipe
+
+    Graded by `data_prep.answers`, the same code that checks data and scores evaluation. Never None:
+    no answer, no thought and a time-out of the grader are all paid as wrong.
+    """
+    return [float(verdict == "right") for verdict in grader.verdicts(**batch)]
+
+
+def rlinf_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
+    """+5.0 where the final answer equals a gold, else -5.0.
+
+        r = 5 if verdict = right else -5        range {-5, 5}, source: RLinf's maths recipe
+
+    RLinf also grades an answer that is a plain number without a box: set `final_number: true`.
+    Never None, which would pay 0, that is 5 more than wrong, for making the grader time out.
+    """
+    return [5.0 if verdict == "right" else -5.0 for verdict in grader.verdicts(**batch)]
 
 
 def think_format_reward(
-    completions: list[Completion], *, think_prefilled: bool, **_
+    completions: list[Completion], *, think_prefilled: bool, **_: Any
 ) -> list[float]:
-    """1.0 for exactly one non-empty `<think>…</think>` with text after it, else 0.0."""
+    """1.0 for exactly one non-empty `<think>…</think>` with text after it, else 0.0.
+
+    Range {0, 1}; source: the grpo7b recipe. It differs from TRL's function of this name, which pays
+    for an empty thought, for nothing after it and for a second `</think>`, and never where the
+    template has opened the thought. Never None.
+    """
     return [float(is_well_formed(c[-1]["content"], think_prefilled)) for c in completions]
 
 
 def soft_length_penalty(
-    completion_ids: list[list[int]], *, args: "GrpoArguments", **_
+    completion_ids: list[list[int]], *, args: "GrpoArguments", **_: Any
 ) -> list[float]:
     """0 up to `length_penalty_start` tokens, then linear to `-length_penalty_max` at the end.
 
         r(n) = -max * clip((n - start) / (end - start), 0, 1)
 
-    `n` counts completion tokens with EOS. Range [-length_penalty_max, 0].
+    `n` counts completion tokens with EOS. Range [-length_penalty_max, 0]; source: the grpo7b
+    recipe. Never None.
     """
     start, end = args.length_penalty_start, args.length_penalty_end
     shares = (min(max((len(ids) - start) / (end - start), 0.0), 1.0) for ids in completion_ids)
     return [-args.length_penalty_max * share if share else 0.0 for share in shares]
 
 
+def repetition_penalty(
+    completion_ids: list[list[int]], *, args: "GrpoArguments", **_: Any
+) -> list[float]:
+    """The share of repeated n-grams, times `-repetition_max_penalty`.
+
+        r = -max * (1 - distinct n-grams / all n-grams)
+
+    Over token ids, EOS among them, with n = `repetition_ngram_size`. Range (-max, 0]; 0 for a
+    completion shorter than n. TRL's function, after arXiv:2502.03373, appendix C.2; the paper
+    penalises the repeated tokens, this the whole completion. Never None.
+    """
+    penalty = get_repetition_penalty_reward(
+        args.repetition_ngram_size, -args.repetition_max_penalty
+    )
+    return penalty(completion_ids)
+
+
+def overlong(
+    completion_ids: list[list[int]], *, args: "GrpoArguments", config: "GRPOConfig", **_: Any
+) -> list[float]:
+    """0 until `overlong_cache` tokens before the limit, then linear to -1 at the limit.
+
+        r(n) = 0 for n <= L - cache, else (L - cache - n) / cache; L = `max_completion_length`
+
+    `n` counts completion tokens with EOS; a completion that is cut off has n = L. Range [-1, 0].
+    TRL's function: DAPO (arXiv:2503.14476), eq. 13, with L = 20,480 and a cache of 4,096 there.
+    Never None.
+    """
+    penalty = get_soft_overlong_punishment(config.max_completion_length, args.overlong_cache)
+    return penalty(completion_ids)
+
+
+def random_reward(
+    completions: list[Completion], *, coin: Coin, trainer_state: "TrainerState", **_: Any
+) -> list[float]:
+    """1.0 or 0.0 by the toss of a coin, whatever is written: the control of a real reward.
+
+        P(r = 1) = 1/2        range {0, 1}, source: "Spurious Rewards", arXiv:2506.10947
+
+    The recipe's `seed` decides the tosses; a resumed run goes on with those of an uninterrupted
+    one. List `correctness_reward` with weight 0 beside it to see what it leads to. Never None.
+    """
+    return [float(coin.toss(trainer_state.global_step)) for _ in completions]
+
+
+# The rewards that are above 0 for right and for nothing else.
+GRADED = (correctness_reward.__name__, rlinf_reward.__name__)
 REWARDS: dict[str, Callable[..., list[float]]] = {
-    f.__name__: f for f in (correctness_reward, think_format_reward, soft_length_penalty)
-}
+    f.__name__: f
+    for f in (
+        correctness_reward, rlinf_reward, think_format_reward, soft_length_penalty,
+        repetition_penalty, overlong, random_reward,
+    )
+}  # fmt: skip
 
 
-def build_rewards(args: "GrpoArguments", think_prefilled: bool) -> list[Callable]:
+def build_rewards(
+    args: "GrpoArguments", config: "GRPOConfig", think_prefilled: bool
+) -> list[Callable]:
     """The recipe's reward functions, ready for TRL (which logs them by `__name__`).
 
     Args:
         args: names and options.
+        config: TRL's part of the recipe, for seed, rank and completion length.
         think_prefilled: whether the rendered prompt already ends with `<think>`.
     """
+    bound = {
+        "args": args,
+        "config": config,
+        "think_prefilled": think_prefilled,
+        "grader": BatchGrader(think_prefilled, args.final_number),
+        "coin": Coin(config.seed, config.process_index),
+    }
     return [
-        update_wrapper(partial(REWARDS[n], args=args, think_prefilled=think_prefilled), REWARDS[n])
-        for n in args.reward_funcs
+        update_wrapper(partial(REWARDS[name], **bound), REWARDS[name]) for name in args.reward_funcs
     ]

@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
@@ -25,6 +26,12 @@ from data_prep import manifest
 from data_prep.config import UserError
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from
+
+# Where several processes share a CPU accelerate calls it cpu:0, and `torch.load`, told by the
+# Trainer to read the optimizer's state onto that, knows no such place: no run could be resumed.
+torch.serialization.register_package(
+    0, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
+)
 
 
 def is_main_process() -> bool:
@@ -267,8 +274,14 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
 
 
 def finish(trainer: Trainer) -> None:
-    """End all processes together: one that just leaves can abort another's open connection."""
+    """End all processes together: one that just leaves can abort another's open connection.
+
+    The data-parallel wrapper goes first. Freed after the process group it would be the one to end
+    it, holding the interpreter's lock that gloo's thread waits for, and the process would hang.
+    """
     trainer.accelerator.wait_for_everyone()
+    trainer.model_wrapped = None
+    trainer.accelerator.free_memory()
     trainer.accelerator.end_training()
 
 

@@ -1,9 +1,15 @@
 """A random-init tiny Qwen2 with a tokenizer of its own, for tests that run real trainers."""
 
 import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 CHATML = (
     "{% for message in messages %}"
     "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
@@ -118,14 +124,41 @@ def write_recipe(tmp_path, data_dir, tiny_model_dir):
 def run_stage(write_recipe, monkeypatch):
     """Write a recipe and run the stage's `main` in this process; returns its output folder."""
     import importlib
-    import sys
-    from pathlib import Path
 
     def call(stage, **settings):
         path = write_recipe(stage, **settings)
         monkeypatch.setattr(sys, "argv", [stage, "--config", str(path)])
         importlib.import_module(f"stages.{stage}").main()
         return Path(json.loads(path.read_text())["output_dir"])
+
+    return call
+
+
+@pytest.fixture
+def run_two_processes(tmp_path):
+    """Run Python source as rank 0 and rank 1 of a CPU job; returns the lines that each printed."""
+
+    def call(source, *flags):
+        script = tmp_path / "two.py"
+        script.write_text(source)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        processes = []
+        for rank in range(2):
+            env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+            env |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
+            env |= {"MASTER_PORT": str(port)}
+            command = [sys.executable, str(script), *map(str, flags)]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            processes.append(subprocess.Popen(command, env=env, cwd=tmp_path, **pipes))
+        try:
+            results = [process.communicate(timeout=240) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        assert [process.returncode for process in processes] == [0, 0], results
+        return [out.splitlines() for out, _ in results]
 
     return call
 

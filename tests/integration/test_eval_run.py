@@ -121,6 +121,8 @@ def test_same_inputs_are_kept_and_changed_ones_redone(
     evaluate(*entries, seed=1)
     assert evaluated() == ["base", "sft"]
     assert base != read_rows(run_dir, "base")
+    evaluate(*entries, seed=1, final_number=True)
+    assert evaluated() == ["base", "sft"]
 
 
 def test_interrupted_checkpoint_is_redone(run_dir, evaluate, tiny_model_dir):
@@ -226,13 +228,19 @@ def test_prompt_beyond_the_context_is_refused(tiny_lm):
         tiny_lm.generate_until(requests_for(["Mia"], max_gen_toks=600), disable_tqdm=True)
 
 
-def test_harness_hands_all_k_completions_to_the_grader(run_dir, tiny_model_dir):
-    """A scripted model that solves p0 twice of four, p1 always, p2 never."""
+@pytest.mark.parametrize("final_number", [False, True])
+def test_harness_hands_all_k_completions_to_the_grader(run_dir, tiny_model_dir, final_number):
+    """A scripted model that solves p0 (without a box) twice of four, p1 (two golds) always."""
     import lm_eval
     from lm_eval.api.model import LM
 
     from eval.run import TASKS, load_tasks, metrics
     from eval.scoring import Completion
+
+    path = run_dir / "data" / "test.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[1]["answer"] = ["77", "1"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     class Scripted(LM):
         loglikelihood = loglikelihood_rolling = None
@@ -243,18 +251,20 @@ def test_harness_hands_all_k_completions_to_the_grader(run_dir, tiny_model_dir):
                 doc, is_greedy = request.doc, not request.args[1]["do_sample"]
                 turn = served[doc["id"], is_greedy] = served.get((doc["id"], is_greedy), -1) + 1
                 right = {"p0": turn % 2 == 0, "p1": True, "p2": False}[doc["id"]]
-                box = doc["answer"] if right else "99"
-                text = f"<think>\nso\n</think>\n\n\\boxed{{{box}}}"
+                answer = doc["answer"][-1] if right else "99"
+                box = f"The answer is {answer}." if doc["id"] == "p0" else f"\\boxed{{{answer}}}"
+                text = f"<think>\nso\n</think>\n\n{box}"
                 found.append(Completion(text, num_tokens=10, cut_off=False))
             return found
 
-    args = EvalArguments([f"base={tiny_model_dir}"], f"{run_dir}/data/test.jsonl", "", "")
+    args = EvalArguments([f"base={tiny_model_dir}"], str(path), "", "", final_number=final_number)
     tasks = load_tasks(args, str(tiny_model_dir))
     results = lm_eval.evaluate(Scripted(), tasks, bootstrap_iters=1)
     greedy, sampled = (metrics(results, task) for task in TASKS.values())
-    assert greedy["accuracy"]["value"] == pytest.approx(2 / 3)
-    assert sampled["avg@k"]["value"] == pytest.approx((0.5 + 1 + 0) / 3)
-    assert sampled["avg@k"]["stderr"] == pytest.approx(0.5 / 3**0.5)  # s of 0.5, 1, 0 is 0.5
+    assert greedy["accuracy"]["value"] == pytest.approx((final_number + 1 + 0) / 3)
+    assert sampled["avg@k"]["value"] == pytest.approx((final_number / 2 + 1 + 0) / 3)
+    deviation = 0.5 if final_number else 1 / 3**0.5  # of 0.5, 1, 0 and of 0, 1, 0
+    assert sampled["avg@k"]["stderr"] == pytest.approx(deviation / 3**0.5)
     assert sampled["format_rate"] == {"value": 1.0, "stderr": 0.0, "n": 3}
 
 

@@ -26,7 +26,8 @@ def test_ten_bombs_in_a_batch_cost_their_own_limits_only():
     mixed = [one.verdict for one in grade_short_all(texts, golds)]
     places = [97 * at for at in range(len(bombs))]
     assert [v for at, v in enumerate(mixed) if at not in places] == alone
-    assert [mixed[at] for at in places] == ["unparseable"] * 4 + ["timeout"] * 6
+    assert {mixed[at] for at in places[:4]} <= {"unparseable", "wrong"}
+    assert [mixed[at] for at in places[4:]] == ["timeout"] * 6
     assert len(mixed) == 1000
 
 

@@ -30,10 +30,11 @@ def graded_by_chance(monkeypatch):
     from data_prep.answers import Grade
     from stages import rewards
 
-    def grade(completion, *_, **__):
-        return Grade("right" if zlib.crc32(completion.encode()) % 2 else "wrong", None)
+    def grade_rollouts(prompts, completions, golds, **_):
+        is_right = [zlib.crc32(completion.encode()) % 2 for completion in completions]
+        return [Grade("right" if right else "no_answer", None) for right in is_right]
 
-    monkeypatch.setattr(rewards, "grade", grade)
+    monkeypatch.setattr(rewards, "grade_rollouts", grade_rollouts)
 
 
 @pytest.mark.usefixtures("graded_by_chance")
@@ -54,8 +55,7 @@ def test_two_steps(run_stage, read_events, pass_rates, data_dir, tiny_model_dir,
     assert written["inputs"] == {str(path): manifest.sha256(path) for path in inputs}
 
     events = read_events(folder)
-    state = json.loads((folder / "trainer_state.json").read_text())
-    logs = [log for log in state["log_history"] if "rollout/rewards" in log]
+    logs = read_logs(folder)
     assert len(logs) == 2
     for tag in (
         "rollout/rewards", "rollout/response_length", "rollout/cut_off_rate",
@@ -80,6 +80,61 @@ def test_two_steps(run_stage, read_events, pass_rates, data_dir, tiny_model_dir,
     assert any((trained[name] != before[name]).any() for name in before)
     template = AutoTokenizer.from_pretrained(tiny_model_dir).chat_template
     assert AutoTokenizer.from_pretrained(folder).chat_template == template
+
+
+def read_logs(folder):
+    state = json.loads((folder / "trainer_state.json").read_text())
+    return [log for log in state["log_history"] if "rollout/rewards" in log]
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+def test_rewards_on_another_scale_are_counted_raw(run_stage, read_events):
+    """With rlinf_reward alone right is 5 and wrong -5, but correctness stays a share."""
+    from pandas import read_parquet
+
+    settings = {"reward_funcs": ["rlinf_reward"], "reward_weights": [2.0]}
+    folder = run_stage("grpo", report_to="tensorboard", log_completions=True, **settings)
+    logs = read_logs(folder)
+    assert len(logs) == 2
+    tables = [read_parquet(path) for path in sorted(folder.glob("completions/*.parquet"))]
+    for log, table in zip(logs, tables, strict=True):
+        share = log["rollout/correctness"]
+        assert 0 < share < 1 and log["rewards/rlinf_reward/mean"] == pytest.approx(10 * share - 5)
+        assert log["rollout/rewards"] == pytest.approx(20 * share - 10)
+        assert log["rollout/uniform_groups"] in (0, 0.5)
+        assert log["rollout/verdict/no_answer"] == pytest.approx(1 - share)
+        assert log["rollout/verdict/timeout"] == log["rollout/grader_timeout_rate"] == 0
+        verdicts = ["right" if paid > 0 else "no_answer" for paid in table["rlinf_reward"]]
+        assert table["verdict"].tolist() == verdicts and verdicts.count("right") == 8 * share
+    assert "rollout/verdict/no_answer" in read_events(folder)
+
+
+def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monkeypatch):
+    """And a row may have several golds; two rewards that grade do it once for each batch."""
+    from stages import rewards
+
+    grade_rollouts, forms = rewards.grade_rollouts, []
+
+    def spy(*batch, **form):
+        forms.append(form)
+        return grade_rollouts(*batch, **form)
+
+    monkeypatch.setattr(rewards, "grade_rollouts", spy)
+    rows = [json.loads(line) for line in (data_dir / "grpo_train.jsonl").read_text().splitlines()]
+    rows[0]["answer"] = [rows[0]["answer"], "-1"]
+    path = tmp_path / "several.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    funcs = ["correctness_reward", "rlinf_reward", "repetition_penalty", "overlong"]
+    settings = {"reward_funcs": funcs, "reward_weights": [0, 0, 1, 0.25], "overlong_cache": 12}
+    settings |= {"repetition_ngram_size": 1, "repetition_max_penalty": 2.0, "final_number": True}
+    (log, _) = read_logs(run_stage("grpo", train_file=str(path), **settings))
+    assert forms == [{"think_prefilled": False, "final_number": True}] * 2
+    # Cut off at 12 tokens or nearly: the cache is the whole length, so the penalty is their share.
+    expected = -log["rollout/response_length"] / 12
+    assert log["rewards/overlong/mean"] == pytest.approx(expected)
+    assert -2 < log["rewards/repetition_penalty/mean"] < 0
+    parts = log["rewards/repetition_penalty/mean"] + 0.25 * expected
+    assert log["rollout/rewards"] == pytest.approx(parts)
 
 
 def test_completions_are_counted_as_generated(run_stage):

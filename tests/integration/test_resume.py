@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -127,17 +128,24 @@ def test_grpo_killed_then_finished(write_recipe, tmp_path):
     assert sorted(read_losses(folder)) == list(range(1, 13))
 
 
-# The model writes noise: grade it by a checksum, or every pass rate would be zero.
+# The model writes noise: grade it by a checksum, or every pass rate would be zero. A question with
+# an odd checksum is never solved, so that a rate at the wrong problem shows.
 DIFFICULTY = """
 import zlib
 from data_prep import difficulty
 from data_prep.answers import Grade
 from data_prep.config import run_cli
 
-def grade(completion, *_):
-    return Grade("right" if zlib.crc32(completion.encode()) % 2 else "wrong", None)
+def checksum(text):
+    return zlib.crc32(text.encode()) % 2
 
-difficulty.grade = grade
+def grade_rollouts(prompts, completions, golds, *, think_prefilled, final_number):
+    assert final_number and not think_prefilled
+    rows = zip([prompt[-1]["content"] for prompt in prompts], completions, golds, strict=True)
+    is_right = [not checksum(question) and checksum(text) for question, text, _ in rows]
+    return [Grade("right" if right else "wrong", None) for right in is_right]
+
+difficulty.grade_rollouts = grade_rollouts
 run_cli(difficulty.main)
 """
 
@@ -154,7 +162,7 @@ def test_difficulty_killed_then_finished(tmp_path, tiny_model_dir):
         values = {
             "model_name_or_path": tiny_model_dir, "problems_file": tmp_path / "problems.jsonl",
             "output_dir": tmp_path / name, "num_samples": 4, "max_new_tokens": 24,
-            "batch_size": 2, "dtype": "float32",
+            "batch_size": 2, "dtype": "float32", "final_number": True,
         }  # fmt: skip
         flags = [part for key, value in values.items() for part in (f"--{key}", value)]
         return [tmp_path / "measure.py", *flags]
@@ -182,5 +190,7 @@ def test_difficulty_killed_then_finished(tmp_path, tiny_model_dir):
     found = [json.loads(line) for line in result.splitlines()]
     assert [row["id"] for row in found] == [row["id"] for row in rows]
     assert len({row["num_right"] for row in found}) > 2
+    unsolved = [zlib.crc32(row["question"].encode()) % 2 for row in rows]
+    assert not any(row["num_right"] for row, odd in zip(found, unsolved, strict=True) if odd)
     counts = manifest.read(tmp_path / "killed")["counts"]
     assert counts["problems"] == 61 == sum(counts["num_right_histogram"].values())

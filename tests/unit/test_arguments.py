@@ -117,26 +117,6 @@ def test_the_number_of_processes_comes_from_the_launcher(monkeypatch):
         check_grpo_numbers(values)
 
 
-@pytest.mark.parametrize(
-    ("values", "sound"),
-    [
-        ({"reward_funcs": ["a", "b"], "reward_weights": [1.0, 2.0]}, True),
-        ({"reward_funcs": ["a", "b"]}, True),
-        ({"reward_weights": [1.0, 0.5, 1.0]}, True),  # the default has three functions
-        ({"reward_funcs": "a", "reward_weights": "1.0"}, True),  # one of each, on the command line
-        ({"reward_funcs": ["a", "b"], "reward_weights": [1.0]}, False),
-        ({"reward_weights": [1.0, 0.5]}, False),
-        ({"reward_funcs": "a", "reward_weights": [1.0, 0.5]}, False),
-    ],
-)
-def test_one_weight_per_reward(values, sound):
-    if sound:
-        check_grpo_numbers(values)
-        return
-    with pytest.raises(UserError, match=r"reward_weights: .* give one weight per function"):
-        check_grpo_numbers(values)
-
-
 @pytest.fixture
 def checkpoint(tmp_path):
     folder = tmp_path / "base"
@@ -194,6 +174,9 @@ def test_missing_pass_rates(tmp_path, checkpoint):
         ({"length_penalty_start": -1}, "length_penalty_start: -1"),
         ({"length_penalty_max": 0.0}, None),
         ({"length_penalty_max": -0.1}, "length_penalty_max: -0.1 must not be negative"),
+        ({"repetition_ngram_size": 1, "repetition_max_penalty": 0.0}, None),
+        ({"repetition_ngram_size": 0}, "repetition_ngram_size: 0 must be above 0"),
+        ({"repetition_max_penalty": -1.0}, "repetition_max_penalty: -1.0 must not be negative"),
     ],
 )
 def test_grpo_arguments(keys, words):

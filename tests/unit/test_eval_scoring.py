@@ -18,13 +18,15 @@ from eval.scoring import (
 )
 
 
-def row(rendered="user: 2+2\nassistant: ", answer="4", system_prompt="none"):
+def row(rendered="user: 2+2\nassistant: ", answer="4", system_prompt="none", final_number=False):
     prompt = build_prompt("What is 2+2?", system_prompt)
-    return {"prompt": prompt, "rendered": rendered, "answer": answer}
+    doc = {"prompt": prompt, "rendered": rendered, "answer": answer}
+    return doc | {"final_number": final_number}
 
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
 WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
+PLAIN = "<think>\n2+2=4\n</think>\n\nThe answer is 4."
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,10 @@ WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
         (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", True),
         (row(system_prompt="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True),
         (row(system_prompt="think"), RIGHT, "right", True),
+        (row(answer=["3", "8/2"]), RIGHT, "right", True),
+        (row(answer=["3", "5"]), RIGHT, "wrong", True),
+        (row(), PLAIN, "no_answer", True),
+        (row(final_number=True), PLAIN, "right", True),
     ],
 )
 def test_one_completion(doc, text, verdict, well_formed):

@@ -111,6 +111,10 @@ def test_rows():
         ({"answer": None}, r":2: answer: missing; rows need id, prompt, answer"),
         ({"answer": "\\frac{"}, r":2: answer: .* cannot be parsed"),
         ({"answer": 7}, r":2: answer: 7 cannot be parsed"),
+        ({"answer": []}, r":2: answer: missing"),
+        ({"answer": ["2", "\\frac{"]}, r":2: answer: .*frac.* cannot be parsed"),
+        ({"answer": ["2", 2]}, r":2: answer: 2 cannot be parsed"),
+        ({"answer": ["2", ["3"]]}, r":2: answer: \['3'\] cannot be parsed"),
         (
             {"prompt": "2 + 2?"},
             r":2: prompt: must be a list of \{role, content\}, found '2 \+ 2\?'",
@@ -124,6 +128,15 @@ def test_a_row_that_no_stage_could_use_is_refused_by_line(tmp_path, change, word
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(sound) + "\n" + json.dumps(sound | change) + "\n")
     rows = read_problems(str(path))
-    assert next(rows) == sound
+    assert next(rows) == sound | {"answer": ["2"]}
     with pytest.raises(UserError, match=words):
         next(rows)
+
+
+def test_an_answer_is_one_gold_or_several(tmp_path):
+    row = {"id": "p", "prompt": build_prompt("1 + 1?")}
+    path = tmp_path / "rows.jsonl"
+    answers = ["2", ["2"], ["2", "\\frac{4}{2}"]]
+    path.write_text("".join(json.dumps(row | {"answer": a}) + "\n" for a in answers))
+    found = [row["answer"] for row in read_problems(str(path))]
+    assert found == [["2"], ["2"], ["2", "\\frac{4}{2}"]]

@@ -1,12 +1,18 @@
 """Rewards by hand, at every boundary."""
 
+import random
+from types import SimpleNamespace
+
 import pytest
 
+from data_prep.answers import VERDICTS, Grade
 from data_prep.prompts import build_completion, build_prompt
+from stages import rewards
 from stages.arguments import GrpoArguments
-from stages.rewards import REWARDS, build_rewards
+from stages.rewards import GRADED, REWARDS, build_rewards
 
 RIGHT = "<think>\n1 + 1 = 2\n</think>\n\n\\boxed{2}"
+WRONG = "<think>\n1 + 1 = 3\n</think>\n\n\\boxed{3}"
 
 
 def chat(*texts):
@@ -17,9 +23,20 @@ def ask(number, system_prompt="none"):
     return [build_prompt("1 + 1?", system_prompt)] * number
 
 
-def build(name, think_prefilled=False, **keys):
-    (reward,) = build_rewards(GrpoArguments("f", reward_funcs=[name], **keys), think_prefilled)
-    return reward
+def config(max_completion_length=100, seed=0, process_index=0):
+    """What rewards read of TRL's config."""
+    return SimpleNamespace(**locals())
+
+
+def build(name, think_prefilled=False, config=config(), **keys):  # noqa: B008 - never changed
+    """The reward `name`, called as TRL calls it; what is logged is thrown away."""
+    args = GrpoArguments("f", reward_funcs=[name], **keys)
+    (reward,) = build_rewards(args, config, think_prefilled)
+
+    def call(**batch):
+        return reward(**{"log_metric": lambda *_: None, "log_extra": lambda *_: None} | batch)
+
+    return call
 
 
 @pytest.mark.parametrize(
@@ -59,15 +76,100 @@ def test_each_completion_meets_its_own_gold():
         reward(prompts=ask(2), completions=chat(RIGHT, RIGHT), answer=["2"])
 
 
+def test_any_of_several_golds_will_do():
+    reward = build("correctness_reward")
+    golds = [["3", "\\frac{4}{2}"], ["3", "4"], ["2"], "2"]
+    three = chat(RIGHT, RIGHT, RIGHT, RIGHT)
+    assert reward(prompts=ask(4), completions=three, answer=golds) == [1.0, 0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", GRADED)
+@pytest.mark.parametrize(
+    ("completion", "is_right"),
+    [
+        ("<think>so</think> \\boxed{2}", (True, True)),
+        ("<think>so</think> The answer is 2.", (False, True)),
+        ("<think>so</think> The answer is 3.", (False, False)),
+        ("<think>so</think> \\boxed{3}. The answer is 2.", (False, False)),  # the box counts
+        ("<think>The answer is 2.</think> so it is", (False, False)),
+        ("The answer is 2.", (False, False)),  # no thought
+    ],
+)
+def test_a_plain_final_number_counts_where_the_recipe_asks_for_it(name, completion, is_right):
+    batch = {"prompts": ask(1), "completions": chat(completion), "answer": ["2"]}
+    for final_number in (False, True):
+        (value,) = build(name, final_number=final_number)(**batch)
+        assert (value > 0) == is_right[final_number]
+
+
+def graded(monkeypatch, *verdicts):
+    """Let the grader say this; returns the list that counts its calls."""
+    calls = []
+
+    def grade_rollouts(prompts, completions, golds, **form):
+        calls.append(form)
+        return [Grade(verdict, None) for verdict in verdicts]
+
+    monkeypatch.setattr(rewards, "grade_rollouts", grade_rollouts)
+    return calls
+
+
+def test_every_verdict_but_right_is_paid_as_wrong_and_none_as_nothing(monkeypatch):
+    """TRL would count None as 0: more than wrong, for a completion that makes the grader hang."""
+    graded(monkeypatch, *VERDICTS)
+    batch = {"prompts": ask(len(VERDICTS)), "completions": [], "answer": []}
+    batch["completions"] = chat(*VERDICTS)
+    assert VERDICTS[-1] == "right" and "timeout" in VERDICTS
+    assert build("correctness_reward")(**batch) == [0.0] * 7 + [1.0]
+    assert build("rlinf_reward")(**batch) == [-5.0] * 7 + [5.0]
+
+
+def test_a_batch_is_graded_and_logged_once(monkeypatch):
+    calls = graded(monkeypatch, "right", "timeout", "timeout", "no_think")
+    args = GrpoArguments("f", reward_funcs=[*GRADED], final_number=True)
+    both = build_rewards(args, config(), think_prefilled=True)
+    metrics, columns = {}, {}
+
+    def log_metric(name, value):
+        assert name not in metrics
+        metrics[name] = value
+
+    batch = {"prompts": ask(4), "answer": ["2"] * 4, "completions": chat(*"abcd")}
+    batch |= {"log_metric": log_metric, "log_extra": columns.__setitem__}
+    paid = [reward(**batch) for reward in both]
+    assert paid == [[1.0, 0.0, 0.0, 0.0], [5.0, -5.0, -5.0, -5.0]]
+    assert calls == [{"think_prefilled": True, "final_number": True}]
+    assert columns == {"verdict": ["right", "timeout", "timeout", "no_think"]}
+    shares = dict.fromkeys(VERDICTS[:-1], 0.0) | {"timeout": 0.5, "no_think": 0.25}
+    expected = {f"rollout/verdict/{name}": share for name, share in shares.items()}
+    assert metrics == expected | {"rollout/grader_timeout_rate": 0.5}
+
+    metrics.clear()
+    both[0](**batch | {"completions": chat(*"abcd")})  # equal texts, but the next batch
+    assert len(calls) == 2 and metrics
+
+
 @pytest.mark.parametrize(
     ("completion", "value"),
     [
         ("<think>so</think> It is 2.", 1.0),
+        ("  <think>\nso\n</think>\n\n2", 1.0),
         ("<think>so</think>", 0.0),  # nothing after the thought
-        ("<think> \n</think> \\boxed{2}", 0.0),  # empty thought
-        ("<think>a</think> <think>b</think> 2", 0.0),
-        ("so</think> 2", 0.0),
-        ("</think> 2 <think>", 0.0),
+        ("<think>so</think> \n\u200b", 0.0),
+        ("<think></think> 2", 0.0),  # empty
+        ("<think> \n</think> \\boxed{2}", 0.0),
+        ("<think>\u200b</think> 2", 0.0),
+        ("<think>a</think> <think>b</think> 2", 0.0),  # doubled
+        ("<think>a</think> 2 <think>", 0.0),  # reopened
+        ("<think>a</think> 2 <think>b", 0.0),
+        ("<think>a</think> 2 </think>", 0.0),  # closed twice
+        ("<think><think>a</think></think> 2", 0.0),  # nested
+        ("<think><think>a</think> 2", 0.0),
+        ("</think> 2 <think>", 0.0),  # reversed
+        ("</think>a<think> 2", 0.0),
+        ("so</think> 2", 0.0),  # never opened
+        ("<think>so 2", 0.0),  # never closed
+        ("2", 0.0),
         ("", 0.0),
     ],
 )
@@ -97,10 +199,79 @@ def test_length_penalty_follows_its_keys():
     assert reward(completion_ids=[[1], [1] * 2, [1] * 9]) == [-0.5, -1.0, -2.0]
 
 
+@pytest.mark.parametrize(
+    ("ids", "size", "value"),
+    [
+        ([], 3, 0),
+        ([1, 2], 3, 0),  # shorter than n
+        ([1, 1, 1], 3, 0),  # one n-gram cannot repeat
+        ([1, 1, 1, 1], 3, -0.5),  # 111, 111
+        ([1, 2, 1, 2, 1, 2], 2, -0.6),  # 12, 21, 12, 21, 12: two of five are distinct
+        ([1, 2, 3, 4, 5], 2, 0),
+        ([7, 7, 8, 7], 1, -0.5),
+        ([5] * 101, 2, -0.99),  # a loop that is cut off; never -1 in full
+    ],
+)
+def test_repetition_penalty(ids, size, value):
+    """TRL's function, by hand."""
+    batch = {"completion_ids": [ids], "completions": chat("x")}
+    reward = build("repetition_penalty", repetition_ngram_size=size)
+    assert reward(**batch) == pytest.approx([value], abs=1e-12)
+    reward = build("repetition_penalty", repetition_ngram_size=size, repetition_max_penalty=0.5)
+    assert reward(**batch) == pytest.approx([value / 2], abs=1e-12)
+
+
+def test_repetition_counts_trigrams_by_default():
+    ids = [[1, 2, 3, 1, 2, 3], [1, 2, 1, 2]]  # 123 231 312 123; 121 212
+    assert build("repetition_penalty")(completion_ids=ids) == pytest.approx([-0.25, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "value"),
+    [(0, 0), (79, 0), (80, 0), (81, -0.05), (90, -0.5), (99, -0.95), (100, -1), (101, -1)],
+)
+def test_overlong(num_tokens, value):
+    """TRL's function, by hand; a completion that is cut off has all 100 tokens."""
+    reward = build("overlong", overlong_cache=20)
+    (found,) = reward(completion_ids=[[7] * num_tokens], completions=chat("x"))
+    assert found == pytest.approx(value, abs=1e-12)
+
+
+def test_overlong_with_a_cache_of_the_whole_length():
+    reward = build("overlong", config=config(max_completion_length=4), overlong_cache=4)
+    found = reward(completion_ids=[[7] * n for n in range(6)])
+    assert found == [0.0, -0.25, -0.5, -0.75, -1.0, -1.0]
+
+
+def toss(reward, step, text=RIGHT, number=2000):
+    state = SimpleNamespace(global_step=step)
+    return reward(completions=chat(*[text] * number), trainer_state=state)
+
+
+def test_random_reward_is_a_fair_coin():
+    found = toss(build("random_reward"), step=0)
+    assert {*found} == {0.0, 1.0} and abs(sum(found) - 1000) < 100  # 4.5 standard deviations
+
+
+def test_random_reward_depends_on_seed_rank_and_step_alone():
+    first = toss(build("random_reward"), step=3)
+    random.seed(7)  # as vLLM does
+    assert toss(build("random_reward"), step=3, text=WRONG) == first
+    for other in (config(seed=1), config(process_index=1)):
+        assert toss(build("random_reward", config=other), step=3) != first
+    assert toss(build("random_reward"), step=4) != first
+    # Two generation batches in one step, then the next step: nothing repeats, all comes again.
+    reward = build("random_reward")
+    found = [toss(reward, step, number=1000) for step in (3, 3, 4)]
+    assert found[0] + found[1] == first
+    assert found[2] == toss(build("random_reward"), step=4, number=1000)
+
+
 def test_trl_sees_the_recipes_names_in_the_recipes_order():
-    names = ["soft_length_penalty", "correctness_reward", "think_format_reward"]
-    found = build_rewards(GrpoArguments("f", reward_funcs=names), think_prefilled=False)
-    assert [f.__name__ for f in found] == names and set(names) == set(REWARDS)
+    names = [*reversed(REWARDS)]
+    args = GrpoArguments("f", reward_funcs=names, overlong_cache=2)
+    found = build_rewards(args, config(max_completion_length=2), think_prefilled=False)
+    assert [f.__name__ for f in found] == names
     # TRL passes every column and some helpers of its own to each function.
     every = {
         "prompts": ask(1),
@@ -108,7 +279,11 @@ def test_trl_sees_the_recipes_names_in_the_recipes_order():
         "completion_ids": [[1]],
         "answer": ["2"],
     }
-    every |= {"id": ["p"], "trainer_state": None, "log_extra": None, "log_metric": None}
-    weights = [2.0, 1.0, 0.5]
-    assert [f(**every) for f in found] == [[0.0], [1.0], [1.0]]
-    assert sum(w * f(**every)[0] for w, f in zip(weights, found, strict=True)) == 1.5
+    every |= {"id": ["p"], "trainer_state": SimpleNamespace(global_step=0)}
+    every |= {"log_metric": lambda *_: None, "log_extra": lambda *_: None}
+    values = {f.__name__: f(**every) for f in found}
+    assert values.pop("random_reward") in ([0.0], [1.0])
+    assert values == {
+        "overlong": [-0.5], "repetition_penalty": [0.0], "soft_length_penalty": [0.0],
+        "think_format_reward": [1.0], "rlinf_reward": [5.0], "correctness_reward": [1.0],
+    }  # fmt: skip
