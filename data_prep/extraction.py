@@ -100,7 +100,7 @@ def _only_one(found: list[str], same: Callable[[str, str], bool]) -> Extraction:
     """The last of several answers if all are one value: hedging must not pay."""
     if not any(not _BLANK.fullmatch(answer) for answer in found):
         return Extraction(None, "no_answer")
-    if any(not same(answer, found[-1]) for answer in set(found)):
+    if any(not same(answer, found[-1]) for answer in {*found} - {found[-1]}):
         return Extraction(None, "several_answers")
     return Extraction(found[-1].strip(), "ok")
 
@@ -191,7 +191,9 @@ def _final_statement(text: str) -> Extraction:
     if markers := list(_MARKER.finditer(text)):
         text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
     # "Option C", "Total: 5 apples", "= 5"
-    text = re.sub(r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", "", text, flags=re.IGNORECASE)
+    text = re.sub(
+        r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", "", text, flags=re.IGNORECASE
+    )
     if not text:
         return Extraction(None, "no_answer")
     if not _is_prose(text):

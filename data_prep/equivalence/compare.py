@@ -29,11 +29,16 @@ def _readings(text: str, is_gold: bool) -> tuple[Value, ...]:
     return tuple(read(text, is_gold))
 
 
-_PLAIN_NUMBER = re.compile(r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*", re.ASCII)
+_PLAIN_NUMBER = re.compile(
+    r"\s*(?:\\?\$)?\s*([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*\.?\s*\$?\s*\.?\s*", re.ASCII
+)
 
 
 def _plain_number(text: str) -> str | None:
-    """The digits of an integer or decimal, for the short way: most golds are no more than that."""
+    """The digits of an integer or decimal, for the short way: most golds are no more than that.
+
+    Dollars may be around it: `$18$`, `\\$18`, but no unit that could disagree.
+    """
     match = _PLAIN_NUMBER.fullmatch(text)
     return match[1].replace(",", "") if match else None
 
@@ -52,7 +57,7 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return prediction.strip() == gold.strip()
     if (ours := _plain_number(prediction)) and (theirs := _plain_number(gold)):
-        return Fraction(ours) == Fraction(theirs)
+        return ours == theirs or Fraction(ours) == Fraction(theirs)
     comparison = Comparison(algebra)
     results: list[bool | None] = []
     for ours in _readings(prediction, False):
