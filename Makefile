@@ -35,7 +35,7 @@ export TOKENIZERS_PARALLELISM := false
 BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)
 DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manifest.json)
 
-.PHONY: help demo data base sft difficulty grpo eval report preflight lint test clean
+.PHONY: help demo data base sft difficulty grpo eval report preflight bench-grader lint test clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -80,6 +80,9 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@touch $@
 	@echo "setup: done"
 
+bench-grader: | $(VENV)/ready ## speed and accuracy of the grader beside TRL's (DATA_ROOT=…)
+	@OMP_NUM_THREADS=1 $(PY) -m data_prep.bench_grader --out docs/results/grader.md \
+	  $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
 lint: | $(VENV)/ready ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests

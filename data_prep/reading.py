@@ -43,7 +43,7 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
         yield where, row
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield `(line number from 1, bytes)` of a plain or gzipped file."""
     number = 0
     try:
@@ -65,7 +65,7 @@ def _decode(line: bytes, where: str) -> str:
 
 
 def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
-    for number, line in _read_lines(path):
+    for number, line in read_lines(path):
         if not line.strip():
             continue
         where = f"{path}:{number}"
@@ -79,7 +79,7 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
-    text = "".join(_decode(line, f"{path}:{number}") for number, line in _read_lines(path))
+    text = "".join(_decode(line, f"{path}:{number}") for number, line in read_lines(path))
     try:
         rows = json.loads(text)
     except json.JSONDecodeError as error:

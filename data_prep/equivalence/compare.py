@@ -90,7 +90,7 @@ def _is_known(value: Value) -> bool:
             return False
     if isinstance(value, Words):
         words = value.text.split()
-        is_statement = len(words) > 1 and any(len(word) == 1 for word in words)  # n is even
+        is_statement = len(words) > 1 and any(len(word) == 1 and word not in "aA" for word in words)
         return len(words) <= MAX_WORDS and not is_statement
     if isinstance(value, Choice):
         return value.value is None or _is_known(value.value)

@@ -1,0 +1,89 @@
+"""The command that grades a file, as a process: pipes, interrupts, and calls over the limit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+BOMB = r"\sum_{{k=1}}^{{\infty}} \frac{{\sin(k)}}{{k^3+k+{}}}"  # over the limit in math-verify
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "data_prep.answers", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def write(path, answers):
+    with path.open("w", encoding="utf-8") as file:
+        for answer in answers:
+            prediction = f"<think>so</think> \\boxed{{{answer}}}"
+            file.write(json.dumps({"prediction": prediction, "gold": "7"}) + "\n")
+    return path
+
+
+def test_a_call_over_the_limit_is_a_verdict_and_no_noise(tmp_path):
+    pairs = write(tmp_path / "pairs.jsonl", ["7", BOMB.format(1), "8"])
+    process = start("--pairs", pairs)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert [json.loads(line)["verdict"] for line in out.splitlines()] == [
+        "right",
+        "timeout",
+        "wrong",
+    ]
+    assert b"time-outs: 1; rows with an error: 0" in err and b"slowest: line 2" in err
+    assert b"stopped" not in err  # the pool's own warning
+
+
+def test_a_closed_pipe_ends_it_quietly(tmp_path):
+    process = start("--pairs", write(tmp_path / "pairs.jsonl", range(50_000)))
+    assert json.loads(process.stdout.readline())["verdict"] == "wrong"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 141
+
+
+@pytest.mark.parametrize("has_out", [True, False])
+def test_an_interrupt_says_what_is_left(tmp_path, has_out):
+    # The second chunk takes minutes.
+    pairs = write(tmp_path / "pairs.jsonl", [*range(256), *(BOMB.format(k) for k in range(256))])
+    out = tmp_path / "out.jsonl"
+    process = start("--pairs", pairs, *(["--out", out] if has_out else []))
+    partial = tmp_path / "out.jsonl.partial"
+    if has_out:
+        deadline = time.monotonic() + 60
+        while not partial.is_file() or partial.read_bytes().count(b"\n") < 256:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    else:
+        assert all(process.stdout.readline() for _ in range(256))
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=60)
+    said = "interrupted after 256 rows"
+    if has_out:
+        said += f"; their verdicts are in {partial}"
+        assert partial.read_bytes().count(b"\n") == 256
+    assert (process.returncode, err.decode().strip(), rest) == (130, said, b"")
+    assert not out.exists()
+
+
+def test_a_wrong_command_line_is_one_line_and_exit_2(tmp_path):
+    process = start("--pairs", tmp_path / "missing.jsonl")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, b"")
+    assert err.startswith(b"error: ") and err.count(b"\n") == 1
