@@ -21,10 +21,6 @@ from data_prep.equivalence.vocabulary import TRIGONOMETRIC
 _IN_NAMES = {"(", ")", "|", ",", "'", "_", "{", "}", r"\cap", r"\cup", r"\overline", r"\triangle"}
 
 
-def _is_naming(function: str) -> bool:
-    return function in ("abs", *TRIGONOMETRIC) or function.startswith("function ")
-
-
 def is_label(value: Value) -> bool:
     """Whether a part only names what follows: x, f(x), AB, m + n, \\cos x, (x, y), words."""
     if isinstance(value, Words):
@@ -44,12 +40,14 @@ def is_label(value: Value) -> bool:
         if tree[0] == "const":
             return False
         if tree[0] == "call":  # \\cos\\theta names a value; \\sqrt{x} = 3 is to be solved
-            return _is_naming(tree[1]) and names_only(tree[2])
+            is_value = tree[1].startswith("function ")  # f(3) = 12
+            return is_value or (tree[1] in ("abs", *TRIGONOMETRIC) and names_only(tree[2]))
         if tree[0] == "pow" and tree[2] == INVERSE:
             return tree[1][0] == "var"  # A^{-1}
         return all(names_only(part) for part in tree[1:] if isinstance(part, tuple))
 
-    return bool(variables(value.tree)) and names_only(value.tree)
+    is_call = value.tree[0] == "call"
+    return bool(variables(value.tree) or is_call) and names_only(value.tree)
 
 
 def plain_label(relation: Relation) -> str | None:

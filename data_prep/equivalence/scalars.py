@@ -55,7 +55,7 @@ _BASE_WORDS = dict(
     )
 )
 _BASED = re.compile(
-    r"(-?)\(?([0-9A-Z]*\d[0-9A-Z]*(?:\.\d+)?|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)"
+    r"(-?)\(?([0-9A-Za-f]*\d[0-9A-Za-f]*(?:\.\d+)?|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)"
 )
 
 
@@ -69,7 +69,7 @@ def read_based(tokens: list[Token]) -> Value | None:
     base = _BASE_WORDS.get(base, base)
     if not base.lstrip("-").isdigit() or (digits.isalpha() and int(base) < 11):
         return None
-    return Based(text, sign + digits, base)
+    return Based(text, sign + digits.upper(), base)
 
 
 def read_ratio(tokens: list[Token]) -> Value | None:

@@ -211,7 +211,8 @@ class _Parser:
         word = token.text
         if word == "e" and self.peek().text != "_":
             return ("const", "e")
-        if word in ("f", "g") and self.peek().text == "(":
+        at_number = self.peek(1).kind == "num" and self.peek(2).text == ")"
+        if len(word) == 1 and self.peek().text == "(" and (word in "fg" or at_number):
             return ("call", "function " + word, self.base())  # f(-x) is not -f(x)
         if len(word) == 1 or word.isupper():
             return self.subscripted(word)
