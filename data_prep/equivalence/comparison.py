@@ -95,8 +95,6 @@ class Comparison:
             return None
         return self.algebra(ours, theirs) if self.algebra else None
 
-    # Numbers and expressions
-
     # Several values
 
     def sequences(self, ours: Value, theirs: Value) -> bool | None:

@@ -194,8 +194,6 @@ _READERS = (
 
 def read_tokens(tokens: list[Token]) -> Value:
     """The value that the tokens are, by the first reader that knows them."""
-    if tokens and tokens[0].text in (r"\boxed", r"\fbox") and wraps(tokens[1:]):
-        return read_tokens(tokens[2:-1])
     if tokens and tokens[0].text == r"\mathbf" and wraps(tokens[1:]):
         return read_tokens(tokens[2:-1])
     for reader in _READERS if tokens else ():

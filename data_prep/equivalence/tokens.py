@@ -65,6 +65,8 @@ def tokenise(text: str, thousands: bool = True) -> list[Token]:
         if kind == "space":
             spaced = True
             continue
+        if token in (r"\boxed", r"\fbox"):
+            continue  # a frame around a part or the whole
         if token == r"\text":
             content, at = _group_text(text, at)
             tokens += _text_tokens(content, spaced)
