@@ -4,6 +4,7 @@ A unit that only one side writes is ignored (the question names it). Where both 
 quantities are converted with exact ratios, and counted things (`5 apples`) must name the same.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
@@ -90,6 +91,9 @@ def _words(token: Token) -> list[str]:
     return kept.replace("/", " / ").split()
 
 
+_EXPONENT = re.compile(r"[1-4](?!\S)|\{ (?:- )?[1-4] \}")
+
+
 def _flatten(tokens: list[Token]) -> list[str] | None:
     """The tokens as lower-case words, "/" and "^2"; None where something else stands there."""
     flat: list[str] = []
@@ -106,20 +110,18 @@ def _flatten(tokens: list[Token]) -> list[str] | None:
         elif token.text == "/":
             flat.append("/")
         elif token.text == "^":
-            inner = [t.text for t in tokens[at : at + 3]]
-            braced = len(inner) == 3 and inner[0] == "{" and inner[2] == "}"
-            power = inner[1] if braced else inner[0] if inner else ""
-            if power not in ("1", "2", "3", "4"):
+            match = _EXPONENT.match(" ".join(t.text for t in tokens[at : at + 4]))
+            if not match:
                 return None
-            flat.append("^" + power)
-            at += 3 if braced else 1
+            flat.append("^" + match[0].strip("{} ").replace(" ", ""))
+            at += len(match[0].split())
         elif token.text not in (r"\cdot", "*", ".", "(", ")", "-", "'"):
             return None
     return flat
 
 
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}  # before the unit
-_RAISED = {"squared": 2, "cubed": 3, "^1": 1, "^2": 2, "^3": 3, "^4": 4}  # after it
+_RAISED = {"squared": 2, "cubed": 3} | {f"^{n}": n for n in (-4, -3, -2, -1, 1, 2, 3, 4)}
 
 
 def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
