@@ -6,6 +6,7 @@ ask. A number never equals a relation or a list; sets are unordered, tuples orde
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from data_prep.equivalence.agreement import fold, identical, is_integer, same_based, same_scalars
 from data_prep.equivalence.relations import (
@@ -14,7 +15,8 @@ from data_prep.equivalence.relations import (
     is_label,
     is_rounded,
     labels,
-    plain_label,
+    may_name_one,
+    names,
     same_equation,
     turned,
     with_single_labels,
@@ -158,9 +160,12 @@ class Comparison:
         return all_of([self.items(*pair) for pair in zip(ours.items, theirs.items, strict=True)])
 
     def unordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
-        num_labels = sorted((len(labels(ours)), len(labels(theirs))))
-        if num_labels[0] == 0 and num_labels[1] > 1:
-            return self.ordered(ours, theirs)  # x = 1, y = 2 beside 1, 2
+        if labels(ours) != labels(theirs):
+            num_names = [len(names(side)) for side in (ours, theirs)]
+            if 0 in num_names and max(num_names) > 1:
+                return self.ordered(ours, theirs)  # x = 1, y = 2 beside 1, 2
+            if max(num_names) == 1:  # x_1 = 1, x_2 = 2 beside 1, 2
+                ours, theirs = self.without_names(ours), self.without_names(theirs)
         left, right = list(ours.items), list(theirs.items)
         if "set" in (ours.kind, theirs.kind):  # in a list, what stands twice is meant twice
             left, right = self.distinct(ours.items), self.distinct(theirs.items)
@@ -176,6 +181,10 @@ class Comparison:
             else:
                 return False
         return None if undecided else True
+
+    def without_names(self, side: Sequence) -> Sequence:
+        values = [self.value_of(v) or v if isinstance(v, Relation) else v for v in side.items]
+        return replace(side, items=tuple(values))
 
     def distinct(self, items: tuple) -> list:
         kept: list = []
@@ -231,12 +240,11 @@ class Comparison:
                 return False
             return self.same(our_interval, their_interval)
         our_value, their_value = self.value_of(ours), self.value_of(theirs)
-        if our_value is not None and their_value is not None:
-            labels = [plain_label(relation) for relation in (ours, theirs)]
-            if None in labels or labels[0] == labels[1]:
-                same = self.same(our_value, their_value)
-                if same is not False:
-                    return same
+        are_values = our_value is not None and their_value is not None
+        if are_values and may_name_one(ours.parts[0], theirs.parts[0]):
+            same = self.same(our_value, their_value)
+            if same is not False:
+                return same
         return same_equation(ours, theirs)
 
 

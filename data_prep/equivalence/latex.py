@@ -65,6 +65,7 @@ _RENAMES = {
     "mbox": "text", "hbox": "text", "mathrm": "text", "operatorname": "text", "mathsf": "text",
     "mathit": "text", "texttt": "text", "textsf": "text", "emph": "text", "underline": "text",
     "rm": "text", "bm": "mathbf", "boldsymbol": "mathbf", "implies": "to", "Rightarrow": "to",
+    "mod": "pmod", "bmod": "pmod",
     "rightarrow": "to", "lor": "vee", "land": "wedge", "sim": "approx", "simeq": "approx",
     "bigcup": "cup", "varnothing": "emptyset",
 }  # fmt: skip

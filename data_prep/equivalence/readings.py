@@ -10,8 +10,16 @@ from fractions import Fraction
 
 from data_prep.equivalence.latex import normalise
 from data_prep.equivalence.structure import read_tokens
-from data_prep.equivalence.syntax import MAX_DEPTH, parse
-from data_prep.equivalence.tokens import Token, Unreadable, canonical, nesting, tokenise, wraps
+from data_prep.equivalence.syntax import parse
+from data_prep.equivalence.tokens import (
+    MAX_DEPTH,
+    Token,
+    Unreadable,
+    canonical,
+    nesting,
+    tokenise,
+    wraps,
+)
 from data_prep.equivalence.units import is_blurring, split_unit
 from data_prep.equivalence.values import Choice, Opaque, Scalar, Sequence, Value, Words
 

@@ -1,5 +1,6 @@
 """Relations: what `x = 5`, `1 < x`, `x \\in S` or `y = 2x + 3` say, and when two say the same."""
 
+import re
 from fractions import Fraction
 
 from data_prep.equivalence import numeric
@@ -178,6 +179,31 @@ def with_single_labels(value: Value) -> Value:
     return Sequence(
         value.text, "list", tuple(Relation(f"{a.text}={b.text}", (a, b), ("=",)) for a, b in pairs)
     )
+
+
+def names(values: Sequence) -> set[str]:
+    """The labels of a sequence without their subscripts."""
+    return {(label or "").partition("_")[0] for label in labels(values)}
+
+
+def may_name_one(ours: Value, theirs: Value) -> bool:
+    """Whether two labels may name one thing: the same, or y and f(x); not x and y, nor sums."""
+    if ours.text == theirs.text:
+        return True
+    kinds = {_kind_of_name(ours), _kind_of_name(theirs)}
+    return "call" in kinds and kinds <= {"call", "name"}
+
+
+def _kind_of_name(label: Value) -> str | None:
+    is_product = re.fullmatch(r"[A-Za-z]\([A-Za-z,]+\)", label.text)  # h(x), as it is read
+    if (
+        isinstance(label, Opaque)
+        or is_product
+        or (isinstance(label, Scalar) and label.tree[0] == "call")
+    ):
+        return "call"
+    is_name = isinstance(label, Words) or (isinstance(label, Scalar) and label.tree[0] == "var")
+    return "name" if is_name else None
 
 
 def labels(values: Sequence) -> set[str | None]:

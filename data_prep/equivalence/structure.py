@@ -6,7 +6,6 @@ base; what none of the readers knows is `Opaque` and equals only the same text.
 
 import itertools
 import re
-from dataclasses import replace
 
 from data_prep.equivalence.numeric import exact_value
 from data_prep.equivalence.scalars import (
@@ -115,6 +114,7 @@ _MATRICES = {"pmatrix", "bmatrix", "matrix", "array", "smallmatrix", "Bmatrix"}
 
 
 def _read_matrix(tokens: list[Token]) -> Value | None:
+    text = canonical(tokens)
     if tokens[0].text in ("(", "[") and wraps(tokens) and tokens[1].text == r"\begin":
         tokens = tokens[1:-1]
     start = next((at for at, token in enumerate(tokens) if token.text == r"\begin"), 0)
@@ -136,11 +136,14 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
     if start:
         if not isinstance(factor, Scalar) or not all(isinstance(c, Scalar) for c in cells):
             return None
-        cells = tuple(replace(cell, tree=("mul", factor.tree, cell.tree)) for cell in cells)
+        cells = tuple(
+            Scalar(f"({factor.text})({cell.text})", ("mul", factor.tree, cell.tree))
+            for cell in cells
+        )
     if name == "cases":
-        return Sequence(canonical(tokens), "cases", tuple(map(_read_case, rows)))
+        return Sequence(text, "cases", tuple(map(_read_case, rows)))
     form = (name == "vmatrix", len(rows), len(rows[0]))
-    return Sequence(canonical(tokens), "matrix", cells, form)
+    return Sequence(text, "matrix", cells, form)
 
 
 def _read_case(cells: list[list[Token]]) -> Sequence:

@@ -5,15 +5,17 @@ the usual functions) and refuses everything else with `Unreadable`, rather than 
 text can still be equal as text.
 """
 
+import re
 from fractions import Fraction
 
-from data_prep.equivalence.tokens import Token, Unreadable, to_fraction
+from data_prep.equivalence.tokens import MAX_DEPTH, Token, Unreadable, to_fraction
 from data_prep.equivalence.trees import INVERSE, MINUS_ONE, Tree, keep_order
 from data_prep.equivalence.vocabulary import ENGLISH, FUNCTIONS, LETTERS, MARKS
 
-MAX_DEPTH = 40  # nested groups; keeps the recursion far from Python's own limit
-
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+
+
+_COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 
 
 class _Parser:
@@ -211,9 +213,11 @@ class _Parser:
         word = token.text
         if word == "e" and self.peek().text != "_":
             return ("const", "e")
-        at_number = self.peek(1).kind == "num" and self.peek(2).text == ")"
-        if len(word) == 1 and self.peek().text == "(" and (word in "fg" or at_number):
+        of_number = self.peek(1).kind == "num" and self.peek(2).text == ")"
+        if len(word) == 1 and self.peek().text == "(" and (word in "fg" or of_number):
             return ("call", "function " + word, self.base())  # f(-x) is not -f(x)
+        if word == "C" and (binomial := self.combinations()):
+            return binomial
         if len(word) == 1 or word.isupper():
             return self.subscripted(word)
         if len(word) > 4 or word.lower() in ENGLISH:
@@ -221,6 +225,17 @@ class _Parser:
         self.tokens[self.at - 1 : self.at] = [Token("word", letter) for letter in word]
         self.at -= 1
         return self.base()
+
+    def combinations(self) -> Tree | None:
+        """`C_{10}^{3}`: 10 choose 3."""
+        match = _COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
+        if not match:
+            return None
+        self.at += len(match[0].split())
+        n, k = (Fraction(number) for number in match.groups() if number)
+        if k > n:
+            raise Unreadable("neither a power nor a number of combinations")
+        return ("call", "binomial", ("num", n), ("num", k))
 
     def subscripted(self, name: str) -> Tree:
         while self.peek().text == "'":

@@ -7,6 +7,8 @@ from fractions import Fraction
 
 from data_prep.equivalence.vocabulary import FUNCTIONS
 
+MAX_DEPTH = 40  # nested groups read; keeps recursion far from Python's own limit
+
 
 class Unreadable(ValueError):
     """The text is outside the grammar."""
