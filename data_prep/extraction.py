@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from data_prep.equivalence import is_measure
 from data_prep.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 
 _BLANK = re.compile("[\\s\u200b-\u200f\u2060\ufeff]*")  # invisible characters are no thought
@@ -148,7 +149,10 @@ _HEDGE = re.compile(
 _DEFINITION = re.compile(r"\s*(?:is|are|be|equals)[\s:]*", re.IGNORECASE)
 # What makes of the number after it something else: "not 5", "at least 5".
 _DENIAL = re.compile(
-    r"(?:\bnot|n't|\b(?:never|neither|least|most|than|between))\s+(?:\w+\s+)?$", re.IGNORECASE
+    r"(?:\b(?:can)?not|n't|\b(?:never|neither|least|most|than|between|twice|double|triple|half|times"
+    r"|third|quarter|root|square|cube|reciprocal|opposite|multiple|factor|divisor|percent)(?:\s+of)?)"
+    r"\s+(?:(?:be|the|exactly|equal\s+to)\s+)*$",
+    re.IGNORECASE,
 )
 # What comes after these words explains the answer and is not the answer.
 _EXPLANATION = re.compile(
@@ -156,6 +160,7 @@ _EXPLANATION = re.compile(
     r"|for (?:every|all|any))\b",
     re.IGNORECASE,
 )
+_CASES = re.compile(r"\b(?:otherwise|else|unless)\b|\bif\b.*\bif\b", re.IGNORECASE | re.DOTALL)
 _CONCLUSION = re.compile(r"\b(?:so|hence|thus|therefore|makes|giving|total)\b", re.IGNORECASE)
 _SENTENCE = re.compile(r"[.!?][*\")]*\s+(?=[A-Z*$\\])")
 _NAMED = re.compile(r"\b(?:is|are|was|has|have)\s+((?:[A-Za-z]+\s+){0,3}[A-Za-z]+)\W*$")
@@ -215,12 +220,23 @@ def _last_candidate(text: str) -> Extraction:
         return Extraction(answer, "ok") if answer else Extraction(None, "no_answer")
     found = _before_explanation(text, found)
     last = len(found) - 1
+    if _CASES.search(text, _last_sentence(text, found)):
+        last = 0  # all of them: each in its case
     while last and _is_hedge(text[found[last - 1][0].end() : found[last][0].start()]):
         last -= 1
     if _DENIAL.search(text[: found[last][0].start()]):
         return Extraction(None, "no_answer")
     # Several candidates are one list: right only where the gold is that list.
-    return Extraction(", ".join(inside.strip().rstrip(".") for _, inside in found[last:]), "ok")
+    answers = [
+        inside.strip().rstrip(".") + _unit_after(text, match) for match, inside in found[last:]
+    ]
+    return Extraction(", ".join(answers), "ok")
+
+
+def _unit_after(text: str, match: re.Match) -> str:
+    """The measured unit that stands behind a candidate in the prose, with a space before it."""
+    words = re.match(r"\s+((?:square|cubic|sq)\s+)?([A-Za-z]+)", text[match.end() :])
+    return f" {words[1] or ''}{words[2]}" if words and is_measure(words[2]) else ""
 
 
 def _last_sentence(text: str, found: list) -> int:
@@ -233,6 +249,8 @@ def _before_explanation(text: str, found: list) -> list:
     """The candidates of the last sentence, up to the words that explain them."""
     start = _last_sentence(text, found)
     found = [(match, inside) for match, inside in found if match.start() >= start]
+    if _CASES.search(text, start):
+        return found  # 12 if n is even, 13 otherwise
     for cut in _EXPLANATION.finditer(text, start):
         before = [(match, inside) for match, inside in found if match.end() <= cut.start()]
         if before and not _CONCLUSION.search(text, cut.end()):

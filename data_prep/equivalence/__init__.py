@@ -8,5 +8,6 @@ math-verify about what is left, in a child process (`worker`).
 
 from data_prep.equivalence.compare import MAX_CHARS, compare, is_readable
 from data_prep.equivalence.tokens import TooLarge
+from data_prep.equivalence.units import is_measure
 
-__all__ = ["MAX_CHARS", "TooLarge", "compare", "is_readable"]
+__all__ = ["MAX_CHARS", "TooLarge", "compare", "is_measure", "is_readable"]

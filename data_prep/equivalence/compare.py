@@ -3,11 +3,12 @@
 import functools
 import re
 from fractions import Fraction
+from itertools import chain, product
 
 from data_prep.equivalence import numeric
 from data_prep.equivalence.algebra import can_be_asked
 from data_prep.equivalence.comparison import Algebra, Comparison, any_of
-from data_prep.equivalence.readings import read
+from data_prep.equivalence.readings import read, read_bare
 from data_prep.equivalence.tokens import TooLarge, Unreadable
 from data_prep.equivalence.values import (
     Based,
@@ -27,6 +28,11 @@ MAX_WORDS = 4  # a name or a short phrase can be a gold, a sentence cannot
 @functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
 def _readings(text: str, is_gold: bool) -> tuple[Value, ...]:
     return tuple(read(text, is_gold))
+
+
+@functools.lru_cache(maxsize=4096)
+def _bare(text: str) -> tuple[Value, ...]:
+    return tuple(read_bare(text))
 
 
 _PLAIN_NUMBER = re.compile(
@@ -60,13 +66,14 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
         return ours == theirs or Fraction(ours) == Fraction(theirs)
     comparison = Comparison(algebra)
     results: list[bool | None] = []
-    for ours in _readings(prediction, False):
-        for theirs in _readings(gold, True):
-            if not ours.text or not theirs.text:
-                return False
-            results.append(comparison.same(ours, theirs))
-            if results[-1]:
-                return True
+    ours, theirs = _readings(prediction, False), _readings(gold, True)
+    bare = product(_bare(prediction), theirs), product(ours, _bare(gold))
+    for one, other in chain(product(ours, theirs), *bare):
+        if not one.text or not other.text:
+            return False
+        results.append(comparison.same(one, other))
+        if results[-1]:
+            return True
     return any_of(results)
 
 

@@ -12,6 +12,7 @@ from data_prep.equivalence.agreement import fold, identical, is_integer, same_ba
 from data_prep.equivalence.relations import (
     all_variables,
     as_interval,
+    intersection,
     is_label,
     is_rounded,
     labels,
@@ -102,9 +103,16 @@ class Comparison:
     def sequences(self, ours: Value, theirs: Value) -> bool | None:
         if not (isinstance(ours, Sequence) and isinstance(theirs, Sequence)):
             return self.one_and_several(ours, theirs)
+        ours, theirs = intersection(ours), intersection(theirs)
         kinds = {_KIND.get(ours.kind, ours.kind), _KIND.get(theirs.kind, theirs.kind)}
         if kinds == {"list", "union"}:
-            return self.unordered(ours, theirs) if _are_intervals(ours, theirs) else False
+            one = ours if theirs.kind == "union" else theirs
+            is_both = one.kind == "list" and labels(one)  # x < 1 and x > 3 is nothing
+            return (
+                False
+                if is_both or not _are_intervals(ours, theirs)
+                else self.unordered(ours, theirs)
+            )
         if kinds <= {"list", "set"} or kinds in ({"union"}, {"cases"}):
             return self.unordered(ours, theirs)
         if kinds == {"ratio"}:

@@ -84,7 +84,7 @@ _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\s?\\!\s?|\\!\s?,|\\[,:;]|\{\\,\}|\\ 
 _REWRITES = [
     (re.compile(pattern), new)
     for pattern, new in [
-        (r"\{,\}", ","),
+        (r"\{([,:])\}", r"\1"),
         (r"\\not\s*=", r"\\ne "),
         (r"\\pmod\s*\{(\w+)\}", r"\\pmod \1"),
         (r"\\cr(?![A-Za-z])", r"\\\\"),

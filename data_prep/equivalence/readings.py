@@ -46,12 +46,31 @@ def _without_condition(tokens: list[Token]) -> tuple[list[Token], str | None]:
 
 
 def _unconditional(tokens: list[Token]) -> list[Value]:
-    """Readings without the trailing condition, also with its variable under a common name."""
+    """Readings without the trailing condition, its variable under the name of its set.
+
+    `k \\in \\mathbb{Z}` beside `n \\in \\mathbb{Z}` is the same, `k \\in \\mathbb{N}` is not.
+    """
     head, variable = _without_condition(tokens)
     if not head or len(head) == len(tokens):
         return []
-    renamed = [replace(t, text="\u2124") if t.text == variable else t for t in head]
-    return [read_tokens(head), *([read_tokens(renamed)] if variable else [])]
+    if variable is None:
+        return [read_tokens(head)]
+    where = "".join(t.text for t in tokens[len(head) :] if t.kind == "word" or t.text in "+-*^")
+    name = _SET_NAMES.get(where.partition(variable)[2], "\u2102")
+    named = [replace(token, text=name) if token.text == variable else token for token in head]
+    return [read_tokens(named)]
+
+
+def read_bare(text: str) -> list[Value]:
+    """The value before `k \\in \\mathbb{Z}` as it stands, beside one that has no condition."""
+    tokens = tokenise(normalise(text))
+    if nesting(tokens) > MAX_DEPTH:
+        return []
+    head, variable = _without_condition(tokens)
+    return [read_tokens(head)] if head and variable else []
+
+
+_SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
 
 
 _INTRODUCTION = re.compile(r"exactly|only|the (?!.*\bof\b).*|.*\b(?:is|are)", re.IGNORECASE)

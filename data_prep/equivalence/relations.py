@@ -131,6 +131,19 @@ def as_interval(relation: Value) -> Sequence | None:
     )
 
 
+def intersection(values: Sequence) -> Sequence:
+    """`x \\ge 1 and x < 4` as the interval [1, 4); any other sequence as it is."""
+    bounds = [as_interval(item) for item in values.items]
+    if values.kind != "list" or len(bounds) != 2 or None in bounds:
+        return values
+    bounds.sort(key=lambda bound: bound.items[0] == MINUS_INFINITY)  # the lower bound first
+    low, high = bounds
+    is_one = all_variables(values.items[0]) == all_variables(values.items[1])
+    if not is_one or (low.items[1], high.items[0]) != (INFINITY, MINUS_INFINITY):
+        return values
+    return interval(low.form[0], low.items[0], high.items[1], high.form[1])
+
+
 def _interval_of_abs(variable: Scalar, bound: Value, op: str) -> Sequence | None:
     """`|x| < 2` as (-2, 2), `|x| > 2` as the union outside."""
     if variable.tree[2][0] != "var" or not (isinstance(bound, Scalar) and _bound(bound)):

@@ -178,6 +178,11 @@ def _find(name: str) -> tuple[str, Fraction, int] | None:
     return _TABLE.get(name) or _TABLE.get(_singular(name)) or _TABLE.get(name.removesuffix("s"))
 
 
+def is_measure(word: str) -> bool:
+    """Whether a word of three letters or more is a unit of measure or money."""
+    return len(word) > 2 and _find(word.lower()) is not None
+
+
 def is_blurring(token: Token) -> bool:
     """Whether words deny or blur the value after them: `not 5`, `at least 5`."""
     return any(word.lower() in BLURRING for word in _words(token))

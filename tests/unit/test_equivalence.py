@@ -54,6 +54,7 @@ SAME = [
     (r"\frac12\begin{pmatrix}2\\4\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
     ("2:4", "1:2"),
     # words, choices, bases
+    (r"x\ge -1 \text{ and } x<4", r"-1\le x<4"), (r"k\pi", r"k\pi, k\in\mathbb{Z}"),
     ("x_1=1, x_2=2", "2, 1"), ("(y,x)=(3,2)", "(x,y)=(2,3)"),
     (r"\angle C = 180^\circ - 70^\circ", "110"),
     (r"k\pi, k\in\mathbb{Z}", r"n\pi \ (n \in \mathbf{Z})"), ("C_{10}^{3}", r"\binom{10}{3}"),
@@ -89,6 +90,8 @@ DIFFERENT = [
     (r"\begin{pmatrix}4\\5\end{pmatrix}", "5"), (r"\begin{cases}4\\5\end{cases}", "5"),
     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\3\end{pmatrix}"),
     (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+    (r"x<-2 \text{ and } x>3", r"(-\infty,-2)\cup(3,\infty)"),
+    (r"k\pi, k\in\mathbb{N}", r"k\pi, k\in\mathbb{Z}"),
     ("x+y-z=1", "x+y+z=1"), ("x_1=1, x_2=2", "x_1=2, x_2=1"), ("(y,x)=(2,3)", "(x,y)=(2,3)"),
     ("5:1", "5"),
     (r"\begin{pmatrix}3&1\\1&2\end{pmatrix}", r"\frac{1}{5}\begin{pmatrix}3&1\\1&2\end{pmatrix}"),
