@@ -172,7 +172,8 @@ class Comparison:
             num_names = [len(names(side)) for side in (ours, theirs)]
             if 0 in num_names and max(num_names) > 1:
                 return self.ordered(ours, theirs)  # x = 1, y = 2 beside 1, 2
-            if max(num_names) == 1:  # x_1 = 1, x_2 = 2 beside 1, 2
+            is_one = max(num_names) == 1 and (0 in num_names or names(ours) == names(theirs))
+            if is_one:  # x_1 = 1, x_2 = 2 beside 1, 2
                 ours, theirs = self.without_names(ours), self.without_names(theirs)
         left, right = list(ours.items), list(theirs.items)
         if "set" in (ours.kind, theirs.kind):  # in a list, what stands twice is meant twice

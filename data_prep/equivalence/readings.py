@@ -76,9 +76,13 @@ _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, a
 _INTRODUCTION = re.compile(r"exactly|only|the (?!.*\bof\b).*|.*\b(?:is|are)", re.IGNORECASE)
 
 
+def _is_upright(token: Token) -> bool:
+    return token.kind == "text" or (token.kind == "word" and len(token.text) > 3)
+
+
 def _after_leading_words(tokens: list[Token]) -> list[Value]:
     """`\\text{The point }(2, -1)`: what upright words introduce."""
-    at = next((at for at, token in enumerate(tokens) if token.kind != "text"), 0)
+    at = next((at for at, token in enumerate(tokens) if not _is_upright(token)), 0)
     words = canonical(tokens[:at])
     if not 0 < at < len(tokens) or any(is_blurring(token) for token in tokens[:at]):
         return []
