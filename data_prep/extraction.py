@@ -1,7 +1,7 @@
 """Extraction: the one answer that a completion offers, or why it offers none.
 
 Structure first: one `<think>` thought, then the answer; what stands inside the thought never
-counts. Nothing here knows mathematics, and every function runs in time linear in the text.
+counts. Nothing here evaluates anything, and every function runs in time linear in the text.
 """
 
 import re
@@ -87,21 +87,21 @@ def extract(
     status, rest = _split_thought(completion, think_prefilled)
     if status != "ok":
         return Extraction(None, status)
-    if answer_tags:
-        between = re.findall(f"{ANSWER_OPEN}(.*?){ANSWER_CLOSE}", rest, re.DOTALL)
-        found = [last_boxed(answer) or answer for answer in between]
-    else:
-        found = find_boxes(rest)
+    found = _tagged(rest) if answer_tags else find_boxes(rest)
     if not found and final_number and "\\boxed" not in rest:
         return _final_statement(rest)
     return _only_one(found, same)
+
+
+MAX_SPELLINGS = 8  # of one answer in a completion
 
 
 def _only_one(found: list[str], same: Callable[[str, str], bool]) -> Extraction:
     """The last of several answers if all are one value: hedging must not pay."""
     if not any(not _BLANK.fullmatch(answer) for answer in found):
         return Extraction(None, "no_answer")
-    if any(not same(answer, found[-1]) for answer in {*found} - {found[-1]}):
+    others = {*found} - {found[-1]}
+    if len(others) > MAX_SPELLINGS or any(not same(answer, found[-1]) for answer in others):
         return Extraction(None, "several_answers")
     return Extraction(found[-1].strip(), "ok")
 
@@ -120,8 +120,15 @@ def extract_short(text: str, same: Callable[[str, str], bool]) -> Extraction:
         return _only_one(found, same)
     if "\\boxed{" in text:
         return Extraction(None, "no_answer")  # never closed
-    between = re.findall(f"{ANSWER_OPEN}(.*?){ANSWER_CLOSE}", text, re.DOTALL)
-    return _only_one(between, same) if between else _final_statement(text)
+    tagged = _tagged(text)
+    return _only_one(tagged, same) if tagged else _final_statement(text)
+
+
+def _tagged(text: str) -> list[str]:
+    """What stands between answer tags: the boxes there, else the text."""
+    closed = [part for part in text.split(ANSWER_OPEN)[1:] if ANSWER_CLOSE in part]
+    answers = [part.partition(ANSWER_CLOSE)[0] for part in closed]
+    return [value for answer in answers for value in find_boxes(answer) or [answer]]
 
 
 # A statement of the answer, up to what follows it on its line (or the next, if that is empty).
@@ -136,7 +143,7 @@ _MATHS = re.compile(
 )
 _NUMBER = re.compile(
     r"\b\d{1,2}:\d\d(?:\s?[ap]\.?m\b\.?)?"
-    r"|(?<![\w.])(?:(?<![\d)\]])[-\u2212]\s?)?(?:\\?\$|[€£])?\d+(?:,\d{3})*(?:\.\d+)?"
+    r"|(?<![\w.^_{])(?:(?<![\d)\]])[-\u2212]\s?)?(?:\\?\$|[€£])?\d+(?:,\d{3})*(?:\.\d+)?"
     r"(?:\s?/\s?\d+|\s?\\?%|\s?[π√]\d*|\s(?:[kcm]?m|mi)/(?:h|s|min)\b|\s?mph\b)?(?![\w^])"
     r"|(?<=[$€£])\d+(?:,\d{3})*(?:\.\d+)?"
 )
@@ -149,7 +156,7 @@ _HEDGE = re.compile(
 _DEFINITION = re.compile(r"\s*(?:is|are|be|equals)[\s:]*", re.IGNORECASE)
 # What makes of the number after it something else: "not 5", "at least 5".
 _DENIAL = re.compile(
-    r"(?:\b(?:can)?not|n't|\b(?:never|neither|least|most|than|between|twice|double|triple|half|times"
+    r"(?:\b(?:can)?not|n't|\bimpossible\s+to\s+\w+|\b(?:never|neither|least|most|than|between|twice|double|triple|half|times"
     r"|third|quarter|root|square|cube|reciprocal|opposite|multiple|factor|divisor|percent)(?:\s+of)?)"
     r"\s+(?:(?:be|the|exactly|equal\s+to)\s+)*$",
     re.IGNORECASE,
@@ -190,7 +197,7 @@ def _is_prose(text: str) -> bool:
 
 def _final_statement(text: str) -> Extraction:
     """What a short text ends by stating: after a marker, else its mathematics, else its number."""
-    text = _POLITE.sub("", text.strip())[-MAX_STATEMENT:].replace("```", " ").strip()
+    text = _POLITE.sub("", text.strip()[-MAX_STATEMENT:]).replace("```", " ").strip()
     if (whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)) and _MARKER.search(whole[1]):
         text = whole[1].strip()
     if markers := list(_MARKER.finditer(text)):

@@ -17,7 +17,8 @@ def fold(text: str) -> str:
     """Words as compared: letters of up to four capitals stay as written (AB is not ab)."""
     text = re.sub(r"^(?:an?|the)\s+", "", text, flags=re.IGNORECASE)
     text = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", text)  # June 20th
-    plain = "".join(c for c in text if c not in " .,!:'\"")
+    plain = re.sub(r"(?<!\d)[.,!:\"]+(?!\d)", "", text)  # p.m. is pm, but 2.0 is not 20
+    plain = plain.replace(" ", "")
     if plain.upper() in _ANSWERS:
         return _ANSWERS[plain.upper()]
     is_name = len(plain) <= 2 or (plain.isupper() and len(plain) <= 4)
@@ -43,6 +44,8 @@ def same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
         value if isinstance(value, Scalar) else Scalar(value.text, value.tree)
         for value in (ours, theirs)
     )
+    if theirs.is_guess and ours.unit is None:
+        return False
     if (ours.percent and theirs.unit) or (ours.unit and theirs.percent):
         return False
     if ours.unit and theirs.unit:

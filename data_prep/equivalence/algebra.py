@@ -51,7 +51,7 @@ def _is_mathematics(tokens: list[Token]) -> bool:
 
 
 def _is_bomb(tokens: list[Token]) -> bool:
-    """Whether exponents hold more than one sign, or bounds and exponents are huge."""
+    """Whether exponents or bounds hold a power or a further sum, or numbers are huge."""
     open_at: list[bool] = []  # for each open bracket: is it, or is it inside, an exponent or bound
     raised = False
     for token in tokens:
@@ -75,11 +75,24 @@ def _parse(text: str) -> list:
     return [value for value in found[:1] if not isinstance(value, str)]
 
 
+# math-verify guesses at operators without their bounds or operands, so each must be whole.
+_WHOLE = re.compile(
+    r"\\(?:max|min|gcd|lcm)\((?=[^()])"
+    r"|\\lim_\{[A-Za-z]\\to(?=[^{}=])"
+    r"|\\(?:sum|prod)_\{[A-Za-z]=[^{}=]+\}\^(?:\{[^{}=]*\}|\\infty ?|[^{}\\])(?=[^\s=+)}*/^,-])"
+    r"|\\int(?:_(?:\{[^{}=]*\}|[^{}\\])\^(?:\{[^{}=]*\}|\\infty|[^{}\\]))?(?=[^d].*d[a-z])"
+)
+
+
 def can_be_asked(value: Opaque | Scalar | Words) -> bool:
-    """Whether a value may go to math-verify: mathematics of a sane size, all closed."""
+    """Whether a value may go to math-verify: mathematics of a sane size, all of it whole."""
     tokens = tokenise(value.text)
-    is_needed = isinstance(value, Scalar) or any(token.text in _ITS_OWN for token in tokens)
-    return is_needed and is_balanced(tokens) and _is_mathematics(tokens) and not _is_bomb(tokens)
+    num_operators = sum(token.text in _ITS_OWN for token in tokens)
+    if not (num_operators or isinstance(value, Scalar)) or not is_balanced(tokens):
+        return False
+    found = [match[0] for match in _WHOLE.finditer(value.text)]
+    is_whole = len(found) == num_operators and value.text.count("=") == "".join(found).count("=")
+    return is_whole and _is_mathematics(tokens) and not _is_bomb(tokens)
 
 
 def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> bool | None:

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from data_prep.equivalence.agreement import fold, identical, is_integer, same_based, same_scalars
+from data_prep.equivalence.numeric import exact_value
 from data_prep.equivalence.relations import (
     all_variables,
     as_interval,
+    by_label,
     intersection,
     is_label,
     is_rounded,
@@ -38,12 +40,14 @@ Algebra = Callable[[Opaque | Scalar | Words, Opaque | Scalar | Words], bool | No
 
 
 def all_of(results: list[bool | None]) -> bool | None:
+    """Whether all are True: False beats None."""
     if False in results:
         return False
     return None if None in results else True
 
 
 def any_of(results: list[bool | None]) -> bool | None:
+    """Whether any is True: None beats False."""
     if True in results:
         return True
     return None if None in results else False
@@ -52,12 +56,22 @@ def any_of(results: list[bool | None]) -> bool | None:
 _KIND = {"alternatives": "list", "interval": "pair"}  # what compares as what
 
 
+MAX_FORMS = 4  # of one value, joined by "or"
+
+
 class Comparison:
+    """The comparison of two values; every method takes the prediction's first and the gold's second.
+
+    Args:
+        algebra: decides pairs of which one is outside our grammar; None leaves them undecided.
+    """
+
     def __init__(self, algebra: Algebra | None):
         self.algebra = algebra
         self.depth = 0  # of sequences around the values compared
 
     def same(self, ours: Value, theirs: Value) -> bool | None:
+        """Whether two values of any kind are the same."""
         if ours.text == theirs.text and type(ours) is type(theirs):
             return True
         if not self.depth:
@@ -92,7 +106,7 @@ class Comparison:
         return self.same(choice.value, other) if choice is ours else self.same(other, choice.value)
 
     def opaque(self, ours: Value, theirs: Value) -> bool | None:
-        if fold(ours.text) == fold(theirs.text):
+        if ours.text == theirs.text:
             return True
         if isinstance(ours, Sequence | Based) or isinstance(theirs, Sequence | Based):
             return None
@@ -124,7 +138,7 @@ class Comparison:
         if kinds == {"list", "pair"}:
             pair = theirs if ours.kind in ("list", "alternatives") else ours
             is_tuple = pair.kind == "pair" and pair.form == ("(", ")")
-            return self.ordered(ours, theirs) if is_tuple else False
+            return self.ordered(by_label(ours), by_label(theirs)) if is_tuple else False
         if len(kinds) > 1 or ours.form != theirs.form:
             return False
         return self.ordered(ours, theirs)
@@ -133,7 +147,8 @@ class Comparison:
         several, one = (ours, theirs) if isinstance(ours, Sequence) else (theirs, ours)
         if several.kind == "set" and len(several.items) == 1 and not self.depth:
             return self.same(several.items[0], one)
-        if several.kind == "alternatives" and len(self.distinct(several.items)) == 1:
+        is_short = several.kind == "alternatives" and len(several.items) <= MAX_FORMS
+        if is_short and len(self.distinct(several.items)) == 1:
             return self.same(several.items[0], one)  # one value in two forms
         is_fraction = isinstance(one, Scalar) and not is_integer(one.tree)  # 5:1 is not 5
         if several.kind == "ratio" and len(several.items) == 2 and is_fraction:
@@ -148,6 +163,8 @@ class Comparison:
         if re.fullmatch(r"\d{1,2}:\d\d", theirs.text):
             return ours.text == theirs.text  # 10:20 may be a time of day
         a, c = ours.items[0].tree, theirs.items[0].tree
+        if 0 in (exact_value(a), exact_value(c)):
+            return self.ordered(ours, theirs)
         return all_of(
             [
                 identical(("mul", a, other.tree), ("mul", c, one.tree))
@@ -171,7 +188,7 @@ class Comparison:
         if labels(ours) != labels(theirs):
             num_names = [len(names(side)) for side in (ours, theirs)]
             if 0 in num_names and max(num_names) > 1:
-                return self.ordered(ours, theirs)  # x = 1, y = 2 beside 1, 2
+                return self.ordered(by_label(ours), by_label(theirs))  # y = 2, x = 1 beside 1, 2
             is_one = max(num_names) == 1 and (0 in num_names or names(ours) == names(theirs))
             if is_one:  # x_1 = 1, x_2 = 2 beside 1, 2
                 ours, theirs = self.without_names(ours), self.without_names(theirs)

@@ -15,6 +15,9 @@ from data_prep.equivalence.trees import Tree
 
 MAX_BITS = 40_000  # of an exact integer: 2^{2005} is a real gold, 9^{99999} is an attack
 MAX_FACTORIAL = 3_000
+MAX_MAGNITUDE = 1_661  # bits before and after the point of what is no fraction: 10^500
+MAX_GAMMA_DIGITS = 300  # the gamma function takes seconds at a few thousand
+MAX_ARGUMENT = 400  # bits of an angle, of which every one costs a digit of pi
 
 
 class Undefined(ArithmeticError):
@@ -44,7 +47,7 @@ class _Evaluation:
 
     def __init__(self, point: dict[str, Fraction], digits: int, is_complex: bool):
         self.point, self.digits, self.is_complex = point, digits, is_complex
-        self.scale = 1  # largest magnitude on the way; rounding errors are relative to it
+        self.scale = 0  # largest magnitude on the way; rounding errors are relative to it
         self.mp: Any = None
 
     def to_mp(self, value: Any) -> Any:
@@ -52,8 +55,20 @@ class _Evaluation:
             self.mp = context()
             self.mp.dps = self.digits
         if isinstance(value, Fraction):
-            return self.mp.mpf(value.numerator) / value.denominator
+            value = self.mp.mpf(value.numerator) / value.denominator
+            if value and abs(self.mp.mag(value)) > MAX_MAGNITUDE:
+                raise TooLarge("a number too large or too small to compute with")
         return value
+
+    def product(self, value: Any, *factors: Any) -> Any:
+        """Check a product or power: one that is tiny although no factor is has no digits left."""
+        is_tiny = not isinstance(value, Fraction) and self._is_tiny(value)
+        if is_tiny and not any(self._is_tiny(self.to_mp(factor)) for factor in factors):
+            raise TooLarge("a number too small to compute with")
+        return value
+
+    def _is_tiny(self, value: Any) -> bool:
+        return bool(value == 0 or self.mp.mag(value) < -MAX_MAGNITUDE)
 
     def keep(self, value: Any) -> Any:
         """Check one intermediate value, and remember its magnitude."""
@@ -63,7 +78,7 @@ class _Evaluation:
             raise Undefined
         if not self.is_complex and isinstance(value, self.mp.mpc):
             raise Undefined
-        if value and abs(self.mp.mag(value)) > MAX_BITS:
+        if value and self.mp.mag(value) > MAX_MAGNITUDE:
             raise TooLarge("a number too large to compute with")
         self.scale = max(self.scale, abs(value))
         return value
@@ -85,12 +100,15 @@ class _Evaluation:
             return self.keep(self.call(tree[1], [self.value(part) for part in tree[2:]]))
         values = [self.value(part) for part in tree[1:]]
         if kind == "pow":
-            return self.keep(self.power(*values))
+            return self.keep(self.product(self.power(*values), values[0]))
         total = values[0]
         for value in values[1:]:
             if not (isinstance(total, Fraction) and isinstance(value, Fraction)):
                 total, value = self.to_mp(total), self.to_mp(value)
-            total = self.keep(total + value if kind == "add" else total * value)
+            if kind == "add":
+                total = self.keep(total + value)
+            else:
+                total = self.keep(self.product(total * value, total, value))
         return total
 
     def power(self, base: Any, exponent: Any) -> Any:
@@ -116,7 +134,7 @@ class _Evaluation:
             return sign * self.power(-base, exponent)
         base, exponent = self.to_mp(base), self.to_mp(exponent)
         logarithm = exponent * self.mp.log(base)
-        if abs(logarithm) > MAX_BITS:
+        if abs(logarithm) > MAX_MAGNITUDE:
             raise TooLarge("a power too large to compute with")
         return self.mp.exp(logarithm)
 
@@ -149,12 +167,12 @@ class _Evaluation:
         if name in ("ln", "log", "lg"):
             return self.logarithm(name, arguments)
         if name == "exp":
-            if abs(arguments[0]) > MAX_BITS:
+            if abs(arguments[0]) > MAX_MAGNITUDE:
                 raise TooLarge("a power too large to compute with")
             return self.mp.exp(arguments[0])
         (x,) = arguments
-        if name in ("sinh", "cosh", "tanh") and abs(x) > MAX_BITS:
-            raise TooLarge("a power too large to compute with")
+        if self.mp.mag(x) > (12 if name.endswith("h") else MAX_ARGUMENT):
+            raise TooLarge("an argument too large to compute with")
         if name in ("tan", "sec", "cot", "csc"):
             # At a pole the computed value is huge, not infinite.
             divisor = self.mp.cos(x) if name in ("tan", "sec") else self.mp.sin(x)
@@ -186,6 +204,8 @@ class _Evaluation:
         arguments = [self.to_mp(value) for value in arguments]
         if self.is_complex:
             raise Undefined
+        if self.digits > MAX_GAMMA_DIGITS:
+            raise TooLarge("a factorial that takes too many digits")
         try:
             return getattr(self.mp, name)(*arguments)  # by the gamma function
         except ValueError as error:

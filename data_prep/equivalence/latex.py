@@ -47,6 +47,9 @@ def _to_ascii(text: str) -> str:
         elif unicodedata.decomposition(character).startswith("<fraction>"):
             top, _, bottom = unicodedata.normalize("NFKC", character).partition("⁄")
             pieces.append(rf"\frac{{{top}}}{{{bottom}}}")
+        elif unicodedata.decomposition(character).startswith(("<super>", "<sub>")):
+            sign = "^" if unicodedata.decomposition(character).startswith("<super>") else "_"
+            pieces.append(f"{sign}{{{unicodedata.normalize('NFKC', character)}}}")
         elif unicodedata.category(character) == "Nd":
             pieces.append(str(unicodedata.digit(character)))
         else:

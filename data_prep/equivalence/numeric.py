@@ -14,14 +14,19 @@ from data_prep.equivalence.evaluate import Undefined, context, evaluate
 from data_prep.equivalence.tokens import TooLarge
 from data_prep.equivalence.trees import MINUS_ONE, Tree, variables
 
-DIGITS, CONFIRMING_DIGITS = 50, 300
+DIGITS, CONFIRMING_DIGITS, MANY_DIGITS = 50, 300, 2_000
+SMALL_ERROR = 1e-20  # e^{200} x + 2 and e^{200} x + 1 agree to 80 digits
 NUM_AGREEING = 3  # of 8 points; the others may lie where one side has no real value
 
 
 def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
-    """Whether two trees agree at one point; raises Undefined where either has no value there."""
+    """Whether two trees agree at one point; raises Undefined where either has no value there.
+
+    The rounding error is at most the largest number on the way times 10^(5 - digits). Where that
+    hides the values themselves (10^{99} x - 10^{99} x + 5), more digits are taken.
+    """
     # A number has one point only, so that needs more digits: \pi and 3.14159… with 60 digits.
-    for digits in (DIGITS,) if point else (DIGITS, CONFIRMING_DIGITS):
+    for digits in (DIGITS, CONFIRMING_DIGITS, MANY_DIGITS):
         a, scale_a = evaluate(left, point, digits, is_complex)
         b, scale_b = evaluate(right, point, digits, is_complex)
         if isinstance(a, Fraction) and isinstance(b, Fraction):
@@ -29,14 +34,13 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
         mp = context()
         a, b = (mp.mpf(v.numerator) / v.denominator if isinstance(v, Fraction) else v
                 for v in (a, b))  # fmt: skip
-        scale = max(scale_a, scale_b, abs(a), abs(b))
-        if abs(a - b) > scale * mp.mpf(10) ** (20 - digits):
+        error = max(scale_a, scale_b, abs(a), abs(b)) * mp.mpf(10) ** (5 - digits)
+        if abs(a - b) > error:
             return False
-    if (
-        not point and mp.mag(scale) * 0.302 > CONFIRMING_DIGITS - 50
-    ):  # 10^{300} + \\sqrt2 and 10^{300}
-        raise TooLarge("numbers too large to tell apart")
-    return True
+        is_confirmed = digits > DIGITS or (bool(point) and error < SMALL_ERROR)
+        if is_confirmed and error <= max(abs(a), abs(b)) * mp.mpf(10) ** -30:
+            return True
+    return True  # both are zero: nothing smaller than 10^{-500} is computed with
 
 
 _STYLES = (
@@ -137,6 +141,8 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
     two sides as trees.
     """
     names = sorted((variables(left) | variables(right)) - {"i"})
+    if not names:
+        return False  # of numbers any two are proportional
     is_complex = _has_i(left, right)
     first, agreeing = None, 0
     for point in _points(names):

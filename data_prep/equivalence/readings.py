@@ -21,7 +21,7 @@ from data_prep.equivalence.tokens import (
     wraps,
 )
 from data_prep.equivalence.units import is_blurring, split_unit
-from data_prep.equivalence.values import Choice, Opaque, Scalar, Sequence, Value, Words
+from data_prep.equivalence.values import Choice, Opaque, Relation, Scalar, Sequence, Value, Words
 
 _CONDITION = re.compile(r"(?:for (?:all|every|any|each)|where)\b.*", re.IGNORECASE)
 
@@ -67,13 +67,21 @@ def read_bare(text: str) -> list[Value]:
     if nesting(tokens) > MAX_DEPTH:
         return []
     head, variable = _without_condition(tokens)
-    return [read_tokens(head)] if head and variable else []
+    if not head or not variable:
+        return []
+    value = read_tokens(head)
+    is_restricted = isinstance(value, Relation) and not {"=", r"\in"}.issuperset(value.ops)
+    return [] if is_restricted else [value]  # x > 5 and x in Z is another set than x > 5
 
 
 _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
 
 
-_INTRODUCTION = re.compile(r"exactly|only|the (?!.*\bof\b).*|.*\b(?:is|are)", re.IGNORECASE)
+_INTRODUCTION = re.compile(
+    r"exactly|only|just|.*\b(?:is|are)|the (?:\w+ ){0,2}(?:answer|value|point|number|solution"
+    r"|result|total|area|volume|length|vector|set|interval|function|equation|range|domain|angle)s?",
+    re.IGNORECASE,
+)
 
 
 def _is_upright(token: Token) -> bool:
@@ -116,7 +124,9 @@ def _read_choice(tokens: list[Token]) -> Value | None:
         # (c) may also be a variable in brackets; that reading stands first.
         return Choice(canonical(tokens), letter, None)
     is_letters = rest[0].kind == "word" and len(rest[0].text) < 3
-    if is_letters or any(re.fullmatch("[A-J]", token.text) for token in rest):
+    is_factor = not rest[0].spaced and (rest[0].kind == "op" or (match[1] or "").islower())
+    is_factor = is_factor or (rest[0].text in "+-([{^" and (match[1] or "").islower())
+    if is_letters or is_factor or any(re.fullmatch("[A-J]", token.text) for token in rest):
         return None
     value = read_tokens(rest)
     is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")
@@ -153,11 +163,13 @@ def read(text: str, is_gold: bool) -> list[Value]:
     # `5 m` is a product to the parser; as a quantity it is another reading.
     if isinstance(readings[0], Scalar) and readings[0].unit is None:
         value, unit, scale = split_unit(tokens)
+        is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
         if unit is None:
             return readings
         try:
             tree = ("mul", parse(value), ("num", Fraction(scale)))
-            readings.append(Scalar(readings[0].text, tree, unit))
+            guess = is_gold and is_letter  # 2 t may well be 2 times t
+            readings.append(Scalar(readings[0].text, tree, unit, is_guess=guess))
         except Unreadable:
             pass
     return readings

@@ -1,6 +1,7 @@
 """Relations: what `x = 5`, `1 < x`, `x \\in S` or `y = 2x + 3` say, and when two say the same."""
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 from data_prep.equivalence import numeric
@@ -25,7 +26,8 @@ _IN_NAMES = {"(", ")", "|", ",", "'", "_", "{", "}", r"\cap", r"\cup", r"\overli
 def is_label(value: Value) -> bool:
     """Whether a part only names what follows: x, f(x), AB, m + n, \\cos x, (x, y), words."""
     if isinstance(value, Words):
-        return value not in (INFINITY, MINUS_INFINITY)
+        is_condition = re.search(r"\b(?:where|for|if|when)\b", value.text)
+        return value not in (INFINITY, MINUS_INFINITY) and not is_condition
     if isinstance(value, Sequence):
         return value.kind in ("pair", "ratio") and all(map(is_label, value.items))
     if isinstance(value, Opaque):  # P(A \\cap B)
@@ -43,11 +45,13 @@ def is_label(value: Value) -> bool:
         if tree[0] == "call":  # \\cos\\theta names a value; \\sqrt{x} = 3 is to be solved
             is_value = tree[1].startswith("function ")  # f(3) = 12
             return is_value or (tree[1] in ("abs", *TRIGONOMETRIC) and names_only(tree[2]))
-        if tree[0] == "pow" and tree[2] == INVERSE:
-            return tree[1][0] == "var"  # A^{-1}
+        if tree[0] == "pow" and tree[2] == INVERSE:  # A^{-1}, f^{-1}(x)
+            return tree[1][0] == "var" and (tree[1][1].isupper() or tree[1][1] in "fgh")
         return all(names_only(part) for part in tree[1:] if isinstance(part, tuple))
 
     is_call = value.tree[0] == "call"
+    if value.tree[:2] == ("mul", MINUS_ONE):
+        return False  # -x = 5
     return bool(variables(value.tree) or is_call) and names_only(value.tree)
 
 
@@ -92,6 +96,7 @@ def _bound(value: Value) -> bool:
 
 
 def all_variables(relation: Relation) -> set[str]:
+    """The variables in all parts of a relation."""
     return set().union(*(variables(p.tree) for p in relation.parts if isinstance(p, Scalar)))
 
 
@@ -204,19 +209,23 @@ def may_name_one(ours: Value, theirs: Value) -> bool:
     if ours.text == theirs.text:
         return True
     kinds = {_kind_of_name(ours), _kind_of_name(theirs)}
-    return "call" in kinds and kinds <= {"call", "name"}
+    return kinds == {"call", "name"}
 
 
 def _kind_of_name(label: Value) -> str | None:
     is_product = re.fullmatch(r"[A-Za-z]\([A-Za-z,]+\)", label.text)  # h(x), as it is read
-    if (
-        isinstance(label, Opaque)
-        or is_product
-        or (isinstance(label, Scalar) and label.tree[0] == "call")
-    ):
+    tree = label.tree if isinstance(label, Scalar) else ("words",)
+    if is_product or (tree[0] == "call" and tree[1].startswith("function")):
         return "call"
     is_name = isinstance(label, Words) or (isinstance(label, Scalar) and label.tree[0] == "var")
     return "name" if is_name else None
+
+
+def by_label(values: Sequence) -> Sequence:
+    """The items in the order of their labels where each has one of its own, as tuples have them."""
+    if len(labels(values) - {None}) != len(values.items):
+        return values
+    return replace(values, items=tuple(sorted(values.items, key=plain_label)))
 
 
 def labels(values: Sequence) -> set[str | None]:

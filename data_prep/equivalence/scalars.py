@@ -20,10 +20,12 @@ from data_prep.equivalence.words import read_number_words
 
 
 def is_conjunction(token: Token) -> bool:
+    """Whether a token is "and" or "or"."""
     return token.kind in ("text", "word") and token.text.strip(" ,").lower() in ("and", "or")
 
 
 def read_words(tokens: list[Token]) -> Value | None:
+    """Words, letters side by side, or a number in words; None for anything else."""
     if any(
         t.kind not in ("word", "text") and t.text not in ("'", "-", ".", "!", ":")
         for t in tokens
@@ -55,11 +57,13 @@ _BASE_WORDS = dict(
     )
 )
 _BASED = re.compile(
-    r"(-?)\(?([0-9A-Za-f]*\d[0-9A-Za-f]*(?:\.\d+)?|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)"
+    r"(-?)\(?([0-9A-Za-f]*\d[0-9A-Za-f]*(?:\.\d+)?|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)",
+    re.ASCII,
 )
 
 
 def read_based(tokens: list[Token]) -> Value | None:
+    """`1011_2`, `(3B)_{16}`, `12 base 5`; None for anything else."""
     text = canonical(tokens).replace(" ", "")
     match = _BASED.fullmatch(text)
     if not match:
@@ -67,12 +71,13 @@ def read_based(tokens: list[Token]) -> Value | None:
     sign, digits = match[1], match[2]
     base = match[3] or match[4]
     base = _BASE_WORDS.get(base, base)
-    if not base.lstrip("-").isdigit() or (digits.isalpha() and int(base) < 11):
+    if not base.lstrip("-").isdecimal() or (digits.isalpha() and int(base) < 11):
         return None
     return Based(text, sign + digits.upper(), base)
 
 
 def read_ratio(tokens: list[Token]) -> Value | None:
+    """`2:3`, `2 to 3`, or a time of day as words; None for anything else."""
     pieces, separators = split(
         tokens, lambda t: t.text == ":" or (t.kind in ("text", "word") and t.text == "to")
     )
@@ -105,12 +110,16 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
         return None
 
 
+_PERCENT = ("percent", "percentage", "per cent")
+
+
 def _with_sign(tokens: list[Token], plus_minus: str, minus_plus: str) -> list[Token]:
     signs = {r"\pm": plus_minus, r"\mp": minus_plus}
     return [Token("op", signs[t.text], t.spaced) if t.text in signs else t for t in tokens]
 
 
 def read_scalar(tokens: list[Token]) -> Value | None:
+    """A number or expression with its unit, or the two of a \\pm; None for anything else."""
     text = canonical(tokens)
     if text in (r"\infty", r"+\infty"):
         return INFINITY
@@ -125,7 +134,7 @@ def read_scalar(tokens: list[Token]) -> Value | None:
         return Scalar(text, parse(tokens))
     except Unreadable:
         pass
-    percent = tokens[-1].text == "%" or tokens[-1].text.lower() in ("percent", "percentage")
+    percent = tokens[-1].text == "%" or tokens[-1].text.lower() in _PERCENT
     if percent:
         tokens = tokens[:-1]
     value, unit, scale = split_unit(tokens)

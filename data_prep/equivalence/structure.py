@@ -146,6 +146,12 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
     return Sequence(text, "matrix", cells, form)
 
 
+def _is_set_builder(element: list[Token], condition: list[Token]) -> bool:
+    is_variable = bool(element) and element[0].kind == "word" and len(element[0].text) == 1
+    is_element = is_variable and (len(element) == 1 or element[1].text == r"\in")
+    return is_element and any(token.text in RELATIONS for token in condition)
+
+
 def _read_case(cells: list[list[Token]]) -> Sequence:
     text = "&".join(map(canonical, cells))
     return Sequence(text, "row", tuple(map(_read_cell, cells)))
@@ -173,7 +179,7 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
     opening, closing, inside = tokens[0].text, tokens[-1].text, tokens[1:-1]
     if opening in ("{", r"\{"):
         condition, bars = split(inside, lambda token: token.text in ("|", ":"))
-        if len(bars) == 1 and all(condition) and len(condition[0]) == 1:  # {x | 1 < x < 3}
+        if len(bars) == 1 and _is_set_builder(*condition):  # {x | 1 < x < 3}
             return read_tokens(condition[1])
     if opening == "{":
         return read_tokens(inside)

@@ -5,17 +5,13 @@ the usual functions) and refuses everything else with `Unreadable`, rather than 
 text can still be equal as text.
 """
 
-import re
 from fractions import Fraction
 
 from data_prep.equivalence.tokens import MAX_DEPTH, Token, Unreadable, to_fraction
 from data_prep.equivalence.trees import INVERSE, MINUS_ONE, Tree, keep_order
-from data_prep.equivalence.vocabulary import ENGLISH, FUNCTIONS, LETTERS, MARKS
+from data_prep.equivalence.vocabulary import COMBINATIONS, ENGLISH, FUNCTIONS, LETTERS, MARKS
 
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
-
-
-_COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 
 
 class _Parser:
@@ -38,9 +34,6 @@ class _Parser:
         return token
 
     def expression(self) -> Tree:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise Unreadable("nested too deeply")
         terms = [self.signed_term()]
         while self.peek().text in ("+", "-"):
             terms.append(self.signed_term())
@@ -51,7 +44,6 @@ class _Parser:
         elif self.peek().text == r"\choose":
             self.take()
             tree = ("call", "binomial", tree, self.expression())
-        self.depth -= 1
         return tree
 
     def signed_term(self) -> Tree:
@@ -166,7 +158,14 @@ class _Parser:
         return self.base()
 
     def base(self) -> Tree:
-        token = self.take()
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable("nested too deeply")
+        tree = self.base_at(self.take())
+        self.depth -= 1
+        return tree
+
+    def base_at(self, token: Token) -> Tree:
         if token.kind == "num":
             return ("num", to_fraction(token.text))
         if token.kind == "word":
@@ -228,7 +227,7 @@ class _Parser:
 
     def combinations(self) -> Tree | None:
         """`C_{10}^{3}`: 10 choose 3."""
-        match = _COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
+        match = COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
         if not match:
             return None
         self.at += len(match[0].split())

@@ -29,7 +29,7 @@ class Token:
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
-    r"|(?P<joined>\d{1,3}(?:(?:,\d{3})+|(?: \d{3})+)(?!,?\d)(?!\s*[/_])(?:\.\d+)?)"
+    r"|(?P<joined>[1-9]\d{0,2}(?:(?:,\d{3})+|(?: \d{3})+)(?!,?\d)(?!\s*[/_])(?:\.\d+)?)"
     r"|(?P<num>\d*\.\d*(?:\\(?:overline|dot)\s*(?:\{\d+\}|\d)|\(\d+\)(?=\s*$))"  # 0.\overline{3}
     r"|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+(?![\d.]))?)"
     r"|(?P<cmd>\\(?:[A-Za-z]+|.|$))"
@@ -106,6 +106,8 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
     spaced = spaced or content.startswith(" ")
     if content.strip() in FUNCTIONS:  # \operatorname{arctan}
         return [Token("cmd", "\\" + content.strip(), spaced)]
+    if re.fullmatch(r" [mshglLtNJWVK] ?", content):
+        return [Token("text", content.strip(), True)]  # 5\text{ m}
     if re.fullmatch(r"[A-Za-z]", content.strip()):
         return [Token("word", content.strip(), spaced)]
     if re.fullmatch(r"[^\d\\(){}^_=<>|+*/\[\],;:]*", content):

@@ -1,4 +1,4 @@
-"""Units: what stands beside a number, so that `5 cm` is 140 times nothing but 5 cm.
+"""Units: what stands beside a number and how two of them compare: `140 cm` is `1.4 m`.
 
 A unit that only one side writes is ignored (the question names it). Where both write one, measured
 quantities are converted with exact ratios, and counted things (`5 apples`) must name the same.
@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from data_prep.equivalence.tokens import Token
 from data_prep.equivalence.vocabulary import BLURRING, NO_UNIT
+from data_prep.equivalence.words import read_number_words
 
 _F = Fraction
 # name: (dimension, exact size in the dimension's base unit, exponent of the dimension)
@@ -154,8 +155,10 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
             break  # 3 cups of flour
         if word in ("/", "per"):
             sign = -1
-        elif word in SCALES and not things and not dimensions:
-            scale *= SCALES[word]
+        elif (_singular(word) in SCALES or word in SCALES) and not things and not dimensions:
+            scale *= SCALES.get(word) or SCALES[_singular(word)]
+        elif _is_number_word(word):
+            return None  # 5 eighths
         elif word in _POWERS:
             power = _POWERS[word]
         elif word in _RAISED:
@@ -172,6 +175,12 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
     return Unit(
         frozenset((+dimensions).items() | (-dimensions).items()), size, frozenset(things)
     ), scale
+
+
+def _is_number_word(word: str) -> bool:
+    return any(
+        read_number_words(f"{before}{_singular(word)}") is not None for before in ("", "one ")
+    )
 
 
 def _find(name: str) -> tuple[str, Fraction, int] | None:
@@ -198,7 +207,7 @@ def _starts_unit(token: Token, before: Token) -> bool:
     if token.kind != "word":
         return False
     if len(token.text) == 1:
-        return token.spaced and token.text in _SPACED_LETTERS
+        return token.spaced and token.text in _SPACED_LETTERS and before.kind == "num"
     known = token.text.lower() in _TABLE or token.text in _RATES or token.text in SCALES
     return known or (token.spaced and len(token.text) > 3) or token.text in ("sq", "cu")
 

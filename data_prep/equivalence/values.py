@@ -15,6 +15,7 @@ class Scalar:
     tree: Tree
     unit: Unit | None = None
     percent: bool = False
+    is_guess: bool = False  # the unit is a letter that may be a variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Opaque:
 
 Value = Scalar | Words | Based | Choice | Sequence | Relation | Opaque
 
-RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to", ":="}
+RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
 INFINITY = Words(r"\infty")
 MINUS_INFINITY = Words(r"-\infty")
 ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))

@@ -1,5 +1,7 @@
 """Vocabulary: the words and commands that the readers know, one list for each use."""
 
+import re
+
 # Functions of one argument.
 TRIGONOMETRIC = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
@@ -30,11 +32,15 @@ NO_UNIT = {
     "perhaps", "possibly", "either", "neither", "both", "with", "without", "by", "from",
     "where", "which", "that", "some", "any", "all", "other", "otherwise", "then", "so",
     "also", "up", "down", "equals", "th", "st", "nd", "rd", "below", "above", "zero", "short",
-    "away", "ago",
+    "away", "ago", "off", "out", "radical", "followed", "percent",
 }  # fmt: skip
 # Words that deny or blur the value after them: `not 5`, `at least 5`.
 BLURRING = {
+    "cannot", "but", "anything", "everything", "negative", "root", "square", "cube", "reciprocal",
+    "opposite", "inverse", "half", "double", "twice", "triple", "impossible", "unless",
     "not", "no", "never", "least", "most", "more", "less", "about", "approximately",
     "roughly", "around", "or", "either", "neither", "maybe", "if", "than", "between",
     "except", "without",
 }  # fmt: skip
+# C_{10}^{3}, as its tokens with spaces between.
+COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
