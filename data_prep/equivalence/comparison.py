@@ -60,7 +60,7 @@ MAX_FORMS = 4  # of one value, joined by "or"
 
 
 class Comparison:
-    """The comparison of two values; every method takes the prediction's first and the gold's second.
+    """The comparison of two values; every method takes the prediction first and the gold second.
 
     Args:
         algebra: decides pairs of which one is outside our grammar; None leaves them undecided.
