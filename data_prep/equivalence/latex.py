@@ -79,7 +79,7 @@ _CHARACTER_COMMANDS = {
 }  # fmt: skip
 _DROPPED = re.compile(
     r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?"
-    r"|\\(?:therefore|because|displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
+    r"|\\(?:therefore|because|square|blacksquare|displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
     r"|centering)(?![A-Za-z])"
     r"|\\(?:[hv]space|phantom|label|tag)\s*\*?(?:\{[^{}]*\}|[-+\d])"
 )
@@ -143,6 +143,7 @@ def normalise(text: str) -> str:
         for pattern, new in _REWRITES:
             text = pattern.sub(new, text)
         text = _COMMAND.sub(_rename, text)
+    text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
     text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
     while text and text[-1] in ".,;" and not text.endswith(("..", "\\,", "\\;")):
         text = text[:-1].rstrip()

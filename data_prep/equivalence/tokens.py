@@ -40,9 +40,8 @@ _TOKEN = re.compile(
 OPENING = {"(", "[", "{", r"\{", r"\langle", r"\lfloor", r"\lceil", r"\begin"}
 CLOSING = {")", "]", "}", r"\}", r"\rangle", r"\rfloor", r"\rceil", r"\end"}
 _OPERATORS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", ":=": "=", "**": "^"}
-_SPELLED = {
-    "pi", "infty", "sqrt", "theta", "alpha", "beta", "sin", "cos", "tan", "ln", "log", "exp",
-}  # fmt: skip
+# sec is a second more often than a secant.
+_SPELLED = (FUNCTIONS - {"sec"}) | {"pi", "infty", "sqrt", "theta", "alpha", "beta"}
 _SPELLED_OTHERWISE = {"infinity": "infty", "inf": "infty", "oo": "infty"}
 
 

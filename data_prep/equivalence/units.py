@@ -47,6 +47,7 @@ for _names, _dimension, _size, _exponent in [
     ("euro eur", "euro", _F(1), 1),
     ("sterling gbp", "sterling", _F(1), 1),
     ("yen jpy", "yen", _F(1), 1),
+    ("cup", "cup", _F(1), 1),
     ("degree", "degree", _F(1), 1),
     ("radian rad", "radian", _F(1), 1),
     ("hz hertz", "time", _F(1), -1),
