@@ -122,6 +122,7 @@ def load(
     max_level: int = 5,
     hasty_share: float = 0.0,
     max_merge: int = 3,
+    levels: list[int] | None = None,
 ) -> Iterator[Problem]:
     """Generate `sample` problems of one split, their questions all different.
 
@@ -131,6 +132,8 @@ def load(
         seed: same seed and arguments, same problems; every split has its own stream.
         hasty_share: share of the solutions written as bare merged equations, in [0, 1].
         max_merge: most days a hasty equation merges, at least 2 and at most 7.
+        levels: levels in the order in which they come round, in place of 1..`max_level`;
+            `[1, 1, 6]` makes two thirds of the problems easy and the others hard.
 
     Raises:
         ValueError: an option is out of its range.
@@ -143,6 +146,11 @@ def load(
         raise ValueError(f"hasty_share: {hasty_share} is not within 0..1")
     if not 2 <= max_merge <= len(DAYS):
         raise ValueError(f"max_merge: {max_merge} is not within 2..{len(DAYS)}")
+    if levels is not None and not (
+        levels and all(type(level) is int and 1 <= level <= len(DAYS) for level in levels)
+    ):
+        raise ValueError(f"levels: {levels!r} is not a list of levels within 1..{len(DAYS)}")
+    levels = levels or list(range(1, max_level + 1))
     rng = random.Random(f"{split}-{seed}")
     seen: set[str] = set()
     num_misses = 0
@@ -150,7 +158,7 @@ def load(
         num_misses += 1
         if num_misses > 10_000:
             raise ValueError(f"sample: {sample} is more than split {split!r} holds; lower it")
-        level = len(seen) % max_level + 1
+        level = levels[len(seen) % len(levels)]
         start, changes = draw_chain(rng, level)
         hasty = rng.random() < hasty_share
         if split_of(start, changes) != split:

@@ -5,17 +5,18 @@ Everything else in `sft.yaml` and `grpo.yaml` is TRL's `SFTConfig`, `GRPOConfig`
 
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError
+from stages.curriculum_arguments import CurriculumArguments, check_curriculum
+from stages.guards import GuardSettings
 
 # TRL accepts any text for these and fails at the first loss.
 CHOICES = {
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
-    "scale_rewards": ("group", "batch", "none", "True", "False"),
     "importance_sampling_level": ("token", "sequence"),
 }
 
@@ -30,7 +31,10 @@ SFT_INEFFECTIVE = {
     "truncation_mode": "rows over max_length are dropped, never cut",
 }
 # Only GRPO would render with them, and SFT, difficulty and evaluation without.
-GRPO_INEFFECTIVE = {"chat_template_kwargs": _TEMPLATE}
+GRPO_INEFFECTIVE = {
+    "chat_template_kwargs": _TEMPLATE,
+    "scale_rewards": "`advantage` (group, none, batch, posterior) sets it",
+}
 
 
 @dataclass
@@ -40,9 +44,27 @@ class SftArguments:
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `completion`"})
 
 
-@dataclass
-class GrpoArguments:
-    """Keys of `grpo.yaml` that are ours."""
+# `guard_` before each name of `GuardSettings`.
+_GuardKeys = make_dataclass(
+    "_GuardKeys",
+    [
+        (f"guard_{f.name}", f.type, field(default=f.default, metadata=dict(f.metadata)))
+        for f in fields(GuardSettings)
+    ],
+    kw_only=True,
+)
+
+
+@dataclass(kw_only=True)
+class GrpoArguments(CurriculumArguments, _GuardKeys):
+    """Keys of `grpo.yaml` that are ours: these, the curriculum's and the guards'."""
+
+    guard_rollback_lr_factor: float = field(
+        default=0.5, metadata={"help": "a roll-back multiplies the learning rate with it, 0..1"}
+    )
+    guard_max_rollbacks: int = field(
+        default=3, metadata={"help": "roll-backs after which the next one stops the run"}
+    )
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
     reward_funcs: list[str] = field(
@@ -82,17 +104,16 @@ class GrpoArguments:
     max_prompt_length: int | None = field(
         default=None, metadata={"help": "drop problems whose prompt has more tokens"}
     )
-    pass_rates: str | None = field(
-        default=None, metadata={"help": "pass_rates.jsonl of the SFT model; null trains on all"}
-    )
-    min_pass_rate: float = field(
-        default=0.25, metadata={"help": "keep problems with at least this pass rate, 0..1"}
-    )
-    max_pass_rate: float = field(
-        default=0.5, metadata={"help": "keep problems with at most this pass rate, 0..1"}
-    )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        self.guard_settings()
+        if not 0 < self.guard_rollback_lr_factor <= 1:
+            raise ValueError(
+                f"guard_rollback_lr_factor: {self.guard_rollback_lr_factor} is not within 0..1"
+            )
+        if self.guard_max_rollbacks < 0:
+            raise ValueError(f"guard_max_rollbacks: {self.guard_max_rollbacks} is below 0")
         from stages.rewards import REWARDS
 
         for name in self.reward_funcs:
@@ -115,11 +136,11 @@ class GrpoArguments:
                 f"repetition_max_penalty: {self.repetition_max_penalty} must not be negative; "
                 "it is subtracted"
             )
-        if not 0 <= self.min_pass_rate <= self.max_pass_rate <= 1:
-            raise ValueError(
-                f"min_pass_rate: {self.min_pass_rate} and max_pass_rate: {self.max_pass_rate} "
-                "must be in order within 0..1"
-            )
+
+    def guard_settings(self) -> GuardSettings:
+        """What the guards are told; a bare `off` in YAML has been read as false."""
+        values = {f.name: getattr(self, f"guard_{f.name}") for f in fields(GuardSettings)}
+        return GuardSettings(**{k: "off" if v is False else v for k, v in values.items()})
 
 
 def check_file(values: dict[str, Any], key: str, target: str) -> None:
@@ -161,6 +182,7 @@ def check_grpo(values: dict[str, Any]) -> None:
 def check_grpo_numbers(values: dict[str, Any]) -> None:
     """The checks of `check_grpo` that need no input file."""
     refuse_ineffective(values, GRPO_INEFFECTIVE)
+    check_curriculum(values)
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
     for key, choices in CHOICES.items():
         if key in values and str(values[key]) not in choices:

@@ -3,13 +3,12 @@
     python -m stages.grpo --config configs/tiny-cpu/grpo.yaml
     accelerate launch -m stages.grpo --config configs/grpo7b/grpo.yaml
 
-Reads `grpo_train.jsonl` and, where the recipe names one, the SFT model's `pass_rates.jsonl`; keeps
-the problems inside the pass-rate band; trains `MathGRPOTrainer` with the recipe's rewards. How the
+Reads `grpo_train.jsonl` and, where the recipe names one, the SFT model's `pass_rates.jsonl`; trains
+`MathGRPOTrainer` with the recipe's rewards on problems that its curriculum chooses. How the
 defaults differ from the GRPO paper (arXiv:2402.03300): loss averaged over tokens instead of over
 completions (as DAPO, arXiv:2503.14476), and k3 as the KL estimator only where `beta` is not 0.
 """
 
-import math
 from typing import Any
 
 from data_prep import manifest
@@ -17,13 +16,15 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.schema import read_problems
 from stages.arguments import DEFAULTS, GrpoArguments, check_grpo
-from stages.curriculum import keep_by_pass_rate, load_pass_rates
+from stages.curriculum import build_curriculum, keep_by_pass_rate, load_pass_counts
+
+COLUMNS = ("id", "prompt", "answer")  # TRL hands every column to every reward function
 
 
 def select(
     rows: list[dict], args: GrpoArguments, tokenizer: Any
 ) -> tuple[list[dict], dict[str, int]]:
-    """Rows inside the pass-rate band and the prompt limit, and how many each test dropped."""
+    """Rows inside the prompt limit and the pass-rate band, and how many each test dropped."""
     dropped = {}
     if args.max_prompt_length:
         before = len(rows)
@@ -31,12 +32,44 @@ def select(
         lengths = map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"])
         rows = [r for r, n in zip(rows, lengths, strict=True) if n <= args.max_prompt_length]
         dropped["over_max_prompt_length"] = before - len(rows)
-    if args.pass_rates:
+    if args.curriculum == "offline":
         before = len(rows)
-        rates = load_pass_rates(args.pass_rates)
-        rows = keep_by_pass_rate(rows, rates, args.min_pass_rate, args.max_pass_rate)
+        counts = load_pass_counts(args.pass_rates)
+        rows = keep_by_pass_rate(rows, counts, args.min_pass_rate, args.max_pass_rate)
         dropped["outside_pass_rate_band"] = before - len(rows)
     return rows, dropped
+
+
+def build_trainer(
+    problems: list[dict], args: GrpoArguments, grpo: Any, model: Any, tokenizer: Any
+) -> Any:
+    """The trainer that a recipe asks for.
+
+    Args:
+        problems: selected rows; grpo, model: TRL's `GRPOConfig` and `ModelConfig`.
+    """
+    from datasets import Dataset
+
+    from stages import run
+    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.guards import Guards
+    from stages.rewards import build_rewards
+
+    grpo.scale_rewards = "none" if args.advantage == "posterior" else args.advantage
+    think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
+    return MathGRPOTrainer(
+        reward_funcs=build_rewards(args, grpo, think_prefilled),
+        train_dataset=Dataset.from_list([{key: row[key] for key in COLUMNS} for row in problems]),
+        processing_class=tokenizer,
+        curriculum=build_curriculum(problems, args, grpo.num_generations, grpo.seed),
+        max_refill_rounds=args.max_refill_rounds if "refill" in args.curriculum else 0,
+        advantage=args.advantage,
+        max_mean_ratio=args.max_mean_ratio,
+        guards=Guards(args.guard_settings()),
+        rollback_lr_factor=args.guard_rollback_lr_factor,
+        max_rollbacks=args.guard_max_rollbacks,
+        **run.trainer_kwargs(model, grpo),
+    )
 
 
 def main() -> None:
@@ -44,15 +77,9 @@ def main() -> None:
     args, grpo, model = parse(
         __doc__, GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo, defaults=DEFAULTS
     )
-    # Only what trainer and rewards use: TRL hands every column to every reward function.
-    columns = ("id", "prompt", "answer")
-    rows = [{key: row[key] for key in columns} for row in read_problems(args.train_file)]
-
-    from datasets import Dataset
+    rows = list(read_problems(args.train_file))
 
     from stages import run
-    from stages.grpo_trainer import MathGRPOTrainer
-    from stages.rewards import build_rewards
 
     run.quiet()
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
@@ -70,21 +97,11 @@ def main() -> None:
     run.say(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
+        + f"; curriculum: {args.curriculum}"
     )
-
-    think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
-    trainer = MathGRPOTrainer(
-        reward_funcs=build_rewards(args, grpo, think_prefilled),
-        train_dataset=Dataset.from_list(problems),
-        processing_class=tokenizer,
-        **run.trainer_kwargs(model, grpo),
-    )
+    trainer = build_trainer(problems, args, grpo, model, tokenizer)
     run.train(trainer, "grpo", checkpoint)
 
-    # One generation batch serves steps_per_generation x num_iterations micro-batches.
-    num_micro_batches = trainer.state.global_step * grpo.gradient_accumulation_steps
-    num_batches = math.ceil(num_micro_batches / (grpo.steps_per_generation * grpo.num_iterations))
-    num_generated = num_batches * grpo.generation_batch_size
     if run.is_main_process():
         manifest.write(
             grpo.output_dir,
@@ -94,7 +111,7 @@ def main() -> None:
             {
                 "problems": len(problems),
                 "steps": trainer.state.global_step,
-                "completions": num_generated,
+                "completions": trainer.num_completions,
             },
             started,
             rows_in=len(rows),

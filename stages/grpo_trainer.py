@@ -1,14 +1,18 @@
-"""The GRPO trainer: TRL's, with the project's metric names and a per-group signal metric.
+"""The GRPO trainer: TRL's, with a curriculum, guards, early stop, exact resume and our metrics.
 
-Thin by rule: every override calls `super()` and only looks at, or adds to, what it returns.
+Thin by rule. Each part is a subclass of TRL's trainer in a file of its own, whose overrides call
+`super()` and only choose what goes in, or look at and add to what comes out; with a part switched
+off its overrides pass everything through, and with all of them off every step is TRL's.
 """
 
 from typing import Any
 
-import torch
-from trl import GRPOTrainer
-
-from stages.rewards import GRADED
+from stages.curriculum import Curriculum
+from stages.curriculum_trainer import CurriculumGRPO
+from stages.early_stop import MinibatchEarlyStop
+from stages.exact_resume import ExactResume
+from stages.guarded_trainer import GuardedGRPO
+from stages.guards import Guards
 
 # Our name -> TRL's. Both are logged; ours are what the report and the dashboards read.
 METRIC_NAMES = {
@@ -19,42 +23,30 @@ METRIC_NAMES = {
 }
 
 
-def uniform_group_fraction(correctness: torch.Tensor, num_generations: int) -> float:
-    """Share of groups whose rollouts are all right or all wrong.
+class MathGRPOTrainer(GuardedGRPO, CurriculumGRPO, MinibatchEarlyStop, ExactResume):
+    """TRL's `GRPOTrainer` with all the parts, and `rollout/*`, `train/*` and `guard/*` metrics.
 
     Args:
-        correctness: 1 for right and 0 for the rest, whole groups in order, shape (B*G,).
-        num_generations: G.
-
-    Returns:
-        A number in [0, 1]. Unlike TRL's `frac_reward_zero_std` it looks at correctness alone, so a
-        length or format term cannot make a group without signal look useful.
+        curriculum, max_refill_rounds, advantage: see `CurriculumGRPO`.
+        guards, rollback_lr_factor, max_rollbacks: see `GuardedGRPO`.
+        max_mean_ratio: see `MinibatchEarlyStop`.
     """
-    groups = correctness.view(-1, num_generations)  # (B, G)
-    return (groups.amax(dim=1) == groups.amin(dim=1)).float().mean().item()
 
-
-class MathGRPOTrainer(GRPOTrainer):
-    """TRL's `GRPOTrainer` with `rollout/*` and `train/entropy_loss` metrics."""
-
-    def _calculate_rewards(
+    def __init__(
         self,
-        inputs: list[dict[str, Any]],
-        prompts: list,
-        completions: list,
-        completion_ids_list: list[list[int]],
-    ) -> torch.Tensor:
-        # Gathered over processes, shape (B*G, number of reward functions).
-        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        graded = [index for index, name in enumerate(self.reward_func_names) if name in GRADED]
-        if graded:
-            correctness = (rewards[:, graded[0]] > 0).float()  # (B*G,)
-            mode = "train" if self.model.training else "eval"
-            size = self.num_generations if mode == "train" else self.num_generations_eval
-            metrics = self._metrics[mode]
-            metrics["rollout/correctness"].append(correctness.mean().item())
-            metrics["rollout/uniform_groups"].append(uniform_group_fraction(correctness, size))
-        return rewards
+        *args: Any,
+        curriculum: Curriculum | None = None,
+        guards: Guards | None = None,
+        max_mean_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, curriculum=curriculum, guards=guards, **kwargs)
+        self.max_mean_ratio = max_mean_ratio
+        self.extra_state["count"] = self._count
+        if curriculum is not None:
+            self.extra_state["curriculum"] = curriculum
+        if guards is not None:
+            self.extra_state["guards"] = self
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         metrics = self._metrics["train" if self.model.training else "eval"]

@@ -178,8 +178,8 @@ def random_reward(
     return [float(coin.toss(trainer_state.global_step)) for _ in completions]
 
 
-# The rewards that are above 0 for right and for nothing else.
-GRADED = (correctness_reward.__name__, rlinf_reward.__name__)
+# The rewards that are above 0 for right and for nothing else, and what right is worth over wrong.
+GRADED = {correctness_reward.__name__: 1.0, rlinf_reward.__name__: 10.0}
 REWARDS: dict[str, Callable[..., list[float]]] = {
     f.__name__: f
     for f in (

@@ -1,0 +1,179 @@
+"""The curriculum inside TRL's trainer: problems are chosen before they are generated.
+
+`CurriculumGRPO` changes what goes into `_generate_and_score_completions`, may call it again for
+groups that came out uniform, and then gives advantages and token count of the whole batch anew.
+Every process holds the same curriculum, fed with gathered results, and takes its own part of the
+choice: whole groups, the same number of rounds on every rank.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from trl import GRPOTrainer
+
+from stages.advantages import advantages, sum_rewards
+from stages.curriculum import Curriculum
+from stages.rewards import GRADED
+from stages.rollout_batch import Groups, is_uniform, num_loss_tokens, replace_rows, rows_of
+
+
+@dataclass
+class Count:
+    """Completions generated so far, by all processes; saved with every checkpoint."""
+
+    num_completions: int = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """For the checkpoint."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """From the checkpoint."""
+        self.num_completions = state["num_completions"]
+
+
+class CurriculumGRPO(GRPOTrainer):
+    """`GRPOTrainer` that trains on the problems a `Curriculum` chooses.
+
+    Args:
+        curriculum: follows the pass rates; None leaves everything to TRL.
+        max_refill_rounds: times that uniform groups of a batch are replaced by groups of other
+            problems, 0 for never.
+        advantage: one of `stages.curriculum_arguments.ADVANTAGES`; "posterior" needs a curriculum,
+            the others agree with the config's `scale_rewards`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        curriculum: Curriculum | None = None,
+        max_refill_rounds: int = 0,
+        advantage: str = "group",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._curriculum, self._advantage = curriculum, advantage
+        self._max_refill_rounds = max_refill_rounds
+        self._groups: Groups | None = None  # of the last call of `_calculate_rewards`
+        self._count = Count()
+        self._graded = [i for i, name in enumerate(self.reward_func_names) if name in GRADED]
+        self._index: dict[str, int] = {}
+        if curriculum is not None:
+            self._index = {key: index for index, key in enumerate(self.train_dataset["id"])}
+
+    @property
+    def num_completions(self) -> int:
+        """Completions generated for training so far, by all processes."""
+        return self._count.num_completions
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        if not self.model.training or self._curriculum is None:
+            return super()._generate_and_score_completions(inputs)
+        self._curriculum.start_batch()
+        if self._curriculum.is_predictive:
+            num_groups = len(inputs) // self.num_generations * self.accelerator.num_processes
+            inputs = self._rows(self._curriculum.choose(num_groups))
+        num_logged = len(self._metrics["train"]["frac_reward_zero_std"])
+        batch = super()._generate_and_score_completions(inputs)
+        groups = self._groups
+        if self._max_refill_rounds:
+            batch, groups = self._refill(batch, groups)
+            self._log_trained(groups, num_logged)
+        if self._max_refill_rounds or self._advantage == "posterior":
+            batch["advantages"] = self._local_advantages(groups)
+            batch["num_items_in_batch"] = self.accelerator.gather(num_loss_tokens(batch)).sum()
+        return batch
+
+    def _rows(self, problems: list[int]) -> list[dict[str, Any]]:
+        """This process's part of the problems, each repeated for its rollouts."""
+        num_mine = len(problems) // self.accelerator.num_processes
+        first = self.accelerator.process_index * num_mine
+        mine = [self.train_dataset[index] for index in problems[first : first + num_mine]]
+        return [row for row in mine for _ in range(self.num_generations)]
+
+    def _refill(self, batch: dict[str, Any], groups: Groups) -> tuple[dict[str, Any], Groups]:
+        """Replace uniform groups by useful ones of other problems, for a bounded number of rounds.
+
+        Every rank generates as many groups as the rank with most uniform ones, so that all go
+        through the same collective calls; groups do not move between ranks.
+        """
+        world, rank = self.accelerator.num_processes, self.accelerator.process_index
+        taken, num_local = groups.problems.tolist(), len(groups.problems) // world
+        for _ in range(self._max_refill_rounds):
+            is_bad = is_uniform(groups.correctness, groups.size).view(world, num_local)
+            num_new = int(is_bad.sum(dim=1).max())
+            if not num_new:
+                break
+            problems = self._curriculum.choose(num_new * world, taken)
+            new_batch = super()._generate_and_score_completions(self._rows(problems))
+            new, taken = self._groups, [*taken, *problems]
+            is_good = ~is_uniform(new.correctness, new.size).view(world, num_new)
+            for r in range(world):
+                old_ones, new_ones = is_bad[r].nonzero().flatten(), is_good[r].nonzero().flatten()
+                num = min(len(old_ones), len(new_ones))
+                old_ones, new_ones = old_ones[:num], new_ones[:num]
+                groups = groups.replaced(new, old_ones + r * num_local, new_ones + r * num_new)
+                if r == rank:
+                    rows = (rows_of(index, groups.size) for index in (old_ones, new_ones))
+                    batch = replace_rows(batch, new_batch, *rows, self._tokenizer.pad_token_id)
+        return batch, groups
+
+    def _log_trained(self, groups: Groups, num_logged: int) -> None:
+        """Log the uniform groups that are trained on; TRL's figure shall be theirs too."""
+        metrics = self._metrics["train"]
+        is_bad = is_uniform(groups.correctness, groups.size)
+        metrics["train/uniform_groups"].append(is_bad.float().mean().item())
+        rewards = sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device))
+        std = rewards.view(-1, groups.size).std(dim=1)
+        is_zero = torch.isclose(std, torch.zeros_like(std))
+        metrics["frac_reward_zero_std"][num_logged:] = [is_zero.float().mean().item()]
+
+    def _local_advantages(self, groups: Groups) -> torch.Tensor:
+        """Advantages of this process's rows, shape (B,), by the recipe's `advantage`."""
+        weights = self.reward_weights.tolist()
+        values = advantages(
+            self._advantage,
+            sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device)),
+            groups.size,
+            correctness=groups.correctness,
+            pass_rates=groups.pass_rates,
+            correctness_weight=sum(
+                weights[i] * GRADED[self.reward_func_names[i]] for i in self._graded
+            ),
+        )
+        return values.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
+
+    def _calculate_rewards(
+        self,
+        inputs: list[dict[str, Any]],
+        prompts: list,
+        completions: list,
+        completion_ids_list: list[list[int]],
+    ) -> torch.Tensor:
+        # Gathered over processes, shape (N*G, number of reward functions).
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        mode = "train" if self.model.training else "eval"
+        size = self.num_generations if mode == "train" else self.num_generations_eval
+        if self._graded:
+            correctness = (rewards[:, self._graded[0]] > 0).float()  # (N*G,)
+            metrics = self._metrics[mode]
+            metrics["rollout/correctness"].append(correctness.mean().item())
+            num_uniform = is_uniform(correctness, size).float().mean().item()
+            metrics["rollout/uniform_groups"].append(num_uniform)
+        if mode == "train":
+            self._count.num_completions += len(rewards)
+            if self._curriculum is not None:
+                self._groups = self._follow(inputs[::size], rewards, correctness)
+        return rewards
+
+    def _follow(
+        self, rows: list[dict[str, Any]], rewards: torch.Tensor, correctness: torch.Tensor
+    ) -> Groups:
+        """Tell the curriculum what the groups of these rows, one each, have shown."""
+        mine = torch.tensor([self._index[row["id"]] for row in rows], device=rewards.device)
+        problems = self.accelerator.gather(mine)  # (N,)
+        rates = torch.tensor(self._curriculum.pass_rates(problems.tolist()), device=rewards.device)
+        num_right = correctness.view(len(problems), -1).sum(dim=1).int().tolist()
+        self._curriculum.update(problems.tolist(), num_right, self.num_generations)
+        return Groups(problems, rates, rewards, correctness)
