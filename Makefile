@@ -35,10 +35,11 @@ export TOKENIZERS_PARALLELISM := false
 BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)
 DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manifest.json)
 
-.PHONY: help demo data base sft difficulty grpo eval report preflight bench-grader lint test clean
+.PHONY: help demo data base sft difficulty grpo eval report preflight bench-grader bench-curriculum \
+  bench-overhead lint test clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 demo: | $(VENV)/ready ## the whole pipeline on the embedded default, two CPU cores (SEED=…)
 	@if $(MAKE) -q report; then echo "demo: nothing to do, $(RUN)/report/report.md is up to date"; \
@@ -83,6 +84,19 @@ $(VENV)/ready: pyproject.toml constraints.txt
 bench-grader: | $(VENV)/ready ## speed and accuracy of the grader beside TRL's (DATA_ROOT=…)
 	@OMP_NUM_THREADS=1 $(PY) -m data_prep.bench_grader --out docs/results/grader.md \
 	  $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
+# One SFT checkpoint, its own recipe: `make bench-curriculum SEEDS="0 1 2" MODES="stock predictive"`
+SEEDS ?= 0 1 2 3 4
+MODES ?= stock offline refill predictive predictive+refill
+BENCH := RECIPE=skewed-cpu SEED=
+BENCH_FLAGS := --grpo_config configs/skewed-cpu/grpo.yaml --recipe_run runs/skewed-cpu
+bench-curriculum: | $(VENV)/ready ## the curriculum's modes beside TRL's trainer (SEEDS=… MODES=…)
+	@$(MAKE) --no-print-directory sft $(BENCH)
+	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_curriculum $(BENCH_FLAGS) --seeds $(SEEDS) \
+	  --modes $(MODES) --out $(or $(OUT),docs/results/curriculum.md)
+bench-overhead: | $(VENV)/ready ## what the trainer costs over TRL's, step for step
+	@$(MAKE) --no-print-directory sft $(BENCH)
+	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_overhead $(BENCH_FLAGS) \
+	  --out $(or $(OUT),docs/results/trainer-overhead.md)
 lint: | $(VENV)/ready ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests

@@ -9,8 +9,6 @@ each, F reward functions.
 
 from torch import Tensor, isnan, nan_to_num, nanmean, sqrt
 
-ADVANTAGES = ("group", "none", "batch", "posterior")
-
 EPSILON = 1e-4  # TRL's; what it adds to every deviation it divides by
 
 
@@ -151,9 +149,10 @@ def advantages(
     pass_rates: Tensor | None = None,
     correctness_weight: float | None = None,
 ) -> Tensor:
-    """Advantages of the `kind` that the recipe's key `advantage` names, one of `ADVANTAGES`.
+    """Advantages of the kind that the recipe's key `advantage` names.
 
     Args:
+        kind: one of `stages.curriculum_arguments.ADVANTAGES`.
         correctness, pass_rates, correctness_weight: needed by "posterior", see there; the others
             do not look at them.
 

@@ -12,7 +12,8 @@ from typing import Any
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError
 from stages.curriculum_arguments import CurriculumArguments, check_curriculum
-from stages.guards import GuardSettings
+from stages.guard_statistics import RECENT
+from stages.guards import GUARDS, GuardSettings
 
 # TRL accepts any text for these and fails at the first loss.
 CHOICES = {
@@ -33,7 +34,6 @@ SFT_INEFFECTIVE = {
 # Only GRPO would render with them, and SFT, difficulty and evaluation without.
 GRPO_INEFFECTIVE = {
     "chat_template_kwargs": _TEMPLATE,
-    "scale_rewards": "`advantage` (group, none, batch, posterior) sets it",
 }
 
 
@@ -114,11 +114,17 @@ class GrpoArguments(CurriculumArguments, _GuardKeys):
             )
         if self.guard_max_rollbacks < 0:
             raise ValueError(f"guard_max_rollbacks: {self.guard_max_rollbacks} is below 0")
-        from stages.rewards import REWARDS
+        from stages.rewards import GRADED, REWARDS
 
         for name in self.reward_funcs:
             if name not in REWARDS:
                 raise ValueError(f"reward_funcs: {name!r} is none of {', '.join(REWARDS)}")
+        if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
+            raise ValueError(
+                f"reward_funcs: {', '.join(self.reward_funcs)}: none tells right from wrong, which "
+                f"curriculum: {self.curriculum} with advantage: {self.advantage} follows; add "
+                "correctness_reward, with reward_weights 0 if it shall not be paid"
+            )
         if not 0 <= self.length_penalty_start < self.length_penalty_end:
             raise ValueError(
                 f"length_penalty_start: {self.length_penalty_start} must lie below "
@@ -183,6 +189,7 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
     """The checks of `check_grpo` that need no input file."""
     refuse_ineffective(values, GRPO_INEFFECTIVE)
     check_curriculum(values)
+    check_rollback(values)
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
     for key, choices in CHOICES.items():
         if key in values and str(values[key]) not in choices:
@@ -199,6 +206,26 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
         )
     if "overlong" in funcs:
         check_overlong(values)
+
+
+def check_rollback(values: dict[str, Any]) -> None:
+    """Refuse a recipe that deletes the checkpoints which a guard would roll back to."""
+    names = [f"guard_{name}" for name in GUARDS if values.get(f"guard_{name}") == "rollback"]
+    if not names:
+        return
+    if values.get("save_strategy", "steps") != "steps":
+        raise UserError(f"{names[0]}: rollback needs checkpoints; set save_strategy to steps")
+    limit, steps = values.get("save_total_limit"), float(values.get("save_steps", 500))
+    patience = int(float(values.get("guard_patience", GuardSettings.patience)))
+    look_back = RECENT + patience + 1  # steps that a guard may distrust when it fires
+    if limit is None or steps < 1:  # below 1 it is a share of the run
+        return
+    needed = math.ceil(look_back / steps) + 1
+    if int(float(limit)) < needed:
+        raise UserError(
+            f"save_total_limit: {limit} with save_steps {steps:g} may leave {names[0]} nothing to "
+            f"roll back to, it distrusts up to {look_back} steps; use {needed} or more"
+        )
 
 
 def check_overlong(values: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-from sklearn.isotonic import isotonic_regression
+from scipy.optimize import isotonic_regression
 
 Result = dict[str, Any]  # what `stages.bench_run` writes
 
@@ -26,7 +26,7 @@ def learning_curve(result: Result, axis: str) -> tuple[np.ndarray, np.ndarray]:
         Two arrays, shape (tests,).
     """
     cost = np.array([test[axis] for test in result["tests"]], dtype=float)
-    return cost, isotonic_regression([test["accuracy"] for test in result["tests"]])
+    return cost, isotonic_regression([test["accuracy"] for test in result["tests"]]).x
 
 
 def cost_of(result: Result, accuracy: float, axis: str) -> float:

@@ -194,12 +194,12 @@ class Curriculum:
         level, spread = self._level[0].copy(), np.full(len(seen), PRIOR_OFFSET**2)
         for _ in range(50):
             mean, variance = add_binomial(level[peers], spread[peers], right, total)
-            level = np.bincount(peers, mean, len(seen)) / np.maximum(seen, 1)
+            # The levels' own prior holds where all peers are right or all wrong.
+            weight = seen + spread / PRIOR_LEVEL**2
+            level = np.bincount(peers, mean, len(seen)) / weight
             squares = np.bincount(peers, (mean - level[peers]) ** 2 + variance, len(seen))
             spread = (squares + PRIOR_COUNT * PRIOR_OFFSET**2) / shrunk
-        self._level = np.array(
-            [level, np.where(seen, spread / np.maximum(seen, 1), PRIOR_LEVEL**2)]
-        )
+        self._level = np.array([level, spread / (seen + spread / PRIOR_LEVEL**2)])
         self._spread = np.array([spread * shrunk, shrunk])
         self._offset[1] = self._prior_variance()
         self._offset[:, problems] = mean - level[peers], variance
@@ -252,7 +252,7 @@ def build_curriculum(
     rows: list[dict[str, Any]], args: "CurriculumArguments", num_generations: int, seed: int
 ) -> Curriculum | None:
     """The curriculum of a recipe over its rows; None where nothing has to be followed."""
-    if args.curriculum in ("off", "offline") and args.advantage != "posterior":
+    if not args.follows_pass_rates():
         return None
     curriculum = Curriculum(
         find_peers(rows),

@@ -92,18 +92,39 @@ class CurriculumArguments:
         if self.curriculum == "offline" and not self.pass_rates:
             raise ValueError("pass_rates: missing; curriculum: offline needs the file")
 
+    def follows_pass_rates(self) -> bool:
+        """Whether the run keeps a posterior of the problems' pass rates."""
+        return self.curriculum not in ("off", "offline") or self.advantage == "posterior"
+
 
 def check_curriculum(values: dict[str, Any]) -> None:
     """Refuse keys that the chosen mode would not read."""
     mode = values.get("curriculum") or "off"  # YAML reads a bare `off` as false
+    advantage = values.get("advantage", "group")
     for key, modes in _READ_BY.items():
-        if mode in MODES and mode not in modes and values.get(key) is not None:
+        is_read = mode in modes or (key == "half_life" and advantage == "posterior")
+        if mode in MODES and not is_read and values.get(key) is not None:
             raise UserError(
                 f"{key}: {values[key]!r} would have no effect with curriculum: {mode}; remove the "
                 f"key, or set curriculum to {' or '.join(modes)}"
             )
-    if mode == "off" and values.get("pass_rates") and values.get("advantage") != "posterior":
+    if mode in ("off", "refill") and values.get("pass_rates") and advantage != "posterior":
         raise UserError(
-            f"pass_rates: {values['pass_rates']} would have no effect with curriculum: off; set "
+            f"pass_rates: {values['pass_rates']} would have no effect with curriculum: {mode}; set "
             "curriculum: offline or predictive"
         )
+    if values.get("scale_rewards") is not None:
+        raise UserError(
+            f"scale_rewards: {values['scale_rewards']!r} would have no effect: `advantage` (group, "
+            "none, batch, posterior) sets it; remove the key"
+        )
+    if values.get("multi_objective_aggregation") == "normalize_then_sum":
+        for key, value, is_own in (
+            ("curriculum", mode, "refill" in mode),
+            ("advantage", advantage, advantage != "group"),
+        ):
+            if is_own:
+                raise UserError(
+                    "multi_objective_aggregation: normalize_then_sum would have no effect with "
+                    f"{key}: {value}, which starts from the sum of the rewards; remove one of them"
+                )

@@ -6,6 +6,7 @@ Every process holds the same curriculum, fed with gathered results, and takes it
 choice: whole groups, the same number of rounds on every rank.
 """
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,14 @@ from trl import GRPOTrainer
 from stages.advantages import advantages, sum_rewards
 from stages.curriculum import Curriculum
 from stages.rewards import GRADED
-from stages.rollout_batch import Groups, is_uniform, num_loss_tokens, replace_rows, rows_of
+from stages.rollout_batch import (
+    Groups,
+    is_uniform,
+    num_loss_tokens,
+    pair_groups,
+    replace_rows,
+    rows_of,
+)
 
 
 @dataclass
@@ -74,12 +82,12 @@ class CurriculumGRPO(GRPOTrainer):
         if self._curriculum.is_predictive:
             num_groups = len(inputs) // self.num_generations * self.accelerator.num_processes
             inputs = self._rows(self._curriculum.choose(num_groups))
-        num_logged = len(self._metrics["train"]["frac_reward_zero_std"])
+        num_logged = {name: len(values) for name, values in self._metrics["train"].items()}
         batch = super()._generate_and_score_completions(inputs)
         groups = self._groups
         if self._max_refill_rounds:
-            batch, groups = self._refill(batch, groups)
-            self._log_trained(groups, num_logged)
+            batch, groups, sizes = self._refill(batch, groups)
+            self._log_rounds(groups, sizes, num_logged)
         if self._max_refill_rounds or self._advantage == "posterior":
             batch["advantages"] = self._local_advantages(groups)
             batch["num_items_in_batch"] = self.accelerator.gather(num_loss_tokens(batch)).sum()
@@ -92,42 +100,86 @@ class CurriculumGRPO(GRPOTrainer):
         mine = [self.train_dataset[index] for index in problems[first : first + num_mine]]
         return [row for row in mine for _ in range(self.num_generations)]
 
-    def _refill(self, batch: dict[str, Any], groups: Groups) -> tuple[dict[str, Any], Groups]:
+    def _refill(
+        self, batch: dict[str, Any], groups: Groups
+    ) -> tuple[dict[str, Any], Groups, list[int]]:
         """Replace uniform groups by useful ones of other problems, for a bounded number of rounds.
 
         Every rank generates as many groups as the rank with most uniform ones, so that all go
         through the same collective calls; groups do not move between ranks.
+
+        Returns:
+            Batch and groups to train on, and how many groups each round has generated, the first
+            included.
         """
         world, rank = self.accelerator.num_processes, self.accelerator.process_index
-        taken, num_local = groups.problems.tolist(), len(groups.problems) // world
+        taken, sizes = groups.problems.tolist(), [len(groups.problems)]
         for _ in range(self._max_refill_rounds):
-            is_bad = is_uniform(groups.correctness, groups.size).view(world, num_local)
+            is_bad = is_uniform(groups.correctness, groups.size).view(world, -1)
             num_new = int(is_bad.sum(dim=1).max())
             if not num_new:
                 break
             problems = self._curriculum.choose(num_new * world, taken)
+            table = [list(column) for column in self._table()]
             new_batch = super()._generate_and_score_completions(self._rows(problems))
             new, taken = self._groups, [*taken, *problems]
+            sizes.append(len(problems))
             is_good = ~is_uniform(new.correctness, new.size).view(world, num_new)
-            for r in range(world):
-                old_ones, new_ones = is_bad[r].nonzero().flatten(), is_good[r].nonzero().flatten()
-                num = min(len(old_ones), len(new_ones))
-                old_ones, new_ones = old_ones[:num], new_ones[:num]
-                groups = groups.replaced(new, old_ones + r * num_local, new_ones + r * num_new)
-                if r == rank:
-                    rows = (rows_of(index, groups.size) for index in (old_ones, new_ones))
-                    batch = replace_rows(batch, new_batch, *rows, self._tokenizer.pad_token_id)
-        return batch, groups
+            old_ones, new_ones = pair_groups(is_bad, is_good)
+            groups = groups.replaced(new, old_ones, new_ones)
+            self._replace_in_table(
+                table, rows_of(old_ones, groups.size), rows_of(new_ones, groups.size)
+            )
+            num_local = is_bad.size(1)
+            is_mine = old_ones // num_local == rank
+            rows = (old_ones[is_mine] % num_local, new_ones[is_mine] % num_new)
+            batch = replace_rows(
+                batch,
+                new_batch,
+                *(rows_of(index, groups.size) for index in rows),
+                self._tokenizer.pad_token_id,
+            )
+        return batch, groups, sizes
 
-    def _log_trained(self, groups: Groups, num_logged: int) -> None:
-        """Log the uniform groups that are trained on; TRL's figure shall be theirs too."""
+    def _table(self) -> list[deque]:
+        """Columns of TRL's table of completions: a row for each of the batch, of all processes."""
+        logs = self._logs
+        columns = [*logs["rewards"].values(), *logs["extra"].values()]
+        return [logs["prompt"], logs["completion"], *columns]
+
+    def _replace_in_table(
+        self, table: list[list], old_rows: torch.Tensor, new_rows: torch.Tensor
+    ) -> None:
+        """Make the table what it was before this round, with the rows that are replaced."""
+        for values, column in zip(table, self._table(), strict=True):
+            # TRL keeps as many rows as a batch has, so the new ones have pushed others out.
+            new = list(column)
+            first = len(new) - self._groups.rewards.size(0)
+            for old_row, new_row in zip(old_rows.tolist(), new_rows.tolist(), strict=True):
+                values[old_row] = new[first + new_row]
+            column.extend(values)
+
+    def _log_rounds(self, groups: Groups, sizes: list[int], num_logged: dict[str, int]) -> None:
+        """One value a batch: over all that was generated or, of uniform groups, trained on too.
+
+        Args:
+            groups: that are trained on.
+            sizes: groups that each round has generated.
+            num_logged: values that each metric had before the batch.
+        """
         metrics = self._metrics["train"]
+        for name, values in metrics.items():
+            first = num_logged.get(name, 0)
+            rounds = torch.tensor(values[first:], dtype=torch.float64)
+            if len(rounds) == len(sizes) > 1:  # num_tokens counts on and has one
+                weights = torch.tensor(sizes) * ~rounds.isnan()
+                values[first:] = [((rounds.nan_to_num() * weights).sum() / weights.sum()).item()]
         is_bad = is_uniform(groups.correctness, groups.size)
         metrics["train/uniform_groups"].append(is_bad.float().mean().item())
         rewards = sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device))
         std = rewards.view(-1, groups.size).std(dim=1)
         is_zero = torch.isclose(std, torch.zeros_like(std))
-        metrics["frac_reward_zero_std"][num_logged:] = [is_zero.float().mean().item()]
+        metrics["frac_reward_zero_std"][-1] = is_zero.float().mean().item()
 
     def _local_advantages(self, groups: Groups) -> torch.Tensor:
         """Advantages of this process's rows, shape (B,), by the recipe's `advantage`."""
@@ -142,6 +194,7 @@ class CurriculumGRPO(GRPOTrainer):
                 weights[i] * GRADED[self.reward_func_names[i]] for i in self._graded
             ),
         )
+        self._logs["advantages"].extend(values.tolist())  # pushes TRL's own out
         return values.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
 
     def _calculate_rewards(

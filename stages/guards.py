@@ -18,7 +18,7 @@ import json
 import math
 import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,11 @@ WORDS = {
 }  # fmt: skip
 
 
+def _key(default: Any, text: str) -> Any:
+    """A setting and its line of `--help`."""
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass(frozen=True)
 class GuardSettings:
     """What each guard does, and from where on. A recipe's key is `guard_` and the name here.
@@ -75,33 +80,33 @@ class GuardSettings:
         ValueError: an action that is none or cannot work, or a limit out of its range.
     """
 
-    repetition: str = "warn"
-    eos: str = "warn"
-    entropy: str = "warn"
-    length: str = "warn"
-    alignment: str = "warn"
-    weights: str = "warn"
-    repetition_ngram: int = 8  # tokens; see `repeated_ngram_share` for why not fewer
-    max_repetition: float = 0.5  # score above which one completion is repetitive
-    max_repetitive_share: float = 0.2  # of a step's completions
-    cut_off_rise: float = 0.2  # of the cut-off rate, absolute
-    min_entropy: float = 0.005  # nats per token; a healthy run on easy problems ends near 0.02
-    max_length_growth: float = 2.0  # recent mean length over the reference
-    max_logp_mismatch: float = 1.05
-    min_moved_share: float = 0.05  # of the weights, per optimizer step
-    patience: int = 3  # violating steps in a row before a guard acts
-    baseline_steps: int = 5  # no verdict on length and end-of-sequence before as many steps
+    repetition: str = _key("warn", "where many completions repeat: off, warn, mask, rollback, stop")
+    eos: str = _key("warn", "where completions no longer end: off, warn, mask, rollback, stop")
+    entropy: str = _key("warn", "where the policy gets deterministic: off, warn, rollback, stop")
+    length: str = _key("warn", "where completions grow suddenly: off, warn, mask, rollback, stop")
+    alignment: str = _key("warn", "where the sampler disagrees: off, warn, mask, rollback, stop")
+    weights: str = _key("warn", "where most weights do not move: off, warn, rollback, stop")
+    # `repeated_ngram_share` says why not fewer; a healthy run's entropy may end near 0.02.
+    repetition_ngram: int = _key(8, "n of the n-grams that are compared, tokens")
+    max_repetition: float = _key(0.5, "score above which one completion is repetitive, 0..1")
+    max_repetitive_share: float = _key(0.2, "repetitive completions, share of a step's")
+    cut_off_rise: float = _key(0.2, "rise of the cut-off rate, absolute, 0..1")
+    min_entropy: float = _key(0.005, "least entropy, nats per token")
+    max_length_growth: float = _key(2.0, "recent mean length over the reference")
+    max_logp_mismatch: float = _key(1.05, "mean exp|log-prob difference| of sampler and trainer")
+    min_moved_share: float = _key(0.05, "share of the weights that an optimizer step moves")
+    patience: int = _key(3, "violating steps in a row before a guard acts")
+    baseline_steps: int = _key(5, "steps before any verdict on length and end-of-sequence")
 
     def __post_init__(self) -> None:
         for name in GUARDS:
             action = getattr(self, name)
             usable = [a for a in ACTIONS if a != "mask" or name not in NOT_MASKABLE]
-            if action in usable:
-                continue
             why = "has no single completions to mask" if action in ACTIONS else "is no action"
-            raise ValueError(
-                f"guard_{name}: {action!r} {why}; use {', '.join(usable[1:])} or {usable[0]}"
-            )
+            if action not in usable:
+                raise ValueError(
+                    f"guard_{name}: {action!r} {why}; use {', '.join(usable[1:])} or {usable[0]}"
+                )
         ranges = {
             "repetition_ngram": (1, math.inf),
             "max_repetition": (0, 1),
@@ -188,10 +193,8 @@ class Guards:
             late = streak["count"] - self.settings.patience
             if late == 0 or (late > 0 and action == "mask"):
                 (what, key, remedy), since = WORDS[name], streak["since"]
-                message = (
-                    f"{name}: {what} is {value:.4g}, guard_{key} {limit:g}, "
-                    f"since step {since}; {remedy}"
-                )
+                message = f"{name}: {what} is {value:.4g}, guard_{key} {limit:g}, "
+                message += f"since step {since}; {remedy}"
                 firings.append(Firing(name, step, value, limit, action, since, message))
         return firings
 
@@ -205,12 +208,8 @@ class Guards:
 
     def state_dict(self) -> dict[str, Any]:
         """All that later verdicts depend on, ready for JSON."""
-        state = {
-            "streaks": self._streaks,
-            "eos_trace": self._eos_trace,
-            "length_trace": self._length_trace,
-            "best": self._best,
-        }
+        state = {"streaks": self._streaks, "best": self._best}
+        state |= {"eos_trace": self._eos_trace, "length_trace": self._length_trace}
         return copy.deepcopy(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

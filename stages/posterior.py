@@ -2,13 +2,15 @@
 
     eta ~ N(mean, variance),  p = 1 / (1 + exp(-eta))
 
-Integrals over eta are Gauss-Hermite quadratures with 31 nodes. Pure functions of numpy arrays.
+Integrals over eta are Gauss-Hermite quadratures with 31 nodes, around the prior or, where a group
+has been seen, around the mode that it leads to. Pure functions of numpy arrays.
 """
 
 import numpy as np
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2  # without the normal, for densities of any shape
 
 
 def _logits(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -16,9 +18,13 @@ def _logits(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return mean[:, None] + np.sqrt(variance)[:, None] * _NODES
 
 
+def _sigmoid(eta: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0, -eta))  # without overflow
+
+
 def expected_rate(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """E[p], shape (N,), in (0, 1)."""
-    return np.exp(-np.logaddexp(0, -_logits(mean, variance))) @ _WEIGHTS
+    """E[p], shape (N,), in [0, 1]."""
+    return np.minimum(_sigmoid(_logits(mean, variance)) @ _WEIGHTS, 1.0)  # sums may round up
 
 
 def useful_chance(mean: np.ndarray, variance: np.ndarray, num_generations: int) -> np.ndarray:
@@ -53,10 +59,19 @@ def add_binomial(
     Returns:
         Means and variances, shape (N,), to be taken for a normal again (assumed density filter).
     """
-    eta = _logits(mean, variance)  # (N, nodes)
-    log_likelihood = -right[:, None] * np.logaddexp(0, -eta)
-    log_likelihood -= (total - right)[:, None] * np.logaddexp(0, eta)
-    weights = _WEIGHTS * np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
+    # Nodes around the prior would step over the peak of many rollouts. Newton's method finds the
+    # mode from 0 without overshooting: there the slope of the log density has its inflection.
+    mode = np.zeros(len(mean))
+    for _ in range(15):
+        rate = _sigmoid(mode)
+        curvature = total * rate * (1 - rate) + 1 / variance
+        mode += (right - total * rate - (mode - mean) / variance) / curvature
+    eta = _logits(mode, 1 / curvature)  # (N, nodes)
+    log_density = -((eta - mean[:, None]) ** 2) / (2 * variance[:, None])
+    log_density -= right[:, None] * np.logaddexp(0, -eta)
+    log_density -= (total - right)[:, None] * np.logaddexp(0, eta)
+    log_weights = _LOG_WEIGHTS + log_density
+    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     new_mean = (weights * eta).sum(axis=1)
     return new_mean, (weights * (eta - new_mean[:, None]) ** 2).sum(axis=1)

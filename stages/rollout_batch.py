@@ -66,6 +66,22 @@ class Groups:
         return replace(self, **parts)
 
 
+def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which groups to replace by which, on every rank as many as it has of both.
+
+    Args:
+        is_bad: groups of the batch, a row for each rank, bool, shape (ranks, N).
+        is_good: new groups, shape (ranks, M).
+
+    Returns:
+        Numbers of the old and of the new groups, counted over all ranks, shapes (n,).
+    """
+    num = torch.minimum(is_bad.sum(dim=1), is_good.sum(dim=1)).unsqueeze(1)
+    # The first so many of each row.
+    old, new = (mask & (mask.cumsum(dim=1) <= num) for mask in (is_bad, is_good))
+    return old.flatten().nonzero().flatten(), new.flatten().nonzero().flatten()
+
+
 def rows_of(groups: torch.Tensor, size: int) -> torch.Tensor:
     """Row numbers of groups of `size` rows: shape (n,) -> (n*size,)."""
     return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()

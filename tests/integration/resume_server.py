@@ -4,6 +4,7 @@ Run as a program this file imports everything once and forks a process per run, 
 two seconds instead of twelve. `record` builds the trainer that writes down what it does.
 """
 
+import gc
 import json
 import os
 import signal
@@ -15,6 +16,17 @@ import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+
+
+def grade_by_checksum(prompts, completions, golds, **_):
+    """In place of `stages.rewards.grade_rollouts`: the model writes noise, and half of it is right.
+
+    Which half is a matter of every single character.
+    """
+    from data_prep.answers import Grade
+
+    is_right = [zlib.crc32(text.encode()) % 2 for text in completions]
+    return [Grade("right" if right else "wrong", None) for right in is_right]
 
 
 class Seen:
@@ -34,7 +46,7 @@ def record(*bases):
     """A trainer that writes down its steps, and kills itself where the variable DIE says.
 
     A micro-step is a line of `<output_dir>.rank<n>.jsonl`: number, ids of the loader's problems,
-    completions used, loss. The model writes noise, so the rewards are checksums: all groups teach.
+    completions used, loss.
     """
     from accelerate.utils import gather_object
 
@@ -49,16 +61,13 @@ def record(*bases):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         def _generate_and_score_completions(self, inputs):
-            self.seen.ids += gather_object([row["id"] for row in inputs[:: self.num_generations]])
             output = super()._generate_and_score_completions(inputs)
             self.die_at("generating")
             return output
 
-        def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-            sums = [zlib.crc32(str(ids).encode()) % 1000 for ids in completion_ids_list]
-            rewards[:, 0] = rewards.new_tensor(gather_object(sums)) / 1000
-            return rewards
+        def _calculate_rewards(self, inputs, *args):
+            self.seen.ids += gather_object([row["id"] for row in inputs[:: self.num_generations]])
+            return super()._calculate_rewards(inputs, *args)
 
         def training_step(self, model, inputs, num_items_in_batch):
             step, ids = self._step, [row["id"] for row in inputs]
@@ -119,7 +128,7 @@ class Server:
         self.alive.update(pids)
         return pids
 
-    def wait(self, pid, seconds=60):
+    def wait(self, pid, seconds=120):
         """The exit code of a process; None if it runs on."""
         deadline = time.monotonic() + seconds
         while (code := self.ask(poll=pid)) is None and time.monotonic() < deadline:
@@ -143,9 +152,11 @@ class Server:
 def serve():
     """Fork a run per order on standard input; answer with its pid, or with a run's exit code."""
     from data_prep.config import run_cli
-    from stages import grpo, grpo_trainer
+    from stages import grpo, grpo_trainer, rewards
 
+    rewards.grade_rollouts = grade_by_checksum
     grpo_trainer.MathGRPOTrainer = record(*exact(grpo_trainer.MathGRPOTrainer))
+    gc.freeze()  # or every collection of a run would look through all that was imported
     for line in sys.stdin:
         order = json.loads(line)
         if "poll" in order:

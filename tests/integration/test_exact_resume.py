@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from resume_server import Server, exact, record
+from resume_server import Server, exact, grade_by_checksum, record
 
 pytestmark = pytest.mark.integration
 
@@ -85,7 +85,8 @@ CASES = {
     ),
     "two processes": (
         2,
-        {"max_steps": 10, "per_device_train_batch_size": 4, "steps_per_generation": 2},
+        {"max_steps": 10, "per_device_train_batch_size": 4, "steps_per_generation": 2,
+         "curriculum": "predictive+refill", "rest_batches": 1},
         ["saved 1", "buffering 3:1", "saved 6:1", "any 7"],  # 6 steps an epoch
     ),
 }  # fmt: skip
@@ -104,7 +105,8 @@ def test_killed_here_and_there(name, server, write_recipe, tmp_path):
     for pid in server.start(recipe, num_processes):
         assert server.wait(pid) == 0, read_log()
     expected = outcome(straight, num_processes)
-    assert all(json.loads(line)[-1] for line in expected["steps"][0])  # losses: weights can differ
+    losses = [json.loads(line)[-1] for line in expected["steps"][0]]
+    assert sum(map(bool, losses)) > len(losses) / 2  # else the weights could not differ
 
     recipe = write_recipe("grpo", **settings, output_dir=str(folder), save_total_limit=2)
     delay = random.Random(name)
@@ -143,8 +145,12 @@ def test_uninterrupted_it_is_trls_own(run_stage, monkeypatch, tmp_path):
     ours, known = record(*exact(grpo_trainer.MathGRPOTrainer)), inspect.signature(GRPOTrainer)
 
     def build_stock(**kwargs):
-        return record(GRPOTrainer)(**{k: v for k, v in kwargs.items() if k in known.parameters})
+        kwargs = {key: value for key, value in kwargs.items() if key in known.parameters}
+        trainer = record(GRPOTrainer)(**kwargs)
+        trainer.num_completions = 0  # the stage's manifest asks for it
+        return trainer
 
+    monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
     runs = []
     for name, build in (("ours", ours), ("stock", build_stock)):
         monkeypatch.setattr(grpo_trainer, "MathGRPOTrainer", build)
@@ -165,6 +171,7 @@ def train_as(monkeypatch, run_stage):
         recorder = record(*exact(grpo_trainer.MathGRPOTrainer))
         with monkeypatch.context() as patch:
             patch.setattr(grpo_trainer, "MathGRPOTrainer", recorder)
+            patch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
             patch.setattr(run, "train", lambda trainer, *_: (train(trainer), run.save(trainer)))
             return run_stage("grpo", save_steps=1, gradient_accumulation_steps=1, **settings)
 
@@ -192,7 +199,7 @@ def train_until(trainer, step, checkpoint=None):
 
 
 def test_rolled_back_in_the_same_process(train_as, tmp_path):
-    settings = {"per_device_train_batch_size": 4, "steps_per_generation": 4, "max_steps": 14}
+    settings = {"per_device_train_batch_size": 4, "steps_per_generation": 4, "max_steps": 15}
     settings |= {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_target": 5.0}
     settings |= {"logging_steps": 3}
     folder = tmp_path / "rolled-back"
@@ -204,7 +211,7 @@ def test_rolled_back_in_the_same_process(train_as, tmp_path):
         # Steps 3 to 7 are abandoned: killed now, the run would come back to step 2.
         assert train_until(trainer, 10, str(folder / "checkpoint-2")) == [2, False, 4, 2]
         assert train_until(trainer, 13, str(folder / "checkpoint-8")) == [8, True, 8, 8]
-        assert train_until(trainer, 14, str(folder / "checkpoint-12")) == [12, True, 12, 12]
+        assert train_until(trainer, 15, str(folder / "checkpoint-12")) == [12, True, 12, 12]
 
     train_as(train, **settings, output_dir=str(folder))
     straight = tmp_path / "straight"
@@ -227,15 +234,19 @@ def test_what_is_not_there_is_named(train_as, capsys):
                 trainer._load_optimizer_and_scheduler(str(folder))
             return str(caught.value)
 
+        parts = dict(trainer.extra_state)
+        names = ", ".join(sorted(parts))
         assert "generation batch of 2 processes, this run has 1" in refused(num_buffers=2)
-        assert "holds the state of nothing, this recipe needs that of seen" in refused(extra={})
-        del trainer.extra_state["seen"]
-        assert "holds the state of seen, this recipe needs that of nothing" in refused()
+        assert f"holds the state of nothing, this recipe needs that of {names};" in refused(
+            extra={}
+        )
+        trainer.extra_state.clear()
+        assert f"holds the state of {names}, this recipe needs that of nothing;" in refused()
         file.unlink()
         trainer._load_optimizer_and_scheduler(str(folder))
         assert (trainer._step, trainer._buffered_inputs) == (0, None)
         assert f"{file} is missing: " in capsys.readouterr().out
-        trainer.extra_state["seen"] = trainer.seen
+        trainer.extra_state.update(parts)
         with pytest.raises(UserError, match="is missing, so there is the state of nothing"):
             trainer._load_optimizer_and_scheduler(str(folder))
 

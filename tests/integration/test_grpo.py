@@ -41,11 +41,13 @@ def graded_by_chance(monkeypatch):
 def test_two_steps(run_stage, read_events, pass_rates, data_dir, tiny_model_dir, capsys):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    band = {"pass_rates": str(pass_rates), "min_pass_rate": 0.25, "max_pass_rate": 0.5}
-    folder = run_stage("grpo", report_to="tensorboard", **band)
+    band = {"min_pass_rate": 0.25, "max_pass_rate": 0.5}
+    settings = {"curriculum": "offline", "pass_rates": str(pass_rates), "report_to": "tensorboard"}
+    folder = run_stage("grpo", **settings, **band)
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("grpo: 6 of 12 problems of ")
-    assert out[0].endswith(", 6 outside_pass_rate_band") and out[-1].startswith("grpo: 2 steps, ")
+    assert out[0].endswith(", 6 outside_pass_rate_band; curriculum: offline")
+    assert out[-1].startswith("grpo: 2 steps, ")
 
     written = manifest.read(folder)
     assert (written["rows_in"], written["rows_out"]) == (12, 6)
@@ -150,7 +152,7 @@ def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass
     earlier.write_text("{}")
     band = {"pass_rates": str(pass_rates), "min_pass_rate": 0.9, "max_pass_rate": 1.0}
     with pytest.raises(UserError, match=r"0 of 12 problems are left, one generation batch needs 2"):
-        run_stage("grpo", **band)
+        run_stage("grpo", curriculum="offline", **band)
     with pytest.raises(UserError, match=r"0 of 12 problems are left"):
         run_stage("grpo", max_prompt_length=3)
     assert earlier.read_text() == "{}"
@@ -202,9 +204,10 @@ def test_bad_rows_are_named(run_stage, tmp_path, row, words):
 def test_uniform_group_fraction(correctness, fraction):
     import torch
 
-    from stages.grpo_trainer import uniform_group_fraction
+    from stages.rollout_batch import is_uniform
 
-    assert uniform_group_fraction(torch.tensor(correctness, dtype=torch.float), 4) == fraction
+    found = is_uniform(torch.tensor(correctness, dtype=torch.float), 4)
+    assert found.float().mean() == fraction
 
 
 @pytest.mark.usefixtures("graded_by_chance")
