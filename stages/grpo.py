@@ -40,6 +40,13 @@ def select(
     return rows, dropped
 
 
+def has_ratio(grpo: Any) -> bool:
+    """Whether the importance ratio can differ from 1: TRL keeps the old log-probs only then."""
+    uses = grpo.steps_per_generation * grpo.num_iterations
+    is_corrected = grpo.use_vllm and grpo.vllm_importance_sampling_correction
+    return is_corrected or grpo.gradient_accumulation_steps % uses != 0
+
+
 def build_trainer(
     problems: list[dict], args: GrpoArguments, grpo: Any, model: Any, tokenizer: Any
 ) -> Any:
@@ -99,6 +106,12 @@ def main() -> None:
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
         + f"; curriculum: {args.curriculum}"
     )
+    if args.max_mean_ratio is not None and not has_ratio(grpo):
+        run.say(
+            f"grpo: max_mean_ratio: {args.max_mean_ratio} drops only what is not finite here: the "
+            "ratio is 1 as long as gradient_accumulation_steps uses up a generation batch; a "
+            "greater steps_per_generation gives it several optimizer steps"
+        )
     trainer = build_trainer(problems, args, grpo, model, tokenizer)
     run.train(trainer, "grpo", checkpoint)
 

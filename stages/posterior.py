@@ -62,10 +62,13 @@ def add_binomial(
     # Nodes around the prior would step over the peak of many rollouts. Newton's method finds the
     # mode from 0 without overshooting: there the slope of the log density has its inflection.
     mode = np.zeros(len(mean))
-    for _ in range(15):
+    for _ in range(20):
         rate = _sigmoid(mode)
         curvature = total * rate * (1 - rate) + 1 / variance
-        mode += (right - total * rate - (mode - mean) / variance) / curvature
+        step = (right - total * rate - (mode - mean) / variance) / curvature
+        mode += step
+        if (np.abs(step) < 1e-3).all():  # the integrals do not hang on its last digits
+            break
     eta = _logits(mode, 1 / curvature)  # (N, nodes)
     log_density = -((eta - mean[:, None]) ** 2) / (2 * variance[:, None])
     log_density -= right[:, None] * np.logaddexp(0, -eta)

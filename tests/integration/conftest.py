@@ -91,6 +91,25 @@ def data_dir(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory, tiny_model_dir):
+    """24 problems of five levels: `(path of the rows, {id: row and prompt_ids})`."""
+    from transformers import AutoTokenizer
+
+    from data_prep import synthetic
+    from data_prep.prompts import render_prompt
+    from data_prep.schema import grpo_row
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    rows = [grpo_row(p, "none") for p in synthetic.load("rl", 24, 0, max_level=5)]
+    path = tmp_path_factory.mktemp("pool") / "grpo_train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prompts = [tokenizer(render_prompt(row["prompt"], tokenizer))["input_ids"] for row in rows]
+    return path, {
+        row["id"]: row | {"prompt_ids": ids} for row, ids in zip(rows, prompts, strict=True)
+    }
+
+
 @pytest.fixture
 def write_recipe(tmp_path, data_dir, tiny_model_dir):
     """Write `<stage>.yaml` with settings for the tiny model on a CPU; returns its path."""

@@ -1,0 +1,175 @@
+"""Batches put together from two: small tensors by hand."""
+
+import pytest
+import torch
+
+from stages.rollout_batch import (
+    COMPLETION_KEYS,
+    PROMPT_KEYS,
+    Groups,
+    is_uniform,
+    mask_rows,
+    num_loss_tokens,
+    pair_groups,
+    replace_rows,
+    rows_of,
+)
+
+PAD = 99
+
+
+def index(*values):
+    return torch.tensor(values, dtype=torch.long)
+
+
+def copy_of(batch):
+    return {key: value.clone() for key, value in batch.items()}
+
+
+def assert_same(batch, other):
+    assert batch.keys() == other.keys()
+    for key, value in batch.items():
+        assert torch.equal(value, other[key]) and value.dtype == other[key].dtype, key
+
+
+def test_is_uniform():
+    correctness = torch.tensor([1.0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1])
+    assert is_uniform(correctness, 3).tolist() == [True, True, False, False]
+    assert is_uniform(correctness, 2).tolist() == [True, False, True, False, True, False]
+    assert is_uniform(torch.ones(4), 4).tolist() == [True]
+
+
+def test_rows_of():
+    assert rows_of(index(0, 3, 1), 2).tolist() == [0, 1, 6, 7, 2, 3]
+    assert rows_of(index(), 4).tolist() == []
+
+
+def test_pair_groups():
+    is_bad = torch.tensor([[0, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]]).bool()
+    is_good = torch.tensor([[0, 1, 1], [1, 1, 1], [1, 1, 0]]).bool()
+    old, new = pair_groups(is_bad, is_good)
+    assert old.tolist() == [1, 2, 4] and new.tolist() == [1, 2, 3]
+    old, new = pair_groups(is_bad, torch.zeros(3, 2).bool())
+    assert old.tolist() == new.tolist() == []
+
+
+def build_batch(num, prompt, completion, base):
+    """A TRL batch of all keys; the numbers say row and place, those of padding aside."""
+    batch = {}
+    for key in (*PROMPT_KEYS, *COMPLETION_KEYS):
+        width = prompt if key in PROMPT_KEYS else completion
+        values = base + 10 * torch.arange(num).unsqueeze(1) + torch.arange(width)
+        is_float = "logps" in key or "ratio" in key
+        batch[key] = torch.ones(num, width).long() if "mask" in key else values
+        batch[key] = batch[key].float() if is_float else batch[key]
+    batch["importance_sampling_ratio"] = batch["importance_sampling_ratio"][:, :1]
+    batch["advantages"] = base + torch.arange(num).float()
+    return batch | {"num_items_in_batch": torch.tensor(base)}
+
+
+def test_rows_of_a_wider_batch():
+    """Prompts get their padding on the left, completions on the right."""
+    batch, other = build_batch(3, 2, 2, 100), build_batch(2, 3, 4, 500)
+    kept, kept_other = copy_of(batch), copy_of(other)
+    merged = replace_rows(batch, other, index(2, 0), index(0, 1), PAD)
+    assert merged["prompt_ids"].tolist() == [[510, 511, 512], [PAD, 110, 111], [500, 501, 502]]
+    assert merged["prompt_mask"].tolist() == [[1, 1, 1], [0, 1, 1], [1, 1, 1]]
+    assert merged["completion_ids"].tolist() == [
+        [510, 511, 512, 513], [110, 111, PAD, PAD], [500, 501, 502, 503],
+    ]  # fmt: skip
+    for key in ("completion_mask", "tool_mask"):
+        assert merged[key].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
+    for key in ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps"):
+        assert merged[key].tolist() == [
+            [510, 511, 512, 513], [110, 111, 0, 0], [500, 501, 502, 503],
+        ]  # fmt: skip
+    assert merged["importance_sampling_ratio"].tolist() == [[510], [110], [500]]
+    assert merged["advantages"].tolist() == [100, 101, 102] and merged["num_items_in_batch"] == 100
+    assert all(merged[key].dtype == batch[key].dtype for key in batch)
+    assert_same(batch, kept)
+    assert_same(other, kept_other)
+
+
+def test_rows_of_a_narrower_batch():
+    batch, other = build_batch(2, 4, 3, 100), build_batch(3, 1, 2, 500)
+    kept, kept_other = copy_of(batch), copy_of(other)
+    merged = replace_rows(batch, other, index(1), index(2), PAD)
+    assert merged["prompt_ids"].tolist() == [[100, 101, 102, 103], [PAD, PAD, PAD, 520]]
+    assert merged["prompt_mask"].tolist() == [[1, 1, 1, 1], [0, 0, 0, 1]]
+    assert merged["completion_ids"].tolist() == [[100, 101, 102], [520, 521, PAD]]
+    assert merged["completion_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert merged["old_per_token_logps"].tolist() == [[100, 101, 102], [520, 521, 0]]
+    assert_same(batch, kept)
+    assert_same(other, kept_other)
+
+
+def test_the_merged_batch_shares_no_memory():
+    """The batch may be the wide one, where there is nothing to fill up."""
+    batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
+    kept, kept_other = copy_of(batch), copy_of(other)
+    merged = replace_rows(batch, other, index(0), index(0), PAD)
+    for key in (*PROMPT_KEYS, *COMPLETION_KEYS):
+        merged[key].fill_(7)
+    assert_same(batch, kept)
+    assert_same(other, kept_other)
+
+
+def test_nothing_to_replace_and_keys_that_are_not_there():
+    batch, other = build_batch(2, 2, 2, 100), build_batch(1, 2, 2, 500)
+    assert_same(replace_rows(batch, other, index(), index(), PAD), batch)
+    names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+    batch, other = ({key: part[key] for key in names} for part in (batch, other))
+    assert replace_rows(batch, other, index(0), index(0), PAD).keys() == batch.keys()
+
+
+@pytest.mark.parametrize("is_in_batch", [True, False])
+def test_unknown_keys_are_refused(is_in_batch):
+    batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
+    (batch if is_in_batch else other)["pixel_values"] = torch.zeros(2, 3)
+    with pytest.raises(ValueError, match="refill cannot put pixel_values together; use another"):
+        replace_rows(batch, other, index(0), index(0), PAD)
+
+
+@pytest.mark.parametrize("has_tools", [True, False])
+def test_masked_rows_are_out_of_the_loss(has_tools):
+    batch = {
+        "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]]),
+        "advantages": torch.tensor([1.0, 2.0, 3.0]),
+    }
+    if has_tools:
+        batch["tool_mask"] = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1]])
+    kept = copy_of(batch)
+    assert num_loss_tokens(batch) == (4 if has_tools else 6)
+    masked = mask_rows(batch, torch.tensor([False, True, False]))
+    assert masked["completion_mask"].tolist() == [[1, 1, 1], [0, 0, 0], [1, 0, 0]]
+    assert masked["completion_mask"].dtype == batch["completion_mask"].dtype
+    assert torch.equal(masked["advantages"], batch["advantages"])
+    assert num_loss_tokens(masked) == (3 if has_tools else 4)
+    if has_tools:
+        assert masked["tool_mask"].tolist() == [[1, 0, 1], [0, 0, 0], [1, 1, 1]]
+    assert masked.keys() == batch.keys()
+    assert_same(batch, kept)
+
+
+def build_groups(num, base):
+    return Groups(
+        problems=base + torch.arange(num),
+        pass_rates=(base + torch.arange(num)) / 1000,
+        rewards=base + torch.arange(4.0 * num).view(2 * num, 2),
+        correctness=base + torch.arange(2.0 * num),
+    )
+
+
+def test_groups_are_replaced_with_all_that_is_known_of_them():
+    groups, other = build_groups(3, 100), build_groups(2, 500)
+    kept = {name: value.clone() for name, value in vars(groups).items()}
+    assert groups.size == other.size == 2
+    found = groups.replaced(other, index(2, 0), index(0, 1))
+    assert found.problems.tolist() == [501, 101, 500]
+    assert found.pass_rates.tolist() == pytest.approx([0.501, 0.101, 0.5])
+    assert found.correctness.tolist() == [502, 503, 102, 103, 500, 501]
+    assert found.rewards.tolist() == [
+        [504, 505], [506, 507], [104, 105], [106, 107], [500, 501], [502, 503],
+    ]  # fmt: skip
+    assert_same(vars(groups), kept)
+    assert_same(vars(groups.replaced(other, index(), index())), kept)
