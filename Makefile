@@ -36,7 +36,7 @@ BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)
 DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manifest.json)
 
 .PHONY: help demo data base sft difficulty grpo eval report preflight bench-grader bench-curriculum \
-  bench-overhead lint test clean
+  bench-overhead bench-guards lint test clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -97,6 +97,10 @@ bench-overhead: | $(VENV)/ready ## what the trainer costs over TRL's, step for s
 	@$(MAKE) --no-print-directory sft $(BENCH)
 	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_overhead $(BENCH_FLAGS) \
 	  --out $(or $(OUT),docs/results/trainer-overhead.md)
+bench-guards: | $(VENV)/ready ## which guard fires when: the demo's GRPO broken, and healthy
+	@$(MAKE) --no-print-directory difficulty RECIPE=tiny-cpu SEED=
+	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_guards --grpo_config configs/tiny-cpu/grpo.yaml \
+	  --recipe_run runs/tiny-cpu --out $(or $(OUT),docs/results/guards.md)
 lint: | $(VENV)/ready ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests

@@ -147,7 +147,9 @@ def load(
     if not 2 <= max_merge <= len(DAYS):
         raise ValueError(f"max_merge: {max_merge} is not within 2..{len(DAYS)}")
     if levels is not None and not (
-        levels and all(type(level) is int and 1 <= level <= len(DAYS) for level in levels)
+        isinstance(levels, list)
+        and levels
+        and all(type(level) is int and 1 <= level <= len(DAYS) for level in levels)
     ):
         raise ValueError(f"levels: {levels!r} is not a list of levels within 1..{len(DAYS)}")
     levels = levels or list(range(1, max_level + 1))

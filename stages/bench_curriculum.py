@@ -4,7 +4,7 @@
 
 Runs `stages.bench_run` once for each mode and seed, the modes of a seed one after the other; runs
 that are there already are not made again, so it goes on where it was stopped. Then it writes the
-table and, beside it, all figures as JSON. Seconds are wall-clock time of this machine.
+table and, beside it, a picture and all figures as JSON. Seconds are wall-clock time.
 """
 
 import json
@@ -105,6 +105,7 @@ def main() -> None:
             sys.stdout.flush()
 
     from stages.bench_page import figures_of, short, write_page
+    from stages.bench_plot import draw
 
     figures = figures_of(runs, args.modes)
     about = {
@@ -120,7 +121,8 @@ def main() -> None:
     manifest.write_json(
         out.with_suffix(".json"), {"about": about, "figures": figures, "runs": singles}
     )
-    out.write_text(write_page(figures, about), encoding="utf-8")
+    draw(runs, args.modes, out.with_suffix(".png"))
+    out.write_text(write_page(figures, about, out.with_suffix(".png").name), encoding="utf-8")
     sys.stdout.write(f"bench: {len(runs)} runs -> {out} and {out.with_suffix('.json')}\n")
 
 

@@ -45,8 +45,8 @@ def _interval(values: tuple[float, float, float], scale: float = 1, digits: int 
     return f"{value} [{low}, {high}]"
 
 
-def write_page(figures: dict[str, dict[str, Any]], about: dict[str, Any]) -> str:
-    """The page as Markdown: two tables, the targets, how it was measured."""
+def write_page(figures: dict[str, dict[str, Any]], about: dict[str, Any], picture: str) -> str:
+    """The page as Markdown: two tables, the picture (by its file's name), targets, versions."""
     lines = [
         "# Curriculum, measured",
         "",
@@ -85,7 +85,8 @@ def write_page(figures: dict[str, dict[str, Any]], about: dict[str, Any]) -> str
             f"{_interval(row['seconds_ratio'])} | {_interval(row['at_tokens'], 100, 1)} | "
             f"{_interval(row['at_seconds'], 100, 1)} |"
         )
-    lines += ["", "Targets, each interval excluding 1:", ""]
+    alt = "Held-out accuracy over generated tokens and over time, mean and deviation over the seeds"
+    lines += ["", f"![{alt}]({picture})", "", "Targets, each interval excluding 1:", ""]
     words = {True: "met", False: "**missed**", None: "not measured"}
     lines += [f"- {TARGETS[key]}: {words[value]}" for key, value in targets(figures).items()]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())

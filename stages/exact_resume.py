@@ -119,7 +119,7 @@ class ExactResume(GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             self._load_generation_state(Path(checkpoint))
-            self._abandon_later_checkpoints()
+            self._abandon_later_checkpoints(self.state.global_step)
 
     def _load_generation_state(self, folder: Path) -> None:
         file, num_processes = folder / STATE_FILE, self.args.world_size
@@ -154,13 +154,13 @@ class ExactResume(GRPOTrainer):
         for name, part in self.extra_state.items():
             part.load_state_dict(saved[name])
 
-    def _abandon_later_checkpoints(self) -> None:
-        """Take their mark off the checkpoints behind this one; their other files stay.
+    def _abandon_later_checkpoints(self, step: int) -> None:
+        """Take their mark off the checkpoints behind this step's; their other files stay.
 
         Training goes on from here. Killed later, it must come back to what it wrote itself, and not
         to an older checkpoint with a higher number, nor to one that it had half overwritten.
         """
         if self.args.should_save:
             for mark in Path(self.args.output_dir).glob(f"checkpoint-*[0-9]/{TRAINER_STATE_NAME}"):
-                if int(mark.parent.name.rpartition("-")[2]) > self.state.global_step:
+                if int(mark.parent.name.rpartition("-")[2]) > step:
                     mark.replace(mark.with_name(ABANDONED))

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory, tiny_model_dir):
-    """24 problems of five levels: `(path of the rows, {id: row and prompt_ids})`."""
+    """24 problems of four levels: `(path of the rows, {id: row and prompt_ids})`."""
     from transformers import AutoTokenizer
 
     from data_prep import synthetic
@@ -101,7 +102,7 @@ def pool(tmp_path_factory, tiny_model_dir):
     from data_prep.schema import grpo_row
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-    rows = [grpo_row(p, "none") for p in synthetic.load("rl", 24, 0, max_level=5)]
+    rows = [grpo_row(p, "none") for p in synthetic.load("rl", 24, 0, max_level=4)]
     path = tmp_path_factory.mktemp("pool") / "grpo_train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     prompts = [tokenizer(render_prompt(row["prompt"], tokenizer))["input_ids"] for row in rows]
@@ -151,6 +152,19 @@ def run_stage(write_recipe, monkeypatch):
         return Path(json.loads(path.read_text())["output_dir"])
 
     return call
+
+
+@pytest.fixture
+def graded_by_chance(monkeypatch):
+    """The model writes noise: call half of it right, so that groups have something to teach."""
+    from data_prep.answers import Grade
+    from stages import rewards
+
+    def grade_rollouts(prompts, completions, golds, **_):
+        is_right = [zlib.crc32(completion.encode()) % 2 for completion in completions]
+        return [Grade("right" if right else "no_answer", None) for right in is_right]
+
+    monkeypatch.setattr(rewards, "grade_rollouts", grade_rollouts)
 
 
 @pytest.fixture

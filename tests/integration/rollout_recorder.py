@@ -24,7 +24,7 @@ def kind_of(question):
     return ("right", "wrong", "mixed", "mixed")[checksum(question) % 4]
 
 
-def is_right(question, completion):
+def is_right(question, completion, number):
     kind = kind_of(question)
     return kind == "right" or (kind == "mixed" and checksum(completion) % 2 == 1)
 
@@ -35,7 +35,7 @@ def record(base, steps, patch=setattr, is_right=is_right, rollout=None):
     Args:
         base: the stage's trainer.
         patch: sets an attribute, such as `monkeypatch.setattr`.
-        is_right: (question, completion) -> verdict.
+        is_right: (question, completion, number in the group) -> verdict.
         rollout: (prompt ids, number in the group) -> completion ids; the model's without it.
     """
     from trl import GRPOTrainer
@@ -50,7 +50,8 @@ def record(base, steps, patch=setattr, is_right=is_right, rollout=None):
     def grade_rollouts(prompts, completions, golds, **_):
         questions = [prompt[-1]["content"] for prompt in prompts]
         golds_seen[:] = zip(questions, golds, strict=True)
-        found = [is_right(*pair) for pair in zip(questions, completions, strict=True)]
+        pairs = enumerate(zip(questions, completions, strict=True))
+        found = [is_right(question, text, n % SIZE) for n, (question, text) in pairs]
         return [Grade("right" if right else "wrong", None) for right in found]
 
     def spy_generate(self, prompt_ids, *args):
@@ -153,8 +154,8 @@ def run(order):
 
     calls = []
 
-    def all_in_the_second_round(question, completion):
-        return len(calls) % 2 == 0 and checksum(completion) % 2 == 1
+    def in_the_second_round(question, completion, number):
+        return len(calls) % 2 == 0 and number % 2 == 1
 
     os.environ.update(order["env"])
     sys.argv = ["grpo", "--config", order["recipe"]]
@@ -162,7 +163,7 @@ def run(order):
     folder = json.loads(Path(order["recipe"]).read_text())["output_dir"]
     base = grpo_trainer.MathGRPOTrainer
     if order["verdicts"] == "second round":
-        verdict = all_in_the_second_round
+        verdict = in_the_second_round
 
         class Counted(base):
             def _calculate_rewards(self, *args):

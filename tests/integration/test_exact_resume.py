@@ -243,8 +243,10 @@ def test_what_is_not_there_is_named(train_as, capsys):
         trainer.extra_state.clear()
         assert f"holds the state of {names}, this recipe needs that of nothing;" in refused()
         file.unlink()
+        trainer._metrics["train"]["old"].append(1.0)
         trainer._load_optimizer_and_scheduler(str(folder))
         assert (trainer._step, trainer._buffered_inputs) == (0, None)
+        assert not trainer._metrics["train"]
         assert f"{file} is missing: " in capsys.readouterr().out
         trainer.extra_state.update(parts)
         with pytest.raises(UserError, match="is missing, so there is the state of nothing"):

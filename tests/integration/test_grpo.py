@@ -1,7 +1,6 @@
 """GRPO with the real trainer on a random-init model: names, filter, counts, errors."""
 
 import json
-import zlib
 
 import pytest
 
@@ -22,19 +21,6 @@ def pass_rates(tmp_path, data_dir):
     path = tmp_path / "pass_rates.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-@pytest.fixture
-def graded_by_chance(monkeypatch):
-    """The model writes noise: call half of it right, so that groups have something to teach."""
-    from data_prep.answers import Grade
-    from stages import rewards
-
-    def grade_rollouts(prompts, completions, golds, **_):
-        is_right = [zlib.crc32(completion.encode()) % 2 for completion in completions]
-        return [Grade("right" if right else "no_answer", None) for right in is_right]
-
-    monkeypatch.setattr(rewards, "grade_rollouts", grade_rollouts)
 
 
 @pytest.mark.usefixtures("graded_by_chance")

@@ -153,6 +153,7 @@ def test_missing_pass_rates(tmp_path, checkpoint):
     train = tmp_path / "train.jsonl"
     train.write_text("{}\n")
     values = {"train_file": str(train), "model_name_or_path": str(checkpoint)}
+    values["curriculum"] = "predictive"
     check_grpo(values | {"pass_rates": None})
     with pytest.raises(UserError, match=r"none\.jsonl .*run `make difficulty` first"):
         check_grpo(values | {"pass_rates": "none.jsonl"})
@@ -181,10 +182,10 @@ def test_missing_pass_rates(tmp_path, checkpoint):
 )
 def test_grpo_arguments(keys, words):
     if words is None:
-        GrpoArguments("f", **keys)
+        GrpoArguments(train_file="f", **keys)
         return
     with pytest.raises(ValueError, match=words):
-        GrpoArguments("f", **keys)
+        GrpoArguments(train_file="f", **keys)
 
 
 @pytest.mark.parametrize("recipe", sorted(p.parent.name for p in ROOT.glob("configs/*/grpo.yaml")))

@@ -74,7 +74,14 @@ def test_those_in_the_batch_come_last_and_the_draw_is_another(is_predictive):
     third = curriculum.choose(15, first)
     assert sorted(third[:12]) == sorted(second) and {*third[12:]} < {*first}
     assert curriculum.choose(20, first + second) != curriculum.choose(20)
+    # Rather one that rests than one that is in the batch.
+    curriculum = build(10, is_predictive=is_predictive)
+    curriculum.update([0, 1, 2], [4, 4, 4], SIZE)
+    curriculum.start_batch()
+    assert sorted(curriculum.choose(6, [3, 4, 5, 6])) == [0, 1, 2, 7, 8, 9]
     # With the first draw's numbers these would be its next four.
+    curriculum = build(20, is_predictive=is_predictive)
+    first = curriculum.choose(8)
     assert curriculum.choose(4, first[:4]) != first[4:]
 
 
@@ -249,48 +256,7 @@ def test_forgetting():
     assert end[0] == pytest.approx([0, 0], abs=1e-4) and end[1][0] == pytest.approx(total / count)
 
 
-# Starting and going on
-
-
-def test_offline_pass_rates_give_levels_and_spread():
-    rng, levels = np.random.default_rng(4), np.repeat([-2.0, 0.0, 3.0], 300)
-    rates = sigmoid(levels + rng.normal(0, 1, 900))
-    measured = rng.permutation(900)[:800]
-    counts = {int(i): (int(rng.binomial(8, rates[i])), 8) for i in measured}
-    curriculum = build(peers=[*levels.tolist(), "unseen"])
-    curriculum.learn_prior(counts)
-    state = curriculum.state_dict()
-    assert state["level"][0] == pytest.approx([-2.0, 0.0, 3.0, 0.0], abs=0.25)
-    spread = np.divide(*state["spread"])  # the prior's 2.25 still counts
-    assert all(0.8 < value < 1.4 for value in spread[:3]) and spread[3] == 1.5**2
-    assert max(state["level"][1][:3]) < 0.02 and state["level"][1][3] == 1.5**2
-    found = np.array(curriculum.pass_rates(range(900)))
-    unmeasured = np.setdiff1d(range(900), measured)
-    for level in (-2.0, 0.0, 3.0):  # where nothing is known of a problem, its peers tell
-        others = found[unmeasured[levels[unmeasured] == level]]
-        assert np.ptp(others) < 1e-9
-        assert others[0] == pytest.approx(rates[levels == level].mean(), abs=0.05)
-    assert np.abs(found - rates)[measured].mean() < 0.11
-    # The order of a file's rows is no matter.
-    other = build(peers=[*levels.tolist(), "unseen"])
-    other.learn_prior(dict(sorted(counts.items())))
-    assert other.pass_rates(range(901)) == pytest.approx([*found, 0.5], abs=1e-9)
-    assert other.choose(100) == curriculum.choose(100)
-
-
-@pytest.mark.parametrize("right", [0, 2, 4])
-def test_a_problem_alone_is_learned_offline_as_from_a_group(right):
-    offline, online = build(1), build(1)
-    offline.learn_prior({0: (right, 4)})
-    online.update([0], [right], 4)
-    assert offline.pass_rates([0]) == pytest.approx(online.pass_rates([0]), abs=0.03)
-
-
-def test_no_offline_pass_rates_change_nothing():
-    curriculum = build(3)
-    before = curriculum.state_dict()
-    curriculum.learn_prior({})
-    assert curriculum.state_dict() == before
+# Going on
 
 
 def test_a_curriculum_goes_on_exactly():

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from data_prep.config import UserError
@@ -107,10 +108,57 @@ def test_peers_of_rows_that_are_all_as_long_or_come_from_nowhere():
 
 
 def test_peers_of_a_source_with_some_levels():
-    rows = [row(n, source="a", level=None if n % 2 else 1) for n in range(1, 17)]
+    rows = [row(n, source="a") if n % 2 else row(99, source="a", level=0) for n in range(1, 17)]
     peers = find_peers(rows)
-    assert {*peers[1::2]} == {("a", "level 1")}
+    assert {*peers[1::2]} == {("a", "level 0")}
     assert peers[::2] == [("a", f"length {part} of 8") for part in range(1, 9)]
+
+
+def build(peers):
+    return Curriculum(peers, num_generations=8, seed=0)
+
+
+def test_offline_pass_rates_give_levels_and_spread():
+    rng, levels = np.random.default_rng(4), np.repeat([-2.0, 0.0, 3.0], 300)
+    rates = 1 / (1 + np.exp(-levels - rng.normal(0, 1, 900)))
+    measured = rng.permutation(900)[:800]
+    counts = {int(i): (int(rng.binomial(8, rates[i])), 8) for i in measured}
+    curriculum = build([*levels.tolist(), "unseen"])
+    curriculum.learn_prior(counts)
+    state = curriculum.state_dict()
+    assert state["level"][0] == pytest.approx([-2.0, 0.0, 3.0, 0.0], abs=0.25)
+    spread = np.divide(*state["spread"])  # the prior's 2.25 still counts
+    assert all(0.8 < value < 1.4 for value in spread[:3]) and spread[3] == 1.5**2
+    assert max(state["level"][1][:3]) < 0.02 and state["level"][1][3] == 1.5**2
+    found = np.array(curriculum.pass_rates(range(900)))
+    unmeasured = np.setdiff1d(range(900), measured)
+    doubts = np.array(state["offset"])[1, unmeasured]
+    assert doubts == pytest.approx(spread[np.repeat([0, 1, 2], 300)[unmeasured]])
+    for level in (-2.0, 0.0, 3.0):  # where nothing is known of a problem, its peers tell
+        others = found[unmeasured[levels[unmeasured] == level]]
+        assert np.ptp(others) < 1e-9
+        assert others[0] == pytest.approx(rates[levels == level].mean(), abs=0.05)
+    assert np.abs(found - rates)[measured].mean() < 0.11
+    # The order of a file's rows is no matter.
+    other = build([*levels.tolist(), "unseen"])
+    other.learn_prior(dict(sorted(counts.items())))
+    assert other.pass_rates(range(901)) == pytest.approx([*found, 0.5], abs=1e-9)
+    assert other.choose(100) == curriculum.choose(100)
+
+
+@pytest.mark.parametrize("right", [0, 2, 4])
+def test_a_problem_alone_is_learned_offline_as_from_a_group(right):
+    offline, online = build(["a"]), build(["a"])
+    offline.learn_prior({0: (right, 4)})
+    online.update([0], [right], 4)
+    assert offline.pass_rates([0]) == pytest.approx(online.pass_rates([0]), abs=0.03)
+
+
+def test_no_offline_pass_rates_change_nothing():
+    curriculum = build(["a"] * 3)
+    before = curriculum.state_dict()
+    curriculum.learn_prior({})
+    assert curriculum.state_dict() == before
 
 
 POOL = [row(n, id=f"p{n}", source="a", level=1) for n in range(6)]
@@ -118,11 +166,9 @@ POOL = [row(n, id=f"p{n}", source="a", level=1) for n in range(6)]
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("advantage", ADVANTAGES)
-def test_a_curriculum_is_built_where_pass_rates_are_followed(mode, advantage):
-    args = CurriculumArguments(curriculum=mode, advantage=advantage, pass_rates="")
-    if mode == "offline":  # which needs a file
-        args = CurriculumArguments(curriculum="off", advantage=advantage)
-        args.curriculum = "offline"
+def test_a_curriculum_is_built_where_pass_rates_are_followed(tmp_path, mode, advantage):
+    file = write_counts(tmp_path / "pass_rates.jsonl") if mode == "offline" else None
+    args = CurriculumArguments(curriculum=mode, advantage=advantage, pass_rates=file)
     found = build_curriculum(POOL, args, 8, 0)
     is_followed = advantage == "posterior" or "refill" in mode or "predictive" in mode
     assert (found is not None) == is_followed == args.follows_pass_rates()

@@ -30,7 +30,7 @@ def config(max_completion_length=100, seed=0, process_index=0):
 
 def build(name, think_prefilled=False, config=config(), **keys):  # noqa: B008 - never changed
     """The reward `name`, called as TRL calls it; what is logged is thrown away."""
-    args = GrpoArguments("f", reward_funcs=[name], **keys)
+    args = GrpoArguments(train_file="f", reward_funcs=[name], **keys)
     (reward,) = build_rewards(args, config, think_prefilled)
 
     def call(**batch):
@@ -126,7 +126,7 @@ def test_every_verdict_but_right_is_paid_as_wrong_and_none_as_nothing(monkeypatc
 
 def test_a_batch_is_graded_and_logged_once(monkeypatch):
     calls = graded(monkeypatch, "right", "timeout", "timeout", "no_think")
-    args = GrpoArguments("f", reward_funcs=[*GRADED], final_number=True)
+    args = GrpoArguments(train_file="f", reward_funcs=[*GRADED], final_number=True)
     both = build_rewards(args, config(), think_prefilled=True)
     metrics, columns = {}, {}
 
@@ -269,7 +269,7 @@ def test_random_reward_depends_on_seed_rank_and_step_alone():
 
 def test_trl_sees_the_recipes_names_in_the_recipes_order():
     names = [*reversed(REWARDS)]
-    args = GrpoArguments("f", reward_funcs=names, overlong_cache=2)
+    args = GrpoArguments(train_file="f", reward_funcs=names, overlong_cache=2)
     found = build_rewards(args, config(max_completion_length=2), think_prefilled=False)
     assert [f.__name__ for f in found] == names
     # TRL passes every column and some helpers of its own to each function.

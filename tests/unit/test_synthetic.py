@@ -95,6 +95,15 @@ def test_levels_come_in_equal_numbers():
     assert {level: levels.count(level) for level in set(levels)} == {1: 30, 2: 30, 3: 30}
 
 
+@pytest.mark.parametrize("levels", [[1, 1, 6], [7, 2], [4]])
+def test_levels_come_round_in_the_order_given(levels):
+    found = [p.level for p in load(sample=50, levels=levels)]
+    assert found == (levels * 50)[:50]
+    # Where `max_level` says the same, nothing is drawn differently.
+    if levels == [4]:
+        assert load(sample=9, levels=[1, 2, 3, 4]) == load(sample=9, max_level=4)
+
+
 def test_ids_and_questions_are_distinct():
     problems = load("test", sample=1500, max_level=1)  # few enough for repeats to be drawn
     assert len(problems) == 1500
@@ -133,6 +142,14 @@ def test_same_seed_same_problems_other_seed_others():
         ({"hasty_share": 1.1}, "hasty_share: 1.1 is not within 0"),
         ({"max_merge": 1}, "max_merge: 1 is not within 2"),
         ({"max_merge": 8}, "max_merge: 8 is not within 2"),
+        ({"levels": 3}, "levels: 3 is not a list of levels within 1..7"),
+        ({"levels": "16"}, "levels: '16' is not a list of levels within 1..7"),
+        ({"levels": []}, "levels: [] is not a list of levels within 1..7"),
+        ({"levels": [1, 0]}, "levels: [1, 0] is not a list of levels within 1..7"),
+        ({"levels": [8, 1]}, "levels: [8, 1] is not a list of levels within 1..7"),
+        ({"levels": ["1"]}, "levels: ['1'] is not a list of levels within 1..7"),
+        ({"levels": [2.0]}, "levels: [2.0] is not a list of levels within 1..7"),
+        ({"levels": [True]}, "levels: [True] is not a list of levels within 1..7"),
     ],
 )
 def test_options_out_of_range(options, words):
