@@ -52,13 +52,19 @@ def summary(result: Result) -> dict[str, float]:
     """What one run says by itself.
 
     Returns:
-        `zero_std` (mean of TRL's `frac_reward_zero_std` over the steps, of what is trained on),
+        `zero_std` (mean of TRL's `frac_reward_zero_std` over the steps, of what is trained on; with
+        `advantage: batch` that figure is the batch's, and the groups are counted instead),
         `generated_zero_std` (of all groups that were generated), `useful_per_1k` (groups with a
         signal that were trained on, per 1,000 generated tokens), `tokens`, `seconds`, `steps`,
         `final_accuracy` (end of the learning curve).
     """
     steps, size = result["steps"], result["num_generations"]
     groups = [right for step in steps for right in step["groups"]]
+    if result.get("arguments", {}).get("advantage") == "batch":
+        steps = [
+            step | {"zero_std": float(np.mean([right in (0, size) for right in step["groups"]]))}
+            for step in steps
+        ]
     useful = sum(1 - step["zero_std"] for step in steps) * result["groups_per_step"]
     tokens = steps[-1]["tokens"]
     return {

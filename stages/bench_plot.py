@@ -11,7 +11,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 # Okabe and Ito's colours, which can be told apart without seeing red and green.
-COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7")
+COLOURS = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#F0E442",
+    "#999999",
+)  # fmt: skip
 AXES = {"tokens": "generated tokens, thousands", "seconds": "seconds of training"}
 
 

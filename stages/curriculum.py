@@ -43,8 +43,8 @@ def load_pass_counts(path: str) -> dict[str, tuple[int, int]]:
     counts = {}
     for where, row in read_rows(path):
         try:
-            right, samples = int(row["num_right"]), int(row["num_samples"])
-            if not 0 <= right <= samples or samples == 0:
+            right, samples = row["num_right"], row["num_samples"]
+            if not (type(right) is type(samples) is int and 0 <= right <= samples > 0):
                 raise ValueError
             counts[row["id"]] = (right, samples)
         except (KeyError, TypeError, ValueError):
@@ -72,7 +72,8 @@ class Curriculum:
         is_predictive: choose by the chance of a useful group; else all problems alike.
         explore_share: share of all choices, in [0, 1], that goes to the problems not used for
             longest: with n problems a batch, each of N is used once in N / (share n) batches.
-        rest: batches for which a problem just used is left alone, where enough others are left.
+        rest: batches for which a problem just used is left alone; fewer in a pool so small that
+            more than half of it would rest.
         half_life: batches after which half of what a problem has shown of itself is forgotten.
     """
 
@@ -142,7 +143,9 @@ class Curriculum:
         taken = set(taken)
         noise = np.random.default_rng([self._seed, self._batch, len(taken)]).random(num)
         # Lower comes first: free problems, then those that rest, then those already in the batch.
-        is_resting = (self._last_used >= 0) & (self._batch - self._last_used <= self._rest)
+        # In a small pool no longer than half of it, or there would be nothing left to choose.
+        rest = min(self._rest, num // (2 * count))
+        is_resting = (self._last_used >= 0) & (self._batch - self._last_used <= rest)
         rank = is_resting.astype(int)
         rank[list(taken)] = 2
         weight, explored = np.ones(num), []
@@ -154,8 +157,8 @@ class Curriculum:
             rank[explored] = 3
         # Sampling without replacement by weight: Efraimidis and Spirakis 2006.
         keys = -np.log(noise) / np.maximum(weight, 1e-12)
-        rest = np.lexsort((keys, rank))[: count - len(explored)]
-        return [int(i) for i in (*explored, *rest)]
+        others = np.lexsort((keys, rank))[: count - len(explored)]
+        return [int(i) for i in (*explored, *others)]
 
     def update(self, problems: Sequence[int], num_right: Sequence[int], total: int) -> None:
         """Add what groups have shown.
@@ -268,5 +271,11 @@ def build_curriculum(
         raise UserError("train_file: two rows have the same id; run `make data` again")
     if args.pass_rates:
         counts = load_pass_counts(args.pass_rates)
-        curriculum.learn_prior({index[key]: counts[key] for key in counts if key in index})
+        known = {index[key]: counts[key] for key in counts if key in index}
+        if not known:
+            raise UserError(
+                f"pass_rates: {args.pass_rates} has none of the ids of train_file; run "
+                "`make difficulty` again"
+            )
+        curriculum.learn_prior(known)
     return curriculum

@@ -60,6 +60,9 @@ def test_load_pass_counts(tmp_path):
         {"id": "a", "num_right": 5, "num_samples": 4},
         {"id": "a", "num_right": -1, "num_samples": 4},
         {"id": "a", "num_right": "one", "num_samples": 4},
+        {"id": "a", "num_right": "1", "num_samples": 4},
+        {"id": "a", "num_right": 1.5, "num_samples": 4},
+        {"id": "a", "num_right": True, "num_samples": 4},
         {"id": "a", "num_right": None, "num_samples": 4},
         {"id": ["a"], "num_right": 1, "num_samples": 4},
     ],
@@ -167,7 +170,8 @@ POOL = [row(n, id=f"p{n}", source="a", level=1) for n in range(6)]
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("advantage", ADVANTAGES)
 def test_a_curriculum_is_built_where_pass_rates_are_followed(tmp_path, mode, advantage):
-    file = write_counts(tmp_path / "pass_rates.jsonl") if mode == "offline" else None
+    counts = {"id": "p0", "num_right": 1, "num_samples": 4}
+    file = write_counts(tmp_path / "pass_rates.jsonl", counts) if mode == "offline" else None
     args = CurriculumArguments(curriculum=mode, advantage=advantage, pass_rates=file)
     found = build_curriculum(POOL, args, 8, 0)
     is_followed = advantage == "posterior" or "refill" in mode or "predictive" in mode
@@ -205,3 +209,12 @@ def test_ids_that_are_not_unique_are_refused():
     args = CurriculumArguments(curriculum="predictive")
     with pytest.raises(UserError, match="train_file: two rows have the same id"):
         build_curriculum([*POOL, POOL[0]], args, 8, 0)
+
+
+def test_pass_rates_of_other_problems_are_refused(tmp_path):
+    file = write_counts(
+        tmp_path / "pass_rates.jsonl", {"id": "x", "num_right": 1, "num_samples": 4}
+    )
+    args = CurriculumArguments(curriculum="predictive", pass_rates=file)
+    with pytest.raises(UserError, match="has none of the ids of train_file"):
+        build_curriculum(POOL, args, 8, 0)
