@@ -98,7 +98,7 @@ bench-overhead: | $(VENV)/ready ## what the trainer costs over TRL's, step for s
 	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_overhead $(BENCH_FLAGS) \
 	  --out $(or $(OUT),docs/results/trainer-overhead.md)
 bench-guards: | $(VENV)/ready ## which guard fires when: the demo's GRPO broken, and healthy
-	@$(MAKE) --no-print-directory difficulty RECIPE=tiny-cpu SEED=
+	@$(MAKE) -s --no-print-directory difficulty RECIPE=tiny-cpu SEED=
 	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_guards --grpo_config configs/tiny-cpu/grpo.yaml \
 	  --recipe_run runs/tiny-cpu --out $(or $(OUT),docs/results/guards.md)
 lint: | $(VENV)/ready ## ruff

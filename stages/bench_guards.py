@@ -29,6 +29,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
         REPETITION | {"reward_weights": [0, -1], "learning_rate": 1e-3, "max_steps": 60},
     ),
     "learning-rate-x100": ("learning rate x 100", {"learning_rate": 2e-2, "max_steps": 40}),
+    "cold-sampling": ("`temperature: 0.2`", {"temperature": 0.2, "max_steps": 10}),
     "stale-engine": ("completions from an engine that keeps the first weights", ENGINE),
     "bf16-weights": (
         "`dtype: bfloat16`, learning rate 5e-7",
@@ -147,7 +148,7 @@ def write_page(runs: dict[str, dict[str, Any]]) -> str:
     ]
     for guard in GUARDS:
         cells = [runs[name]["nearest"].get(guard) for name in HEALTHY]
-        values = ["" if cell is None else f"{cell:.3g}" for cell in cells]
+        values = ["" if cell is None else f"{cell:.4g}" for cell in cells]
         sign = "<=" if more_is_worse(guard) else ">="
         lines.append(f"| {guard} | {sign} {limit_of(guard):g} | {' | '.join(values)} |")
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions().items())

@@ -31,7 +31,7 @@ class BenchArguments:
     grpo_config: str = field(metadata={"help": "grpo.yaml of the recipe"})
     recipe_run: str = field(metadata={"help": "run folder with the recipe's data and sft"})
     out: str = field(metadata={"help": "page to write"})
-    num_turns: int = field(default=10, metadata={"help": "turns of each trainer"})
+    num_turns: int = field(default=30, metadata={"help": "turns of each trainer"})
     num_steps: int = field(default=5, metadata={"help": "optimizer steps a turn"})
 
 

@@ -40,7 +40,7 @@ def targets(figures: dict[str, dict[str, Any]]) -> dict[str, bool | None]:
 
 def _interval(values: tuple[float, float, float], scale: float = 1, digits: int = 2) -> str:
     if not math.isfinite(values[0]):
-        return "not reached"
+        return "not reached by all"
     value, low, high = (f"{scale * v:.{digits}f}" for v in values)
     return f"{value} [{low}, {high}]"
 

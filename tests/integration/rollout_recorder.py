@@ -4,11 +4,13 @@ Run as a program (`rollout_recorder.py`, orders as JSON lines on standard input)
 everything once and forks the processes of each run, so that a run costs two seconds, not twelve.
 """
 
+import gc
 import json
 import os
 import random
 import signal
 import sys
+import traceback
 import zlib
 from pathlib import Path
 
@@ -186,10 +188,27 @@ def run(order):
     run_cli(grpo.main)
 
 
+def leave(order):
+    """Run, and end the process without taking apart what it shares with the others."""
+    code = 1
+    try:
+        run(order)
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def serve():
     """Fork the processes of each order and answer with their exit codes."""
     import stages.grpo_trainer  # noqa: F401 - what takes long
 
+    gc.freeze()  # else every collection in a child copies all that they share
     for line in sys.stdin:
         pids = []
         for order in json.loads(line):
@@ -199,7 +218,7 @@ def serve():
                 file = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
                 for number in (1, 2):
                     os.dup2(file, number)
-                return run(order)
+                leave(order)
             pids.append(pid)
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
         sys.stdout.write(json.dumps(codes) + "\n")

@@ -3,6 +3,7 @@
 The fault that it finds is scripted, so that steps and figures are known.
 """
 
+import inspect
 import json
 import math
 import sys
@@ -180,6 +181,16 @@ def test_of_several_the_one_that_looks_back_furthest(built):
     found = [(event["guard"], event["action"]) for event in read_events(folder)]
     assert found == [("entropy", "warn"), ("length", "rollback")]
     assert whole_checkpoints(folder) == [3]
+
+
+def test_trl_asks_for_new_weights_where_the_step_is_another():
+    """What a roll-back has to undo, or vLLM would keep weights that are given up."""
+    from trl import GRPOTrainer
+
+    generate = inspect.getsource(GRPOTrainer._generate_single_turn)
+    condition = "if self.state.global_step != self._last_loaded_step:"
+    assert generate.index(condition) < generate.index("self.vllm_generation.sync_weights()")
+    assert "self._last_loaded_step = -1" in inspect.getsource(GRPOTrainer.__init__)
 
 
 TWO_PROCESSES = """
