@@ -1,16 +1,15 @@
-"""The guards' benchmark: the demo's GRPO broken in several ways, and healthy, all guards on `warn`.
+"""The guards' benchmark: the demo's GRPO broken in several ways, and healthy.
 
     make bench-guards
 
 Every run is a process of its own and starts from the recipe's SFT checkpoint; a run that is there
 already is not made again, so it goes on where it was stopped. The page says which guard fired at
-which step, and how near the healthy runs came to the limits.
+which step, what the run was worth in the end, and how near the healthy runs came to the limits.
 """
 
 import json
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,20 @@ from stages.guards import GUARDS, LEVELS, GuardSettings
 # Two steps share a generation, or TRL has no log-probs of its own to compare the engine's with.
 ENGINE = {"per_device_train_batch_size": 64, "steps_per_generation": 2, "max_steps": 30}
 REPETITION = {"reward_funcs": ["correctness_reward", "repetition_penalty"]}
+TOO_FAST = {"learning_rate": 2e-2, "max_steps": 40}
 # Name -> what is changed in the recipe, in words and as keys.
 BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
     "pays-for-repetition": (
         "`repetition_penalty` with weight -1, nothing for right answers, learning rate x 5",
         REPETITION | {"reward_weights": [0, -1], "learning_rate": 1e-3, "max_steps": 60},
     ),
-    "learning-rate-x100": ("learning rate x 100", {"learning_rate": 2e-2, "max_steps": 40}),
-    "cold-sampling": ("`temperature: 0.2`", {"temperature": 0.2, "max_steps": 10}),
+    "learning-rate-x100": ("learning rate x 100", TOO_FAST),
+    "the same, rolled back": (
+        "and eos and length on `rollback`, `guard_rollback_lr_factor: 0.1`, `save_steps: 5`",
+        TOO_FAST
+        | {"guard_eos": "rollback", "guard_length": "rollback", "guard_rollback_lr_factor": 0.1}
+        | {"save_strategy": "steps", "save_steps": 5, "save_total_limit": 4},
+    ),
     "stale-engine": ("completions from an engine that keeps the first weights", ENGINE),
     "bf16-weights": (
         "`dtype: bfloat16`, learning rate 5e-7",
@@ -58,8 +63,9 @@ class BenchArguments:
 def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
     """The result of one run, made now if it is not there yet."""
     _, changes = (BROKEN | HEALTHY)[name]
-    folder = Path(args.recipe_run) / "bench-guards" / name
-    settings = changes | {"output_dir": str(folder), "save_strategy": "no", "report_to": "none"}
+    folder = Path(args.recipe_run) / "bench-guards" / name.replace(", ", "-").replace(" ", "-")
+    settings = {"save_strategy": "no", "report_to": "none"} | changes
+    settings["output_dir"] = str(folder)
     command = ["-m", "stages.bench_engine" if name in ENGINES else "stages.grpo"]
     command += ["--config", args.grpo_config, "--run_dir", args.recipe_run]
     for key, value in settings.items():
@@ -68,26 +74,25 @@ def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
     key = {"command": command, "inputs": manifest.hash_inputs([args.grpo_config])}
     key["inputs"] |= manifest.hash_inputs([f"{args.recipe_run}/sft"])
     done = folder / DONE
-    if done.is_file() and (found := json.loads(done.read_text(encoding="utf-8")))["key"] == key:
-        return found
+    if done.is_file() and json.loads(done.read_text(encoding="utf-8")) == key:
+        return read_run(folder)
     log = folder.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
     with log.open("w", encoding="utf-8") as file:
         code = subprocess.run([sys.executable, *command], stdout=file, stderr=file, check=False)
     if code.returncode:
         raise UserError(f"{log}: the run ended with exit code {code.returncode}; see its last line")
-    result = {"key": key, "seconds": time.monotonic() - started, **read_run(folder)}
-    manifest.write_json(done, result)
-    return result
+    manifest.write_json(done, key)
+    return read_run(folder)
 
 
 def read_run(folder: Path) -> dict[str, Any]:
     """What a finished run shows.
 
     Returns:
-        `steps`, `commit`, `fired` (the first event of each guard) and `nearest` (of each guard that
-        was judged, the value nearest to its limit or furthest behind it).
+        `steps`, `seconds`, `commit`, `right` (share of the right completions, mean of the last five
+        steps that have one), `fired` (the first event of each guard) and `nearest` (of each guard
+        that was judged, the value nearest to its limit or furthest behind it).
     """
     written = manifest.read(folder)
     events = folder / "events.jsonl"
@@ -101,8 +106,15 @@ def read_run(folder: Path) -> dict[str, Any]:
         values = [log[key] for log in history if log.get(key := f"guard/{name}") is not None]
         if values:
             nearest[name] = max(values) if more_is_worse(name) else min(values)
-    steps, commit = written["counts"]["steps"], written["git_commit"]
-    return {"steps": steps, "commit": commit, "fired": fired, "nearest": nearest}
+    right = [log["rollout/correctness"] for log in history if "rollout/correctness" in log][-5:]
+    return {
+        "steps": written["counts"]["steps"],
+        "seconds": written["wall_time_s"],
+        "commit": written["git_commit"],
+        "right": sum(right) / len(right),
+        "fired": fired,
+        "nearest": nearest,
+    }
 
 
 def more_is_worse(guard: str) -> bool:
@@ -119,7 +131,8 @@ def limit_of(guard: str) -> float:
 def say_fired(fired: dict[str, dict[str, Any]]) -> str:
     """The guards in the order in which they fired, with step and value."""
     events = sorted(fired.values(), key=lambda event: event["step"])
-    found = [f"{e['guard']} at {e['step']} ({e['value']:.3g})" for e in events]
+    words = {"warn": "", "rollback": ", rolled back"}
+    found = [f"{e['guard']} at {e['step']} ({e['value']:.3g}){words[e['action']]}" for e in events]
     return ", ".join(found) or "silent"
 
 
@@ -130,18 +143,21 @@ def write_page(runs: dict[str, dict[str, Any]]) -> str:
         "",
         "`make bench-guards`: GRPO of the demo (`tiny-cpu`) from one SFT checkpoint, every guard "
         f"on `warn` with the default limits: {GuardSettings.patience} violating steps in a row "
-        "fire. Steps count from 0, as in `events.jsonl`; in brackets the guard's value.",
+        "fire. Steps count from 0, as in `events.jsonl`; in brackets the guard's value. Right: "
+        "sampled completions of the last five steps.",
         "",
-        "| run | changed in the recipe | steps | fired, at its first time |",
-        "| --- | --- | ---: | --- |",
+        "| run | changed in the recipe | steps | right, % | fired, at its first time |",
+        "| --- | --- | ---: | ---: | --- |",
     ]
     for name, (words, _) in (BROKEN | HEALTHY).items():
         fired = say_fired(runs[name]["fired"])
-        lines.append(f"| {name} | {words} | {runs[name]['steps']} | {fired} |")
+        steps, right = runs[name]["steps"], 100 * runs[name]["right"]
+        lines.append(f"| {name} | {words} | {steps} | {right:.1f} | {fired} |")
     lines += [
         "",
         "How near the runs without a fault came to the limits: the worst value of all steps. "
-        "`alignment` needs an engine that reports log-probs.",
+        "`alignment` needs an engine that reports log-probs. `entropy` fires in none of these runs; "
+        "`tests/integration/test_guard_fires.py` has one with a smaller model in which it does.",
         "",
         f"| guard | limit | {' | '.join(HEALTHY)} |",
         f"| --- | ---: |{' ---: |' * len(HEALTHY)}",

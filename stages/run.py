@@ -171,7 +171,7 @@ class StageProgress(TrainerCallback):
 
 
 def keep_metric_names() -> None:
-    """Log `rollout/…` and `train/…` under exactly these names in TensorBoard and W&B.
+    """Log `rollout/…`, `train/…` and `guard/…` under just these names in TensorBoard and W&B.
 
     Both callbacks push every key through `rewrite_logs`, which would put `train/` before it.
     """
@@ -180,7 +180,7 @@ def keep_metric_names() -> None:
         return
 
     def rewrite_logs(logs: dict[str, Any]) -> dict[str, Any]:
-        named = {k: v for k, v in logs.items() if k.startswith(("rollout/", "train/"))}
+        named = {k: v for k, v in logs.items() if k.startswith(("rollout/", "train/", "guard/"))}
         return rewrite({k: v for k, v in logs.items() if k not in named}) | named
 
     rewrite_logs.keeps_names = True
