@@ -119,7 +119,15 @@ def check_value(key: str, value: Any, annotation: str, where: str) -> None:
         # YAML reads a bare `no` as false.
         if choices and str(value) not in choices and not (value is False and "no" in choices):
             raise UserError(f"{where}: {key}: {value!r} is none of {', '.join(choices)}")
-    if value is None or "str" in annotation or isinstance(value, list | dict):
+    takes_none = "None" in annotation or "Optional" in annotation or annotation == "Any"
+    if value is None and not takes_none:
+        raise UserError(f"{where}: {key}: is empty; give it a value or remove the key")
+    if value is None or "str" in annotation:
+        return
+    takes_many = "list" in annotation or "dict" in annotation or "tuple" in annotation
+    if isinstance(value, list | dict):
+        if not takes_many:
+            raise UserError(f"{where}: {key}: {value!r} is not one value")
         return
     wanted = next((kind for kind in ("float", "int", "bool") if kind in annotation), None)
     switches = ("true", "false", "yes", "no", "1", "0")
@@ -130,7 +138,7 @@ def check_value(key: str, value: Any, annotation: str, where: str) -> None:
             number = float(value)
         except (TypeError, ValueError):
             raise UserError(f"{where}: {key}: {value!r} is not a number") from None
-        if wanted == "int" and number != int(number):
+        if wanted == "int" and not number.is_integer():
             raise UserError(f"{where}: {key}: {value!r} is not a whole number")
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError
 from stages.curriculum_arguments import CurriculumArguments, check_curriculum
-from stages.guard_statistics import RECENT
-from stages.guards import GUARDS, GuardSettings
+from stages.guard_arguments import check_rollback
+from stages.guards import GuardSettings
 
 # TRL accepts any text for these and fails at the first loss.
 CHOICES = {
@@ -152,6 +152,8 @@ class GrpoArguments(CurriculumArguments, _GuardKeys):
 def check_file(values: dict[str, Any], key: str, target: str) -> None:
     """Refuse a missing input file, naming the make target that writes it."""
     path = values.get(key)
+    if path and not isinstance(path, str):
+        raise UserError(f"{key}: {path!r} is no path")
     if path and not Path(path).is_file():
         raise UserError(f"{key}: {path} does not exist; run `make {target}` first")
 
@@ -189,8 +191,9 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
     """The checks of `check_grpo` that need no input file."""
     refuse_ineffective(values, GRPO_INEFFECTIVE)
     check_curriculum(values)
-    check_rollback(values)
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
+    check_rollback(values)
+    refuse_unusable(values)
     for key, choices in CHOICES.items():
         if key in values and str(values[key]) not in choices:
             raise UserError(f"{key}: {values[key]!r} is none of {', '.join(choices)}")
@@ -208,24 +211,23 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
         check_overlong(values)
 
 
-def check_rollback(values: dict[str, Any]) -> None:
-    """Refuse a recipe that deletes the checkpoints which a guard would roll back to."""
-    names = [f"guard_{name}" for name in GUARDS if values.get(f"guard_{name}") == "rollback"]
-    if not names:
-        return
-    if values.get("save_strategy", "steps") != "steps":
-        raise UserError(f"{names[0]}: rollback needs checkpoints; set save_strategy to steps")
-    limit, steps = values.get("save_total_limit"), float(values.get("save_steps", 500))
-    patience = int(float(values.get("guard_patience", GuardSettings.patience)))
-    look_back = RECENT + patience + 1  # steps that a guard may distrust when it fires
-    if limit is None or steps < 1:  # below 1 it is a share of the run
-        return
-    needed = math.ceil(look_back / steps) + 1
-    if int(float(limit)) < needed:
+def refuse_unusable(values: dict[str, Any]) -> None:
+    """Refuse values that Hugging Face takes and this stage cannot work with."""
+    if str(values.get("eval_strategy") or "no") != "no" or values.get("do_eval"):
+        raise UserError("eval_strategy: GRPO has no evaluation set; checkpoints meet `make eval`")
+    if values.get("sync_ref_model"):
         raise UserError(
-            f"save_total_limit: {limit} with save_steps {steps:g} may leave {names[0]} nothing to "
-            f"roll back to, it distrusts up to {look_back} steps; use {needed} or more"
+            "sync_ref_model: no checkpoint holds the moved reference, so no run could be resumed; "
+            "remove the key"
         )
+    if int(float(values.get("seed", 0))) < 0:
+        raise UserError(f"seed: {values['seed']} is below 0")
+    checkpoint = values.get("resume_from_checkpoint")
+    if isinstance(checkpoint, str) and not Path(checkpoint).is_dir():
+        raise UserError(f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>")
+    limit = values.get("max_prompt_length")
+    if limit is not None and int(float(limit)) < 1:
+        raise UserError(f"max_prompt_length: {limit} must be at least 1; remove it for no limit")
 
 
 def check_overlong(values: dict[str, Any]) -> None:

@@ -81,6 +81,7 @@ def run_one(args: BenchArguments, mode: str, seed: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "stages.bench_run", "--config", args.grpo_config]
     for name, value in changes.items():
         command += [f"--{name}", str(value)]
+    command += ["--logging_steps", "1"]
     log = folder / "log.txt"
     with log.open("w", encoding="utf-8") as file:
         code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode

@@ -10,7 +10,7 @@ which step, what the run was worth in the end, and how near the healthy runs cam
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,9 @@ def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
     for key, value in settings.items():
         command += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
     command += ENGINES.get(name, [])
-    key = {"command": command, "inputs": manifest.hash_inputs([args.grpo_config])}
-    key["inputs"] |= manifest.hash_inputs([f"{args.recipe_run}/sft"])
+    files = [args.grpo_config, f"{args.recipe_run}/sft", f"{args.recipe_run}/difficulty"]
+    key = {"settings": settings, "guards": asdict(GuardSettings())}
+    key["inputs"] = manifest.hash_inputs(files)
     done = folder / DONE
     if done.is_file() and json.loads(done.read_text(encoding="utf-8")) == key:
         return read_run(folder)
@@ -156,8 +157,8 @@ def write_page(runs: dict[str, dict[str, Any]]) -> str:
     lines += [
         "",
         "How near the runs without a fault came to the limits: the worst value of all steps. "
-        "`alignment` needs an engine that reports log-probs. `entropy` fires in none of these runs; "
-        "`tests/integration/test_guard_fires.py` has one with a smaller model in which it does.",
+        "`alignment` needs an engine that reports log-probs. `entropy` fires in none of these "
+        "runs; `tests/integration/test_guard_fires.py` has one of a smaller model where it does.",
         "",
         f"| guard | limit | {' | '.join(HEALTHY)} |",
         f"| --- | ---: |{' ---: |' * len(HEALTHY)}",

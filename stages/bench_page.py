@@ -86,7 +86,7 @@ def write_page(figures: dict[str, dict[str, Any]], about: dict[str, Any], pictur
             f"{_interval(row['at_seconds'], 100, 1)} |"
         )
     alt = "Held-out accuracy over generated tokens and over time, mean and deviation over the seeds"
-    lines += ["", f"![{alt}]({picture})", "", "Targets, each interval excluding 1:", ""]
+    lines += ["", f"![{alt}]({picture})", "", "Targets; the intervals of the ratios exclude 1:", ""]
     words = {True: "met", False: "**missed**", None: "not measured"}
     lines += [f"- {TARGETS[key]}: {words[value]}" for key, value in targets(figures).items()]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())

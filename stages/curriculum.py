@@ -221,7 +221,10 @@ class Curriculum:
         """Go on from `state_dict()` of a curriculum over the same problems."""
         num_saved, num = len(state["last_used"]), len(self._peers)
         if num_saved != num:
-            raise ValueError(f"the saved curriculum has {num_saved} problems, not {num}")
+            raise UserError(
+                f"resume_from_checkpoint: its curriculum has {num_saved} problems, this one {num}; "
+                "resume with the same data and keys, or train anew in another output_dir"
+            )
         self._batch = state["batch"]
         self._level, self._offset, self._spread = (
             np.array(state[name]) for name in ("level", "offset", "spread")

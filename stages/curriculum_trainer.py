@@ -25,6 +25,8 @@ from stages.rollout_batch import (
     rows_of,
 )
 
+EXTREMES = {"min_": min, "max_": max}  # of completions/min_length and the like
+
 
 @dataclass
 class Count:
@@ -171,7 +173,9 @@ class CurriculumGRPO(GRPOTrainer):
         for name, values in metrics.items():
             first = num_logged.get(name, 0)
             rounds = torch.tensor(values[first:], dtype=torch.float64)
-            if len(rounds) == len(sizes) > 1:  # num_tokens counts on and has one
+            if len(rounds) == len(sizes) > 1 and (pick := EXTREMES.get(name[12:16])):
+                values[first:] = [pick(values[first:])]
+            elif len(rounds) == len(sizes) > 1:  # num_tokens counts on and has one
                 weights = torch.tensor(sizes) * ~rounds.isnan()
                 values[first:] = [((rounds.nan_to_num() * weights).sum() / weights.sum()).item()]
         is_bad = is_uniform(groups.correctness, groups.size)

@@ -42,7 +42,7 @@ class MinibatchEarlyStop(GRPOTrainer):
             raise UserError(
                 f"max_mean_ratio: {self.max_mean_ratio} does not work with DeepSpeed, which takes "
                 "the optimizer step within the backward pass, where it cannot be left out any "
-                "more; set it to null, or train with DDP or FSDP"
+                "more; remove the key, or train with DDP or FSDP"
             )
         return super().train(*args, **kwargs)
 

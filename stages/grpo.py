@@ -94,8 +94,9 @@ def main() -> None:
     per_step = grpo.generation_batch_size // grpo.num_generations
     if len(problems) < per_step:
         raise UserError(
-            f"{args.train_file}: {len(problems)} of {len(rows)} problems are left, one generation "
-            f"batch needs {per_step}; widen min_pass_rate..max_pass_rate or add problems"
+            f"{args.train_file}: {len(problems)} of {len(rows)} problems are left "
+            f"({', '.join(f'{n} {why}' for why, n in dropped.items()) or 'none dropped'}), one "
+            f"generation batch needs {per_step}; drop fewer, or add problems"
         )
     config = run.effective_config(args, grpo, model)
     files = [args.train_file, model.model_name_or_path, args.pass_rates]

@@ -67,6 +67,7 @@ class GuardedGRPO(ExactResume):
         self._pending: list[Firing] = []  # what the step's end has to act on
         self._entropies: list[float] = []  # of this optimizer step, one a minibatch
         self._masked_streaks: set[tuple[str, int]] = set()  # that the user was told of
+        self._judged_step, self._firings = -1, []  # the last step with a generation, its firings
         if self.actions:
             self.add_callback(StepEnd(self))
 
@@ -78,6 +79,7 @@ class GuardedGRPO(ExactResume):
         """Go on from a checkpoint; roll-backs that it does not know of lower the learning rate."""
         self.guards.load_state_dict(state["guards"])
         self._pending, self._entropies, self.is_resumed = [], [], True
+        self._judged_step = -1
         self._masked_streaks.clear()
         saved = state["num_rollbacks"]
         recorded = self._of_main_process(num_recorded_rollbacks(self._events))
@@ -130,9 +132,11 @@ class GuardedGRPO(ExactResume):
             statistics["repetition"] = self._share(is_repetitive)
         if "alignment" in scores:
             statistics["logp_mismatch"] = self._share(scores["alignment"])
-        firings = self.guards.observe(self.state.global_step, statistics)
-        self._pending += [firing for firing in firings if firing.action != "mask"]
-        batch = self._mask(batch, scores, [f for f in firings if f.action == "mask"])
+        if self._judged_step != self.state.global_step:  # once, though a step may use several
+            self._judged_step = self.state.global_step
+            self._firings = self.guards.observe(self.state.global_step, statistics)
+            self._pending += [firing for firing in self._firings if firing.action != "mask"]
+        batch = self._mask(batch, scores, [f for f in self._firings if f.action == "mask"])
         is_masked = batch["completion_mask"].sum(dim=1) == 0
         metrics["train/masked_completions"].append(self._share(is_masked))
         return batch
@@ -242,15 +246,13 @@ class GuardedGRPO(ExactResume):
         healthy = self._healthy_checkpoint(firing)
         message = firing.message + why
         self._record(firing, action="stop", message=message, checkpoint=healthy)
-        raise UserError(
-            f"{self.args.output_dir}: stopped by guard {message}; "
-            + (f"the last healthy checkpoint is {healthy}" if healthy else "no checkpoint is older")
-        )
+        last = f"the last healthy checkpoint is {healthy}" if healthy else "no healthy checkpoint"
+        raise UserError(f"{self.args.output_dir}: stopped by guard {message}; {last}")
 
     def _roll_back(self, firing: Firing, control: Any) -> None:
         healthy = self._healthy_checkpoint(firing)
         if healthy is None:
-            self._stop(firing, control, "; there is nothing to roll back to")
+            self._stop(firing, control, "; so it cannot roll back")
         if self._num_rollbacks >= self._max_rollbacks:
             self._stop(firing, control, f"; guard_max_rollbacks is {self._max_rollbacks}")
         # In this order: a kill in between leads to the same roll-back again, or behind it.
@@ -289,5 +291,6 @@ def num_recorded_rollbacks(events: Path) -> int:
     counts = [0]
     for line in events.read_text(encoding="utf-8").splitlines() if events.is_file() else ():
         with suppress(ValueError):  # a line that a kill cut short
-            counts.append(json.loads(line).get("num_rollbacks", 0))
+            event = json.loads(line)
+            counts.append(event.get("num_rollbacks", 0) if isinstance(event, dict) else 0)
     return max(counts)

@@ -91,7 +91,7 @@ class GuardSettings:
     max_repetition: float = _key(0.5, "score above which one completion is repetitive, 0..1")
     max_repetitive_share: float = _key(0.2, "repetitive completions, share of a step's")
     cut_off_rise: float = _key(0.2, "rise of the cut-off rate, absolute, 0..1")
-    min_entropy: float = _key(0.005, "least entropy, nats per token")
+    min_entropy: float = _key(0.002, "least entropy, nats per token")
     max_length_growth: float = _key(2.0, "recent mean length over the reference")
     max_logp_mismatch: float = _key(1.05, "mean exp|log-prob difference| of sampler and trainer")
     min_moved_share: float = _key(0.05, "share of the weights that an optimizer step moves")

@@ -268,8 +268,12 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     keep_metric_names()
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(StageProgress(name))
-    trainer.train(resume_from_checkpoint=checkpoint or trainer.args.resume_from_checkpoint)
+    progress = StageProgress(name)
+    trainer.add_callback(progress)
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint or trainer.args.resume_from_checkpoint)
+    finally:
+        progress.on_train_end(None, None, None)  # an error's line would be glued to the bar
     save(trainer)
 
 

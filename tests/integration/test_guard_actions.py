@@ -133,6 +133,29 @@ def test_which_completions_a_guard_objects_to(built):
     assert len(read_events(Path(trainer.args.output_dir))) == 1
 
 
+def test_a_step_that_uses_several_generations_is_judged_once(train):
+    from stages.grpo_trainer import MathGRPOTrainer
+
+    trainers, batches = [], []
+
+    class Spy(MathGRPOTrainer):
+        def _mask(self, batch, scores, firings):
+            trainers.append(self)
+            batches.append([self.state.global_step, [firing.step for firing in firings]])
+            return super()._mask(batch, scores, firings)
+
+    limits = {"guard_max_repetition": 0.0, "guard_max_repetitive_share": 0.0, "guard_patience": 3}
+    settings = {"guard_repetition": "mask", "guard_repetition_ngram": 1, "max_steps": 4}
+    batch = {"gradient_accumulation_steps": 2, "steps_per_generation": 1}
+    train(Spy, **settings, **limits, **batch, reward_weights=[1.0, 0.0])
+    state = trainers[0].guards.state_dict()
+    assert [step for step, _ in state["length_trace"]] == [0, 1, 2, 3]
+    assert [step for step, _ in batches] == [0, 0, 1, 1, 2, 2, 3, 3]
+    fired = [found for _, found in batches]
+    assert fired[:4] == [[]] * 4  # not before the third step
+    assert fired[4::2] == fired[5::2]  # the verdict of a step is that of all its generations
+
+
 def test_what_cannot_work_is_refused_and_off_is_off(built):
     from data_prep.config import UserError
     from stages.guard_callback import StepEnd

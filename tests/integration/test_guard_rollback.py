@@ -153,7 +153,7 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train):
     assert whole_checkpoints(folder) == [0] and not (folder / "manifest.json").exists()
 
     trainer = faulty(highest_rate=0, first=0)
-    with pytest.raises(UserError, match=r"there is nothing to roll back to; no checkpoint is old"):
+    with pytest.raises(UserError, match=r"stopped by guard repetition: .*no healthy checkpoint"):
         train(trainer, **settings, seed=1)
     (event,) = read_events(folder)
     assert (event["action"], event["since"], event["checkpoint"]) == ("stop", 0, None)

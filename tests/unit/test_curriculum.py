@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from data_prep.config import UserError
 from stages.curriculum import DRIFT, Curriculum
 
 SIZE = 8  # rollouts in a group
@@ -283,5 +284,5 @@ def test_a_curriculum_goes_on_exactly():
 
 
 def test_a_state_of_other_problems_is_refused():
-    with pytest.raises(ValueError, match="the saved curriculum has 41 problems, not 40"):
+    with pytest.raises(UserError, match="its curriculum has 41 problems, this one 40"):
         build().load_state_dict(build(41).state_dict())

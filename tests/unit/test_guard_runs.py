@@ -47,7 +47,7 @@ COLLAPSES = {  # guard, statistics from step 200 on, bad steps within which it f
     "cut off over 100 steps": ("eos", lambda s, r: ends_no_more(s, r, 100), 40),
     "cut off over 300 steps": ("eos", lambda s, r: ends_no_more(s, r, 300), 90),
     "entropy halves every 3 steps": (
-        "entropy", lambda s, r: {"entropy": 0.1 * 0.5 ** ((s - 199) / 3)}, 16,
+        "entropy", lambda s, r: {"entropy": 0.1 * 0.5 ** ((s - 199) / 3)}, 20,
     ),
     "three times as long at once": (
         "length", lambda s, r: {"length": healthy(s, r)["length"] * (3 if s > 199 else 1)}, 6,

@@ -71,7 +71,7 @@ def steps_of(guards, name, values, first=0):
     ("name", "key", "fine", "violating"),
     [
         ("repetition", "repetition", 0.2, 0.21),
-        ("entropy", "entropy", 0.005, 0.0049),
+        ("entropy", "entropy", 0.002, 0.0019),
         ("entropy", "entropy", 0.3, NAN),
         ("entropy", "entropy", 0.3, INF),
         ("entropy", "entropy", 0.3, -INF),
