@@ -258,5 +258,5 @@ def test_what_is_not_there_is_named(train_as, capsys):
 def test_a_moving_reference_is_refused(train_as):
     from data_prep.config import UserError
 
-    with pytest.raises(UserError, match=r"^sync_ref_model: True"):
+    with pytest.raises(UserError, match=r"^sync_ref_model: no checkpoint"):
         train_as(None, sync_ref_model=True, beta=0.1)
