@@ -7,6 +7,7 @@ in place when everything else is on disk. The Makefile's stage targets are these
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import subprocess
 import time
@@ -54,6 +55,15 @@ def git_commit() -> str | None:
     command = ["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not know (NaN, infinity)."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: str | Path, value: Any) -> None:

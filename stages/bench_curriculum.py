@@ -105,7 +105,7 @@ def main() -> None:
             )
             sys.stdout.flush()
 
-    from stages.bench_page import figures_of, finite, short, write_page
+    from stages.bench_page import figures_of, short, write_page
     from stages.bench_plot import draw
 
     figures = figures_of(runs, args.modes)
@@ -119,7 +119,7 @@ def main() -> None:
     }
     out = Path(args.out)
     singles = [short(runs[key]) for key in sorted(runs)]
-    kept = finite({"about": about, "figures": figures, "runs": singles})
+    kept = manifest.finite({"about": about, "figures": figures, "runs": singles})
     manifest.write_json(out.with_suffix(".json"), kept)
     draw(runs, args.modes, out.with_suffix(".png"))
     out.write_text(write_page(figures, about, out.with_suffix(".png").name), encoding="utf-8")

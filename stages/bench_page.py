@@ -98,12 +98,3 @@ def short(result: Result) -> dict[str, Any]:
     """A run as it is kept beside the page: its figures and its tests."""
     kept = {key: result[key] for key in ("mode", "seed", "scoring", "tests", "commit")}
     return kept | {"summary": summary(result)}
-
-
-def finite(value: Any) -> Any:
-    """The same with null for numbers that JSON does not know."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from data_prep.manifest import finite
 from stages.guard_statistics import RECENT, SPAN, best_reference, length_growth, mean
 
 ACTIONS = ("off", "warn", "mask", "rollback", "stop")
@@ -261,7 +262,7 @@ def append_event(path: str | Path, event: dict[str, Any]) -> None:
     Numbers that JSON does not know (NaN, infinity) become null. After a line that was cut short
     the event starts on a line of its own.
     """
-    line = json.dumps(_finite(event), allow_nan=False, default=str).encode() + b"\n"
+    line = json.dumps(finite(event), allow_nan=False, default=str).encode() + b"\n"
     with Path(path).open("a+b") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
@@ -269,15 +270,6 @@ def append_event(path: str | Path, event: dict[str, Any]) -> None:
         file.write(line)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _finite(value: Any) -> Any:
-    """The same without numbers that JSON does not know."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def last_healthy_checkpoint(folder: str | Path, since: int) -> Path | None:
