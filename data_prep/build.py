@@ -29,7 +29,7 @@ from data_prep.clean import clean, normalise_question
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import SYSTEM_PROMPTS
 from data_prep.reading import Row, load_hub, read_rows
-from data_prep.recipe import BUILDERS, FILES, Source, check_sources, find_file
+from data_prep.recipe import FILES, Source, build_problems, check_sources, find_file
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources import Drop
 
@@ -98,8 +98,8 @@ def load_problems(
         )
     dropped = Counter({"not_sampled": num_rows - len(sampled)})
     problems = []
-    for position, where, row in track(sampled, f"{key}: building {source.name}"):
-        built = BUILDERS[source.name](row, f"{source.name}-{source.split}-{position}", where)
+    tracked = track(sampled, f"{key}: building {source.name}")
+    for _, built in build_problems(source.name, source.split, tracked):
         if isinstance(built, Drop):
             dropped[built.reason] += 1
         else:

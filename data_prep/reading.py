@@ -1,9 +1,10 @@
-"""Reading rows: local JSON lines, JSON lists and parquet files, and data sets of the hub.
+"""Reading rows: local JSON lines, JSON lists, CSV and parquet files, and data sets of the hub.
 
 Every row comes with its place (`file:line`, or `file: row N`), so that whatever is wrong with it
 later can be reported by file and line.
 """
 
+import csv
 import gzip
 import json
 import zlib
@@ -14,14 +15,15 @@ from typing import Any
 from data_prep.config import UserError
 
 Row = dict[str, Any]
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".parquet")
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
     """Yield `(where, row)` of a local file, streaming where the format allows it.
 
     Args:
-        path: a `.jsonl`, `.json` (one list) or `.parquet` file; the first two may end in `.gz`.
+        path: a `.jsonl`, `.json` (one list), `.csv` (with a header; every value is text) or
+            `.parquet` file; the first two may end in `.gz`.
 
     Raises:
         UserError: missing file, unknown suffix, malformed content; names file, line and remedy.
@@ -33,6 +35,8 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
         raise UserError(f"{path}: unknown format; convert it to one of {', '.join(SUFFIXES)}")
     if path.suffix == ".parquet":
         rows = _read_parquet(path)
+    elif path.suffix == ".csv":
+        rows = _read_csv(path)
     elif path.name.removesuffix(".gz").endswith(".json"):
         rows = _read_json(path)
     else:
@@ -90,6 +94,35 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
     if not isinstance(rows, list):
         raise UserError(f"{path}: must hold one list of rows, found {type(rows).__name__}; wrap it")
     return _number(str(path), rows)
+
+
+def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
+    # Spreadsheets begin the file with a byte order mark, which would belong to the first name.
+    lines = (
+        _decode(line, f"{path}:{number}").removeprefix("\ufeff" if number == 1 else "")
+        for number, line in read_lines(path)
+    )
+    reader = csv.reader(lines, strict=True)
+    header: list[str] = []
+    start = 1  # of the row: a quoted value may span lines
+    try:
+        for values in reader:
+            where, start = f"{path}:{start}", reader.line_num + 1
+            if not values:
+                continue  # a blank line
+            if not header:
+                header = values
+                if doubled := [name for name in header if header.count(name) > 1]:
+                    raise UserError(f"{where}: two columns are named {doubled[0]!r}; rename one")
+            elif len(values) != len(header):
+                raise UserError(
+                    f"{where}: {len(values)} values for {len(header)} columns; quote values that "
+                    "hold commas, quotes or line ends"
+                )
+            else:
+                yield where, dict(zip(header, values, strict=True))
+    except csv.Error as error:
+        raise UserError(f"{path}:{start}: malformed CSV ({error}); fix the row") from error
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:

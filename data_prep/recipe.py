@@ -1,19 +1,29 @@
-"""The source lists of a `data.yaml`, checked before anything is read.
+"""The sources by name, and the source lists of a `data.yaml`, checked before anything is read.
 
 `data_prep.build` documents the keys; here every mistake in them becomes a `UserError`.
 """
 
 import dataclasses
 import difflib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from data_prep.config import UserError
 from data_prep.prompts import SYSTEM_PROMPTS
-from data_prep.sources import gsm8k, numinamath
+from data_prep.reading import Row
+from data_prep.schema import Problem
+from data_prep.sources import Drop, aime, arc, gpqa, gsm8k, math, numinamath
 
-BUILDERS = {"gsm8k": gsm8k.build_problem, "numinamath": numinamath.build_problem}
+BUILDERS = {
+    "gsm8k": gsm8k.build_problem,
+    "numinamath": numinamath.build_problem,
+    "math": math.build_problem,
+    "aime": aime.build_problem,
+    "gpqa": gpqa.build_problem,
+    "arc": arc.build_problem,
+}
 # Evaluation sets first: the training sets are checked against them.
 FILES = {
     "test": "test.jsonl",
@@ -34,6 +44,23 @@ class Source:
     split: str = "train"
     sample: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
+
+
+def build_problems(
+    name: str, split: str, rows: Iterable[tuple[int, str, Row]]
+) -> Iterator[tuple[str, Problem | Drop]]:
+    """Turn rows of one data set into `(where, problem or drop)`, in order.
+
+    Args:
+        name: a key of `BUILDERS`.
+        split: part of the ids, which tells the problems of two splits apart.
+        rows: (position in the set from 0, where, row).
+
+    Raises:
+        UserError: a row that its source refuses; names file and line.
+    """
+    for position, where, row in rows:
+        yield where, BUILDERS[name](row, f"{name}-{split}-{position}", where)
 
 
 def check_source(entry: Any, key: str) -> Source:

@@ -12,48 +12,91 @@ from typing import Any
 
 from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import UserError
-from data_prep.schema import read_problems
+from data_prep.prompts import SYSTEM_PROMPTS
+from eval.suite import OFFICIAL_TASKS, THINK_TASKS, check_tasks
+
+BACKENDS = ("hf", "vllm")
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass
 class EvalArguments:
-    """Settings of `eval.run` and `eval.report`; the same for every checkpoint."""
+    """Settings of `eval.run`, `eval.audit` and `eval.report`; the same for every checkpoint."""
 
     checkpoints: list[str] = field(
         metadata={"help": "name=path (or name=owner/model on the hub), in the order of the stages"}
     )
-    test_file: str = field(
-        metadata={"help": "held-out problems, JSON lines in the shape of GRPO rows"}
-    )
     output_dir: str = field(metadata={"help": "one sub-folder per checkpoint is written here"})
     report_dir: str = field(metadata={"help": "where eval.report writes"})
     title: str = field(default="SFT, then GRPO", metadata={"help": "heading of the report"})
+    tasks: list[str] = field(
+        default_factory=lambda: ["held_out"],
+        metadata={"help": f"think-aware tasks: {', '.join(THINK_TASKS)}"},
+    )
+    official: list[str] = field(
+        default_factory=list,
+        metadata={"help": f"the harness's own tasks beside them: {', '.join(OFFICIAL_TASKS)}"},
+    )
+    official_chat_template: bool = field(
+        default=False, metadata={"help": "put the official tasks' prompts through the template"}
+    )
+    test_file: str | None = field(
+        default=None,
+        metadata={"help": "problems of held_out: JSON lines, the shape of GRPO rows"},
+    )
+    data_root: str | None = field(
+        default=None, metadata={"help": "folder of the other tasks' local files; else the hub"}
+    )
+    system_prompt: str = field(
+        default="none",
+        metadata={"help": f"of all tasks but held_out: {', '.join(SYSTEM_PROMPTS)}"},
+    )
+    backend: str = field(default="hf", metadata={"help": "hf (transformers) or vllm"})
+    vllm_gpu_memory_utilization: float = field(
+        default=0.9, metadata={"help": "share of the GPU's memory that vLLM may take"}
+    )
     num_samples: int = field(default=4, metadata={"help": "k of avg@k: samples per problem"})
-    temperature: float = field(default=0.7, metadata={"help": "of the sampled task"})
-    top_p: float = field(default=0.95, metadata={"help": "of the sampled task"})
+    temperature: float = field(default=0.7, metadata={"help": "of the samples"})
+    top_p: float = field(default=0.95, metadata={"help": "of the samples"})
     max_new_tokens: int = field(default=2048, metadata={"help": "a longer completion is cut off"})
-    batch_size: int = field(default=64, metadata={"help": "completions generated at once"})
+    batch_size: int = field(default=64, metadata={"help": "completions generated at once (hf)"})
     final_number: bool = field(
         default=False,
         metadata={"help": "where there is no box, the plain number at the end is the answer"},
     )
-    dtype: str = field(default="bfloat16", metadata={"help": "float32, bfloat16 or float16"})
-    seed: int = field(default=0, metadata={"help": "of the sampled task"})
-    limit: int | None = field(default=None, metadata={"help": "only the first so many problems"})
+    dtype: str = field(default="bfloat16", metadata={"help": ", ".join(DTYPES)})
+    seed: int = field(default=0, metadata={"help": "of the samples"})
+    limit: int | None = field(
+        default=None, metadata={"help": "only the first so many problems of each task"}
+    )
 
     def __post_init__(self):
         split_checkpoints(self.checkpoints)
         for key in ("num_samples", "max_new_tokens", "batch_size", "temperature", "top_p"):
             if getattr(self, key) <= 0:
                 raise UserError(f"{key}: {getattr(self, key)!r} must be above 0")
-        if self.top_p > 1:
-            raise UserError(f"top_p: {self.top_p!r} must be at most 1")
+        for key in ("top_p", "vllm_gpu_memory_utilization"):
+            if not 0 < getattr(self, key) <= 1:
+                raise UserError(f"{key}: {getattr(self, key)!r} must be above 0 and at most 1")
+        if self.temperature > 2:
+            raise UserError(f"temperature: {self.temperature!r} must be at most 2, vLLM's limit")
         if self.limit is not None and self.limit < 1:
             raise UserError(
                 f"limit: {self.limit!r} must be at least 1; leave it out for all problems"
             )
-        if self.dtype not in ("float32", "bfloat16", "float16"):
-            raise UserError(f"dtype: {self.dtype!r} is not float32, bfloat16 or float16")
+        for key, known in (
+            ("dtype", DTYPES), ("backend", BACKENDS), ("system_prompt", tuple(SYSTEM_PROMPTS)),
+        ):  # fmt: skip
+            if getattr(self, key) not in known:
+                raise UserError(f"{key}: {getattr(self, key)!r} is not one of {', '.join(known)}")
+        check_tasks("tasks", self.tasks, THINK_TASKS)
+        check_tasks("official", self.official, OFFICIAL_TASKS)
+        if not self.tasks and not self.official:
+            raise UserError("tasks: [] is empty, and so is official; list at least one task")
+        if "held_out" in self.tasks and not self.test_file:
+            raise UserError("test_file: missing; the task held_out reads it")
+        if self.official_chat_template and not self.official:
+            raise UserError("official_chat_template: there is no official task; remove the key")
 
 
 def split_checkpoints(entries: list[str]) -> dict[str, str]:
@@ -71,26 +114,51 @@ def split_checkpoints(entries: list[str]) -> dict[str, str]:
     return checkpoints
 
 
-def check_inputs(values: dict[str, Any]) -> None:
-    """Check that test file and local checkpoints exist, before anything heavy is imported.
+def _list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or [])
+
+
+def check_data(values: dict[str, Any]) -> None:
+    """Check that the tasks' local problems can be read, before anything heavy is imported.
 
     Args:
         values: YAML and command line merged, as `data_prep.config.parse` hands them over.
 
     Raises:
-        UserError: naming the missing path and the make target that makes it.
+        UserError: naming the missing file and the remedy, or the first row that could not be
+            scored.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("evaluation runs in one process; start it as `python -m eval.run`")
-    test_file = Path(values["test_file"])
-    if not test_file.is_file():
+    from eval.datasets import find_official, read_problem_rows
+    from eval.suite import read_metadata, read_official_metadata
+
+    tasks, official = _list(values.get("tasks", ["held_out"])), _list(values.get("official"))
+    check_tasks("tasks", tasks, THINK_TASKS)
+    check_tasks("official", official, OFFICIAL_TASKS)
+    root, test_file = values.get("data_root"), values.get("test_file")
+    if root is not None and not Path(root).is_dir():
+        raise UserError(f"data_root: {root} is not a folder; set it to the folder of the data")
+    if "held_out" in tasks and test_file and not Path(test_file).is_file():
         raise UserError(f"test_file: {test_file} does not exist; `make data` builds it")
-    for _ in read_problems(str(test_file)):
-        pass  # raises at the first row that could not be scored
-    entries = values["checkpoints"]
-    checkpoints = split_checkpoints([entries] if isinstance(entries, str) else entries)
+    for task in tasks:
+        if root is not None or (task == "held_out" and test_file):
+            read_problem_rows(
+                **read_metadata(task), test_file=test_file, data_root=root, system_prompt="none"
+            )
+    if root is not None:
+        for task in official:
+            for metadata in read_official_metadata(task).values():
+                find_official(metadata["hub"], metadata["files"], root)
+
+
+def check_inputs(values: dict[str, Any]) -> None:
+    """`check_data`, and that the local checkpoints exist; raises `UserError`."""
+    check_data(values)
+    checkpoints = split_checkpoints(_list(values["checkpoints"]))
     for name, path in checkpoints.items():
         check_checkpoint(path, f"checkpoints: {name}", Path(path).name)
-    if not any(is_hub_id(path) for path in checkpoints.values()):
+    needs_hub = [t for t in _list(values.get("tasks")) if t != "held_out"] + _list(
+        values.get("official")
+    )
+    if not any(map(is_hub_id, checkpoints.values())) and (values.get("data_root") or not needs_hub):
         # Read by huggingface_hub when it is imported, so it must be set before that.
         os.environ["HF_HUB_OFFLINE"] = "1"

@@ -1,84 +1,121 @@
-"""Numbers of the report: paired differences, scores by level, and where the completions went.
+"""Numbers of the report: what each stage changed, where the completions went, scores by level.
 
-Pure functions over the rows of `completions.jsonl`; no model, no harness.
+Pure functions over the results that `eval.results` reads; no model, no harness, no drawing. The
+statistics are `eval.bootstrap`'s, the outcomes `eval.outcomes`'.
 """
 
-import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
 
-HEADLINE = {"greedy": "accuracy", "sampled": "avg@k"}  # the metric that ranks checkpoints, by mode
-# Every completion has exactly one outcome, so that a score change splits into them without a rest.
-OUTCOMES = ("right", "wrong", "unreadable", "cut off")
+from eval.bootstrap import mean_interval
+from eval.outcomes import outcome_rates, split_change
+from eval.results import Result, problem_scores
 
-
-def mean_stderr(values: list[float]) -> tuple[float, float | None]:
-    """Mean and its standard error, s / sqrt(n) with Bessel's n - 1; None for a single value."""
-    n = len(values)
-    mean = math.fsum(values) / n
-    if n < 2:
-        return mean, None
-    variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
-    return mean, math.sqrt(variance / n)
+# The mode whose metric stands for a task where one number must do, best first: several samples say
+# more than one, and our grader reads what an official parser may not.
+HEADLINE = ("sampled", "greedy")
+OFFICIAL = "official"  # or "official:<the harness's name>"
 
 
-def problem_scores(rows: list[dict], mode: str) -> dict[tuple, float]:
-    """`{(source, id): mean correctness of its completions}` of one mode, "greedy" or "sampled"."""
-    correct = defaultdict(list)
-    for row in rows:
-        if row["mode"] == mode:
-            correct[row["source"], row["id"]].append(row["verdict"] == "right")
-    return {problem: sum(flags) / len(flags) for problem, flags in correct.items()}
+def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[str, Any]:
+    """Compute every number of the report.
 
-
-def paired_difference(before: dict[tuple, float], after: dict[tuple, float]) -> dict:
-    """Mean over problems of `after - before`, with the standard error of that mean.
-
-    Pairing takes the problems' own difficulty out: the error is that of the differences
-    (Miller, "Adding Error Bars to Evals", section 4.2), usually far below the two scores' own.
+    Args:
+        checkpoints: `{name: path}` in the order of the stages.
+        results: `{name: Result}`, checked by `check_comparable`.
 
     Returns:
-        `{"value", "stderr", "n"}`; stderr is None for one problem.
-
-    Raises:
-        ValueError: the two sides hold different problems.
+        `scores[name][task][mode]` as in `scores.json`; `changes[task][mode]`, a list of
+        `{"from", "to", "score", "ability", "format", "truncation"}`; `outcomes[task][mode][name]`,
+        `verdicts`, `cut_off` and `no_thought` likewise, shares of the completions;
+        `levels[task][mode][name][level]`, an interval; `settings`, `fingerprints`, `costs`.
     """
-    if before.keys() != after.keys():
-        only = next(iter(before.keys() ^ after.keys()))
-        raise ValueError(f"problem {only} was scored on one side only; run `make eval` again")
-    value, stderr = mean_stderr([after[problem] - before[problem] for problem in before])
-    return {"value": value, "stderr": stderr, "n": len(before)}
+    names = list(checkpoints)
+    first = results[names[0]].scores
+    kinds = [(task, mode) for task, modes in first["tasks"].items() for mode in order(modes)]
+
+    def per_kind(count) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = defaultdict(dict)
+        for task, mode in kinds:
+            found[task][mode] = count({n: results[n].rows[task, mode] for n in names})
+        return dict(found)
+
+    def each(count) -> dict[str, dict[str, Any]]:
+        return per_kind(lambda rows: {name: count(found) for name, found in rows.items()})
+
+    return {
+        "checkpoints": checkpoints,
+        "settings": first["settings"],
+        "scores": {name: results[name].scores["tasks"] for name in names},
+        "changes": per_kind(changes),
+        "outcomes": each(outcome_rates),
+        "verdicts": each(verdict_rates),
+        "cut_off": each(cut_off_rate),
+        "no_thought": each(no_thought_rate),
+        "levels": each(level_scores),
+        "fingerprints": {name: results[name].scores.get("fingerprint") for name in names},
+        "costs": {
+            name: {
+                key: results[name].scores.get(key)
+                for key in ("num_completions", "num_tokens", "wall_time_s")
+            }
+            for name in names
+        },
+    }
 
 
-def level_scores(rows: list[dict], mode: str) -> dict[int, dict]:
-    """`{level: {"value", "stderr", "n"}}` over the problems of each level, levels ascending."""
+def headline_mode(modes: dict[str, Any]) -> str:
+    """The mode, of those there are, whose metric stands for the task."""
+    return next((mode for mode in HEADLINE if mode in modes), next(iter(modes)))
+
+
+def order(modes: Iterable[str]) -> list[str]:
+    """Greedy, sampled, then the official ones as they come."""
+    return sorted(modes, key=lambda mode: (mode.startswith(OFFICIAL), mode == "sampled"))
+
+
+def official_modes(modes: Iterable[str]) -> list[str]:
+    return [mode for mode in modes if mode.startswith(OFFICIAL)]
+
+
+def pairs(names: list[str]) -> list[tuple[str, str]]:
+    """Consecutive checkpoints, then the first and the last where that is another pair."""
+    found = list(pairwise(names))
+    return [*found, (names[0], names[-1])] if len(names) > 2 else found
+
+
+def changes(rows: dict[str, list[dict]]) -> list[dict]:
+    """Each change of one task and mode, with its parts; `rows` is `{checkpoint: rows}`."""
+    return [
+        {"from": before, "to": after} | split_change(rows[before], rows[after])
+        for before, after in pairs(list(rows))
+    ]
+
+
+def level_scores(rows: list[dict]) -> dict[int, dict]:
+    """`{level: {"value", "stderr", "low", "high", "n"}}`, levels ascending; n problems."""
     level_of = {(row["source"], row["id"]): row["level"] for row in rows}
     by_level = defaultdict(list)
-    for problem, score in problem_scores(rows, mode).items():
+    for problem, score in problem_scores(rows).items():
         if level_of[problem] is not None:
             by_level[level_of[problem]].append(score)
-    found = {}
-    for level in sorted(by_level):
-        value, stderr = mean_stderr(by_level[level])
-        found[level] = {"value": value, "stderr": stderr, "n": len(by_level[level])}
-    return found
+    return {level: mean_interval(by_level[level]) for level in sorted(by_level)}
 
 
-def outcome(row: dict) -> str:
-    """What became of a completion: ability (right, wrong), format (unreadable) or truncation."""
-    if row["verdict"] == "right":
-        return "right"
-    if row["cut_off"]:
-        return "cut off"
-    return "wrong" if row["verdict"] == "wrong" else "unreadable"
-
-
-def outcome_rates(rows: list[dict], mode: str) -> dict[str, float]:
-    """Share of completions per outcome; sums to 1."""
-    counts = Counter(outcome(row) for row in rows if row["mode"] == mode)
-    return {name: counts[name] / counts.total() for name in OUTCOMES}
-
-
-def verdict_rates(rows: list[dict], mode: str) -> dict[str, float]:
+def verdict_rates(rows: list[dict]) -> dict[str, float]:
     """Share of completions per verdict of the grader, most frequent first."""
-    counts = Counter(row["verdict"] for row in rows if row["mode"] == mode)
+    counts = Counter(row["verdict"] for row in rows if row["verdict"] is not None)
     return {verdict: count / counts.total() for verdict, count in counts.most_common()}
+
+
+def cut_off_rate(rows: list[dict]) -> float:
+    """Share of completions that reached the token limit, right ones too."""
+    return sum(bool(row["cut_off"]) for row in rows) / len(rows)
+
+
+def no_thought_rate(rows: list[dict]) -> float:
+    """Share of completions that came to an end without one closed thought: no answer is read."""
+    verdicts = ("no_think", "unclosed_think")
+    return sum(row["verdict"] in verdicts and not row["cut_off"] for row in rows) / len(rows)

@@ -1,144 +1,294 @@
-"""The report as text: Markdown for the file, rich tables for the terminal."""
+"""What the report says, block by block; how it looks is `eval.html_page`'s and
+`eval.markdown_page`'s concern. `eval.terminal` shows some of the same tables.
+"""
 
-from eval.compare import HEADLINE, OUTCOMES
+from typing import Any
+
+from eval.blocks import Figure, Flip, Folded, Heading, Page, Section, Side, Table, Text, Warnings
+from eval.compare import official_modes, pairs
+from eval.references import reference_rows
+from eval.text import change, flatten, metric_name, mode_name, percent
+
+PARTS = ("score", "ability", "format", "truncation")
+SHAPE = {  # what stands beside the outcomes: metric, scale and digits
+    "answer right": ("answer_right", 100, 1),
+    "well formed": ("format_rate", 100, 1),
+    "tokens": ("completion_length", 1, 0),
+}
+WORDS = (
+    "Every completion has one outcome. `right`: the score counts it. `wrong`: it gives another "
+    "answer; that is ability. `unread` (the right answer, but not where the parser looks for it), "
+    "`unclosed` (the right answer, but no closed thought) and `no answer` are format. `cut off`: "
+    "the token limit came before an answer was counted; that is truncation. A part is positive "
+    "where fewer completions are lost to it; the three sum to the change of the score. Official "
+    "completions are counted by the official parser: `unread` ones are right, but not for it. "
+    "`answer right` is what a patient reader would count, whatever its form."
+)
 
 
-def percent(score: dict | None, signed: bool = False) -> str:
-    """`{"value": 0.123, "stderr": 0.01}` as "12.3 ± 1.0"; a hyphen for None."""
-    if score is None:
-        return "-"
-    text = f"{100 * score['value']:{'+' if signed else ''}.1f}"
-    return text if score["stderr"] is None else f"{text} ± {100 * score['stderr']:.1f}"
+def build_page(report: dict[str, Any], figures: dict[str, Any]) -> Page:
+    """The whole report.
+
+    Args:
+        report: the content of `report.json`.
+        figures: `{"scores": Figure, "changes": Figure or None, "curves": [Figure]}`.
+    """
+    settings, names = report["settings"], list(report["checkpoints"])
+    opening: list = [Text(report["summary"], lead=True)]
+    if report["warnings"]:
+        opening.append(Warnings(report["warnings"]))
+    subtitle = (
+        f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    ) + f" on {', '.join(report['scores'][names[0]])}"
+    sections = [
+        Section("scores", "Scores", _scores(report, figures["scores"])),
+        Section("changes", "Where the change comes from", _changes(report, figures["changes"])),
+        Section("levels", "By level", _levels(report)),
+        Section("training", "Training", figures["curves"]),
+        Section("flips", "Side by side", _flips(report)),
+        Section("references", "Beside published figures", _references(report)),
+        Section("stages", "Stages", _stages(report["stages"])),
+        Section("provenance", "Provenance", _provenance(report, settings)),
+    ]
+    return Page(report["title"], subtitle, opening, [found for found in sections if found.blocks])
 
 
-def score_table(report: dict) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the main table: one row per checkpoint, in per cent."""
-    k = next(iter(report["settings"].values()))["num_samples"]
-    header = ["checkpoint", "greedy", "Δ greedy", f"avg@{k}", f"Δ avg@{k}"]
+def score_columns(modes: dict[str, dict], is_short: bool = False) -> list[tuple[str, str]]:
+    """`(mode, metric)` of the columns: what ranks, pass@k and maj@k, the official metrics.
+
+    Args:
+        modes: `{mode: {"main", "metrics"}}` of one task.
+        is_short: of pass@k only the largest k, of an official task only its main metric.
+    """
+    columns = []
+    for mode, found in modes.items():
+        metrics = [name for name in found["metrics"] if "@" in name or "," in name]
+        if is_short and mode in official_modes(modes):
+            metrics = []
+        elif is_short:
+            passes = [name for name in metrics if name.startswith("pass@")]
+            metrics = [name for name in metrics if name not in passes[:-1]]
+        columns += [(mode, name) for name in dict.fromkeys([found["main"], *metrics])]
+    return columns
+
+
+def score_table(report: dict, task: str, is_short: bool = False) -> Table:
+    """One row per checkpoint, in per cent ± one standard error."""
+    tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
+    first = next(iter(tasks.values()))
+    columns = score_columns(first, is_short)
+    rows = [
+        [name, *(percent(modes[mode]["metrics"].get(metric)) for mode, metric in columns)]
+        for name, modes in tasks.items()
+    ]
+    name = mode_name if is_short else metric_name
+    header = [
+        (name if metric == first[mode]["main"] else metric_name)(mode, metric, task)
+        for mode, metric in columns
+    ]
+    return Table(["checkpoint", *header], rows)
+
+
+def difference_table(report: dict, task: str) -> Table:
+    """One row per pair of checkpoints, one column per mode's main metric: points and interval."""
+    modes = report["changes"][task]
+    first = next(iter(report["scores"].values()))[task]
+    rows = [
+        [f"{before} → {after}", *(change(found[number]["score"]) for found in modes.values())]
+        for number, (before, after) in enumerate(pairs(list(report["checkpoints"])))
+    ]
+    return Table(
+        ["change", *(metric_name(mode, first[mode]["main"], task) for mode in modes)], rows
+    )
+
+
+def split_table(report: dict, task: str, only_last: bool = False) -> Table:
+    """One row per mode and change: the score's change and its parts, points and intervals.
+
+    `only_last`: rows of the last stage's change, which they then do not name.
+    """
+    first = next(iter(report["scores"].values()))[task]
+    last = len(report["checkpoints"]) - 2
     rows = []
-    for name, tasks in report["scores"].items():
-        differences = report["differences"].get(name, {})
-        row = [name]
-        for mode, metric in HEADLINE.items():
-            row += [percent(tasks[mode][metric]), percent(differences.get(mode), signed=True)]
-        rows.append(row)
-    return header, rows
+    for mode, found in report["changes"][task].items():
+        label = mode_name(mode, first[mode]["main"], task)
+        for number, one in enumerate(found):
+            if only_last and number != last:
+                continue
+            name = label if only_last else f"{one['from']} → {one['to']}, {label}"
+            rows.append([name, *(change(one[part]) for part in PARTS)])
+    return Table(["change", *PARTS], rows)
 
 
-def completion_table(report: dict) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of what the samples are like: one row per checkpoint, shares in per cent."""
+def outcome_table(report: dict, task: str) -> Table:
+    """One row per mode and checkpoint: shares of the outcomes in per cent, and mean length."""
+    modes = report["outcomes"][task]
+    outcomes = list(next(iter(next(iter(modes.values())).values())))
     rows = []
-    for name, tasks in report["scores"].items():
-        shares = [*report["outcomes"][name]["sampled"].values()]
-        shares.append(tasks["sampled"]["format_rate"]["value"])
-        length = tasks["sampled"]["completion_length"]["value"]
-        rows.append([name, *(f"{100 * share:.1f}" for share in shares), f"{length:.0f}"])
-    return ["checkpoint", *OUTCOMES, "well formed", "tokens"], rows
+    for mode, rates in modes.items():
+        for name, found in rates.items():
+            metrics = report["scores"][name][task][mode]["metrics"]
+            main = report["scores"][name][task][mode]["main"]
+            row = [f"{name}, {mode_name(mode, main, task)}"]
+            row += [f"{100 * found[outcome]:.1f}" for outcome in outcomes]
+            for key, scale, digits in SHAPE.values():
+                metric = metrics.get(key)
+                row.append("-" if metric is None else f"{scale * metric['value']:.{digits}f}")
+            rows.append(row)
+    return Table(["completions", *outcomes, *SHAPE], rows)
 
 
-def level_table(report: dict, mode: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of scores by level; no rows where the problems carry no level."""
-    levels = {name: modes[mode] for name, modes in report["levels"].items()}
+def level_table(report: dict, task: str, mode: str) -> Table | None:
+    """One row per level; None where the problems carry none."""
+    levels = report["levels"][task][mode]
     first = next(iter(levels.values()))
+    if not first:
+        return None
     rows = [
         [str(level), str(first[level]["n"]), *(percent(found[level]) for found in levels.values())]
         for level in first
     ]
-    return ["level", "problems", *levels], rows
+    return Table(["level", "problems", *levels], rows)
 
 
-def verdict_table(report: dict) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the grader's verdicts on the samples, in per cent."""
-    shares = {name: modes["sampled"] for name, modes in report["verdicts"].items()}
-    names = dict.fromkeys(name for found in shares.values() for name in found)
-    rows = [[n, *(f"{100 * found.get(n, 0):.1f}" for found in shares.values())] for n in names]
-    return ["verdict", *shares], rows
-
-
-def to_markdown(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table, first column left, the others right."""
-    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def flatten(value: dict, prefix: str = "") -> list[list[str]]:
-    """Nested counts as `[["dropped, too long", "12"], ...]`."""
-    rows = []
-    for key, item in value.items():
-        name = f"{prefix}, {key}" if prefix else str(key)
-        rows += flatten(item, name) if isinstance(item, dict) else [[name, str(item)]]
-    return rows
-
-
-def markdown(report: dict, figures: dict[str, str]) -> str:
-    """The whole report; `figures` is `{caption: file name beside report.md}`."""
-    settings = next(iter(report["settings"].values()))
-    num_problems = next(iter(report["scores"].values()))["greedy"]["accuracy"]["n"]
-    parts = [
-        f"# {report['title']}",
-        to_markdown(*score_table(report)),
-        f"{num_problems} held-out problems, scores in per cent ± one standard error over problems. "
-        "Δ is the paired difference to the row above, with the standard error of the per-problem "
-        f"differences. avg@{settings['num_samples']} is the mean correctness of that many samples "
-        f"at temperature {settings['temperature']}, top-p {settings['top_p']}.",
-        *(f"![{caption}]({file})\n\n*{caption}*" for caption, file in figures.items()),
+def _scores(report: dict, figure: Figure) -> list:
+    settings = report["settings"]
+    k = settings["num_samples"]
+    names = list(report["checkpoints"])
+    blocks: list = [
+        Text(
+            f"Scores in per cent ± one standard error over problems. avg@{k} is the mean "
+            f"correctness of {k} samples a problem at temperature {settings['temperature']}, top-p "
+            f"{settings['top_p']}; pass@j that at least one of j is right, maj@{k} that "
+            "the most frequent answer is. Official: the harness's own task, prompt and parser."
+        ),
+        figure,
     ]
-    if level_table(report, "sampled")[1]:
-        parts.append("## By level")
-        for mode, metric in HEADLINE.items():
-            parts += [f"{mode.capitalize()}, {metric}:", to_markdown(*level_table(report, mode))]
-    parts += [
-        "## Where the completions went",
-        "Per cent of the sampled completions; right, wrong, unreadable and cut off sum to 100. "
-        "*wrong* is ability, *unreadable* format (no single answer after one thought), *cut off* "
-        f"truncation (no end within {settings['max_new_tokens']} tokens). Tokens: mean length.",
-        to_markdown(*completion_table(report)),
-        "The grader's verdicts on the same completions, cut off or not:",
-        to_markdown(*verdict_table(report)),
-        *_stage_parts(report["stages"]),
-        "## Provenance",
-        _provenance(report, settings),
+    if len(names) > 1:
+        blocks.append(
+            Text(
+                "Changes are in points, paired over the same problems, with 95 % bootstrap "
+                "intervals over problems: an interval without 0 is more than chance."
+            )
+        )
+    for task, modes in report["scores"][names[0]].items():
+        count = next(iter(modes.values()))["num_problems"]
+        blocks += [Heading(f"{task} ({count:,} problems)"), score_table(report, task)]
+        if len(names) > 1:
+            blocks.append(difference_table(report, task))
+    return blocks
+
+
+def _changes(report: dict, figure: Figure | None) -> list:
+    blocks: list = [Text(WORDS)]
+    if figure:
+        blocks.append(figure)
+    for task in report["outcomes"]:
+        blocks.append(Heading(task))
+        if len(report["checkpoints"]) > 1:
+            blocks.append(split_table(report, task))
+        blocks.append(outcome_table(report, task))
+    return blocks
+
+
+def _levels(report: dict) -> list:
+    blocks: list = []
+    for task, modes in report["levels"].items():
+        for mode in modes:
+            if table := level_table(report, task, mode):
+                metric = next(iter(report["scores"].values()))[task][mode]["main"]
+                blocks += [Heading(f"{task}, {metric_name(mode, metric, task)}"), table]
+    return blocks
+
+
+def _flips(report: dict) -> list:
+    if len(report["checkpoints"]) < 2:
+        return []
+    before, after = list(report["checkpoints"])[-2:]
+    count = len(report["flips"])
+    if not count:
+        return [Text(f"No completion changed from {before} to {after}.")]
+    blocks: list = [
+        Text(
+            f"{count} problem{'s' if count > 1 else ''} on which {before} and {after} disagree, "
+            "drawn by lot in equal parts from the tasks and from gains and losses: their number "
+            "says nothing about how frequent either is."
+        )
     ]
-    return "\n\n".join(parts) + "\n"
+    for flip in report["flips"]:
+        which = "greedy" if flip["mode"] == "greedy" else f"sample {flip['sample'] + 1}"
+        outcomes = [side["outcome"] for side in flip["sides"]]
+        facts = [f"problem {flip['id']}", f"from {flip['source']}"]
+        facts += [f"level {flip['level']}"] if flip["level"] is not None else []
+        blocks.append(
+            Flip(
+                f"{flip['task']}, {which}: {outcomes[0]} → {outcomes[1]}",
+                ", ".join(facts),
+                flip["question"],
+                "\n".join(flip["gold"]),
+                [_side(side) for side in flip["sides"]],
+            )
+        )
+    return blocks
 
 
-def _stage_parts(stages: dict[str, dict]) -> list[str]:
+def _side(side: dict) -> Side:
+    facts = [] if side["num_tokens"] is None else [f"{side['num_tokens']:,} tokens"]
+    facts += ["nothing read"] if side["prediction"] is None else [f"read: {side['prediction']}"]
+    return Side(side["checkpoint"], side["outcome"], ", ".join(facts), side["completion"])
+
+
+def _references(report: dict) -> list:
+    rows, notes = reference_rows(report["references"], report["scores"])
+    if not rows:
+        return []
+    text = (
+        "Published figures stand here as a scale only: other models, other sizes, other prompts. "
+        "They cannot be compared with ours digit by digit."
+    )
+    return [
+        Text(" ".join([text, *notes])),
+        Table(["task", "whose", "scores (%)"], rows, facts=True),
+    ]
+
+
+def _stages(stages: dict[str, dict]) -> list:
     """Counts of every stage that left a manifest, and its configuration, folded away."""
-    parts = ["## Stages"] if stages else []
+    blocks: list = []
     for name, found in stages.items():
         kept = ("rows_in", "rows_out", "dropped", "wall_time_s")
         rows = flatten(found["counts"] | {key: found[key] for key in kept if found.get(key)})
-        parts += [f"### {name}", to_markdown(["count", "value"], rows)]
-        config = to_markdown(["key", "value"], flatten(found["config"]))
-        parts.append(f"<details><summary>configuration</summary>\n\n{config}\n\n</details>")
-    return parts
+        blocks += [Heading(name), Table(["count", "value"], rows)]
+        config = Table(["key", "value"], flatten(found["config"]), facts=True)
+        blocks.append(Folded(f"configuration of {name}", {"configuration": config}))
+    return blocks
 
 
-def _provenance(report: dict, settings: dict) -> str:
-    lines = [f"- commit: `{report['git_commit'] or 'not in a git checkout'}`"]
-    lines += [f"- {name}: `{path}`" for name, path in report["checkpoints"].items()]
-    lines.append("- evaluation: " + ", ".join(f"{key} {value}" for key, value in settings.items()))
-    lines.append("- versions: " + ", ".join(f"{k} {v}" for k, v in report["versions"].items()))
-    return "\n".join(lines)
+def _provenance(report: dict, settings: dict) -> list:
+    rows = [["commit", report["git_commit"] or "not in a git checkout"]]
+    for name, path in report["checkpoints"].items():
+        digest = (report["fingerprints"][name] or {}).get("checkpoint")
+        rows += [[f"{name}: path", path]] + ([[f"{name}: hash", digest]] if digest else [])
+    seeds = {"evaluation": settings.get("seed")}
+    seeds |= {name: found["config"].get("seed") for name, found in report["stages"].items()}
+    seeds = {name: seed for name, seed in seeds.items() if seed is not None}
+    rows.append(["seeds", ", ".join(f"{name} {seed}" for name, seed in seeds.items())])
+    rows.append(["versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())])
+    costs = [
+        [name, *(_number(cost[key]) for key in ("num_completions", "num_tokens", "wall_time_s"))]
+        for name, cost in report["costs"].items()
+    ]
+    config = {
+        "settings that all checkpoints share": flatten(settings),
+        "the whole evaluation": flatten(report["evaluation_config"]),
+    }
+    tables = {title: Table(["key", "value"], rows, facts=True) for title, rows in config.items()}
+    return [
+        Table(["what", "value"], rows, facts=True),
+        Table(["evaluation of", "completions", "tokens", "seconds"], costs),
+        Folded("evaluation settings", tables),
+    ]
 
 
-def show(report: dict, path: str) -> None:
-    """Print the main table, the outcomes, and where the rest is."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    for title, (header, rows) in (
-        (report["title"], score_table(report)),
-        ("Sampled completions", completion_table(report)),
-    ):
-        table = Table(title=f"{title} (%)", title_justify="left", title_style="bold")
-        for index, name in enumerate(header):
-            table.add_column(name, justify="right" if index else "left", no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-    # Not wrapped: a broken path cannot be clicked or copied.
-    note = f"± one standard error; Δ against the row above, paired.\nReport: {path}"
-    console.print(note, highlight=False, soft_wrap=True)
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

@@ -1,125 +1,140 @@
-"""Write the report of a run: what each stage changed, with error bars, and how training went.
+"""Write the report of a run: what each stage changed, how sure that is, and what to doubt.
 
     python -m eval.report --config configs/tiny-cpu/eval.yaml [--run_dir runs/tiny-cpu]
 
 Shares evaluation's YAML, so that both name the same checkpoints in the same order. Reads
-`<output_dir>/<name>/{scores.json,completions.jsonl}`, and from the folders of the local checkpoints
-and of the test file whatever their stages left: `trainer_state.json`, `manifest.json`. Writes
-`report.md`, its figures, `report.json` and, last, `manifest.json` to `report_dir`.
+`<output_dir>/<name>/{scores.json,completions.parquet}`, and from the folders of the local
+checkpoints and of the test file whatever their stages left: `trainer_state.json`, `manifest.json`.
+Writes to `report_dir`: `report.html`, one page that needs nothing else; its twin `report.md` with
+the figures as PNG; `report.json` with every number; and, last, `manifest.json`.
 """
 
 import json
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
-from eval import compare, pages, plots
+from eval import findings, pages, plots, terminal
 from eval.arguments import EvalArguments, split_checkpoints
-from eval.compare import HEADLINE
+from eval.compare import summarise
+from eval.flips import find_flips, show_flips
+from eval.html_page import render_html
+from eval.markdown_page import render_markdown
+from eval.references import load_references
+from eval.results import Result, check_comparable, read_result, read_texts
+
+STATE = "trainer_state.json"
 
 
 def main() -> None:
     (args,) = parse(__doc__, EvalArguments)
     checkpoints = split_checkpoints(args.checkpoints)
-    for name in checkpoints:
-        scores = Path(args.output_dir) / name / "scores.json"
-        if not scores.is_file():
-            raise UserError(f"{scores} is missing; `make eval` makes it")
-    started = manifest.start(args.report_dir)
     results = {name: read_result(Path(args.output_dir) / name) for name in checkpoints}
-    report = summarise(args.title, checkpoints, results)
+    check_comparable(results)
+    started = manifest.start(args.report_dir)
+
+    report = {"title": args.title} | summarise(checkpoints, results)
+    report["summary"], report["warnings"] = findings.summary(report), findings.warnings(report)
+    report["flips"] = read_flips(results)
+    report["references"] = load_references(list(next(iter(report["scores"].values()))))
     report["stages"] = read_stages(args, checkpoints)
     report["git_commit"], report["versions"] = manifest.git_commit(), manifest.versions()
     report["evaluation_config"] = asdict(args)
+    panels = read_curves(checkpoints)
+    report["curves"] = {
+        name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
+    }
 
     folder = Path(args.report_dir)
-    figures = draw(folder, report["scores"], checkpoints)
-    (folder / "report.md").write_text(pages.markdown(report, figures), encoding="utf-8")
-    manifest.write_json(folder / "report.json", report)
+    figures = draw(folder, report, panels)
+    page = pages.build_page(report, figures)
+    (folder / "report.html").write_text(render_html(page), encoding="utf-8")
+    (folder / "report.md").write_text(render_markdown(page), encoding="utf-8")
+    manifest.write_json(folder / "report.json", manifest.finite(report))
+    files = ("scores.json", "completions.parquet")
     manifest.write(
         folder,
         "report",
         asdict(args),
-        inputs=manifest.hash_inputs([f"{args.output_dir}/{n}/scores.json" for n in checkpoints]),
-        counts={"checkpoints": len(checkpoints), "figures": len(figures)},
+        inputs=manifest.hash_inputs(
+            [f"{args.output_dir}/{name}/{file}" for name in checkpoints for file in files]
+        ),
+        counts={"checkpoints": len(checkpoints), "tasks": len(report["changes"])},
         started=started,
     )
-    pages.show(report, f"{folder}/report.md")
+    terminal.show(report, [f"{folder}/report.html", f"{folder}/report.md"])
 
 
-def read_result(folder: Path) -> dict:
-    """A checkpoint's `scores.json` and, as `rows`, its `completions.jsonl`."""
-    scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    with (folder / "completions.jsonl").open(encoding="utf-8") as file:
-        return scores | {"rows": [json.loads(line) for line in file]}
-
-
-def summarise(title: str, checkpoints: dict[str, str], results: dict[str, dict]) -> dict:
-    """Compute every number of the report.
-
-    Args:
-        checkpoints: `{name: path}` in the order of the stages.
-        results: `{name: read_result(...)}`.
-
-    Returns:
-        `scores[checkpoint][task][metric] = {"value", "stderr", "n"}`, `differences` to the
-        checkpoint before, `levels`, `outcomes` and `verdicts` in the same nesting.
-    """
-    names = list(checkpoints)
-    solved = {
-        name: {mode: compare.problem_scores(results[name]["rows"], mode) for mode in HEADLINE}
-        for name in names
-    }
-
-    def per_mode(count) -> dict:
-        return {n: {mode: count(results[n]["rows"], mode) for mode in HEADLINE} for n in names}
-
-    return {
-        "title": title,
-        "checkpoints": checkpoints,
-        "settings": {name: results[name]["settings"] for name in names},
-        "scores": {name: results[name]["scores"] for name in names},
-        "differences": {
-            after: {
-                mode: {"from": before}
-                | compare.paired_difference(solved[before][mode], solved[after][mode])
-                for mode in HEADLINE
-            }
-            for before, after in pairwise(names)
-        },
-        "levels": per_mode(compare.level_scores),
-        "outcomes": per_mode(compare.outcome_rates),
-        "verdicts": per_mode(compare.verdict_rates),
-    }
-
-
-def stage_folders(args: EvalArguments, checkpoints: dict[str, str]) -> dict[str, Path]:
-    """Folders that may hold a stage's manifest and logs, in the order the data flows."""
-    return {"data": Path(args.test_file).parent} | {n: Path(p) for n, p in checkpoints.items()}
+def read_flips(results: dict[str, Result]) -> list[dict]:
+    """Completions on which the last two checkpoints disagree; see `eval.flips`."""
+    if len(results) < 2:
+        return []
+    names = tuple(results)[-2:]
+    before, after = (results[name] for name in names)
+    flips = find_flips(before.rows, after.rows)
+    texts = [
+        read_texts(result.folder, {flip[side]["place"] for flip in flips})
+        for side, result in enumerate((before, after))
+    ]
+    return show_flips(flips, names, texts)
 
 
 def read_stages(args: EvalArguments, checkpoints: dict[str, str]) -> dict[str, dict]:
-    """`{stage: manifest}` of the stages that left one."""
-    found = {name: manifest.read(path) for name, path in stage_folders(args, checkpoints).items()}
+    """`{stage: manifest}` of the stages that left one, in the order the data flows."""
+    folders = {"data": Path(args.test_file).parent} if args.test_file else {}
+    folders |= {name: stage_folder(path) for name, path in checkpoints.items()}
+    found = {name: manifest.read(path) for name, path in folders.items()}
     return {name: value for name, value in found.items() if value}
 
 
-def draw(folder: Path, scores: dict, checkpoints: dict[str, str]) -> dict[str, str]:
-    """Draw every figure there is data for; returns `{caption: file name}`."""
-    plots.draw_scores(folder / "scores.png", scores)
-    figures = {"Problems solved, with standard errors over problems": "scores.png"}
+def stage_folder(path: str) -> Path:
+    """The folder of the stage that made a checkpoint: its own, or for `grpo/best` the one above."""
+    folder = Path(path)
+    has_left = any((folder / name).is_file() for name in (STATE, manifest.NAME))
+    return folder.parent if not has_left and (folder.parent / STATE).is_file() else folder
+
+
+def read_curves(checkpoints: dict[str, str]) -> dict[str, list[plots.Panel]]:
+    """`{checkpoint: panels}` of those that a trainer left its log with.
+
+    Raises:
+        UserError: a log is damaged.
+    """
+    found = {}
     for name, path in checkpoints.items():
-        state = Path(path) / "trainer_state.json"
-        if not state.is_file():
+        file = stage_folder(path) / STATE
+        if not file.is_file():
             continue
-        history = json.loads(state.read_text(encoding="utf-8"))["log_history"]
+        try:
+            history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
+        except (ValueError, KeyError) as error:
+            raise UserError(f"{file} is damaged ({error}); run the stage again") from error
         is_grpo = any("rollout/rewards" in log for log in history)
-        panels = plots.GRPO_PANELS if is_grpo else plots.SFT_PANELS
-        if plots.draw_curves(folder / f"{name}_curves.png", history, panels, f"Training: {name}"):
-            figures[f"Training of `{name}`; bold: moving average"] = f"{name}_curves.png"
-    return figures
+        panels = plots.read_panels(history, plots.GRPO_PANELS if is_grpo else plots.SFT_PANELS)
+        if panels:
+            found[name] = panels
+    return found
+
+
+def draw(folder: Path, report: dict[str, Any], panels: dict[str, list[plots.Panel]]) -> dict:
+    """Draw every figure there is data for, as `eval.pages.build_page` takes them."""
+    changes = None
+    if len(report["checkpoints"]) > 1:
+        caption = "Each change as the sum of its parts; the diamond is the change of the score"
+        changes = plots.draw_changes(folder / "changes.png", report["changes"], caption)
+    scores = plots.draw_scores(
+        folder / "scores.png", report["scores"], "Problems solved, with standard errors"
+    )
+    curves = [
+        plots.draw_curves(
+            folder / f"{name}_curves.png", found, f"Training: {name}",
+            f"Training of `{name}`; bold: moving average",
+        )
+        for name, found in panels.items()
+    ]  # fmt: skip
+    return {"scores": scores, "changes": changes, "curves": curves}
 
 
 if __name__ == "__main__":

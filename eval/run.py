@@ -1,18 +1,19 @@
-"""Evaluate every checkpoint of a run on the held-out problems, with the same settings for all.
+"""Evaluate every checkpoint of a run on every task, with the same settings for all.
 
     python -m eval.run --config configs/tiny-cpu/eval.yaml [--run_dir runs/tiny-cpu]
+    accelerate launch -m eval.run --config configs/grpo7b/eval.yaml
 
-Reads the data stage's `test.jsonl` and the checkpoints; for each checkpoint lm-evaluation-harness
-runs the tasks of `eval/tasks/` (one greedy completion per problem, and k sampled ones), and
-`<output_dir>/<name>/` gets `scores.json` and `completions.jsonl`. A checkpoint whose files, test
-file, settings and grader are unchanged is not evaluated again. `manifest.json` comes last;
-`eval.report` reads it all.
+For each checkpoint lm-evaluation-harness runs the think-aware tasks of `eval/tasks/`, with one
+greedy completion for each problem and with k samples, then the official tasks. A folder
+`<output_dir>/<name>/` gets `scores.json` and `completions.parquet`. Every finished sample is on
+disk in its `samples/`: an evaluation that was killed goes on where it stopped. With several
+processes each generates its share. A checkpoint whose files, data, settings and grader are
+unchanged is not evaluated again. `manifest.json` comes last; `eval.report` reads it all.
 
 Differs from the harness's own command line: the prompt is the training prompt to the token, the
 verdict is the reward's verdict, and the model's shipped sampling defaults do not leak in.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -20,192 +21,192 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from data_prep import manifest
-from data_prep.checkpoints import is_hub_id
 from data_prep.config import parse, run_cli
 from eval.arguments import EvalArguments, check_inputs, split_checkpoints
-
-TASKS = {"greedy": "math_greedy", "sampled": "math_sampled"}  # our mode: the harness task's name
-TASK_FOLDER = Path(__file__).parent / "tasks"
-GRADER_FOLDER = Path(manifest.__file__).parent
-# A change in any of these changes scores, so old results are stale.
-CODE = [
-    *sorted(TASK_FOLDER.glob("*.yaml")),
-    *(Path(__file__).with_name(name) for name in ("scoring.py", "model.py")),
-    *(
-        GRADER_FOLDER / name
-        for name in ("answers.py", "extraction.py", "prompts.py", "rollouts.py")
-    ),
-    *sorted(GRADER_FOLDER.glob("grading_*.py")),
-    *sorted(GRADER_FOLDER.glob("equivalence/*.py")),
-]
-MODEL_FILES = (
-    "*.safetensors", "*config.json", "tokenizer*", "chat_template*", "vocab*", "merges.txt",
-)  # fmt: skip
-SETTINGS = (
-    "num_samples", "temperature", "top_p", "max_new_tokens", "batch_size", "final_number", "dtype",
-    "seed", "limit",
-)  # fmt: skip
+from eval.fingerprint import SETTINGS, fingerprint
+from eval.processes import Processes
 
 
 def main() -> None:
     (args,) = parse(__doc__, EvalArguments, check=check_inputs)
-    started = manifest.start(args.output_dir)
+    processes = Processes.from_environment()
+    started = time.time()
+    if processes.is_main:
+        manifest.start(args.output_dir)
     checkpoints = split_checkpoints(args.checkpoints)
     evaluated, prints = [], {}
     for name, path in checkpoints.items():
         folder = Path(args.output_dir) / name
-        prints[name] = fingerprint(path, args)
-        if is_current(folder, prints[name]):
-            sys.stdout.write(f"{name}: already evaluated with the same inputs, kept\n")
-            continue
-        evaluate_checkpoint(name, path, args, folder, prints[name])
-        evaluated.append(name)
 
+        def look(path: str = path, folder: Path = folder) -> tuple[dict, bool]:
+            found = fingerprint(path, args)
+            return found, is_current(folder, found)
+
+        prints[name], is_kept = processes.ask_main(look)
+        if not is_kept:
+            evaluate_checkpoint(name, path, args, folder, prints[name], processes)
+            evaluated.append(name)
+        elif processes.is_main:
+            sys.stdout.write(f"{name}: already evaluated with the same inputs, kept\n")
+    if processes.is_main:
+        write_manifest(args, checkpoints, prints, evaluated, started)
+    processes.meet()  # the main process holds the others' key-value store
+
+
+def write_manifest(
+    args: EvalArguments,
+    checkpoints: dict[str, str],
+    prints: dict[str, dict],
+    evaluated: list[str],
+    started: float,
+) -> None:
+    """Write the manifest, and say on one line what was done."""
     scores = {name: read_scores(Path(args.output_dir) / name) for name in checkpoints}
     first = next(iter(scores.values()))
+    data = next(iter(prints.values()))["data"]
     manifest.write(
         args.output_dir,
         "eval",
         asdict(args),
-        inputs={args.test_file: manifest.sha256(args.test_file)}
-        | {path: prints[name]["checkpoint"] for name, path in checkpoints.items()},
+        inputs=data | {path: prints[name]["checkpoint"] for name, path in checkpoints.items()},
         counts={"problems": first["num_problems"], "completions": first["num_completions"]},
         started=started,
         evaluated=evaluated,
     )
-    seconds = time.time() - started
+    tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
     sys.stdout.write(
-        f"eval: {len(checkpoints)} checkpoints ({len(evaluated)} now, in {seconds:.0f} s) on "
-        f"{first['num_problems']} problems of {args.test_file}, {first['num_completions']} "
-        f"completions each; results in {args.output_dir}/\n"
+        f"eval: {len(checkpoints)} checkpoints ({len(evaluated)} now, in "
+        f"{time.time() - started:.0f} s) on {first['num_problems']:,} problems of {tasks}, "
+        f"{first['num_completions']:,} completions each; results in {args.output_dir}/\n"
     )
 
 
 def evaluate_checkpoint(
-    name: str, path: str, args: EvalArguments, folder: Path, prints: dict
+    name: str,
+    path: str,
+    args: EvalArguments,
+    folder: Path,
+    prints: dict[str, Any],
+    processes: Processes,
 ) -> None:
-    """Run both tasks on one checkpoint and write its `completions.jsonl`, then `scores.json`."""
+    """Run all tasks on one checkpoint; write `completions.parquet`, then `scores.json`."""
     quiet()
+    from eval.hf_engine import tokenizer_path
+    from eval.samples import SampleStore
+    from eval.scores import write_parquet
+
+    if processes.is_main:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "scores.json").unlink(missing_ok=True)
+    started = time.time()
+    engine = load_engine(path, args, processes.local_rank)
+    model = f"{prints['checkpoint']} {prints['engine']}"
+    store = SampleStore(folder / "samples", model, processes.rank)
+    try:
+        tasks, rows = run_tasks(name, tokenizer_path(path), args, engine, store, processes)
+    finally:
+        store.close()
+        engine.close()
+    if not processes.is_main:
+        return
+    write_parquet(folder / "completions.parquet", rows)
+    manifest.write_json(
+        folder / "scores.json",
+        {
+            "checkpoint": path,
+            "fingerprint": prints,
+            "settings": {key: getattr(args, key) for key in SETTINGS},
+            "num_problems": sum(
+                max(mode["num_problems"] for mode in modes.values()) for modes in tasks.values()
+            ),
+            "num_completions": sum(row["completion"] is not None for row in rows),
+            "num_tokens": sum(row.get("num_tokens") or 0 for row in rows),
+            "wall_time_s": round(time.time() - started, 1),
+            "tasks": tasks,
+        },
+    )
+
+
+def load_engine(path: str, args: EvalArguments, local_rank: int) -> Any:
+    """The checkpoint in the backend that the recipe names."""
+    if args.backend == "vllm":
+        from eval.vllm_engine import VllmEngine
+
+        return VllmEngine(
+            path,
+            args.dtype,
+            gpu_memory_utilization=args.vllm_gpu_memory_utilization,
+            max_model_len=None,
+            device_index=local_rank,
+        )
+    from eval.hf_engine import HfEngine
+
+    return HfEngine(path, args.dtype, batch_size=args.batch_size, device_index=local_rank)
+
+
+def run_tasks(
+    name: str, tokenizer: str, args: EvalArguments, engine: Any, store: Any, processes: Processes
+) -> tuple[dict[str, dict[str, dict]], list[dict]]:
+    """Run the harness on every task in every mode.
+
+    Returns:
+        `{task: {mode: eval.scores.think_metrics or official_metrics}}`, and the rows of
+        `completions.parquet`; both are for nothing in a process that is not the main one.
+    """
     import lm_eval
     import lm_eval.api.task
-    from transformers import set_seed
 
-    from eval.model import load_model, tokenizer_path
+    from eval.scores import official_metrics, official_rows, think_metrics, think_rows
+    from eval.stored_lm import StoredLM
+    from eval.suite import MODES, load_official_tasks, load_think_tasks
 
     lm_eval.api.task.tqdm = lambda items, **_: items  # its bar for building prompts, over at once
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "scores.json").unlink(missing_ok=True)
-    started = time.time()
-    tasks = load_tasks(args, tokenizer_path(path))
-    model = load_model(path, name, args.dtype, args.batch_size)
-    set_seed(args.seed)
-    # One iteration switches standard errors on; those of means are exact and need no bootstrap.
-    results = lm_eval.evaluate(model, tasks, limit=args.limit, bootstrap_iters=1)
+    tasks: dict[str, dict[str, dict]] = {}
+    rows: list[dict] = []
 
-    rows = completion_rows(results["samples"])
-    write_jsonl(folder / "completions.jsonl", rows)
-    seconds = time.time() - started
-    value = {
-        "checkpoint": path,
-        "fingerprint": prints,
-        "settings": {key: getattr(args, key) for key in SETTINGS},
-        "num_problems": len(results["samples"][TASKS["greedy"]]),
-        "num_completions": len(rows),
-        "num_tokens": sum(row["num_tokens"] for row in rows),
-        "wall_time_s": round(seconds, 1),
-        "scores": {mode: metrics(results, task) for mode, task in TASKS.items()},
-    }
-    manifest.write_json(folder / "scores.json", value)
+    def evaluate(loaded: dict[str, Any], label: str, is_chat: bool = False) -> dict[str, Any]:
+        return lm_eval.evaluate(
+            StoredLM(engine, store, processes, f"{name} {label}", args.seed, is_chat),
+            {"tasks": loaded, "groups": {}, "group_map": {}},
+            limit=args.limit,
+            bootstrap_iters=1,  # switches standard errors on; those of means need no bootstrap
+            apply_chat_template=is_chat,
+            fewshot_as_multiturn=is_chat,
+        )
+
+    keys = ("test_file", "data_root", "system_prompt", "final_number")
+    metadata = {key: getattr(args, key) for key in keys} | {"tokenizer": tokenizer}
+    for mode in MODES if args.tasks else ():
+        loaded = load_think_tasks(args.tasks, metadata, *generation(args, mode))
+        samples = evaluate(loaded, mode)["samples"]
+        for task in args.tasks if processes.is_main else ():
+            found = think_rows(task, mode, samples[task])
+            tasks.setdefault(task, {})[mode] = think_metrics(found, mode)
+            rows += found
+    if args.official:
+        loaded = load_official_tasks(args.official, metadata)
+        results = evaluate(loaded, "official", args.official_chat_template)
+        for task, one in loaded.items() if processes.is_main else ():
+            benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]
+            found = official_rows(
+                task, benchmark, main, results["samples"][task], args.final_number
+            )
+            measured = official_metrics(results["results"][task], found, main)
+            tasks.setdefault(benchmark, {})[f"official:{task}"] = measured
+            rows += found
+    return tasks, rows
 
 
-def load_tasks(args: EvalArguments, tokenizer: str) -> dict:
-    """The harness tasks of `eval/tasks/` with the run's settings."""
-    from lm_eval.tasks import TaskManager
-
-    metadata = {  # load_rows gets these
-        "test_file": args.test_file,
-        "tokenizer": tokenizer,
-        "final_number": args.final_number,
-    }
-    manager = TaskManager(include_path=TASK_FOLDER, include_defaults=False, metadata=metadata)
-    loaded = manager.load(list(TASKS.values()))
-    greedy, sampled = (loaded["tasks"][name] for name in TASKS.values())
+def generation(args: EvalArguments, mode: str) -> tuple[dict[str, Any], int]:
+    """`generation_kwargs` of a mode, and how many completions it has for each problem."""
     length = {"max_gen_toks": args.max_new_tokens}
-    sampling = {"temperature": args.temperature, "top_p": args.top_p}
-    greedy.set_config("generation_kwargs", length, update=True)
-    sampled.set_config("generation_kwargs", length | sampling, update=True)
-    sampled.set_config("repeats", args.num_samples)
-    return loaded
-
-
-def metrics(results: dict, task: str) -> dict[str, dict]:
-    """`{metric: {"value", "stderr", "n"}}` of one task; n problems, stderr None for one problem."""
-    found = {}
-    for key, value in results["results"][task].items():
-        metric, _, filter_name = key.partition(",")
-        if filter_name != "none" or metric.endswith("_stderr") or metric == "completions":
-            continue
-        stderr = results["results"][task][f"{metric}_stderr,none"]
-        found[metric] = {
-            "value": float(value),
-            "stderr": None if stderr == "N/A" else float(stderr),
-            "n": len(results["samples"][task]),
-        }
-    return found
-
-
-def completion_rows(samples: dict[str, list[dict]]) -> list[dict]:
-    """One row per completion: the problem, which sample of which mode, and its record."""
-    return [
-        {key: sample["doc"][key] for key in ("id", "source", "level", "answer")}
-        | {"mode": mode, "sample": number}
-        | record
-        for mode, task in TASKS.items()
-        for sample in samples[task]
-        for number, record in enumerate(sample["completions"])
-    ]
-
-
-def write_jsonl(path: Path, rows: list[dict]) -> None:
-    """Write JSON lines so that a reader sees the old file or the whole new one."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    partial.replace(path)
-
-
-def hash_files(paths: list[Path]) -> str:
-    """One SHA-256 over the names and contents of files."""
-    return hashlib.sha256(
-        "".join(f"{path.name} {manifest.sha256(path)}\n" for path in paths).encode()
-    ).hexdigest()
-
-
-def hash_checkpoint(path: str) -> str:
-    """Hash of a checkpoint's weights, configuration and tokenizer; of an adapter's base too.
-
-    A hub id is its own hash: the hub's files are taken to stay as they are.
-    """
-    if is_hub_id(path) or not Path(path).is_dir():
-        return f"hub:{path}"
-    digest = hash_files(sorted({f for kind in MODEL_FILES for f in Path(path).glob(kind)}))
-    adapter = Path(path) / "adapter_config.json"
-    if not adapter.is_file():
-        return digest
-    base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
-    return f"{digest} on {hash_checkpoint(base)}"
-
-
-def fingerprint(path: str, args: EvalArguments) -> dict:
-    """Everything a checkpoint's scores depend on; equal fingerprints mean equal results."""
-    return {
-        "checkpoint": hash_checkpoint(path),
-        "test_file": manifest.sha256(args.test_file),
-        "code": hash_files(CODE),
-        "settings": {key: getattr(args, key) for key in SETTINGS},
-    }
+    if mode == "greedy":
+        return length, 1
+    sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
+    return length | sampling, args.num_samples
 
 
 def is_current(folder: Path, wanted: dict) -> bool:
@@ -218,13 +219,16 @@ def read_scores(folder: Path) -> dict:
 
 
 def quiet() -> None:
-    """Leave the harness's progress bar and errors on the terminal, and nothing else."""
+    """Leave our progress bar and errors on the terminal, and nothing else."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import datasets
     from transformers.utils import logging as transformers_logging
 
+    datasets.disable_progress_bars()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    for name in ("lm_eval", "huggingface_hub"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 if __name__ == "__main__":

@@ -12,15 +12,16 @@ from typing import Any
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError
 from stages.curriculum_arguments import CurriculumArguments, check_curriculum
+from stages.eval_arguments import HeldOutArguments, check_evaluation
 from stages.guard_arguments import check_rollback
 from stages.guards import GuardSettings
+from stages.held_out import check_held_out
 
 # TRL accepts any text for these and fails at the first loss.
 CHOICES = {
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "importance_sampling_level": ("token", "sequence"),
 }
-
 
 DEFAULTS = {"report_to": "tensorboard"}  # Hugging Face's default reports to nobody
 _TEMPLATE = "prompts are rendered with the chat template of the checkpoint's own tokenizer"
@@ -32,9 +33,7 @@ SFT_INEFFECTIVE = {
     "truncation_mode": "rows over max_length are dropped, never cut",
 }
 # Only GRPO would render with them, and SFT, difficulty and evaluation without.
-GRPO_INEFFECTIVE = {
-    "chat_template_kwargs": _TEMPLATE,
-}
+GRPO_INEFFECTIVE = {"chat_template_kwargs": _TEMPLATE}
 
 
 @dataclass
@@ -56,8 +55,8 @@ _GuardKeys = make_dataclass(
 
 
 @dataclass(kw_only=True)
-class GrpoArguments(CurriculumArguments, _GuardKeys):
-    """Keys of `grpo.yaml` that are ours: these, the curriculum's and the guards'."""
+class GrpoArguments(CurriculumArguments, HeldOutArguments, _GuardKeys):
+    """Keys of `grpo.yaml` that are ours: these, the curriculum's, the evaluation's, the guards'."""
 
     guard_rollback_lr_factor: float = field(
         default=0.5, metadata={"help": "a roll-back multiplies the learning rate with it, 0..1"}
@@ -184,6 +183,8 @@ def check_grpo(values: dict[str, Any]) -> None:
     check_grpo_numbers(values)
     check_file(values, "train_file", "data")
     check_file(values, "pass_rates", "difficulty")
+    check_file(values, "eval_file", "data")
+    check_held_out(values)
     check_checkpoint(values.get("model_name_or_path"), "model_name_or_path", "sft")
 
 
@@ -193,6 +194,7 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
     check_curriculum(values)
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
     check_rollback(values)
+    check_evaluation(values)
     refuse_unusable(values)
     for key, choices in CHOICES.items():
         if key in values and str(values[key]) not in choices:
@@ -213,8 +215,6 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
 
 def refuse_unusable(values: dict[str, Any]) -> None:
     """Refuse values that Hugging Face takes and this stage cannot work with."""
-    if str(values.get("eval_strategy") or "no") != "no" or values.get("do_eval"):
-        raise UserError("eval_strategy: GRPO has no evaluation set; checkpoints meet `make eval`")
     if values.get("sync_ref_model"):
         raise UserError(
             "sync_ref_model: no checkpoint holds the moved reference, so no run could be resumed; "

@@ -210,18 +210,17 @@ class CurriculumGRPO(GRPOTrainer):
     ) -> torch.Tensor:
         # Gathered over processes, shape (N*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        mode = "train" if self.model.training else "eval"
-        size = self.num_generations if mode == "train" else self.num_generations_eval
+        if not self.model.training:
+            return rewards
         if self._graded:
             correctness = (rewards[:, self._graded[0]] > 0).float()  # (N*G,)
-            metrics = self._metrics[mode]
+            metrics = self._metrics["train"]
             metrics["rollout/correctness"].append(correctness.mean().item())
-            num_uniform = is_uniform(correctness, size).float().mean().item()
+            num_uniform = is_uniform(correctness, self.num_generations).float().mean().item()
             metrics["rollout/uniform_groups"].append(num_uniform)
-        if mode == "train":
-            self._count.num_completions += len(rewards)
-            if self._curriculum is not None:
-                self._groups = self._follow(inputs[::size], rewards, correctness)
+        self._count.num_completions += len(rewards)
+        if self._curriculum is not None:
+            self._groups = self._follow(inputs[:: self.num_generations], rewards, correctness)
         return rewards
 
     def _follow(

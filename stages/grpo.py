@@ -9,6 +9,7 @@ defaults differ from the GRPO paper (arXiv:2402.03300): loss averaged over token
 completions (as DAPO, arXiv:2503.14476), and k3 as the KL estimator only where `beta` is not 0.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from data_prep import manifest
@@ -16,9 +17,22 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.schema import read_problems
 from stages.arguments import DEFAULTS, GrpoArguments, check_grpo
+from stages.best_model import NAME as BEST
+from stages.best_model import read_best
 from stages.curriculum import build_curriculum, keep_by_pass_rate, load_pass_counts
+from stages.eval_arguments import LEAST_PROBLEMS
+from stages.held_out import hold_out
 
 COLUMNS = ("id", "prompt", "answer")  # TRL hands every column to every reward function
+
+
+def short_prompts(rows: list[dict], limit: int | None, tokenizer: Any) -> list[dict]:
+    """The rows whose rendered prompt has at most `limit` tokens; all where there is no limit."""
+    if not limit or not rows:
+        return rows
+    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+    lengths = map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"])
+    return [row for row, length in zip(rows, lengths, strict=True) if length <= limit]
 
 
 def select(
@@ -28,9 +42,7 @@ def select(
     dropped = {}
     if args.max_prompt_length:
         before = len(rows)
-        prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
-        lengths = map(len, tokenizer(prompts, add_special_tokens=False)["input_ids"])
-        rows = [r for r, n in zip(rows, lengths, strict=True) if n <= args.max_prompt_length]
+        rows = short_prompts(rows, args.max_prompt_length, tokenizer)
         dropped["over_max_prompt_length"] = before - len(rows)
     if args.curriculum == "offline":
         before = len(rows)
@@ -38,6 +50,23 @@ def select(
         rows = keep_by_pass_rate(rows, counts, args.min_pass_rate, args.max_pass_rate)
         dropped["outside_pass_rate_band"] = before - len(rows)
     return rows, dropped
+
+
+def split(
+    rows: list[dict], args: GrpoArguments, seed: int, tokenizer: Any
+) -> tuple[list[dict], list[dict], dict[str, int]]:
+    """Rows to train on, rows to evaluate on, and how many of the first are dropped, by reason."""
+    to_train, chosen = hold_out(rows, args, seed)
+    held_out = short_prompts(chosen, args.max_prompt_length, tokenizer)
+    if chosen and len(held_out) < LEAST_PROBLEMS:
+        raise UserError(
+            f"max_prompt_length: {args.max_prompt_length} leaves {len(held_out)} of "
+            f"{len(chosen)} held-out problems; raise it, or hold out more"
+        )
+    problems, dropped = select(to_train, args, tokenizer)
+    if chosen and not args.eval_file:
+        dropped = {"held_out": len(rows) - len(to_train)} | dropped
+    return problems, held_out, dropped
 
 
 def has_ratio(grpo: Any) -> bool:
@@ -48,25 +77,39 @@ def has_ratio(grpo: Any) -> bool:
 
 
 def build_trainer(
-    problems: list[dict], args: GrpoArguments, grpo: Any, model: Any, tokenizer: Any
+    problems: list[dict],
+    args: GrpoArguments,
+    grpo: Any,
+    model: Any,
+    tokenizer: Any,
+    held_out: Sequence[dict] = (),
 ) -> Any:
     """The trainer that a recipe asks for.
 
     Args:
         problems: selected rows; grpo, model: TRL's `GRPOConfig` and `ModelConfig`.
+        held_out: rows to evaluate on, none without evaluation.
     """
     from datasets import Dataset
 
     from stages import run
     from stages.grpo_trainer import MathGRPOTrainer
     from stages.guards import Guards
-    from stages.rewards import build_rewards
+    from stages.rewards import BatchGrader, build_rewards
 
     grpo.scale_rewards = "none" if args.advantage == "posterior" else args.advantage
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
+    grader = BatchGrader(think_prefilled, args.final_number)
+    to_train = [{key: row[key] for key in COLUMNS} for row in problems]
+    to_evaluate = [
+        {key: row[key] for key in COLUMNS} | {"held_out": number}
+        for number, row in enumerate(held_out)
+    ]
     return MathGRPOTrainer(
-        reward_funcs=build_rewards(args, grpo, think_prefilled),
-        train_dataset=Dataset.from_list([{key: row[key] for key in COLUMNS} for row in problems]),
+        reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
+        train_dataset=Dataset.from_list(to_train),
+        eval_dataset=Dataset.from_list(to_evaluate) if to_evaluate else None,
+        grader=grader,
         processing_class=tokenizer,
         curriculum=build_curriculum(problems, args, grpo.num_generations, grpo.seed),
         max_refill_rounds=args.max_refill_rounds if "refill" in args.curriculum else 0,
@@ -90,7 +133,7 @@ def main() -> None:
 
     run.quiet()
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
-    problems, dropped = select(rows, args, tokenizer)
+    problems, held_out, dropped = split(rows, args, grpo.seed, tokenizer)
     per_step = grpo.generation_batch_size // grpo.num_generations
     if len(problems) < per_step:
         raise UserError(
@@ -99,7 +142,7 @@ def main() -> None:
             f"generation batch needs {per_step}; drop fewer, or add problems"
         )
     config = run.effective_config(args, grpo, model)
-    files = [args.train_file, model.model_name_or_path, args.pass_rates]
+    files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
     inputs = manifest.hash_inputs([file for file in files if file])
     started, checkpoint = run.prepare(grpo.output_dir, config, inputs)
     run.say(
@@ -107,15 +150,22 @@ def main() -> None:
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
         + f"; curriculum: {args.curriculum}"
     )
+    if held_out:
+        run.say(
+            f"grpo: avg@{grpo.num_generations_eval or grpo.num_generations} every "
+            f"{grpo.eval_steps:g} steps on {len(held_out)} held-out problems of "
+            f"{args.eval_file or args.train_file}"
+        )
     if args.max_mean_ratio is not None and not has_ratio(grpo):
         run.say(
             f"grpo: max_mean_ratio: {args.max_mean_ratio} drops only what is not finite here: the "
             "ratio is 1 as long as gradient_accumulation_steps uses up a generation batch; a "
             "greater steps_per_generation gives it several optimizer steps"
         )
-    trainer = build_trainer(problems, args, grpo, model, tokenizer)
+    trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
     run.train(trainer, "grpo", checkpoint)
 
+    best = read_best(grpo.output_dir) if run.is_main_process() and held_out else None
     if run.is_main_process():
         manifest.write(
             grpo.output_dir,
@@ -126,17 +176,24 @@ def main() -> None:
                 "problems": len(problems),
                 "steps": trainer.state.global_step,
                 "completions": trainer.num_completions,
-            },
+            }
+            | ({"held_out_problems": len(held_out)} if held_out else {}),
             started,
             rows_in=len(rows),
             rows_out=len(problems),
             dropped=dropped,
+            **({"best": best} if best else {}),
         )  # fmt: skip
     run.say(
         f"grpo: {trainer.state.global_step} steps, "
         f"reward {run.last_logged(trainer, 'rollout/rewards'):.3f}, "
         f"correct {run.last_logged(trainer, 'rollout/correctness'):.3f} -> {grpo.output_dir}"
     )
+    if best:
+        run.say(
+            f"grpo: best {best['metric']} {best['value']:.3f} ± {best['stderr']:.3f} at step "
+            f"{best['step']} -> {grpo.output_dir}/{BEST}"
+        )
     run.finish(trainer)
 
 

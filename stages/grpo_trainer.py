@@ -1,4 +1,4 @@
-"""The GRPO trainer: TRL's, with a curriculum, guards, early stop, exact resume and our metrics.
+"""The GRPO trainer: TRL's, with curriculum, guards, early stop, evaluation, exact resume, metrics.
 
 Thin by rule. Each part is a subclass of TRL's trainer in a file of its own, whose overrides call
 `super()` and only choose what goes in, or look at and add to what comes out; with a part switched
@@ -10,6 +10,7 @@ from typing import Any
 from stages.curriculum import Curriculum
 from stages.curriculum_trainer import CurriculumGRPO
 from stages.early_stop import MinibatchEarlyStop
+from stages.eval_trainer import EvaluatedGRPO
 from stages.exact_resume import ExactResume
 from stages.guarded_trainer import GuardedGRPO
 from stages.guards import Guards
@@ -23,13 +24,14 @@ METRIC_NAMES = {
 }
 
 
-class MathGRPOTrainer(GuardedGRPO, CurriculumGRPO, MinibatchEarlyStop, ExactResume):
+class MathGRPOTrainer(GuardedGRPO, CurriculumGRPO, MinibatchEarlyStop, EvaluatedGRPO, ExactResume):
     """TRL's `GRPOTrainer` with all the parts, and `rollout/*`, `train/*` and `guard/*` metrics.
 
     Args:
         curriculum, max_refill_rounds, advantage: see `CurriculumGRPO`.
         guards, rollback_lr_factor, max_rollbacks: see `GuardedGRPO`.
         max_mean_ratio: see `MinibatchEarlyStop`.
+        grader: see `EvaluatedGRPO`.
     """
 
     def __init__(
@@ -49,8 +51,8 @@ class MathGRPOTrainer(GuardedGRPO, CurriculumGRPO, MinibatchEarlyStop, ExactResu
             self.extra_state["guards"] = self
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        metrics = self._metrics["train" if self.model.training else "eval"]
+        metrics = self._metrics["train"]
         for ours, theirs in METRIC_NAMES.items():
-            if theirs in metrics:
+            if self.model.training and theirs in metrics:
                 metrics[ours] = list(metrics[theirs])
         super().log(logs, start_time)

@@ -77,7 +77,7 @@ class Coin:
     def __init__(self, seed: int, rank: int) -> None:
         self._seed, self._rank, self._step = seed, rank, -1
 
-    def toss(self, step: int) -> bool:
+    def toss(self, step: int | str) -> bool:
         """The next toss of a step; a resumed run starts its first step as any other does."""
         if step != self._step:
             self._step, self._random = step, random.Random(f"{self._seed} {self._rank} {step}")
@@ -166,7 +166,7 @@ def overlong(
 
 
 def random_reward(
-    completions: list[Completion], *, coin: Coin, trainer_state: "TrainerState", **_: Any
+    completions: list[Completion], *, coin: Coin, trainer_state: "TrainerState", **batch: Any
 ) -> list[float]:
     """1.0 or 0.0 by the toss of a coin, whatever is written: the control of a real reward.
 
@@ -175,7 +175,10 @@ def random_reward(
     The recipe's `seed` decides the tosses; a resumed run goes on with those of an uninterrupted
     one. List `correctness_reward` with weight 0 beside it to see what it leads to. Never None.
     """
-    return [float(coin.toss(trainer_state.global_step)) for _ in completions]
+    step = trainer_state.global_step
+    # An evaluation must not use the training's tosses up; only its rows have this column.
+    key = f"{step} held out" if "held_out" in batch else step
+    return [float(coin.toss(key)) for _ in completions]
 
 
 # The rewards that are above 0 for right and for nothing else, and what right is worth over wrong.
@@ -190,7 +193,10 @@ REWARDS: dict[str, Callable[..., list[float]]] = {
 
 
 def build_rewards(
-    args: "GrpoArguments", config: "GRPOConfig", think_prefilled: bool
+    args: "GrpoArguments",
+    config: "GRPOConfig",
+    think_prefilled: bool,
+    grader: BatchGrader | None = None,
 ) -> list[Callable]:
     """The recipe's reward functions, ready for TRL (which logs them by `__name__`).
 
@@ -198,12 +204,13 @@ def build_rewards(
         args: names and options.
         config: TRL's part of the recipe, for seed, rank and completion length.
         think_prefilled: whether the rendered prompt already ends with `<think>`.
+        grader: one to share; their own without it.
     """
     bound = {
         "args": args,
         "config": config,
         "think_prefilled": think_prefilled,
-        "grader": BatchGrader(think_prefilled, args.final_number),
+        "grader": grader or BatchGrader(think_prefilled, args.final_number),
         "coin": Coin(config.seed, config.process_index),
     }
     return [

@@ -23,7 +23,7 @@ SHORT = {
     "grpo": {
         "min_pass_rate": 0.0, "max_pass_rate": 1.0, "num_generations": 4, "max_steps": 2,
         "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1,
-        "max_completion_length": 40, "save_steps": 1,
+        "max_completion_length": 40, "save_steps": 1, "eval_problems": 8,
     },
     "eval": {"num_samples": 2, "max_new_tokens": 40},
 }  # fmt: skip

@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 
 # Every private name of TRL's trainer that our sources use, and the file that pins it.
 PINNED = {
+    "test_in_training_eval_contract.py": {"_prepare_inputs"},
     "test_trl_contract.py": {"_calculate_rewards", "_metrics"},
     "test_trl_contract_advantages.py": {"_get_grad_norm", "_get_per_token_logps_and_entropies"},
     "test_trl_contract_batch.py": {

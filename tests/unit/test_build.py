@@ -74,6 +74,30 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, monkeypatch, recipe, caps
     assert out.count("\n") == 1 and "read 109 rows" in out and "in_eval_set" in out and not err
 
 
+def test_evaluation_sets_as_sources(tmp_path, monkeypatch, recipe):
+    """Their own ids are told apart by the split, and rows without a gold are counted."""
+    aime = [{"id": 0, "problem": f"Find x, {n}.", "answer": "073"} for n in (1, 2)]
+    for number, row in enumerate(aime):
+        (tmp_path / f"aime{number}.jsonl").write_text(json.dumps(row))
+    (tmp_path / "math.json").write_text(json.dumps([
+        {"problem": "What is 3 plus 1?", "answer": "4", "level": "Level 2"},
+        {"problem": "What is 3 plus 2?", "answer": ""},
+    ]))  # fmt: skip
+    recipe["test"] = [
+        {"name": "aime", "file": "aime0.jsonl", "split": "2024"},
+        {"name": "aime", "file": "aime1.jsonl", "split": "2025"},
+        {"name": "math", "file": "math.json", "split": "test"},
+    ]
+    folder = run(tmp_path, monkeypatch, recipe)
+    rows = rows_of(folder / "test.jsonl")
+    assert [(row["id"], row["answer"]) for row in rows] == [
+        ("aime-2024-0", "73"), ("aime-2025-0", "73"), ("math-test-0", "4"),
+    ]  # fmt: skip
+    outputs = manifest.read(folder)["outputs"]
+    assert outputs["test.jsonl"]["dropped"] == {"no_answer": 1}
+    assert outputs["sft_train.jsonl"]["dropped"]["in_eval_set"] == 2  # "… 3 plus 1?", and 44
+
+
 def test_same_seed_same_bytes(tmp_path, monkeypatch, recipe):
     def content(*flags):
         folder = run(tmp_path, monkeypatch, recipe, *flags)

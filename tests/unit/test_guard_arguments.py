@@ -56,8 +56,6 @@ def test_keys_of_a_rollback_that_no_guard_does(key):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"eval_strategy": "steps"}, "eval_strategy: GRPO has no evaluation set"),
-        ({"do_eval": True}, "eval_strategy: GRPO has no evaluation set"),
         ({"sync_ref_model": True}, "sync_ref_model: no checkpoint holds"),
         ({"seed": -1}, "seed: -1 is below 0"),
         ({"resume_from_checkpoint": "none/here"}, "resume_from_checkpoint: none/here is no folder"),

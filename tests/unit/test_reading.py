@@ -30,6 +30,24 @@ def test_reads_rows_with_their_places(tmp_path, name, content, places):
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (b"a,b\n1,2\n", [(2, {"a": "1", "b": "2"})]),
+        (b"\xef\xbb\xbfa,b\r\n1,\r\n\r\n3,4",
+         [(2, {"a": "1", "b": ""}), (4, {"a": "3", "b": "4"})]),
+        (b'a,b\n"x\ny, ""z""",2\n5,\xe2\x80\xa8\n',
+         [(2, {"a": 'x\ny, "z"', "b": "2"}), (4, {"a": "5", "b": "\u2028"})]),
+        (b"a,b\n", []),
+        (b"", []),
+    ],
+)  # fmt: skip
+def test_reads_csv(tmp_path, content, rows):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    assert list(read_rows(path)) == [(f"{path}:{line}", row) for line, row in rows]
+
+
 def test_reads_parquet(tmp_path):
     import pyarrow
     import pyarrow.parquet
@@ -51,7 +69,14 @@ def test_reads_parquet(tmp_path):
         ("a.json", b'{"a": 1}', "", "one list"),
         ("a.json", b"[1]", ": row 1", "must be an object"),
         ("a.parquet", b"PAR1 not parquet", "", "not a readable parquet"),
-        ("a.csv", b"a,b", "", "unknown format"),
+        ("a.csv", b"a,b\n1,2\n1,2,3\n", ":3", "3 values for 2 columns"),
+        ("a.csv", b'a,b\n"1\n2",2\n5\n', ":4", "1 values for 2 columns"),
+        ("a.csv", b'a,b\n1,2\n"1,2\n3,4\n', ":3", "malformed CSV (unexpected end of data)"),
+        ("a.csv", b'a,b\n"1"2,3\n', ":2", "malformed CSV"),
+        ("a.csv", b"a,b\n1,\xff\n", ":2", "not UTF-8"),
+        ("a.csv", b"a,a\n1,2\n", ":1", "two columns are named 'a'"),
+        ("a.csv", b"a,b\r1,2\r", ":1", "malformed CSV"),
+        ("a.txt", b"a,b", "", "unknown format"),
     ],
 )
 def test_damage_is_reported_by_file_and_line(tmp_path, name, content, place, words):

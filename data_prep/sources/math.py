@@ -1,0 +1,62 @@
+"""MATH (`hendrycks/MATH`) and MATH-500 (`HuggingFaceH4/MATH-500`): competition problems, 5 levels.
+
+The gold is `answer`, or the last `\\boxed{…}` of the solution. ORZ's evaluation files (`prompt` of
+{from, value}, `final_answer`) and verl's parquet files (`prompt` of {role, content},
+`reward_model.ground_truth`, the rest in `extra_info`) are read as well. Some mirrors have no
+solutions. `Drop` reason: `no_answer`, neither a gold nor a box (two rows of one mirror of the train
+split).
+"""
+
+import re
+from typing import Any
+
+from data_prep.answers import last_boxed
+from data_prep.config import UserError
+from data_prep.schema import Problem
+from data_prep.sources import Drop, find_value, get_question, get_text, own_id, repair_escapes
+
+_LEVEL = re.compile(r"(?:Level )?(?:([1-5])|\?)")
+# A mirror of the train split says test/ in every row. Numbers run through both splits, so subject
+# and number tell problems apart without that word.
+_UNIQUE_ID = re.compile(r"(?:train|test)/(\w+)/(\d+)\.json")
+
+
+def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+    """Turn a MATH row into a problem; `level` is 1 to 5, or None where it is unknown.
+
+    Raises:
+        UserError: a missing column, one that does not hold text, or an unknown level.
+    """
+    question = get_question(row, ("problem", "question", "prompt"), where)
+    solution = get_text(row, ("solution", "extra_info.solution"), where, default="")
+    gold_columns = ("answer", "final_answer", "reward_model.ground_truth")
+    # Rows with solutions need no column of golds, rows without must have one.
+    default = "" if solution or find_value(row, gold_columns) else None
+    gold = repair_escapes(get_text(row, gold_columns, where, default, allows_numbers=True)).strip()
+    solution = repair_escapes(solution).strip()
+    gold = gold or (last_boxed(solution) or "").strip()
+    if not gold:
+        return Drop("no_answer", where)
+    return Problem(
+        _name(row, problem_id, where),
+        "math",
+        question,
+        gold,
+        solution,
+        _level(row, where),
+    )
+
+
+def _name(row: dict[str, Any], problem_id: str, where: str) -> str:
+    columns = ("unique_id", "extra_info.unique_id", "id")
+    name = get_text(row, columns, where, default="", allows_numbers=True)
+    parts = _UNIQUE_ID.fullmatch(name)
+    return own_id(problem_id, f"{parts[1]}-{parts[2]}" if parts else name)
+
+
+def _level(row: dict[str, Any], where: str) -> int | None:
+    text = get_text(row, ("level", "extra_info.level"), where, default="?", allows_numbers=True)
+    level = _LEVEL.fullmatch(text.strip())
+    if not level:
+        raise UserError(f"{where}: level: {text!r} is not 1 to 5, 'Level 1' or 'Level ?'; fix it")
+    return int(level[1]) if level[1] else None

@@ -1,0 +1,162 @@
+"""What the audit needs of a recipe: its stages' settings, tokenizer and problems.
+
+No weights: the tokenizer is loaded as SFT loads it, saved as SFT saves it, and loaded again as
+evaluation does.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.config import UserError, parse
+from data_prep.reading import read_rows
+from data_prep.schema import read_problems
+from eval.arguments import EvalArguments
+from eval.datasets import read_problem_rows
+from eval.hf_engine import cut_at
+from eval.samples import Completion, Settings
+from eval.suite import read_metadata
+
+
+@dataclass
+class Recipe:
+    """What the audit needs of a recipe's other stages; `grpo` is None where there is none."""
+
+    tokenizer: Any
+    tokenizer_path: str
+    end_ids: list[int]
+    sft_file: str | None
+    grpo_file: str | None
+    grpo: Any  # GrpoArguments
+    config: Any  # GRPOConfig
+
+
+class Channel:
+    """Turns a text into the completion that generation would have given.
+
+    Args:
+        tokenizer: the recipe's.
+        end_ids: token ids that end a completion beside the tokenizer's own.
+    """
+
+    def __init__(self, tokenizer: Any, end_ids: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._end_ids = {tokenizer.eos_token_id, *end_ids}
+
+    def send(self, text: str, settings: Settings) -> Completion:
+        """The completion of a model that writes `text` and then ends."""
+        text, _ = cut_at(text, settings.until)
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = [*ids, self._tokenizer.eos_token_id]
+        end = next(i for i, token in enumerate(ids) if token in self._end_ids)
+        num_tokens = min(end + 1, settings.max_new_tokens)
+        kept = self._tokenizer.decode(ids[: min(end, num_tokens)], skip_special_tokens=True)
+        return Completion(kept, num_tokens, cut_off=end + 1 > settings.max_new_tokens)
+
+
+def load_recipe(args: Any, folder: str) -> Recipe:
+    """Parse the recipe's other stages and load its tokenizer, as the SFT stage would save it.
+
+    Args:
+        args: `AuditArguments`.
+        folder: where the tokenizer is saved, to be loaded again as a checkpoint's is.
+    """
+    from stages.arguments import (
+        DEFAULTS,
+        GrpoArguments,
+        SftArguments,
+        check_grpo_numbers,
+        check_sft_keys,
+    )
+
+    cpu = ["--use_cpu", "true", "--bf16", "false"]  # a GPU recipe must be auditable without one
+    found: dict[str, tuple] = {}
+    for stage, own, kind, check in (
+        ("sft", SftArguments, "SFTConfig", check_sft_keys),
+        ("grpo", GrpoArguments, "GRPOConfig", check_grpo_numbers),
+    ):
+        path = Path(args.recipe, f"{stage}.yaml")
+        if path.is_file():
+            argv = ["--config", str(path), "--run_dir", args.run, *cpu]
+            found[stage] = parse(__doc__, own, (kind, "ModelConfig"), check, argv, DEFAULTS)
+    if not found:
+        raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
+    _, config, model = found.get("sft") or found["grpo"]
+    tokenizer = _load_tokenizer(args, config, model)
+    tokenizer.save_pretrained(folder)
+    from transformers import AutoTokenizer
+
+    sft, grpo = found.get("sft"), found.get("grpo")
+    return Recipe(
+        AutoTokenizer.from_pretrained(folder),
+        folder,
+        _end_ids(model.model_name_or_path) if args.tokenizer != "bytes" else [],
+        sft[0].train_file if sft else None,
+        grpo[0].train_file if grpo else None,
+        grpo[0] if grpo else None,
+        grpo[1] if grpo else None,
+    )
+
+
+def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
+    from stages import run
+    from stages.tiny_model import build_tokenizer
+
+    run.quiet()
+    if args.tokenizer == "bytes":
+        return build_tokenizer(["think boxed answer step problem the"])
+    if args.tokenizer:
+        model.model_name_or_path = args.tokenizer
+    try:
+        return run.load_tokenizer(model, config)
+    except UserError as error:
+        raise UserError(
+            f"{error}; --tokenizer takes another path, or `bytes` for a stand-in (make: TOKENIZER=)"
+        ) from error
+
+
+def _end_ids(model: str) -> list[int]:
+    """The end-of-sequence ids of a checkpoint's generation config; none where it has none."""
+    from transformers import GenerationConfig
+
+    try:
+        ids = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        return []
+    return ids if isinstance(ids, list) else [] if ids is None else [ids]
+
+
+def collect_sets(
+    recipe: Recipe, settings: EvalArguments, num_rows: int
+) -> tuple[dict[str, list[dict]], dict[str, str]]:
+    """The rows to audit, `{set: rows}`, and `{set: why it could not be had}`.
+
+    Training files give at most `num_rows` rows, chosen by a fixed seed; evaluation sets all.
+    """
+    sets: dict[str, list[dict]] = {}
+    skipped: dict[str, str] = {}
+    for name, path in (("sft_train", recipe.sft_file), ("grpo_train", recipe.grpo_file)):
+        if path is None:
+            continue
+        if not Path(path).is_file():
+            skipped[name] = f"{path} does not exist; `make data` builds it"
+            continue
+        rows = list(read_problems(path)) if name == "grpo_train" else _sft_rows(path)
+        sets[name] = random.Random(0).sample(rows, min(num_rows, len(rows)))
+    for task in settings.tasks:
+        metadata = read_metadata(task) | {
+            key: getattr(settings, key) for key in ("test_file", "data_root", "system_prompt")
+        }
+        try:
+            sets[task] = read_problem_rows(**metadata)[: settings.limit]
+        except UserError as error:
+            if task == "held_out":
+                raise
+            skipped[task] = str(error)
+    return sets, skipped
+
+
+def _sft_rows(path: str) -> list[dict]:
+    return [row | {"answer": [row["answer"]]} for _, row in read_rows(path)]

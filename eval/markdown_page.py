@@ -1,0 +1,93 @@
+"""The report as Markdown: the twin of `eval.html_page`, for a repository or a terminal.
+
+A model's text stands in fences that are longer than any run of backticks within it, so that no
+completion can end its own block and be rendered.
+"""
+
+import re
+
+from eval.blocks import Flip, Page, Table
+from eval.text import clean
+
+
+def render_markdown(page: Page) -> str:
+    """The whole page."""
+    parts = [f"# {escape(page.title)}", escape(page.subtitle)]
+    parts += [part for block in page.opening for part in RENDER[block.kind](block)]
+    for section in page.sections:
+        parts.append(f"## {escape(section.title)}")
+        parts += [part for block in section.blocks for part in RENDER[block.kind](block)]
+    return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """A line of plain text that Markdown shows as it is; code in backticks stays code."""
+    pieces = re.split(r"(`[^`]*`)", clean(text).replace("\n", " "))
+    return "".join(
+        piece if piece.startswith("`") and len(piece) > 1 else _escape_plain(piece)
+        for piece in pieces
+    )
+
+
+def _escape_plain(text: str) -> str:
+    """A line without any code: what a model wrote could pair its backticks to get out of one."""
+    text = (
+        clean(text)
+        .replace("\n", " ")
+        .replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace("\\", "\\\\")
+    )
+    text = re.sub(r"([*`])", r"\\\1", text)
+    text = text.replace("](", "]\\(")  # a link, or an image that a viewer would fetch
+    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
+
+
+def fence(text: str) -> str:
+    """A text as a block of code."""
+    text = clean(text)
+    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{ticks}text\n{text}\n{ticks}"
+
+
+def to_table(table: Table) -> str:
+    """A Markdown table."""
+    lines = [[escape(cell).replace("|", "\\|") for cell in row] for row in table.rows]
+    header = [escape(cell).replace("|", "\\|") for cell in table.header]
+    rest = "---" if table.facts else "---:"
+    lines = [header, ["---"] + [rest] * (len(header) - 1), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _flip(flip: Flip) -> list[str]:
+    parts = [
+        f"### {escape(flip.title)}",
+        _escape_plain(flip.facts),
+        "Question:",
+        fence(flip.question),
+    ]
+    parts += ["Gold:", fence(flip.gold)]
+    for side in flip.sides:
+        facts = f" ({_escape_plain(side.facts)})" if side.facts else ""
+        parts += [f"**{escape(side.checkpoint)}: {side.outcome}**{facts}", fence(side.completion)]
+    return parts
+
+
+def _folded(folded) -> list[str]:
+    parts = [f"<details><summary>{escape(folded.summary)}</summary>"]
+    for title, table in folded.tables.items():
+        parts += [f"**{escape(title)}**", to_table(table)]
+    return [*parts, "</details>"]
+
+
+RENDER = {
+    "text": lambda block: [escape(block.text)],
+    "warnings": lambda block: [
+        "**Warnings**\n\n" + "\n".join(f"- {escape(w)}" for w in block.items)
+    ],
+    "heading": lambda block: [f"### {escape(block.text)}"],
+    "table": lambda block: [to_table(block)],
+    "figure": lambda block: [f"![{escape(block.caption)}]({block.file})", f"*{block.caption}*"],
+    "folded": _folded,
+    "flip": _flip,
+}

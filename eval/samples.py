@@ -1,0 +1,174 @@
+"""Samples: what is asked of a model, what it wrote, and the store that never asks twice.
+
+A sample is one completion (or one log-likelihood). Its key is a hash of everything that decides it:
+the checkpoint's files, the engine's code, the prompt, the settings and the sample's number. So an
+evaluation that was killed goes on where it stopped, more samples extend those that are there, and
+no checkpoint can be served what another one wrote. Verdicts are not stored: grading is repeated.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from data_prep.config import UserError
+
+
+class Completion(str):
+    """A completion's text that also knows what the text cannot tell.
+
+    The harness passes completions about as plain strings; a subclass of `str` carries the two
+    facts of the generation through it to the tasks' `process_results`.
+
+    Args:
+        text: the text before the end-of-sequence token or stop string.
+        num_tokens: generated tokens, the end-of-sequence token included.
+        cut_off: whether the token limit came before an end.
+    """
+
+    num_tokens: int
+    cut_off: bool
+
+    def __new__(cls, text: str, num_tokens: int, cut_off: bool):
+        self = super().__new__(cls, text)
+        self.num_tokens = num_tokens
+        self.cut_off = cut_off
+        return self
+
+    def __getnewargs__(self):
+        return str(self), self.num_tokens, self.cut_off
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How completions are generated; equal settings may share a batch.
+
+    Args:
+        max_new_tokens: a longer completion is cut off.
+        temperature: 0 is greedy.
+        top_p: nucleus of the sampling, in (0, 1].
+        until: stop strings, cut from the text; the think-aware tasks have none.
+        rendered: the prompt came through a chat template, which wrote its own special tokens, and
+            must fit the context; any other prompt gets the tokenizer's and is cut on the left.
+        seed: of the sampling.
+    """
+
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    until: tuple[str, ...] = ()
+    rendered: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One completion that is wanted: sample number `sample` (from 0) of `prompt`."""
+
+    prompt: str
+    settings: Settings
+    sample: int = 0
+
+    @property
+    def seed(self) -> int:
+        """The sample's own seed, below 2**63: equal wherever and whenever it is generated."""
+        text = json.dumps([self.settings.seed, self.prompt, self.sample])
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """One log-likelihood that is wanted: that of `continuation` after `prompt`."""
+
+    prompt: str
+    continuation: str
+
+
+class SampleStore:
+    """Append-only JSON lines of one checkpoint, a file for each process.
+
+    Args:
+        folder: where the files lie; all processes' files are read.
+        model: hash of the checkpoint and of the engine that runs it, a part of every key.
+        rank: this process's number; it writes `samples-<rank>.jsonl`.
+    """
+
+    def __init__(self, folder: Path, model: str, rank: int = 0) -> None:
+        self._folder, self._model, self._rank = Path(folder), model, rank
+        self._values: dict[str, Any] = {}
+        self._file: IO[str] | None = None
+
+    def key(self, wanted: Request | Continuation) -> str:
+        """The sample's key: a hash of the model and of the whole request."""
+        text = json.dumps([self._model, type(wanted).__name__, asdict(wanted)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def load(self) -> None:
+        """Read what every process has written; a line that a kill tore is left out."""
+        self._values = {}
+        for path in sorted(self._folder.glob("samples-*.jsonl")):
+            with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+                for line in file:
+                    try:
+                        key, *value = json.loads(line)
+                    except (ValueError, TypeError):
+                        continue  # torn, and so generated again
+                    self._values[key] = value
+
+    def missing(self, wanted: Iterable[Request | Continuation]) -> list[Request | Continuation]:
+        """Those that are not stored, each once, in order."""
+        return [one for key, one in self._by_key(wanted).items() if key not in self._values]
+
+    def _by_key(self, wanted: Iterable[Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for one in wanted:
+            found.setdefault(self.key(one), one)
+        return found
+
+    def add(self, wanted: Request | Continuation, value: Completion | tuple[float, bool]) -> None:
+        """Store a finished sample: on disk before anything else is asked for."""
+        if self._file is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / f"samples-{self._rank}.jsonl"
+            is_torn = path.is_file() and path.stat().st_size > 0 and not _ends_whole(path)
+            self._file = path.open("a", encoding="utf-8", newline="\n")
+            if is_torn:
+                self._file.write("\n")
+        key = self.key(wanted)
+        fields = (
+            [str(value), value.num_tokens, value.cut_off]
+            if isinstance(value, Completion)
+            else list(value)
+        )
+        # Escaped: a model may write halves of surrogate pairs, which UTF-8 lacks.
+        self._file.write(json.dumps([key, *fields]) + "\n")
+        self._file.flush()
+        self._values[key] = fields
+
+    def get(self, wanted: Request | Continuation) -> Completion | tuple[float, bool]:
+        """The stored sample.
+
+        Raises:
+            UserError: it is not there after every process has finished.
+        """
+        fields = self._values.get(self.key(wanted))
+        if fields is None:
+            raise UserError(
+                f"{self._folder}: another process's samples are not there; output_dir must lie on "
+                "a file system that all hosts share"
+            )
+        return Completion(*fields) if isinstance(wanted, Request) else tuple(fields)
+
+    def close(self) -> None:
+        """Close this process's file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"

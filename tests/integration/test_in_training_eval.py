@@ -1,0 +1,257 @@
+"""Evaluation during GRPO: the metric, the training beside it, the best model, the held-out rows."""
+
+import json
+import zlib
+from statistics import mean, stdev
+
+import pytest
+
+from data_prep import manifest
+
+pytestmark = pytest.mark.integration
+EVERY_STEP = {
+    "eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2,
+    "per_device_eval_batch_size": 4,
+}  # fmt: skip
+TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "step_time")
+
+
+@pytest.fixture(scope="module")
+def eval_file(tmp_path_factory):
+    """Five held-out problems."""
+    from data_prep import synthetic
+    from data_prep.schema import grpo_row
+
+    path = tmp_path_factory.mktemp("held-out") / "validation.jsonl"
+    rows = [grpo_row(p, "none") for p in synthetic.load("validation", 5, 0, max_level=2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """What TRL is given to reward, batch by batch: mode, rows, texts, completion ids."""
+    from trl import GRPOTrainer
+
+    seen, calculate = [], GRPOTrainer._calculate_rewards
+
+    def spy(self, inputs, prompts, completions, ids):
+        texts = [completion[-1]["content"] for completion in completions]
+        seen.append(("train" if self.model.training else "eval", inputs, texts, ids))
+        return calculate(self, inputs, prompts, completions, ids)
+
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", spy)
+    return seen
+
+
+def read_history(folder):
+    return json.loads((folder / "trainer_state.json").read_text())["log_history"]
+
+
+def read_evaluations(folder):
+    return [log for log in read_history(folder) if "eval_runtime" in log]
+
+
+def without_times(logs):
+    return [{key: value for key, value in log.items() if key not in TIMES} for log in logs]
+
+
+def is_right(text):
+    return zlib.crc32(text.encode()) % 2
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+@pytest.mark.parametrize("reward", ["correctness_reward", "think_format_reward"])
+def test_each_problem_counts_once_whatever_the_rewards(
+    reward, run_stage, eval_file, batches, read_events, capsys
+):
+    rewards = {"reward_funcs": [reward], "reward_weights": [1.0], "report_to": "tensorboard"}
+    folder = run_stage(
+        "grpo", **EVERY_STEP, eval_file=eval_file, max_steps=1, eval_on_start=True, **rewards
+    )
+    before, after = read_evaluations(folder)
+    assert (before["step"], after["step"]) == (0, 1)
+    found = [batch for batch in batches if batch[0] == "eval"]
+    # Batches of 2, 2 and 1 problems: the mean of their means would be another number.
+    assert [len(rows) for _, rows, _, _ in found] == [4, 4, 2] * 2
+    for log, part in ((before, found[:3]), (after, found[3:])):
+        shares, lengths = {}, []
+        for _, rows, texts, ids in part:
+            lengths += map(len, ids)
+            for row, text in zip(rows, texts, strict=True):
+                shares.setdefault(row["id"], []).append(is_right(text))
+        values = [mean(verdicts) for verdicts in shares.values()]
+        assert len(values) == 5 and all(len(verdicts) == 2 for verdicts in shares.values())
+        assert log["eval_avg@2"] == pytest.approx(mean(values))
+        assert log["eval_avg@2_stderr"] == pytest.approx(stdev(values) / 5**0.5)
+        assert log["eval_response_length"] == mean(lengths)
+        assert 0 <= log["eval_cut_off_rate"] <= 1 and f"eval_rewards/{reward}/mean" in log
+        assert "eval_loss" not in log and "eval_rollout/correctness" not in log
+    assert read_events(folder)["eval/avg@2"] == pytest.approx(
+        [before["eval_avg@2"], after["eval_avg@2"]]
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert f"grpo: avg@2 every 1 steps on 5 held-out problems of {eval_file}" in lines
+    (line,) = (line for line in lines if line.startswith("grpo: step 0: "))
+    value, error = before["eval_avg@2"], before["eval_avg@2_stderr"]
+    assert line.startswith(f"grpo: step 0: avg@2 {value:.3f} ± {error:.3f} on 5 held-out problems")
+    assert line.endswith("; the best so far")
+    assert manifest.read(folder)["best"] == json.loads((folder / "best/best.json").read_text())
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+def test_the_training_is_the_same_beside_it(run_stage, eval_file, batches, tmp_path):
+    """Prompts, completions, rewards by chance, metrics, weights, and the tables of completions."""
+    from pandas import read_parquet
+
+    settings = {
+        # An evaluation falls into a generation batch, and between two.
+        "steps_per_generation": 2, "max_steps": 4, "per_device_train_batch_size": 4,
+        "reward_funcs": ["correctness_reward", "random_reward"], "reward_weights": [1.0, 1.0],
+        "curriculum": "predictive+refill", "rest_batches": 0, "log_completions": True,
+        "num_completions_to_print": 0,
+    }  # fmt: skip
+    runs = []
+    for name, more in (
+        ("without", {}),
+        ("with", EVERY_STEP | {"eval_file": eval_file, "eval_on_start": True}),
+    ):
+        batches.clear()
+        folder = run_stage("grpo", output_dir=str(tmp_path / name), **settings, **more)
+        trained = [(texts, ids) for mode, _, texts, ids in batches if mode == "train"]
+        assert bool(more) == (len(trained) < len(batches))
+        tables = [read_parquet(path) for path in sorted(folder.glob("completions/*.parquet"))]
+        logs = [log for log in read_history(folder) if "loss" in log]
+        weights = (folder / "model.safetensors").read_bytes()
+        runs.append((trained, without_times(logs), weights, [t.to_json() for t in tables]))
+    assert len(runs[0][1]) == 4 and len(runs[0][3]) == 4
+    for without, beside in zip(*runs, strict=True):
+        assert without == beside
+    assert any(log["loss"] for log in runs[0][1])
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """The evaluations find these values, one after the other."""
+
+    def script(*values):
+        left = iter(values)
+        monkeypatch.setattr(
+            "stages.eval_trainer.average_at_k", lambda num_right, k: (next(left), 0.1)
+        )
+
+    return script
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+def test_the_best_model_is_kept_and_the_last_saved(run_stage, eval_file, scripted):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    scripted(0.1, 0.5, 0.5, 0.4)
+    folder = run_stage("grpo", **EVERY_STEP, eval_file=eval_file, max_steps=4, save_steps=1)
+    record = {"metric": "avg@2", "value": 0.5, "stderr": 0.1, "step": 2}
+    assert json.loads((folder / "best/best.json").read_text()) == record
+    weights = {
+        name: (folder / name / "model.safetensors").read_bytes()
+        for name in ("best", "checkpoint-2", "checkpoint-3", "checkpoint-4", ".")
+    }
+    assert weights["best"] == weights["checkpoint-2"] != weights["checkpoint-3"]
+    assert weights["."] == weights["checkpoint-4"] != weights["best"]
+    AutoModelForCausalLM.from_pretrained(folder / "best")
+    assert AutoTokenizer.from_pretrained(folder / "best").chat_template
+    assert not [*folder.glob("best.*")]
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+def test_of_lora_the_best_adapter_is_kept(run_stage, eval_file, scripted):
+    """And no limit to the checkpoints deletes it."""
+    from transformers import AutoModelForCausalLM
+
+    scripted(0.2, 0.1, 0.1)
+    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
+    settings = lora | {"max_steps": 3, "save_steps": 1, "save_total_limit": 1}
+    folder = run_stage("grpo", **EVERY_STEP, eval_file=eval_file, **settings)
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-3"]
+    assert manifest.read(folder)["best"]["step"] == 1
+    assert (folder / "best/adapter_config.json").is_file()
+    AutoModelForCausalLM.from_pretrained(folder / "best")
+    assert not (folder / "adapter_config.json").exists()  # the last one is merged, as ever
+
+
+def test_held_out_of_the_training_file_and_counted(run_stage, data_dir, batches):
+    settings = {"eval_problems": 4, "max_completion_length": 4, "max_steps": 4}
+    folder = run_stage("grpo", **EVERY_STEP, **settings)
+    ids = {
+        mode: {row["id"] for name, rows, _, _ in batches for row in rows if name == mode}
+        for mode in ("train", "eval")
+    }
+    rows = [json.loads(line) for line in (data_dir / "grpo_train.jsonl").read_text().splitlines()]
+    assert len(ids["train"]) == 8 and len(ids["eval"]) == 4
+    assert ids["train"] | ids["eval"] == {row["id"] for row in rows}
+    found = manifest.read(folder)
+    assert (found["rows_in"], found["rows_out"], found["dropped"]) == (12, 8, {"held_out": 4})
+    assert found["counts"]["held_out_problems"] == 4
+
+
+def test_prompts_over_the_limit_are_not_evaluated_either(run_stage, eval_file, tiny_model_dir):
+    from transformers import AutoTokenizer
+
+    from data_prep.config import UserError
+    from data_prep.prompts import render_prompt
+    from data_prep.schema import read_problems
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    prompts = [render_prompt(row["prompt"], tokenizer) for row in read_problems(eval_file)]
+    lengths = sorted(len(tokenizer(prompt)["input_ids"]) for prompt in prompts)
+    settings = {"max_steps": 1, "max_completion_length": 4, "eval_file": eval_file}
+    folder = run_stage("grpo", **EVERY_STEP, **settings, max_prompt_length=lengths[2])
+    counts = manifest.read(folder)["counts"]
+    assert counts["held_out_problems"] == sum(length <= lengths[2] for length in lengths) < 5
+    with pytest.raises(UserError, match=r"max_prompt_length: 3 leaves 0 of 5 held-out problems"):
+        run_stage("grpo", **EVERY_STEP, **settings, max_prompt_length=3)
+
+
+TWO_PROCESSES = """
+import json, zlib
+from trl import GRPOTrainer
+from data_prep.answers import Grade
+from data_prep.config import run_cli
+from stages import grpo, rewards
+
+def grade(prompts, completions, golds, **_):
+    right = [zlib.crc32(text.encode()) % 2 for text in completions]
+    return [Grade("right" if yes else "wrong", None) for yes in right]
+rewards.grade_rollouts = grade
+
+calculate = GRPOTrainer._calculate_rewards
+def spy(self, inputs, prompts, completions, ids):
+    if not self.model.training:
+        texts = [completion[-1]["content"] for completion in completions]
+        print(json.dumps([[row["held_out"], text] for row, text in zip(inputs, texts)]))
+    return calculate(self, inputs, prompts, completions, ids)
+GRPOTrainer._calculate_rewards = spy
+run_cli(grpo.main)
+"""
+
+
+def test_two_processes_count_no_copy(write_recipe, run_two_processes, eval_file, tmp_path):
+    """Five problems in batches of two for each of two processes: the last round repeats three."""
+    recipe = write_recipe("grpo", **EVERY_STEP, eval_file=eval_file, max_steps=1)
+    lines = run_two_processes(TWO_PROCESSES, "--config", recipe)
+    ranks = [[json.loads(line) for line in part if line.startswith("[[")] for part in lines]
+    assert [len(rows) for part in ranks for rows in part] == [4] * 4
+    shares, copies = {}, 0
+    for batch in zip(*ranks, strict=True):
+        groups = [rows[at : at + 2] for rows in batch for at in (0, 2)]
+        for (number, first), (same, second) in groups:
+            assert number == same
+            copies += number in shares
+            shares.setdefault(number, mean([is_right(first), is_right(second)]))
+    assert sorted(shares) == [0, 1, 2, 3, 4] and copies == 3
+    folder = tmp_path / "grpo"
+    (log,) = read_evaluations(folder)
+    assert log["eval_avg@2"] == pytest.approx(mean(shares.values()))
+    assert log["eval_avg@2_stderr"] == pytest.approx(stdev(shares.values()) / 5**0.5)
+    assert manifest.read(folder)["best"]["step"] == 1
+    assert (folder / "best/model.safetensors").is_file() and not [*folder.glob("best.*")]
+    assert not any("held-out" in line for line in lines[1])

@@ -1,0 +1,81 @@
+"""Made-up results of an evaluation, in the files and shapes that `eval.run` leaves."""
+
+import json
+import sys
+
+from eval import report
+from eval.bootstrap import mean_interval
+from eval.scores import think_metrics, write_parquet
+
+SETTINGS = {"num_samples": 2, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 96, "seed": 0}
+VERDICTS = {
+    "right": "right", "wrong": "wrong", "unread": "no_answer", "unclosed": "unclosed_think",
+    "no answer": "no_answer", "cut off": "unclosed_think",
+}  # fmt: skip
+
+
+def make_rows(outcomes, task="held_out", mode="sampled", level=None, text=None):
+    """Rows of `completions.parquet`; `outcomes` is `{id: [outcome of each completion]}`."""
+    return [
+        {
+            "task": task, "mode": mode, "id": id, "source": "s", "level": level, "sample": sample,
+            "question": f"What is {id}?", "prompt": "", "gold": ["4"],
+            "completion": text or f"<think>so</think> {outcome} {id} {sample}",
+            "verdict": VERDICTS[outcome], "well_formed": outcome not in ("unclosed", "cut off"),
+            "prediction": {"right": "4", "wrong": "5"}.get(outcome), "num_tokens": 20,
+            "cut_off": outcome == "cut off", "outcome": outcome,
+            "lenient": {"no answer": None, "cut off": None, "wrong": "wrong"}.get(outcome, "right"),
+            "score": float(outcome == "right"),
+        }
+        for id, found in outcomes.items()
+        for sample, outcome in enumerate(found)
+    ]  # fmt: skip
+
+
+def solved(right, num_problems=4, k=1, other="wrong"):
+    """Outcomes of problems `p0`, `p1`, … of which the first `right` are solved k times of k."""
+    return {f"p{i}": ["right" if i < right else other] * k for i in range(num_problems)}
+
+
+def both_modes(right, task="held_out", **options):
+    """Greedy and sampled rows of one task; see `solved`."""
+    level = options.pop("level", None)
+    return make_rows(solved(right, **options), task, "greedy", level) + make_rows(
+        solved(right, k=2, **options), task, "sampled", level
+    )
+
+
+def write_result(folder, rows, **changes):
+    """`scores.json` and `completions.parquet` of one checkpoint; `changes` go into the settings."""
+    tasks = {}
+    for task, mode in dict.fromkeys((row["task"], row["mode"]) for row in rows):
+        found = [row for row in rows if (row["task"], row["mode"]) == (task, mode)]
+        if mode.startswith("official"):
+            scores = mean_interval([row["score"] for row in found])
+            main = "exact_match,flexible-extract"
+            value = {"num_problems": len(found), "main": main, "metrics": {main: scores}}
+        else:
+            value = think_metrics(found, mode)
+        tasks.setdefault(task, {})[mode] = value
+    folder.mkdir(parents=True)
+    write_parquet(folder / "completions.parquet", rows)
+    scores = {
+        "checkpoint": folder.name,
+        "fingerprint": {"checkpoint": f"hash of {folder.name}"},
+        "settings": SETTINGS | changes,
+        "num_completions": len(rows),
+        "num_tokens": 20 * len(rows),
+        "wall_time_s": 1.5,
+        "tasks": tasks,
+    }
+    (folder / "scores.json").write_text(json.dumps(scores))
+
+
+def run_report(tmp_path, monkeypatch, names, *more):
+    """`python -m eval.report` on `<tmp_path>/eval`; returns the report's folder."""
+    checkpoints = [f"{name}={tmp_path}/{name}" for name in names]
+    argv = ["report", "--test_file", f"{tmp_path}/data/test.jsonl", "--checkpoints", *checkpoints]
+    argv += ["--output_dir", f"{tmp_path}/eval", "--report_dir", f"{tmp_path}/report", *more]
+    monkeypatch.setattr(sys, "argv", argv)
+    report.main()
+    return tmp_path / "report"

@@ -1,0 +1,230 @@
+"""Evaluation during GRPO, without a model: keys, choice of the problems, the best one's folder."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from data_prep.config import UserError
+from stages.arguments import GrpoArguments, check_grpo, check_grpo_numbers
+from stages.best_model import FILE, is_better, read_best, write_best
+from stages.held_out import average_at_k, choose, hold_out
+
+ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"eval_strategy": "no", "do_eval": False, "eval_on_start": "false"},
+        {"eval_strategy": False},  # a bare `no` in YAML
+        ON,
+        ON | {"eval_problems": None, "eval_file": "validation.jsonl", "eval_on_start": True},
+        ON | {"num_generations_eval": 4, "per_device_eval_batch_size": 12},
+        ON | {"num_generations_eval": "1", "per_device_eval_batch_size": "3"},
+        ON | {"num_generations": 4, "per_device_train_batch_size": 4},
+    ],
+)
+def test_sound(values):
+    check_grpo_numbers(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"eval_problems": 64}, "eval_problems: 64 would have no effect without eval_strategy: st"),
+        ({"eval_file": "a.jsonl"}, "eval_file: 'a.jsonl' would have no effect without eval_strat"),
+        ({"eval_steps": 20}, "eval_steps: 20 would have no effect without"),
+        ({"eval_on_start": True}, "eval_on_start: True would have no effect without"),
+        ({"do_eval": True}, "do_eval: True would have no effect without"),
+        ({"num_generations_eval": 4}, "num_generations_eval: 4 would have no effect without"),
+        ({"per_device_eval_batch_size": 8}, "per_device_eval_batch_size: 8 would have no effect"),
+        (ON | {"eval_problems": None}, "eval_problems: missing; eval_strategy: steps needs"),
+        (ON | {"eval_problems": 1}, "eval_problems: 1 must be at least 2"),
+        (ON | {"eval_strategy": "epoch"}, "eval_strategy: 'epoch': use steps, with eval_steps"),
+        (ON | {"eval_steps": None}, "eval_steps: missing; set the optimizer steps"),
+        (ON | {"eval_steps": 0.25}, "eval_steps: 0.25 must be a whole number of optimizer steps"),
+        (ON | {"eval_steps": 0}, "eval_steps: 0 must be a whole number"),
+        (
+            ON | {"num_generations_eval": 4, "per_device_eval_batch_size": 6},
+            "per_device_eval_batch_size: 6 is no multiple of num_generations_eval, 4; use 4 or 8",
+        ),
+        (
+            ON | {"num_generations_eval": 16},
+            "per_device_eval_batch_size: 8 is no multiple of num_generations_eval, 16; use 16$",
+        ),
+        (
+            ON | {"num_generations": 6, "per_device_train_batch_size": 6},
+            "per_device_eval_batch_size: 8 is no multiple of num_generations, 6; use 6 or 12",
+        ),
+        (ON | {"per_device_eval_batch_size": -8}, "per_device_eval_batch_size: -8 must be above 0"),
+        (ON | {"dataloader_drop_last": True}, "dataloader_drop_last: True would leave held-out"),
+        (ON | {"load_best_model_at_end": True}, "load_best_model_at_end: True has no use here"),
+        (
+            ON | {"metric_for_best_model": "reward"},
+            "metric_for_best_model: 'reward' has no use here",
+        ),
+        (ON | {"save_strategy": "best"}, "save_strategy: best leaves nothing to resume from"),
+        (ON | {"lr_scheduler_type": "reduce_lr_on_plateau"}, "follows a loss of held-out rows"),
+    ],
+)
+def test_numbers_are_refused_in_one_line(values, words):
+    with pytest.raises(UserError, match=words) as error:
+        check_grpo_numbers(values)
+    assert "\n" not in str(error.value)
+
+
+def build_row(number, question=None):
+    question = question or f"What is {number} + 1?"
+    prompt = [{"role": "user", "content": question}]
+    return {"id": f"p{number}", "prompt": prompt, "question": question, "answer": str(number + 1)}
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A recipe whose files exist: 10 problems to train on, 5 held out."""
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft/config.json").write_text("{}")
+    return ON | {
+        "model_name_or_path": str(tmp_path / "sft"),
+        "train_file": write_rows(tmp_path / "train.jsonl", map(build_row, range(10))),
+        "eval_file": write_rows(tmp_path / "validation.jsonl", map(build_row, range(20, 25))),
+        "eval_problems": 4,
+    }
+
+
+def test_files_that_go_together(files):
+    check_grpo(files)
+    check_grpo(files | {"eval_file": None})
+    check_grpo(files | {"eval_problems": None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"eval_file": "none.jsonl"},
+            "eval_file: none.jsonl does not exist; run `make data` first",
+        ),
+        (
+            {"eval_problems": 6},
+            r"eval_problems: 6 is more than the 5 different problems of .*valid",
+        ),
+        ({"eval_problems": 11, "eval_file": None}, r"11 is more than the 10 .* of .*train\.jsonl"),
+        ({"eval_problems": 10, "eval_file": None}, "eval_problems: 10 would leave nothing of .*tr"),
+    ],
+)
+def test_files_that_do_not(files, changes, words):
+    with pytest.raises(UserError, match=words):
+        check_grpo(files | changes)
+
+
+def test_a_held_out_question_that_is_trained_on_is_named(files, tmp_path):
+    """Whatever it is spelt like, and with or without the bare question beside the prompt."""
+    rows = [build_row(20), build_row(7, "what is  7+1"), build_row(21)]
+    del rows[1]["question"]
+    path = write_rows(tmp_path / "shared.jsonl", rows)
+    words = r"eval_file: .*shared\.jsonl:2: the question is also in .*train\.jsonl:8 \(1 of 3 are\)"
+    with pytest.raises(UserError, match=words):
+        check_grpo(files | {"eval_file": path, "eval_problems": None})
+
+
+def test_a_row_of_another_shape_is_named(files, tmp_path):
+    path = write_rows(tmp_path / "bad.jsonl", [{"id": "a", "question": "q"}])
+    with pytest.raises(UserError, match=r"bad\.jsonl:1: prompt: missing"):
+        check_grpo(files | {"eval_file": path})
+    path = write_rows(tmp_path / "one.jsonl", [build_row(20)])
+    with pytest.raises(UserError, match=r"eval_file: .*one\.jsonl has 1 problems; at least 2"):
+        check_grpo(files | {"eval_file": path, "eval_problems": None})
+
+
+def test_the_choice_depends_on_seed_and_rows_alone():
+    rows = [build_row(number) for number in range(50)]
+    chosen = choose(rows, 10, 0)
+    assert len({row["id"] for row in chosen}) == 10
+    shuffled = random.Random(3).sample(rows, len(rows))
+    assert choose(shuffled, 10, 0) == chosen == choose(rows, 20, 0)[:10]
+    assert choose(rows, 10, 1) != chosen
+    assert sorted(row["id"] for row in choose(rows, None, 0)) == sorted(row["id"] for row in rows)
+
+
+def test_copies_of_a_held_out_problem_are_not_trained_on_either():
+    rows = [build_row(number) for number in range(8)]
+    copies = [row | {"id": row["id"] + " again"} for row in rows]
+    args = GrpoArguments(train_file="", eval_problems=3)
+    to_train, held_out = hold_out(rows + copies, args, 0)
+    assert len(held_out) == 3 and len(to_train) == 10
+    assert not {row["question"] for row in to_train} & {row["question"] for row in held_out}
+    assert not any("again" in row["id"] for row in held_out)
+    assert hold_out(rows, GrpoArguments(train_file=""), 0) == (rows, [])
+
+
+def test_average_and_standard_error():
+    # Shares 1, 0.5, 0: mean 0.5, standard deviation 0.5.
+    assert average_at_k([4, 2, 0], 4) == pytest.approx((0.5, 0.5 / 3**0.5))
+    assert average_at_k([1, 1], 1) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "expected"),
+    [(0.6, 30, True), (0.4, 30, False), (0.5, 30, False), (0.5, 20, False), (0.5, 10, True)],
+)
+def test_of_equal_models_the_earlier_is_better(value, step, expected):
+    assert is_better(value, step, {"value": 0.5, "step": 20}) is expected
+    assert is_better(value, step, None)
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+def put(folder, step):
+    def save_model(path):
+        Path(path).mkdir()
+        Path(path, "model").write_text(str(step))
+
+    write_best(folder, {"step": step}, save_model, True, lambda: None)
+
+
+def look(folder):
+    return read_best(folder), (folder / "best/model").read_text()
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_kill_at_any_moment_leaves_a_whole_model(number, tmp_path, monkeypatch):
+    """Before the model is whole, before its record, between the renames, before the clean-up."""
+    from stages import best_model
+
+    assert read_best(tmp_path) is None
+    put(tmp_path, 1)
+    assert look(tmp_path) == ({"step": 1}, "1")
+    calls = iter(range(10))
+
+    def fragile(do):
+        def call(*args, **kwargs):
+            if next(calls) == number:
+                raise Killed
+            return do(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", fragile(Path.mkdir))
+        patch.setattr(best_model.manifest, "write_json", fragile(best_model.manifest.write_json))
+        patch.setattr(Path, "rename", fragile(Path.rename))
+        patch.setattr(best_model.shutil, "rmtree", fragile(best_model.shutil.rmtree))
+        with pytest.raises(Killed):
+            put(tmp_path, 2)
+    assert look(tmp_path) in [({"step": 1}, "1"), ({"step": 2}, "2")]
+    assert look(tmp_path)[1] == ("1" if number < 3 else "2")
+    put(tmp_path, 3)
+    assert look(tmp_path) == ({"step": 3}, "3")
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+    assert json.loads((tmp_path / "best" / FILE).read_text()) == {"step": 3}
