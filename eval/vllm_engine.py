@@ -72,6 +72,9 @@ class VllmEngine:
                     gpu_memory_utilization=gpu_memory_utilization,
                     max_model_len=max_model_len,
                     enforce_eager=is_cpu,  # there, compiling takes 40 s and gains nothing
+                    # A seeded request whose prompt comes in pieces has its generator set back,
+                    # which one of a CPU cannot do: the step fails.
+                    **({"enable_chunked_prefill": False} if is_cpu else {}),
                 )
             torch.set_num_threads = set_num_threads  # on a CPU, vLLM leaves a stub in its place
         model_config = self._engine.model_config
