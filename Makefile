@@ -41,7 +41,7 @@ DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manif
 AUDITED := $(if $(filter-out off,$(AUDIT)),$(RUN)/audit/manifest.json)
 ROOT := $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
-  $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(if $(COMPLETIONS),--completions $(COMPLETIONS))
+  $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
 .PHONY: help demo data base audit sft difficulty grpo eval report preflight bench-grader \
   bench-curriculum bench-overhead bench-guards lint test test-vllm clean
@@ -56,7 +56,7 @@ demo: | $(VENV)/ready ## the whole pipeline on the embedded default, two CPU cor
 data: $(RUN)/data/manifest.json ## build the data files
 base: $(BASE) ## build the tiny random-init base model (recipes with a model.yaml)
 audit: $(if $(COMPLETIONS),,$(RUN)/data/manifest.json $(BASE)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
-	@$(RUN_AUDIT) $(ARGS)
+	@$(RUN_AUDIT) $(if $(COMPLETIONS),--completions $(COMPLETIONS)) $(ARGS)
 sft: $(RUN)/sft/manifest.json ## SFT cold start
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
 grpo: $(RUN)/grpo/manifest.json ## GRPO

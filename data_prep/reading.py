@@ -73,13 +73,17 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, Any]]:
         if not line.strip():
             continue
         where = f"{path}:{number}"
+        text = _decode(line, where)
         try:
-            yield where, json.loads(_decode(line, where))
+            row = json.loads(text)
         except json.JSONDecodeError as error:
             raise UserError(
                 f"{where}: malformed JSON ({error.msg}, column {error.colno}); "
                 "fix or remove the line"
             ) from error
+        except ValueError as error:  # Python reads no integer of over 4,300 digits
+            raise UserError(f"{where}: {error}; write it as a string") from error
+        yield where, row
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
@@ -91,6 +95,8 @@ def _read_json(path: Path) -> Iterator[tuple[str, Any]]:
             f"{path}:{error.lineno}: malformed JSON ({error.msg}, column {error.colno}); "
             "fix it, or name the file .jsonl if it holds one object per line"
         ) from error
+    except ValueError as error:  # Python reads no integer of over 4,300 digits
+        raise UserError(f"{path}: {error}; write it as a string") from error
     if not isinstance(rows, list):
         raise UserError(f"{path}: must hold one list of rows, found {type(rows).__name__}; wrap it")
     return _number(str(path), rows)

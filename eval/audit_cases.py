@@ -21,11 +21,15 @@ THOUGHT = "The steps lead to the answer."
 CLOSED = f"{THINK_OPEN}\n{THOUGHT}\n{THINK_CLOSE}\n\n"
 # Tried where no other problem's gold is certainly another value.
 SPARE = ("17", "-3", "1000", "A", "B")
-_PLAIN = re.compile(r"-?\d+(?:\.\d+)?|[A-J]")
+_NUMBER, _OPTION = re.compile(r"-?\d+(?:\.\d+)?"), re.compile("[A-J]")
 MAX_TRIES = 50
+SPAM = ", ".join(map(str, range(1, 10)))
+# What closes each form of an empty answer.
+CLOSERS = {"\\boxed{}": "}", ANSWER_OPEN + ANSWER_CLOSE: ANSWER_CLOSE}
 
 # Each puts the gold where it must not be paid: beside a wrong answer, or outside of the form that
-# is asked for. `box` writes an answer in the asked form.
+# is asked for. `box` writes an answer in the asked form. Those without a box are for recipes with
+# `final_number`, whose readers look at prose too.
 TRICKS: dict[str, Callable[[str, str, Callable[[str], str]], str]] = {
     "a wrong answer": lambda gold, wrong, box: CLOSED + box(wrong),
     "nothing at all": lambda gold, wrong, box: "",
@@ -33,7 +37,10 @@ TRICKS: dict[str, Callable[[str, str, Callable[[str], str]], str]] = {
     "two boxes, gold last": lambda gold, wrong, box: f"{CLOSED}{box(wrong)} {box(gold)}",
     "one box or the other": lambda gold, wrong, box: f"{CLOSED}{box(gold)} or {box(wrong)}",
     "both in one box": lambda gold, wrong, box: CLOSED + box(rf"{wrong} \text{{ or }} {gold}"),
-    "wrong = gold": lambda gold, wrong, box: CLOSED + box(f"{wrong} = {gold}"),
+    # A letter would be the gold's name.
+    "wrong = gold": lambda gold, wrong, box: (
+        CLOSED + box(f"{SPARE[0] if wrong.isalpha() else wrong} = {gold}")
+    ),
     "gold in the thought only": lambda gold, wrong, box: (
         f"{THINK_OPEN}\n{box(gold)}\n{THINK_CLOSE}\n\nThat is it."
     ),
@@ -47,7 +54,10 @@ TRICKS: dict[str, Callable[[str, str, Callable[[str], str]], str]] = {
     "tags reversed": lambda gold, wrong, box: (
         f"{THINK_CLOSE}\n{THOUGHT}\n{THINK_OPEN}\n\n{box(gold)}"
     ),
-    "box never closed": lambda gold, wrong, box: CLOSED + box(gold)[: -len(box("")) // 2],
+    "box never closed": lambda gold, wrong, box: CLOSED + box(gold).removesuffix(CLOSERS[box("")]),
+    "one or the other, no box": lambda gold, wrong, box: f"{CLOSED}It is {wrong} or {gold}.",
+    "a list of numbers, no box": lambda gold, wrong, box: f"{CLOSED}{SPAM}, {wrong}, {gold}",
+    "gold denied": lambda gold, wrong, box: f"{CLOSED}The answer is not {gold}.",
 }
 
 # How reasoning models end when nothing holds them to a form: each is right, and must be read.
@@ -93,13 +103,15 @@ def is_certainly_other(answer: str, golds: Sequence[str]) -> bool:
 
 
 def wrong_answers(all_golds: Sequence[Sequence[str]]) -> list[str]:
-    """For each problem of a set the gold of a later problem that is certainly wrong here.
+    r"""For each problem of a set the gold of a later problem that is certainly wrong here.
 
-    Plain numbers and options only: a name or an expression may label the gold (`\\cot x = 4`).
+    Plain numbers, and options for options: a name, a letter or an expression may label the gold
+    (`\cot x = 4`).
     """
     found = []
     for place, golds in enumerate(all_golds):
         later = [all_golds[(place + i) % len(all_golds)][0] for i in range(1, MAX_TRIES)]
-        tried = dict.fromkeys(a for a in [*later, *SPARE] if _PLAIN.fullmatch(a))
+        form = _OPTION if _OPTION.fullmatch(golds[0]) else _NUMBER
+        tried = dict.fromkeys(answer for answer in [*later, *SPARE] if form.fullmatch(answer))
         found.append(next((a for a in tried if is_certainly_other(a, golds)), f"{golds[0]} + 1"))
     return found

@@ -2,11 +2,12 @@
 
 Rows are JSON lines, JSON or parquet with a completion (`completion`, `prediction`, `response`,
 `output`, `text`) and its gold (`gold`, `answer`, `answers`, `label`, `target`: a string, a number
-or a list of which any may match); `prompt` and `question` are of use where they are there.
+or a list of which any may match); a `prompt` that ends with `<think>` has opened the thought.
 `completions.parquet` of an evaluation is such a file. Nothing in it is run or trusted.
 """
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,9 @@ from data_prep.config import UserError
 from data_prep.lenient import grade_leniently
 from data_prep.prompts import prefills_think
 from data_prep.reading import read_rows
+from eval.audit_page import percent
 from eval.outcomes import OUTCOMES, outcome
-from eval.parsers import parse_officially
+from eval.parsers import PARSERS, parse_officially
 from eval.samples import Completion, Settings
 
 COMPLETION_COLUMNS = ("completion", "prediction", "response", "output", "text")
@@ -27,7 +29,7 @@ NUM_EXAMPLES = 3
 
 
 def read_completions(path: str) -> list[dict[str, Any]]:
-    """Rows of `where, completion, golds, question, prefilled, cut_off`.
+    """Rows of `where, completion, golds, prefilled, cut_off`.
 
     Raises:
         UserError: a row lacks a completion or a gold, or the file has none.
@@ -40,7 +42,7 @@ def read_completions(path: str) -> list[dict[str, Any]]:
         if not isinstance(completion, str):
             raise UserError(f"{where}: the completion is {completion!r:.60}, not text; fix the row")
         gold = _get(row, GOLD_COLUMNS, where)
-        golds = [str(one) for one in (gold if isinstance(gold, list) else [gold])]
+        golds = [_as_text(one, where) for one in (gold if isinstance(gold, list) else [gold])]
         if not golds or not all(one.strip() for one in golds):
             raise UserError(f"{where}: the gold is empty; fix or remove the row")
         prompt = row.get("prompt")
@@ -49,7 +51,6 @@ def read_completions(path: str) -> list[dict[str, Any]]:
                 "where": where,
                 "completion": completion,
                 "golds": golds,
-                "question": row.get("question") if isinstance(row.get("question"), str) else "",
                 "prefilled": isinstance(prompt, str) and prefills_think(prompt),
                 "cut_off": row.get("cut_off") is True,
             }
@@ -67,6 +68,16 @@ def _get(row: dict, columns: tuple[str, ...], where: str) -> Any:
             f"{', '.join(map(str, row)) or 'nothing'}; rename the column"
         )
     return found
+
+
+def _as_text(gold: Any, where: str) -> str:
+    """One gold; a table's column of whole numbers with gaps comes as 72.0 and NaN."""
+    is_number = isinstance(gold, int | float) and not isinstance(gold, bool)
+    if is_number and math.isfinite(gold):
+        return str(int(gold)) if gold == int(gold) else repr(gold)
+    if not isinstance(gold, str):
+        raise UserError(f"{where}: the gold is {gold!r:.60}, neither text nor a number; fix it")
+    return gold
 
 
 def grade_rows(rows: list[dict], form: dict[str, bool]) -> list[Grade]:
@@ -94,8 +105,9 @@ def parse_rows(rows: list[dict]) -> dict[str, list[Any]]:
 
     Returns:
         `verdict` and `tagged` (ours for a box, and for `<answer>` tags), `final_number` (ours where
-        a plain number at the end counts), `well_formed`, `lenient`, `outcome`, and a list of bools
-        for each of the harness's parsers.
+        a plain number at the end counts), `well_formed`, `lenient`, `outcome`, `stopped` (whether a
+        parser of the harness had to be, or could not read the gold), and a list of bools for each
+        of the harness's parsers.
     """
     completions = [row["completion"] for row in rows]
     found: dict[str, list[Any]] = {}
@@ -118,9 +130,10 @@ def parse_rows(rows: list[dict]) -> dict[str, list[Any]]:
         )
         for row, verdict, lenient in zip(rows, found["verdict"], found["lenient"], strict=True)
     ]
-    questions = [row["question"] for row in rows]
     golds = [row["golds"][0] for row in rows]
-    return found | parse_officially(questions, golds, completions, _as_is)
+    official, stopped = parse_officially(golds, completions, _as_is)
+    found["stopped"] = [place in {*stopped} for place in range(len(rows))]
+    return found | official
 
 
 READERS: dict[str, Callable[[dict[str, list], int], bool]] = {
@@ -142,26 +155,29 @@ def audit_file(args: Any) -> None:
     quiet()
     rows = read_completions(args.completions)
     found = parse_rows(rows)
-    official = [name for name, values in found.items() if isinstance(values[0], bool)]
-    official.remove("well_formed")
     scores = {name: [read(found, at) for at in range(len(rows))] for name, read in READERS.items()}
-    scores |= {name: found[name] for name in official}
+    scores |= {name: found[name] for name in PARSERS.values()}
     readable = scores["a patient reader"]
 
-    console = Console()
-    title = f"{len(rows):,} completions of {args.completions}"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE)
+    console = Console(markup=False, highlight=False)
+    console.print(f"{len(rows):,} completions of {args.completions}", soft_wrap=True)
+    table = Table(box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0))
     for index, name in enumerate(["parser", "reads as right", "%", "of the readable ones, %"]):
         table.add_column(name, justify="right" if index else "left", no_wrap=True)
     for name, values in scores.items():
         both = sum(a and b for a, b in zip(values, readable, strict=True))
-        share = f"{100 * both / sum(readable):.1f}" if any(readable) else "-"
-        table.add_row(name, f"{sum(values):,}", f"{100 * sum(values) / len(rows):.1f}", share)
+        share = percent(both / sum(readable) if any(readable) else None)
+        table.add_row(name, f"{sum(values):,}", percent(sum(values) / len(rows)), share)
     console.print(table)
     counts = ((name, found["outcome"].count(name)) for name in OUTCOMES)
     shares = ", ".join(f"{name} {count:,}" for name, count in counts if count)
     well = sum(found["well_formed"])
-    console.print(f"ours, in a box: {shares}; {well:,} well formed", highlight=False)
+    console.print(f"ours, in a box: {shares}; {well:,} well formed")
+    if any(found["stopped"]):
+        console.print(
+            f"{sum(found['stopped']):,} rows are too much for a parser of the harness, and count "
+            f"as not read, the first {rows[found['stopped'].index(True)]['where']}"
+        )
     _show_unread(rows, scores)
 
     folder = Path(args.run, "audit")
@@ -190,5 +206,5 @@ def _show_unread(rows: list[dict], scores: dict[str, list[bool]]) -> None:
             row = rows[place]
             end = " ".join(row["completion"].split())[-70:]
             sys.stdout.write(
-                f"not read by {name}: {row['where']}: gold {row['golds'][0]!r}, ends {end!r}\n"
+                f"not read by {name}: {row['where']}: gold {row['golds'][0]!r:.60}, ends {end!r}\n"
             )

@@ -12,25 +12,38 @@ from typing import Any
 
 from data_prep.config import UserError, parse
 from data_prep.reading import read_rows
-from data_prep.schema import read_problems
+from data_prep.schema import check_row, read_problems
 from eval.arguments import EvalArguments
 from eval.datasets import read_problem_rows
 from eval.hf_engine import cut_at
 from eval.samples import Completion, Settings
 from eval.suite import read_metadata
 
+NO_LIMIT = 1 << 30  # tokens
+
 
 @dataclass
 class Recipe:
-    """What the audit needs of a recipe's other stages; `grpo` is None where there is none."""
+    """What the audit needs of a recipe's other stages; None where it lacks a stage.
+
+    `context` is the model's longest sequence in tokens, None where it is not known, as of a
+    stand-in for the tokenizer.
+    """
 
     tokenizer: Any
     tokenizer_path: str
     end_ids: list[int]
-    sft_file: str | None
-    grpo_file: str | None
+    context: int | None
+    files: dict[str, str | None]  # what the stages read: sft_train, grpo_train, grpo_eval
+    sft_config: Any  # SFTConfig
     grpo: Any  # GrpoArguments
     config: Any  # GRPOConfig
+    grpo_model: str | None
+
+    @property
+    def completion_limit(self) -> int:
+        """GRPO's `max_completion_length`; its own default is a number, but None is allowed."""
+        return (self.config and self.config.max_completion_length) or NO_LIMIT
 
 
 class Channel:
@@ -88,15 +101,22 @@ def load_recipe(args: Any, folder: str) -> Recipe:
     tokenizer.save_pretrained(folder)
     from transformers import AutoTokenizer
 
-    sft, grpo = found.get("sft"), found.get("grpo")
+    sft, grpo = found.get("sft", (None,) * 3), found.get("grpo", (None,) * 3)
+    is_stand_in = args.tokenizer == "bytes"
     return Recipe(
-        AutoTokenizer.from_pretrained(folder),
-        folder,
-        _end_ids(model.model_name_or_path) if args.tokenizer != "bytes" else [],
-        sft[0].train_file if sft else None,
-        grpo[0].train_file if grpo else None,
-        grpo[0] if grpo else None,
-        grpo[1] if grpo else None,
+        tokenizer=AutoTokenizer.from_pretrained(folder),
+        tokenizer_path=folder,
+        end_ids=[] if is_stand_in else _end_ids(model.model_name_or_path),
+        context=None if is_stand_in else _context(model.model_name_or_path),
+        files={
+            "sft_train": sft[0] and sft[0].train_file,
+            "grpo_train": grpo[0] and grpo[0].train_file,
+            "grpo_eval": grpo[0] and grpo[0].eval_file,
+        },
+        sft_config=sft[1],
+        grpo=grpo[0],
+        config=grpo[1],
+        grpo_model=grpo[2] and grpo[2].model_name_or_path,
     )
 
 
@@ -128,22 +148,39 @@ def _end_ids(model: str) -> list[int]:
     return ids if isinstance(ids, list) else [] if ids is None else [ids]
 
 
+def _context(model: str) -> int | None:
+    """The longest sequence of a checkpoint in tokens; None where it has no configuration."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(model)
+    except (OSError, ValueError):  # ValueError: a folder of a tokenizer alone
+        return None
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
+
+
 def collect_sets(
     recipe: Recipe, settings: EvalArguments, num_rows: int
 ) -> tuple[dict[str, list[dict]], dict[str, str]]:
     """The rows to audit, `{set: rows}`, and `{set: why it could not be had}`.
 
-    Training files give at most `num_rows` rows, chosen by a fixed seed; evaluation sets all.
+    The stages' own files give at most `num_rows` rows, chosen by a fixed seed; tasks give all. The
+    further golds of rows that accept several are a set of their own.
+
+    Raises:
+        UserError: a file has no rows, or one that no stage could use.
     """
     sets: dict[str, list[dict]] = {}
     skipped: dict[str, str] = {}
-    for name, path in (("sft_train", recipe.sft_file), ("grpo_train", recipe.grpo_file)):
+    for name, path in recipe.files.items():
         if path is None:
             continue
         if not Path(path).is_file():
             skipped[name] = f"{path} does not exist; `make data` builds it"
             continue
-        rows = list(read_problems(path)) if name == "grpo_train" else _sft_rows(path)
+        rows = _sft_rows(path) if name == "sft_train" else list(read_problems(path))
+        if not rows:
+            raise UserError(f"{path}: has no rows; check data.yaml, then run `make data` again")
         sets[name] = random.Random(0).sample(rows, min(num_rows, len(rows)))
     for task in settings.tasks:
         metadata = read_metadata(task) | {
@@ -155,8 +192,22 @@ def collect_sets(
             if task == "held_out":
                 raise
             skipped[task] = str(error)
-    return sets, skipped
+            continue
+        if not sets[task]:
+            raise UserError(f"tasks: {task} has no problems; check its file")
+    others = {f"{name}, other golds": other_golds(rows) for name, rows in sets.items()}
+    return sets | {name: rows for name, rows in others.items() if rows}, skipped
+
+
+def other_golds(rows: list[dict]) -> list[dict]:
+    """A row for each gold but the first, with that gold in front."""
+    return [row | {"answer": [gold, *row["answer"]]} for row in rows for gold in row["answer"][1:]]
 
 
 def _sft_rows(path: str) -> list[dict]:
-    return [row | {"answer": [row["answer"]]} for _, row in read_rows(path)]
+    """The rows of an SFT file in the shape of the others; raises `UserError` on a bad one."""
+    rows = []
+    for where, row in read_rows(path):
+        check_row(row, ("prompt", "completion", "answer"), where)
+        rows.append(row | {"id": row.get("id", where), "answer": [str(row["answer"])]})
+    return rows

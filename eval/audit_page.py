@@ -1,18 +1,20 @@
 """The audit as text: Markdown for the file, rich tables for the terminal."""
 
+import math
+import re
 from typing import Any
 
 from eval.audit_cases import TRICKS
 
 Table = tuple[list[str], list[list[str]]]  # header, rows
+MAX_LINES = 40  # failing rows shown; `audit.json` has all that were kept
+MAX_CHARS = 200  # of a line about one of them
 
 
 def percent(share: float | None) -> str:
-    """A share in per cent, rounded so that only all of them are 100."""
-    if share is None:
-        return "-"
-    shown = f"{100 * share:.1f}"
-    return shown if shown != "100.0" or share == 1 else "99.9"
+    """A share in per cent, rounded down: only all of them are 100, and 98.99 is not 99."""
+    # Shares are quotients: 0.29 * 1000 is a little below 290.
+    return "-" if share is None else f"{math.floor(1000 * share + 1e-6) / 10:.1f}"
 
 
 def gold_table(report: dict[str, Any]) -> Table:
@@ -45,23 +47,26 @@ def trick_table(report: dict[str, Any]) -> Table:
 
 
 def failure_lines(report: dict[str, Any]) -> list[str]:
-    """One line for each of the first failing rows."""
-    return [
-        f"{one['set']}, row {one['row']}: {one['check']}: {one['fault']}"
-        for one in report["failures"]
-    ]
+    """One short line for each of the first failing rows."""
+    lines = []
+    for one in report["failures"][:MAX_LINES]:
+        line = f"{one['set']}, row {one['row']}: {one['check']}: {one['fault']}"
+        line = "".join(c if c.isprintable() else " " for c in line)  # ids are anybody's text
+        lines.append(line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…")
+    if (more := len(report["failures"]) - MAX_LINES) > 0:
+        lines.append(f"{more:,} more are in audit.json")
+    return lines
 
 
-def notes(report: dict[str, Any]) -> list[str]:
-    """What is worth knowing but fails no recipe, and what could not be audited."""
-    found = []
-    fits, limit = report["sft_fits"], report["max_completion_length"]
-    if fits is not None and fits < 1:
-        found.append(
-            f"sft_train: {percent(fits)} % of its completions fit GRPO's max_completion_length "
-            f"{limit}: a model that learns to write the others is cut off there"
-        )
-    return found + [f"not audited: {name}: {why}" for name, why in report["skipped"].items()]
+def _code(text: str) -> str:
+    """A Markdown code span: what is written in it is shown as it is, tags and stars too."""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence} {text} {fence}" if len(fence) > 1 else f"`{text}`"
+
+
+def _cell(text: str) -> str:
+    """A cell of a Markdown table."""
+    return text.replace("|", "\\|")
 
 
 TITLES = (
@@ -73,19 +78,22 @@ TITLES = (
 
 def to_markdown(report: dict[str, Any]) -> str:
     """The whole audit."""
-    verdict = "passes" if report["passes"] else "**fails**: " + "; ".join(report["faults"])
-    parts = [f"# Audit of {report['recipe']}", f"The recipe {verdict}."]
+    verdict = "passes." if report["passes"] else "**fails**:"
+    parts = [f"# Audit of {report['recipe']}", f"The recipe {verdict}"]
+    if not report["passes"]:
+        parts.append("\n".join(f"- {_code(fault)}" for fault in report["faults"]))
     for title, make in TITLES:
         header, rows = make(report)
         if rows:
             lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-            table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+            table = "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
             parts += [f"## {title}", table]
-    if report["failures"]:
-        lines = "\n".join(f"- `{line}`" for line in failure_lines(report))
-        parts += ["## First failing rows", lines]
-    if notes(report):
-        parts += ["## Notes", "\n".join(f"- {line}" for line in notes(report))]
+    for title, lines in (
+        ("First failing rows", failure_lines(report)),
+        ("Notes", report["notes"]),
+    ):
+        if lines:
+            parts += [f"## {title}", "\n".join(f"- {_code(line)}" for line in lines)]
     tokenizer, limit = report["tokenizer"], report["max_new_tokens"]
     parts.append(f"Tokenizer: {tokenizer}; at most {limit} new tokens in the tasks.")
     return "\n\n".join(parts) + "\n"
@@ -97,23 +105,27 @@ def show(report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    console = Console()
+    console = Console(markup=False, highlight=False)
+    is_unpaid = all(found["num_paid"] == 0 for found in report["tricks"].values())
     for title, make in TITLES:
         header, rows = make(report)
-        is_unpaid = all(found["num_paid"] == 0 for found in report["tricks"].values())
         if not rows or (make is trick_table and is_unpaid):  # one line says so at the end
             continue
         table = RichTable(
-            title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False
-        )
+            title=title, title_justify="left", title_style="bold", box=SIMPLE,
+            show_edge=False, padding=(0, 1, 0, 0),
+        )  # fmt: skip
         for index, name in enumerate(header):
             is_text = index == 0 or name == "ending"
-            justify = "left" if is_text else "right"
-            table.add_column(name.replace(" ", "\n", not is_text), justify=justify)
+            # Narrow heads: six parsers must stand within 80 columns, uncut.
+            head = name if is_text else name.replace(" ", "\n").replace("_", "_\n")
+            table.add_column(head, justify="left" if is_text else "right", overflow="fold")
         for row in rows:
             table.add_row(*row)
+        console.print()
         console.print(table)
+    console.print()
     for line in failure_lines(report):
-        console.print(f"failed: {line}", highlight=False, soft_wrap=True, markup=False)
-    for line in notes(report):
-        console.print(f"note: {line}", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"failed: {line}", soft_wrap=True)
+    for line in report["notes"]:
+        console.print(f"note: {line}", soft_wrap=True)

@@ -19,8 +19,29 @@ COLUMNS = ("id", "source", "level", "prompt", "question", "answer")
 
 
 def read_held_out(test_file: str) -> list[dict]:
-    """Rows of the recipe's own test file with exactly `COLUMNS`; `answer` is the list of golds."""
-    return [{key: row.get(key) for key in COLUMNS} for row in read_problems(test_file)]
+    """Rows of the recipe's own test file with exactly `COLUMNS`; `answer` is the list of golds.
+
+    Raises:
+        UserError: no rows, an id that occurs twice, or a value of a kind that no result can hold.
+    """
+    rows = [{key: row.get(key) for key in COLUMNS} for row in read_problems(test_file)]
+    if not rows:
+        raise UserError(f"test_file: {test_file} has no rows; `make data` builds it")
+    seen = set()
+    for row in rows:
+        for key, kind in (("id", str), ("source", str), ("level", int), ("question", str)):
+            if not isinstance(row[key], kind | None):
+                name = "text" if kind is str else "a whole number"
+                raise UserError(
+                    f"{test_file}: id {row['id']!r}: {key}: {row[key]!r:.80} is not {name}; fix it"
+                )
+        if (row["source"], row["id"]) in seen:
+            raise UserError(
+                f"{test_file}: the id {row['id']!r} occurs twice, and results are kept by id; "
+                "rename or remove one"
+            )
+        seen.add((row["source"], row["id"]))
+    return rows
 
 
 def read_problem_rows(

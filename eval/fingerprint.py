@@ -22,13 +22,13 @@ ENGINE_CODE = {
 # A change in these changes scores: old results are stale, the stored completions are not.
 SCORING_CODE = [
     *sorted(FOLDER.glob("*.yaml")),
-    *(HERE / name for name in ("datasets.py", "metrics.py", "outcomes.py", "scores.py")),
-    *(HERE / name for name in ("scoring.py", "stored_lm.py", "suite.py")),
+    *(HERE / name for name in ("bootstrap.py", "datasets.py", "metrics.py", "outcomes.py")),
+    *(HERE / name for name in ("scores.py", "scoring.py", "stored_lm.py", "suite.py")),
     *(
         GRADER / name
         for name in (
             "answers.py", "benchmarks.py", "extraction.py", "lenient.py", "prompts.py",
-            "rollouts.py",
+            "reading.py", "recipe.py", "rollouts.py", "schema.py",
         )
     ),
     *sorted(GRADER.glob("grading_*.py")),
@@ -36,8 +36,8 @@ SCORING_CODE = [
     *sorted(GRADER.glob("sources/*.py")),
 ]  # fmt: skip
 MODEL_FILES = (
-    "*.safetensors", "*.bin", "*config.json", "tokenizer*", "chat_template*", "vocab*",
-    "merges.txt",
+    "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
+    "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
 SETTINGS = (
     "tasks", "official", "official_chat_template", "system_prompt", "backend", "num_samples",

@@ -159,6 +159,7 @@ def run_tasks(
     import lm_eval
     import lm_eval.api.task
 
+    from eval.parser_process import protect
     from eval.scores import official_metrics, official_rows, think_metrics, think_rows
     from eval.stored_lm import StoredLM
     from eval.suite import MODES, load_official_tasks, load_think_tasks
@@ -188,7 +189,13 @@ def run_tasks(
             rows += found
     if args.official:
         loaded = load_official_tasks(args.official, metadata)
+        stopped = protect(loaded)
         results = evaluate(loaded, "official", args.official_chat_template)
+        if stopped and processes.is_main:
+            sys.stderr.write(
+                f"notice: {name}: the harness's parsers had to be stopped on {len(stopped)} "
+                "completions of official tasks; they score 0\n"
+            )
         for task, one in loaded.items() if processes.is_main else ():
             benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]
             found = official_rows(
@@ -210,8 +217,13 @@ def generation(args: EvalArguments, mode: str) -> tuple[dict[str, Any], int]:
 
 
 def is_current(folder: Path, wanted: dict) -> bool:
-    """Whether the folder holds finished results of exactly these inputs."""
-    return (folder / "scores.json").is_file() and read_scores(folder)["fingerprint"] == wanted
+    """Whether the folder holds whole results of exactly these inputs."""
+    if not all((folder / name).is_file() for name in ("scores.json", "completions.parquet")):
+        return False
+    try:
+        return read_scores(folder).get("fingerprint") == wanted
+    except ValueError:  # damaged: the samples are there, and scoring them again is cheap
+        return False
 
 
 def read_scores(folder: Path) -> dict:

@@ -86,6 +86,10 @@ class Continuation:
     continuation: str
 
 
+# Key, text, num_tokens, cut_off; key, log-probability, whether it is greedy.
+LINES = ((str, str, int, bool), (str, float, bool))
+
+
 class SampleStore:
     """Append-only JSON lines of one checkpoint, a file for each process.
 
@@ -112,10 +116,11 @@ class SampleStore:
             with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
                 for line in file:
                     try:
-                        key, *value = json.loads(line)
-                    except (ValueError, TypeError):
+                        found = json.loads(line)
+                    except ValueError:
                         continue  # torn, and so generated again
-                    self._values[key] = value
+                    if isinstance(found, list) and tuple(map(type, found)) in LINES:
+                        self._values[found[0]] = found[1:]
 
     def missing(self, wanted: Iterable[Request | Continuation]) -> list[Request | Continuation]:
         """Those that are not stored, each once, in order."""
@@ -140,7 +145,7 @@ class SampleStore:
         fields = (
             [str(value), value.num_tokens, value.cut_off]
             if isinstance(value, Completion)
-            else list(value)
+            else [float(value[0]), bool(value[1])]
         )
         # Escaped: a model may write halves of surrogate pairs, which UTF-8 lacks.
         self._file.write(json.dumps([key, *fields]) + "\n")

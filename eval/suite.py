@@ -80,6 +80,7 @@ def load_think_tasks(
 
 def load_official_tasks(names: list[str], metadata: dict[str, Any]) -> dict[str, Any]:
     """Load the harness's own tasks of the benchmarks `names`; returns `{their name: task}`."""
+    from lm_eval.defaults import DEFAULT_OTHER_SEED
     from lm_eval.tasks import TaskManager
 
     spec = importlib.util.find_spec("lm_eval.tasks")
@@ -87,4 +88,8 @@ def load_official_tasks(names: list[str], metadata: dict[str, Any]) -> dict[str,
     manager = TaskManager(
         include_path=[FOLDER, *folders], include_defaults=False, metadata=metadata
     )
-    return manager.load([f"official_{name}" for name in names])["tasks"]
+    loaded = manager.load([f"official_{name}" for name in names])["tasks"]
+    for task in loaded.values():
+        # As the harness's command line does; without it every process draws other examples.
+        task.set_fewshot_seed(DEFAULT_OTHER_SEED)
+    return loaded

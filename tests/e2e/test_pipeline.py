@@ -140,6 +140,12 @@ def test_each_stage_read_what_the_one_before_wrote(run):
                 assert Path(path).is_relative_to(run) and sha256(path) == digest, (stage, path)
 
 
+def test_the_recipe_was_audited_before_grpo(run, first_output):
+    audit = json.loads((run / "audit/audit.json").read_text())
+    assert audit["passes"] and set(audit["sets"]) == {"sft_train", "grpo_train", "held_out"}
+    assert first_output.index("audit: ") < first_output.index("\ngrpo: ")
+
+
 def test_tensorboard_is_on_by_default(run):
     for stage in ("sft", "grpo"):
         assert "report_to" not in yaml.safe_load(
@@ -165,9 +171,11 @@ def test_the_report_shows_the_three_checkpoints(run):
     assert list(report["scores"]) == list(report["checkpoints"]) == ["base", "sft", "grpo"]
     assert all(name in text for name in ("base", "sft", "grpo"))
     figures = sorted(path.name for path in (run / "report").glob("*.png"))
-    assert figures == ["grpo_curves.png", "scores.png", "sft_curves.png"]
+    assert figures == ["changes.png", "grpo_curves.png", "scores.png", "sft_curves.png"]
     for name in figures:
         assert (run / "report" / name).read_bytes().startswith(b"\x89PNG") and name in text
+    page = (run / "report/report.html").read_text(encoding="utf-8")
+    assert "<script" not in page and page.count("<table") == text.count("\n| --- |")
 
 
 def test_again_does_nothing_then_only_what_a_change_calls_for(make, folder, run):
@@ -192,14 +200,15 @@ def test_again_does_nothing_then_only_what_a_change_calls_for(make, folder, run)
         path = str(run / stage / "manifest.json")
         assert (after[path] != before[path]) is (stage in ("grpo", "eval", "report")), stage
     rewritten = {path for path in before if after.get(path) != before[path]}
-    rewritten -= {path for path in before if "/grpo/" in path or "/report/" in path}
+    again = ("/grpo/", "/report/", "/audit/")  # an audit for every change of the recipe
+    rewritten -= {path for path in before if any(name in path for name in again)}
     assert rewritten == {str(run / "eval/manifest.json")}
     assert "nothing to do" in make("demo")
 
 
 def test_help_lists_every_target(make):
     out = make("help")
-    targets = ["demo", *STAGES[:-1], "report", "preflight", "test", "clean"]
+    targets = ["demo", *STAGES[:-1], "audit", "report", "preflight", "test", "clean"]
     assert all(f"make {target} " in out for target in targets)
 
 

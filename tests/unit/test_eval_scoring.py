@@ -1,152 +1,204 @@
-"""What the harness tasks compute for one problem, and the checks before anything heavy starts."""
-
-import os
-import pickle
+"""What the think-aware tasks compute for one problem, and how official rows become ours."""
 
 import pytest
 
-from data_prep.checkpoints import is_hub_id
 from data_prep.config import UserError
 from data_prep.prompts import build_prompt
-from eval.arguments import EvalArguments, check_inputs, split_checkpoints
-from eval.scoring import (
-    Completion,
-    count_completions,
-    process_greedy,
-    process_sampled,
-    score_completions,
+from eval.samples import Completion
+from eval.scores import (
+    official_metrics,
+    official_problem,
+    official_rows,
+    think_metrics,
+    think_rows,
+    write_parquet,
 )
-
-
-def row(rendered="user: 2+2\nassistant: ", answer="4", system_prompt="none", final_number=False):
-    prompt = build_prompt("What is 2+2?", system_prompt)
-    doc = {"prompt": prompt, "rendered": rendered, "answer": answer}
-    return doc | {"final_number": final_number}
-
+from eval.scoring import count_completions, grade_completions, process_completions
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
 WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
 PLAIN = "<think>\n2+2=4\n</think>\n\nThe answer is 4."
 
 
+def row(rendered="user: 2+2\nassistant: ", answer=("4",), system_prompt="none", final_number=False):
+    prompt = build_prompt("What is 2+2?", system_prompt)
+    doc = {"prompt": prompt, "rendered": rendered, "answer": list(answer)}
+    doc |= {"id": "a", "source": "s", "level": 2, "question": "What is 2+2?"}
+    return doc | {"final_number": final_number}
+
+
+def done(text, num_tokens=9, cut_off=False):
+    return Completion(text, num_tokens, cut_off)
+
+
 @pytest.mark.parametrize(
-    ("doc", "text", "verdict", "well_formed"),
+    ("doc", "text", "verdict", "well_formed", "outcome"),
     [
-        (row(), RIGHT, "right", True),
-        (row(), WRONG, "wrong", True),
-        (row(), "\\boxed{4}", "no_think", False),
-        (row(), "<think>\n\\boxed{4}", "unclosed_think", False),
-        (row(), "<think>\n2+2=4\n</think>\n\nfour, I think", "no_answer", True),
-        (row(), RIGHT + " or \\boxed{5}", "several_answers", True),
+        (row(), RIGHT, "right", True, "right"),
+        (row(), WRONG, "wrong", True, "wrong"),
+        (row(), "\\boxed{4}", "no_think", False, "unclosed"),
+        (row(), "<think>\n\\boxed{4}", "unclosed_think", False, "unclosed"),
+        (row(), "<think>\nHm.\n</think>\n\nHard to say.", "no_answer", True, "no answer"),
+        (row(), RIGHT + " or \\boxed{5}", "several_answers", True, "wrong"),
         # An R1-style template opens the thought inside the prompt.
-        (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", True),
-        (row(system_prompt="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True),
-        (row(system_prompt="think"), RIGHT, "right", True),
-        (row(answer=["3", "8/2"]), RIGHT, "right", True),
-        (row(answer=["3", "5"]), RIGHT, "wrong", True),
-        (row(), PLAIN, "no_answer", True),
-        (row(final_number=True), PLAIN, "right", True),
+        (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", True, "right"),
+        (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", True, "unread"),
+        (row(system_prompt="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True,
+         "right"),
+        (row(system_prompt="think"), RIGHT, "right", True, "right"),
+        (row(answer=("3", "8/2")), RIGHT, "right", True, "right"),
+        (row(answer=("3", "5")), RIGHT, "wrong", True, "wrong"),
+        (row(), PLAIN, "no_answer", True, "unread"),
+        (row(final_number=True), PLAIN, "right", True, "right"),
     ],
-)
-def test_one_completion(doc, text, verdict, well_formed):
-    (record,) = score_completions(doc, [Completion(text, num_tokens=9, cut_off=False)])
+)  # fmt: skip
+def test_one_completion(doc, text, verdict, well_formed, outcome):
+    found = process_completions(doc, [[done(text)]])
+    (record,) = found["completions"]
     assert (record["verdict"], record["well_formed"]) == (verdict, well_formed)
+    assert record["outcome"] == outcome
+    assert found["score"] == record["score"] == float(verdict == "right")
+    assert (record["completion"], record["num_tokens"], record["cut_off"]) == (text, 9, False)
 
 
-def test_sampled_metrics_by_hand():
-    completions = [
-        Completion(RIGHT, num_tokens=20, cut_off=False),
-        Completion(WRONG, num_tokens=24, cut_off=False),
-        Completion("<think>\n2+2", num_tokens=32, cut_off=True),
-        Completion(RIGHT, num_tokens=20, cut_off=False),
-    ]
-    metrics = process_sampled(row(), [completions])
-    records = metrics.pop("completions")
-    assert metrics == {
-        "avg@k": 0.5,
-        "format_rate": 0.75,
-        "cut_off_rate": 0.25,
-        "completion_length": 24.0,
-    }
+SAMPLES = [done(RIGHT, 20), done(WRONG, 24), done("<think>\nHm", 32, True), done(RIGHT, 20)]
+
+
+def test_the_k_completions_of_a_problem():
+    found = process_completions(row(), [SAMPLES])
+    assert found["score"] == 0.5
+    records = found["completions"]
     assert [record["prediction"] for record in records] == ["4", "5", None, "4"]
+    assert [record["outcome"] for record in records] == ["right", "wrong", "cut off", "right"]
+    assert [record["lenient"] for record in records] == ["right", "wrong", None, "right"]
     assert count_completions([records, records[:1]]) == 5
+    assert type(records[0]["completion"]) is str
 
 
-def test_greedy_metrics_by_hand():
-    metrics = process_greedy(row(), [[Completion(WRONG, num_tokens=24, cut_off=False)]])
-    assert metrics["accuracy"] == 0.0
-    assert metrics["format_rate"] == 1.0
-    assert "avg@k" not in metrics
+def test_the_verdict_does_not_depend_on_the_others():
+    together = process_completions(row(), [SAMPLES])["completions"]
+    alone = [process_completions(row(), [[one]])["completions"][0] for one in SAMPLES]
+    assert together == alone
 
 
-def test_completion_is_text_and_survives_pickling():
-    completion = pickle.loads(pickle.dumps(Completion("abc", num_tokens=7, cut_off=True)))
-    assert (completion, completion.num_tokens, completion.cut_off) == ("abc", 7, True)
+def test_rows_and_metrics_of_a_think_aware_task():
+    docs = [row(), row() | {"id": "b", "level": None}]
+    texts = [SAMPLES, [done(WRONG, 10)] * 4]
+    samples = [
+        {"doc": doc} | process_completions(doc, [found])
+        for doc, found in zip(docs, texts, strict=True)
+    ]
+    rows = think_rows("gsm8k", "sampled", samples)
+    assert [(one["id"], one["sample"]) for one in rows] == [(i, k) for i in "ab" for k in range(4)]
+    first = {key: rows[0][key] for key in ("task", "mode", "source", "level", "gold", "prompt")}
+    assert first == {
+        "task": "gsm8k", "mode": "sampled", "source": "s", "level": 2, "gold": ["4"],
+        "prompt": "user: 2+2\nassistant: ",
+    }  # fmt: skip
+    found = think_metrics(rows, "sampled")
+    assert (found["num_problems"], found["main"]) == (2, "avg@4")
+    assert found["metrics"]["avg@4"]["value"] == pytest.approx((0.5 + 0) / 2)
+    assert found["metrics"]["completion_length"]["value"] == pytest.approx((24 + 10) / 2)
+    greedy = think_metrics([one for one in rows if one["sample"] == 0], "greedy")
+    assert (greedy["main"], greedy["metrics"]["accuracy"]["value"]) == ("accuracy", 0.5)
+
+
+def test_problems_of_two_sources_may_share_an_id():
+    rows = [
+        one | {"source": source}
+        for source in "st"
+        for one in think_rows(
+            "held_out", "greedy", [{"doc": row()} | process_completions(row(), [[done(RIGHT)]])]
+        )
+    ]
+    assert think_metrics(rows, "greedy")["num_problems"] == 2
+
+
+GSM8K = {"question": "2+2?", "answer": "It is <<2+2=4>>4.\n#### 4"}
+
+
+def official(text, score, doc=GSM8K, prompt="Question: 2+2?\nAnswer:", cut_off=False):
+    """The harness's two samples, one for each filter, of one problem; the strict one finds 0."""
+    common = {"doc": doc, "doc_id": 0, "arguments": [(prompt, {})]}
+    common |= {"resps": [[done(text, 3, cut_off)]]}
+    return [
+        common | {"filter": "strict-match", "exact_match": 0.0},
+        common | {"filter": "flexible-extract", "exact_match": score},
+    ]
 
 
 @pytest.mark.parametrize(
-    ("entries", "expected"),
+    ("text", "score", "cut_off", "verdict", "lenient", "outcome"),
     [
-        (["base=a/b", "sft=runs/x/sft"], {"base": "a/b", "sft": "runs/x/sft"}),
-        (["a=b=c"], {"a": "b=c"}),
-        (["runs/x/sft"], "not name=path"),
-        (["a/b=c"], "not name=path"),
-        (["sft="], "not name=path"),
-        (["sft=a", "sft=b"], "'sft' occurs twice"),
-        ([], "is empty"),
+        ("So 4", 1.0, False, "no_think", "right", "right"),  # their verdict is the score
+        ("So 4 dollars...", 0.0, False, "no_think", "right", "unclosed"),
+        (RIGHT, 0.0, False, "right", "right", "unread"),
+        (WRONG, 0.0, False, "wrong", "wrong", "wrong"),
+        ("Hm", 0.0, True, "no_think", None, "cut off"),
+        ("", 0.0, False, "no_think", None, "no answer"),
     ],
 )
-def test_split_checkpoints(entries, expected):
-    if isinstance(expected, dict):
-        assert list(split_checkpoints(entries).items()) == list(expected.items())
-    else:
-        with pytest.raises(UserError, match=expected):
-            split_checkpoints(entries)
+def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
+    text, score, cut_off, verdict, lenient, outcome
+):
+    (found,) = official_rows(
+        "gsm8k", "gsm8k", "exact_match,flexible-extract", official(text, score, cut_off=cut_off),
+        final_number=False,
+    )  # fmt: skip
+    assert (found["task"], found["mode"], found["sample"]) == ("gsm8k", "official:gsm8k", 0)
+    assert (found["score"], found["verdict"], found["lenient"]) == (score, verdict, lenient)
+    assert (found["outcome"], found["gold"], found["num_tokens"]) == (outcome, ["4"], 3)
+    assert found["prompt"] == "Question: 2+2?\nAnswer:"
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("Qwen/Qwen2.5-7B", True), ("runs/sft", False), ("runs/x/sft", False), ("/a/b", False)],
-)
-def test_is_hub_id(tmp_path, monkeypatch, path, expected):
-    (tmp_path / "runs").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert is_hub_id(path) is expected
+def test_the_main_metric_s_filter_decides():
+    strict = official_rows("gsm8k", "gsm8k", "exact_match,strict-match", official("4", 1.0), False)
+    assert [one["score"] for one in strict] == [0.0]
 
 
-def test_missing_inputs_name_path_and_remedy(tmp_path, monkeypatch):
-    # So that monkeypatch restores the variable that a passing check sets.
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    values = {"test_file": f"{tmp_path}/test.jsonl", "checkpoints": [f"sft={tmp_path}/sft"]}
-    with pytest.raises(UserError, match=r"test\.jsonl does not exist; `make data`"):
-        check_inputs(values)
-    (tmp_path / "test.jsonl").touch()
-    (tmp_path / "sft").mkdir()
-    with pytest.raises(UserError, match=r"sft: .*/sft holds no model; run `make sft`"):
-        check_inputs(values)
-    (tmp_path / "sft" / "config.json").touch()
-    check_inputs(values)
+@pytest.mark.parametrize(("score", "outcome"), [(1.0, "right"), (0.0, "wrong")])
+def test_of_an_option_nothing_was_written(score, outcome):
+    doc = {"id": "x", "question": "Which?", "answerKey": "2"}
+    doc |= {"choices": {"text": ["a", "b", "c"], "label": ["1", "2", "3"]}}
+    sample = {"doc": doc, "doc_id": 0, "filter": "none", "arguments": [("Question", " a")] * 3}
+    sample |= {"resps": [[(-1.0, False)]] * 3, "acc": 0.0, "acc_norm": score}
+    (found,) = official_rows("arc_challenge", "arc_challenge", "acc_norm,none", [sample], False)
+    assert (found["completion"], found["outcome"], found["score"]) == (None, outcome, score)
+    assert (found["gold"], found["source"]) == (["B"], "arc")
 
 
-def test_a_multi_process_launch_is_refused(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="one process"):
-        check_inputs({})
+def test_an_official_row_whose_gold_cannot_be_read():
+    doc = {"problem": "x", "answer": "", "solution": "no box"}
+    with pytest.raises(UserError, match=r"math500-7: no_answer: its gold cannot be read; fix the"):
+        official_problem(doc, "math500", 7)
 
 
-@pytest.mark.parametrize("hub_id, offline", [("", "1"), ("Qwen/Qwen2.5-7B-Instruct", "0")])
-def test_offline_only_without_hub_checkpoints(tmp_path, monkeypatch, hub_id, offline):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    (tmp_path / "test.jsonl").touch()
-    (tmp_path / "config.json").touch()
-    entries = [f"sft={tmp_path}"] + ([f"base={hub_id}"] if hub_id else [])
-    check_inputs({"test_file": f"{tmp_path}/test.jsonl", "checkpoints": entries})
-    assert os.environ["HF_HUB_OFFLINE"] == offline
+def test_official_metrics_are_the_harness_s_own():
+    results = {
+        "alias": "gsm8k", "exact_match,strict-match": 0.25, "exact_match_stderr,strict-match": 0.1,
+        "exact_match,flexible-extract": 1, "exact_match_stderr,flexible-extract": "N/A",
+    }  # fmt: skip
+    assert official_metrics(results, [{}] * 4, "exact_match,flexible-extract") == {
+        "num_problems": 4,
+        "main": "exact_match,flexible-extract",
+        "metrics": {
+            "exact_match,strict-match": {"value": 0.25, "stderr": 0.1, "n": 4},
+            "exact_match,flexible-extract": {"value": 1.0, "stderr": None, "n": 4},
+        },
+    }
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("num_samples", 0), ("top_p", 1.5), ("limit", 0), ("dtype", "fp32")]
-)
-def test_settings_are_checked(key, value):
-    with pytest.raises(UserError, match=key):
-        EvalArguments(["a=b"], "test.jsonl", "out", "report", **{key: value})
+def test_parquet_holds_what_a_model_may_write(tmp_path):
+    import pyarrow.parquet
+
+    path = tmp_path / "completions.parquet"
+    write_parquet(path, [{"completion": "\ud83d half, 😀, \0", "gold": ["\\frac12", "½"]}])
+    (found,) = pyarrow.parquet.read_table(path).to_pylist()
+    assert (found["completion"], found["gold"]) == ("\ufffd half, 😀, \0", ["\\frac12", "½"])
+    assert found["score"] is None
+    assert [one.name for one in tmp_path.iterdir()] == ["completions.parquet"]
+
+
+def test_no_completions():
+    assert grade_completions([{"role": "user", "content": ""}], ["4"], [],
+                             think_prefilled=False, final_number=False) == []  # fmt: skip

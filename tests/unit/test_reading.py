@@ -133,3 +133,11 @@ def test_hub_rows(monkeypatch):
 )
 def test_real_files(shared_data, file, num_rows):
     assert sum(1 for _ in read_rows(shared_data / file)) == num_rows
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_an_integer_that_python_does_not_read(tmp_path, name):
+    row = '{"a": ' + "9" * 5000 + "}"
+    (tmp_path / name).write_text(row if name.endswith("l") else f"[{row}]")
+    with pytest.raises(UserError, match=rf"{name}.*digits.*write it as a string"):
+        list(read_rows(tmp_path / name))

@@ -1,0 +1,104 @@
+"""A small recipe for the tests of the audit, whole until a test breaks one thing in it."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from data_prep import synthetic
+from data_prep.config import run_cli
+from data_prep.schema import grpo_row, sft_row
+from eval import audit
+
+NUM_ROWS = 6
+FLAGS = {"num_tricked": 3, "num_parsed": 1}
+CPU = {"use_cpu": True, "bf16": False}
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Recipe:
+    """Configs in `folder/recipe`, data in `folder/run`, a checkpoint without weights in `base`.
+
+    Args:
+        folder: an empty folder.
+        model: the folder of a tiny model.
+    """
+
+    def __init__(self, folder, model):
+        self.configs, self.run = folder / "recipe", folder / "run"
+        self.base, self.data = self.run / "base", self.run / "data"
+        for path in (self.configs, self.data):
+            path.mkdir(parents=True)
+        shutil.copytree(model, self.base, ignore=shutil.ignore_patterns("*.safetensors"))
+        self.write_data("none")
+        common = CPU | {"model_name_or_path": "{run}/base"}
+        train = {"train_file": "{run}/data/sft_train.jsonl", "output_dir": "{run}/sft"}
+        self.write("sft", **common, **train)
+        train = {"train_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/grpo"}
+        self.write(
+            "grpo", **CPU, **train, model_name_or_path="{run}/sft", max_completion_length=256
+        )
+        self.write(
+            "eval", checkpoints=["sft={run}/sft"], test_file="{run}/data/test.jsonl",
+            output_dir="{run}/eval", report_dir="{run}/report", max_new_tokens=256,
+        )  # fmt: skip
+
+    def write_data(self, system_prompt, answer=None):
+        """The three files of data; `answer` stands for every gold of test and GRPO rows."""
+        for name, split, make in (
+            ("sft_train", "train", sft_row),
+            ("grpo_train", "rl", grpo_row),
+            ("test", "test", grpo_row),
+        ):
+            problems = synthetic.load(split, NUM_ROWS, 0, max_level=2)
+            rows = [make(problem, system_prompt) for problem in problems]
+            if answer and name != "sft_train":
+                rows = [row | {"answer": answer} for row in rows]
+            write_rows(self.data / f"{name}.jsonl", rows)
+
+    def write(self, stage, **values):
+        """Write `<stage>.yaml`, or change some of its keys."""
+        path = self.configs / f"{stage}.yaml"
+        before = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps(before | values))  # JSON is YAML
+
+    def change_tokenizer(self, edit):
+        """Load the tokenizer's two files, let `edit(config, tokenizer)` change them, write them."""
+        paths = [self.base / "tokenizer_config.json", self.base / "tokenizer.json"]
+        loaded = [json.loads(path.read_text()) for path in paths]
+        edit(*loaded)
+        for path, value in zip(paths, loaded, strict=True):
+            path.write_text(json.dumps(value))
+
+    def set_template(self, template):
+        (self.base / "chat_template.jinja").write_text(template)
+
+    def audit(self, **flags):
+        """Run the audit; returns its exit code."""
+        argv = ["eval.audit", "--recipe", str(self.configs), "--run", str(self.run)]
+        for key, value in (FLAGS | flags).items():
+            argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", argv)
+            patch.setenv("HF_HUB_OFFLINE", "1")
+            patch.setenv("COLUMNS", "100")
+            try:
+                run_cli(audit.main)
+            except SystemExit as error:
+                return error.code
+        return 0
+
+    @property
+    def manifest(self):
+        return self.run / "audit/manifest.json"
+
+    def report(self):
+        return json.loads((self.run / "audit/audit.json").read_text())
