@@ -148,3 +148,8 @@ def test_completions_need_no_data_and_no_run(project, tmp_path):
     assert not project.manifest.exists()
     done = project.make("audit", f"COMPLETIONS={tmp_path}/none.jsonl")
     assert done.returncode != 0 and "none.jsonl does not exist; check the path" in done.stderr
+
+
+def test_a_file_of_completions_is_no_way_round_the_gate(project):
+    planned = project.make("-n", "-B", "grpo", "COMPLETIONS=outputs.jsonl").stdout
+    assert "-m eval.audit" in planned and "--completions" not in planned
