@@ -23,7 +23,8 @@ ENGINE_CODE = {
 SCORING_CODE = [
     *sorted(FOLDER.glob("*.yaml")),
     *(HERE / name for name in ("bootstrap.py", "datasets.py", "metrics.py", "outcomes.py")),
-    *(HERE / name for name in ("scores.py", "scoring.py", "stored_lm.py", "suite.py")),
+    *(HERE / name for name in ("parser_process.py", "scores.py", "scoring.py")),
+    *(HERE / name for name in ("stored_lm.py", "suite.py")),
     *(
         GRADER / name
         for name in (

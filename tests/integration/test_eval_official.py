@@ -202,11 +202,6 @@ def test_the_shuffle_leaves_the_draws_of_others_alone():
     assert random.getstate() == state
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="hendrycks_math500 has no few-shot split, so the harness may draw the problem itself; "
-    "`fewshot_split: test` in official_math500.yaml keeps it out",
-)
 def test_no_example_is_the_problem_itself(data_root):
     task = load_official_tasks(["math500"], {"data_root": str(data_root)})["hendrycks_math500"]
     build_prompts(task)

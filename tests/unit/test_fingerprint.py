@@ -13,9 +13,11 @@ from eval.arguments import EvalArguments
 from eval.fingerprint import ENGINE_CODE, HERE, SCORING_CODE, hash_checkpoint, hash_data
 
 ROOT = HERE.parent
-# Of what scoring imports, these decide no score: errors, who works, command lines of the grader;
-# what `samples.py` decides is part of the keys.
+# Of what an evaluation imports, these decide no score: errors, who works, command lines of the
+# grader, checks, records; what `samples.py` and the engines decide is part of the keys.
 EXEMPT = {"config.py", "processes.py", "samples.py", "grade_file.py", "graded_rows.py"}
+EXEMPT |= {"arguments.py", "fingerprint.py", "manifest.py", "checkpoints.py"}
+EXEMPT |= {"hf_engine.py", "vllm_engine.py"}
 
 
 def arguments(**changes):
@@ -34,8 +36,10 @@ def imported_files(path):
     return {file for file in files | packages if file.is_file()}
 
 
-def test_all_that_scoring_imports_is_scoring_code():
-    todo, seen = [path for path in SCORING_CODE if path.suffix == ".py"], set()
+def test_all_that_an_evaluation_imports_is_scoring_code():
+    todo = [path for path in SCORING_CODE if path.suffix == ".py"]
+    todo += imported_files(HERE / "run.py")
+    seen = set()
     while todo:
         path = todo.pop()
         if path not in seen and path.name not in EXEMPT:
