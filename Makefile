@@ -56,7 +56,8 @@ demo: | $(VENV)/ready ## the whole pipeline on the embedded default, two CPU cor
 data: $(RUN)/data/manifest.json ## build the data files
 base: $(BASE) ## build the tiny random-init base model (recipes with a model.yaml)
 audit: $(if $(COMPLETIONS),,$(RUN)/data/manifest.json $(BASE)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
-	@$(RUN_AUDIT) $(if $(COMPLETIONS),--completions $(COMPLETIONS)) $(ARGS)
+	@$(RUN_AUDIT) $(if $(COMPLETIONS),--completions $(COMPLETIONS)) \
+	  $(if $(ARGS),--opens_gate false $(ARGS))
 sft: $(RUN)/sft/manifest.json ## SFT cold start
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
 grpo: $(RUN)/grpo/manifest.json ## GRPO
@@ -75,11 +76,14 @@ $(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(RUN)/sft/manifest.j
 	@$(PY) -m data_prep.difficulty $(call FLAGS,difficulty)
 $(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(RUN)/sft/manifest.json $(DIFFICULTY) | $(AUDITED)
 	@$(LAUNCH) stages.grpo $(call FLAGS,grpo)
-$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json | $(AUDITED)
+# Other settings or data than the YAML's: eval.run looks itself at what is there already.
+$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json \
+  $(if $(ARGS)$(DATA_ROOT),FORCE) | $(AUDITED)
 	@$(LAUNCH) eval.run $(call FLAGS,eval) $(ROOT)
 $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 	@$(PY) -m eval.report $(call FLAGS,eval) $(ROOT)
 
+FORCE:
 preflight: | $(VENV)/ready ## parse and check every YAML of the recipe, without weights
 	@$(PY) -m stages.preflight --recipe $(CONFIG)
 

@@ -55,6 +55,9 @@ class EvalArguments:
     vllm_gpu_memory_utilization: float = field(
         default=0.9, metadata={"help": "share of the GPU's memory that vLLM may take"}
     )
+    vllm_max_model_length: int | None = field(
+        default=None, metadata={"help": "context that vLLM makes room for; the model's by default"}
+    )
     num_samples: int = field(default=4, metadata={"help": "k of avg@k: samples per problem"})
     temperature: float = field(default=0.7, metadata={"help": "of the samples"})
     top_p: float = field(default=0.95, metadata={"help": "of the samples"})
@@ -73,7 +76,7 @@ class EvalArguments:
     def __post_init__(self):
         split_checkpoints(self.checkpoints)
         for key in ("num_samples", "max_new_tokens", "batch_size", "temperature", "top_p"):
-            if getattr(self, key) <= 0:
+            if not getattr(self, key) > 0:  # not a number, too
                 raise UserError(f"{key}: {getattr(self, key)!r} must be above 0")
         for key in ("top_p", "vllm_gpu_memory_utilization"):
             if not 0 < getattr(self, key) <= 1:
@@ -104,7 +107,8 @@ def split_checkpoints(entries: list[str]) -> dict[str, str]:
     checkpoints: dict[str, str] = {}
     for entry in entries:
         name, equals, path = entry.partition("=")
-        if not equals or not path or not re.fullmatch(r"[\w.-]+", name):
+        is_name = re.fullmatch(r"\w[\w.-]*", name) and name != "manifest.json"
+        if not equals or not path or not is_name:
             raise UserError(f"checkpoints: {entry!r} is not name=path, such as sft=runs/my-run/sft")
         if name in checkpoints:
             raise UserError(f"checkpoints: the name {name!r} occurs twice; results would collide")

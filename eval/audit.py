@@ -55,6 +55,9 @@ class AuditArguments:
         default=100,
         metadata={"help": "problems of each set that the harness's parsers read (slow)"},
     )
+    opens_gate: bool = field(
+        default=True, metadata={"help": "a pass lets make grpo and make eval start"}
+    )
     completions: str | None = field(
         default=None,
         metadata={"help": "only show what each parser makes of this file's completions"},
@@ -102,20 +105,23 @@ def main() -> None:
             f"{args.recipe}: {'; '.join(faults[:MAX_FAULTS])}{more}; details in {folder}/audit.md; "
             "mend the recipe, or go on at your own risk with AUDIT=off"
         )
-    manifest.write(
-        folder,
-        "audit",
-        asdict(args),
-        inputs=report["inputs"],
-        counts={name: found["num_rows"] for name, found in report["sets"].items()},
-        started=started,
-    )
+    if args.opens_gate:
+        manifest.write(
+            folder,
+            "audit",
+            asdict(args),
+            inputs=report["inputs"],
+            counts={name: found["num_rows"] for name, found in report["sets"].items()},
+            started=started,
+        )
     rates = [rate for found in report["sets"].values() for rate in found["rates"].values()]
     lowest = min(rate for rate in rates if rate is not None)
     golds = "every gold is paid" if lowest == 1 else f"at least {percent(lowest)} % of golds pass"
     sys.stdout.write(
         f"audit: {args.recipe} passes: {golds} in {len(report['sets'])} sets, none of "
         f"{report['num_tricks']:,} wrong answers and tricks is paid; {folder}/audit.md\n"
+        + "audit: not the recipe as it is: make grpo and make eval will audit it again\n"
+        * (not args.opens_gate)
     )
 
 
@@ -155,6 +161,8 @@ def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
             faults.append(f"{trick!r} is paid {found['num_paid']} of {found['num_rows']} times")
     if not report["sets"]:
         faults.append("no set could be audited")
+    elif report.get("skipped") and all(f["rates"]["task"] is None for f in report["sets"].values()):
+        faults.append(f"no task could be audited: {next(iter(report['skipped'].values()))}")
     return not faults, faults
 
 

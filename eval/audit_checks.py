@@ -59,6 +59,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         "num_tricks": sum(found["num_rows"] for found in audit.tricks.values()),
         "failures": audit.failures,
         "notes": audit.notes,
+        "skipped": skipped,
         "inputs": manifest.hash_inputs([*yamls, *(f for f in files if f and Path(f).is_file())]),
     }
 

@@ -70,7 +70,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two completions of a flip."""
+    """One completion of a flip."""
 
     checkpoint: str
     outcome: str
@@ -80,7 +80,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Flip:
-    """One problem and two completions of it, of which one is right."""
+    """One problem and two completions of it, of which one is right; or one that is unread."""
 
     kind: ClassVar[str] = "flip"
     title: str

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from eval.bootstrap import mean_interval
-from eval.outcomes import outcome_rates, split_change
+from eval.outcomes import cut_off_right, is_answer_right, outcome_rates, split_change
 from eval.results import Result, problem_scores
 
 # The mode whose metric stands for a task where one number must do, best first: several samples say
@@ -29,7 +29,8 @@ def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[s
     Returns:
         `scores[name][task][mode]` as in `scores.json`; `changes[task][mode]`, a list of
         `{"from", "to", "score", "ability", "format", "truncation"}`; `outcomes[task][mode][name]`,
-        `verdicts`, `cut_off` and `no_thought` likewise, shares of the completions;
+        `verdicts`, `cut_off` and `no_thought` likewise, shares of the completions; `shapes`
+        likewise, of `shape`;
         `levels[task][mode][name][level]`, an interval; `settings`, `fingerprints`, `costs`.
     """
     names = list(checkpoints)
@@ -51,6 +52,7 @@ def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[s
         "scores": {name: results[name].scores["tasks"] for name in names},
         "changes": per_kind(changes),
         "outcomes": each(outcome_rates),
+        "shapes": each(shape),
         "verdicts": each(verdict_rates),
         "cut_off": each(cut_off_rate),
         "no_thought": each(no_thought_rate),
@@ -108,6 +110,30 @@ def verdict_rates(rows: list[dict]) -> dict[str, float]:
     """Share of completions per verdict of the grader, most frequent first."""
     counts = Counter(row["verdict"] for row in rows if row["verdict"] is not None)
     return {verdict: count / counts.total() for verdict, count in counts.most_common()}
+
+
+def shape(rows: list[dict]) -> dict[str, float | None]:
+    """What else is known of the completions, those that an official parser counted too.
+
+    Returns:
+        `answer_right`, `ours_right` (by our grader), `well_formed`, shares; `num_tokens`, a mean;
+        `cut_off_right`, the share of those with the outcome "cut off" that had the right answer
+        already. None where nothing was written, or nothing cut off.
+    """
+    written = [row for row in rows if row["verdict"] is not None]  # no log-likelihoods
+    cut_off = [row for row in written if row["outcome"] == "cut off"]
+    return {
+        "answer_right": _mean(map(is_answer_right, written)),
+        "ours_right": _mean(row["verdict"] == "right" for row in written),
+        "well_formed": _mean(row["well_formed"] for row in written),
+        "num_tokens": _mean(row["num_tokens"] for row in written),
+        "cut_off_right": _mean(map(cut_off_right, cut_off)),
+    }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    values = list(values)
+    return sum(values) / len(values) if values else None
 
 
 def cut_off_rate(rows: list[dict]) -> float:

@@ -95,12 +95,21 @@ def load_rows(tokenizer: str, final_number: bool, **metadata: Any) -> dict:
         `{"test": datasets.Dataset}`, as the harness expects of a `custom_dataset`.
     """
     from datasets import Dataset
+    from jinja2 import TemplateError
 
     loaded = load_tokenizer(tokenizer)
-    rows = [
-        row | {"rendered": render_prompt(row["prompt"], loaded), "final_number": final_number}
-        for row in read_problem_rows(**metadata)
-    ]
+    try:
+        rows = [
+            row | {"rendered": render_prompt(row["prompt"], loaded), "final_number": final_number}
+            for row in read_problem_rows(**metadata)
+        ]
+    except UserError:
+        raise
+    except (ValueError, TemplateError) as error:  # no template, or one that refuses the messages
+        raise UserError(
+            f"{tokenizer}: its chat template cannot render the prompts ({error!s:.120}); add a "
+            "chat_template to the checkpoint, or choose another system_prompt"
+        ) from error
     return {"test": Dataset.from_list(rows)}
 
 

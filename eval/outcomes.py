@@ -70,12 +70,6 @@ def outcome_rates(rows: Sequence[dict]) -> dict[str, float]:
     return {name: counts[name] / len(rows) for name in OUTCOMES}
 
 
-def cause_rates(rows: Sequence[dict]) -> dict[str, float]:
-    """Share of completions lost to each cause, in [0, 1]; with the share of right ones 1."""
-    rates = outcome_rates(rows)
-    return {cause: sum(rates[name] for name in names) for cause, names in CAUSES.items()}
-
-
 def split_change(
     before_rows: Sequence[dict], after_rows: Sequence[dict], seed: int = 0, resamples: int = 10_000
 ) -> dict[str, dict]:

@@ -4,25 +4,32 @@
 
 from typing import Any
 
-from eval.blocks import Figure, Flip, Folded, Heading, Page, Section, Side, Table, Text, Warnings
+from eval.blocks import Figure, Folded, Heading, Page, Section, Table, Text, Warnings
 from eval.compare import official_modes, pairs
+from eval.flips import flip_blocks
 from eval.references import reference_rows
 from eval.text import change, flatten, metric_name, mode_name, percent
 
 PARTS = ("score", "ability", "format", "truncation")
-SHAPE = {  # what stands beside the outcomes: metric, scale and digits
+SHAPE = {  # what stands beside the outcomes: key of `eval.compare.shape`, scale and digits
     "answer right": ("answer_right", 100, 1),
-    "well formed": ("format_rate", 100, 1),
-    "tokens": ("completion_length", 1, 0),
+    "ours right": ("ours_right", 100, 1),
+    "well formed": ("well_formed", 100, 1),
+    "tokens": ("num_tokens", 1, 0),
+    "cut off, but right": ("cut_off_right", 100, 1),
 }
 WORDS = (
     "Every completion has one outcome. `right`: the score counts it. `wrong`: it gives another "
     "answer; that is ability. `unread` (the right answer, but not where the parser looks for it), "
     "`unclosed` (the right answer, but no closed thought) and `no answer` are format. `cut off`: "
     "the token limit came before an answer was counted; that is truncation. A part is positive "
-    "where fewer completions are lost to it; the three sum to the change of the score. Official "
-    "completions are counted by the official parser: `unread` ones are right, but not for it. "
-    "`answer right` is what a patient reader would count, whatever its form."
+    "where fewer completions are lost to it; the three sum to the change of the score. Ability is "
+    "counted among completions that ended: where a model was cut off before, its failures stand "
+    "under truncation, so that ability may look negative when truncation goes away. Official "
+    "completions are counted by the official parser: `unread` ones are right, but not for it; "
+    "`ours right` is what our grader says of the same completions. `answer right` is what a "
+    "patient reader would count, whatever its form; `cut off, but right` the share of the cut off "
+    "completions in which the right answer stood already."
 )
 
 
@@ -45,7 +52,7 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> Page:
         Section("changes", "Where the change comes from", _changes(report, figures["changes"])),
         Section("levels", "By level", _levels(report)),
         Section("training", "Training", figures["curves"]),
-        Section("flips", "Side by side", _flips(report)),
+        Section("flips", "Side by side", flip_blocks(report)),
         Section("references", "Beside published figures", _references(report)),
         Section("stages", "Stages", _stages(report["stages"])),
         Section("provenance", "Provenance", _provenance(report, settings)),
@@ -121,21 +128,29 @@ def split_table(report: dict, task: str, only_last: bool = False) -> Table:
 
 
 def outcome_table(report: dict, task: str) -> Table:
-    """One row per mode and checkpoint: shares of the outcomes in per cent, and mean length."""
+    """One row per mode and checkpoint: shares in per cent, and mean length.
+
+    Columns that have nothing to say for any row are left out; `ours right` says something for
+    official rows only.
+    """
     modes = report["outcomes"][task]
     outcomes = list(next(iter(next(iter(modes.values())).values())))
     rows = []
     for mode, rates in modes.items():
         for name, found in rates.items():
-            metrics = report["scores"][name][task][mode]["metrics"]
+            shape = report["shapes"][task][mode][name]
+            if not official_modes([mode]):
+                shape = shape | {"ours_right": None}  # `right`, once more
             main = report["scores"][name][task][mode]["main"]
             row = [f"{name}, {mode_name(mode, main, task)}"]
             row += [f"{100 * found[outcome]:.1f}" for outcome in outcomes]
             for key, scale, digits in SHAPE.values():
-                metric = metrics.get(key)
-                row.append("-" if metric is None else f"{scale * metric['value']:.{digits}f}")
+                value = shape[key]
+                row.append("-" if value is None else f"{scale * value:.{digits}f}")
             rows.append(row)
-    return Table(["completions", *outcomes, *SHAPE], rows)
+    header = ["completions", *outcomes, *SHAPE]
+    kept = [i for i in range(len(header)) if any(row[i] != "-" for row in rows)]
+    return Table([header[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
 def level_table(report: dict, task: str, mode: str) -> Table | None:
@@ -201,43 +216,6 @@ def _levels(report: dict) -> list:
     return blocks
 
 
-def _flips(report: dict) -> list:
-    if len(report["checkpoints"]) < 2:
-        return []
-    before, after = list(report["checkpoints"])[-2:]
-    count = len(report["flips"])
-    if not count:
-        return [Text(f"No completion changed from {before} to {after}.")]
-    blocks: list = [
-        Text(
-            f"{count} problem{'s' if count > 1 else ''} on which {before} and {after} disagree, "
-            "drawn by lot in equal parts from the tasks and from gains and losses: their number "
-            "says nothing about how frequent either is."
-        )
-    ]
-    for flip in report["flips"]:
-        which = "greedy" if flip["mode"] == "greedy" else f"sample {flip['sample'] + 1}"
-        outcomes = [side["outcome"] for side in flip["sides"]]
-        facts = [f"problem {flip['id']}", f"from {flip['source']}"]
-        facts += [f"level {flip['level']}"] if flip["level"] is not None else []
-        blocks.append(
-            Flip(
-                f"{flip['task']}, {which}: {outcomes[0]} → {outcomes[1]}",
-                ", ".join(facts),
-                flip["question"],
-                "\n".join(flip["gold"]),
-                [_side(side) for side in flip["sides"]],
-            )
-        )
-    return blocks
-
-
-def _side(side: dict) -> Side:
-    facts = [] if side["num_tokens"] is None else [f"{side['num_tokens']:,} tokens"]
-    facts += ["nothing read"] if side["prediction"] is None else [f"read: {side['prediction']}"]
-    return Side(side["checkpoint"], side["outcome"], ", ".join(facts), side["completion"])
-
-
 def _references(report: dict) -> list:
     rows, notes = reference_rows(report["references"], report["scores"])
     if not rows:
@@ -266,6 +244,8 @@ def _stages(stages: dict[str, dict]) -> list:
 
 def _provenance(report: dict, settings: dict) -> list:
     rows = [["commit", report["git_commit"] or "not in a git checkout"]]
+    if report["report_commit"] != report["git_commit"]:
+        rows.append(["commit of this report", report["report_commit"] or "not in a git checkout"])
     for name, path in report["checkpoints"].items():
         digest = (report["fingerprints"][name] or {}).get("checkpoint")
         rows += [[f"{name}: path", path]] + ([[f"{name}: hash", digest]] if digest else [])

@@ -3,14 +3,16 @@
     python -m eval.report --config configs/tiny-cpu/eval.yaml [--run_dir runs/tiny-cpu]
 
 Shares evaluation's YAML, so that both name the same checkpoints in the same order. Reads
-`<output_dir>/<name>/{scores.json,completions.parquet}`, and from the folders of the local
-checkpoints and of the test file whatever their stages left: `trainer_state.json`, `manifest.json`.
+`<output_dir>/manifest.json`, `<output_dir>/<name>/{scores.json,completions.parquet}`, and what the
+stages left in the folders of the local checkpoints and beside them: `trainer_state.json`,
+`manifest.json`. Results of other settings or of checkpoints that have changed are refused.
 Writes to `report_dir`: `report.html`, one page that needs nothing else; its twin `report.md` with
 the figures as PNG; `report.json` with every number; and, last, `manifest.json`.
 """
 
 import json
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +21,41 @@ from data_prep.config import UserError, parse, run_cli
 from eval import findings, pages, plots, terminal
 from eval.arguments import EvalArguments, split_checkpoints
 from eval.compare import summarise
-from eval.flips import find_flips, show_flips
+from eval.flips import COUNT, find_flips, find_unread, show_flips, show_unread
 from eval.html_page import render_html
 from eval.markdown_page import render_markdown
 from eval.references import load_references
-from eval.results import Result, check_comparable, read_result, read_texts
+from eval.results import (
+    Result,
+    check_comparable,
+    check_current,
+    read_evaluation,
+    read_result,
+    read_texts,
+)
 
 STATE = "trainer_state.json"
+BESIDE = ("data", "audit", "difficulty")  # stages that make no checkpoint
 
 
 def main() -> None:
     (args,) = parse(__doc__, EvalArguments)
     checkpoints = split_checkpoints(args.checkpoints)
+    evaluation = read_evaluation(args)
     results = {name: read_result(Path(args.output_dir) / name) for name in checkpoints}
     check_comparable(results)
+    check_current(results, args, checkpoints)
     started = manifest.start(args.report_dir)
 
     report = {"title": args.title} | summarise(checkpoints, results)
     report["summary"], report["warnings"] = findings.summary(report), findings.warnings(report)
-    report["flips"] = read_flips(results)
+    report["unread"] = read_unread(results)
+    report["flips"] = read_flips(results, COUNT - len(report["unread"]))
     report["references"] = load_references(list(next(iter(report["scores"].values()))))
     report["stages"] = read_stages(args, checkpoints)
-    report["git_commit"], report["versions"] = manifest.git_commit(), manifest.versions()
-    report["evaluation_config"] = asdict(args)
+    report["git_commit"], report["versions"] = evaluation["git_commit"], evaluation["versions"]
+    report["evaluation_config"] = evaluation["config"]
+    report["report_commit"] = manifest.git_commit()
     panels = read_curves(checkpoints)
     report["curves"] = {
         name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
@@ -59,7 +73,8 @@ def main() -> None:
         "report",
         asdict(args),
         inputs=manifest.hash_inputs(
-            [f"{args.output_dir}/{name}/{file}" for name in checkpoints for file in files]
+            [f"{args.output_dir}/{manifest.NAME}"]
+            + [f"{args.output_dir}/{name}/{file}" for name in checkpoints for file in files]
         ),
         counts={"checkpoints": len(checkpoints), "tasks": len(report["changes"])},
         started=started,
@@ -67,13 +82,20 @@ def main() -> None:
     terminal.show(report, [f"{folder}/report.html", f"{folder}/report.md"])
 
 
-def read_flips(results: dict[str, Result]) -> list[dict]:
-    """Completions on which the last two checkpoints disagree; see `eval.flips`."""
+def read_unread(results: dict[str, Result]) -> list[dict]:
+    """Right completions of the last checkpoint that an official parser does not read."""
+    name, last = list(results.items())[-1]
+    rows = find_unread(last.rows)
+    return show_unread(rows, name, read_texts(last.folder, {row["place"] for row in rows}))
+
+
+def read_flips(results: dict[str, Result], count: int) -> list[dict]:
+    """Up to `count` completions on which the last two checkpoints disagree; see `eval.flips`."""
     if len(results) < 2:
         return []
     names = tuple(results)[-2:]
     before, after = (results[name] for name in names)
-    flips = find_flips(before.rows, after.rows)
+    flips = find_flips(before.rows, after.rows, count)
     texts = [
         read_texts(result.folder, {flip[side]["place"] for flip in flips})
         for side, result in enumerate((before, after))
@@ -83,10 +105,24 @@ def read_flips(results: dict[str, Result]) -> list[dict]:
 
 def read_stages(args: EvalArguments, checkpoints: dict[str, str]) -> dict[str, dict]:
     """`{stage: manifest}` of the stages that left one, in the order the data flows."""
-    folders = {"data": Path(args.test_file).parent} if args.test_file else {}
-    folders |= {name: stage_folder(path) for name, path in checkpoints.items()}
-    found = {name: manifest.read(path) for name, path in folders.items()}
-    return {name: value for name, value in found.items() if value}
+    folders = {name: stage_folder(path) for name, path in checkpoints.items()}
+    runs = [Path(args.output_dir).parent]
+    runs += [folder.parent for folder in folders.values() if folder.is_dir()]
+    beside = {name: None for name in BESIDE if name not in folders}
+    if args.test_file and "data" in beside:
+        beside["data"] = manifest.read(Path(args.test_file).parent)
+    for run, name in product(runs, beside):
+        found = None if beside[name] else manifest.read(run / name)
+        if found and found.get("stage") == name:  # a folder of that name may be anything
+            beside[name] = found
+    stages: dict[str, dict | None] = {name: beside.get(name) for name in ("data", "audit")}
+    for name, folder in folders.items():
+        found = manifest.read(folder)
+        if found and found.get("stage") == "grpo":  # which learns from the problems so sorted
+            stages.setdefault("difficulty", beside.get("difficulty"))
+        stages[name] = found
+    stages.setdefault("difficulty", beside.get("difficulty"))
+    return {name: value for name, value in stages.items() if value}
 
 
 def stage_folder(path: str) -> Path:

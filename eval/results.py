@@ -16,7 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from data_prep import manifest
 from data_prep.config import UserError
+from eval.arguments import EvalArguments
+from eval.fingerprint import hash_checkpoint
 
 NUMBERS = (
     "task", "mode", "id", "source", "level", "sample", "gold", "verdict", "prediction",
@@ -62,6 +65,52 @@ def read_result(folder: Path) -> Result:
     result = Result(folder, scores, dict(rows))
     _check_agreement(result)
     return result
+
+
+def read_evaluation(args: EvalArguments) -> dict[str, Any]:
+    """The manifest of the evaluation that left the results.
+
+    Raises:
+        UserError: there is none, so that the evaluation has not finished, or it is damaged.
+    """
+    path = Path(args.output_dir) / manifest.NAME
+    try:
+        found = manifest.read(args.output_dir)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); run `make eval` again") from error
+    if found is None:
+        raise UserError(f"{path} is missing: the evaluation has not finished; run `make eval`")
+    return found
+
+
+def check_current(
+    results: dict[str, Result], args: EvalArguments, checkpoints: dict[str, str]
+) -> None:
+    """Check that the results are of this configuration and of the checkpoints as they are now.
+
+    A checkpoint that is gone, or that the hub has, cannot be looked at and passes.
+
+    Raises:
+        UserError: naming the setting and both values, or the checkpoint that has changed.
+    """
+    for name, result in results.items():
+        for key, value in result.scores["settings"].items():
+            wanted = getattr(args, key, value)
+            if wanted != value:
+                raise UserError(
+                    f"{key}: {wanted!r} in the configuration but {value!r} when {name} was "
+                    "evaluated; run `make eval` again"
+                )
+        path, prints = checkpoints[name], result.scores.get("fingerprint") or {}
+        files = (Path(path) / file for file in ("config.json", "adapter_config.json"))
+        if not prints.get("checkpoint") or not any(file.is_file() for file in files):
+            continue
+        try:
+            current = hash_checkpoint(path)
+        except UserError:  # an adapter, whose base is gone or on a hub that cannot be asked
+            continue
+        if current != prints["checkpoint"]:
+            raise UserError(f"{name}: {path} has changed since it was evaluated; run `make eval`")
 
 
 def read_texts(folder: Path, places: set[int]) -> dict[int, dict[str, str]]:

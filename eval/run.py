@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.config import parse, run_cli
+from data_prep.config import UserError, parse, run_cli
 from eval.arguments import EvalArguments, check_inputs, split_checkpoints
 from eval.fingerprint import SETTINGS, fingerprint
 from eval.processes import Processes
@@ -35,7 +35,7 @@ def main() -> None:
     processes = Processes.from_environment()
     started = time.time()
     if processes.is_main:
-        manifest.start(args.output_dir)
+        make_folder(args.output_dir)
     checkpoints = split_checkpoints(args.checkpoints)
     evaluated, prints = [], {}
     for name, path in checkpoints.items():
@@ -98,9 +98,6 @@ def evaluate_checkpoint(
     from eval.samples import SampleStore
     from eval.scores import write_parquet
 
-    if processes.is_main:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "scores.json").unlink(missing_ok=True)
     started = time.time()
     engine = load_engine(path, args, processes.local_rank)
     model = f"{prints['checkpoint']} {prints['engine']}"
@@ -112,6 +109,10 @@ def evaluate_checkpoint(
         engine.close()
     if not processes.is_main:
         return
+    make_folder(folder)
+    # Now, and not before: a mistake that shows on the way costs no earlier result.
+    for old in (folder.parent / manifest.NAME, folder / "scores.json"):
+        old.unlink(missing_ok=True)
     write_parquet(folder / "completions.parquet", rows)
     manifest.write_json(
         folder / "scores.json",
@@ -130,6 +131,14 @@ def evaluate_checkpoint(
     )
 
 
+def make_folder(folder: str | Path) -> None:
+    """Make a folder of the results; raises `UserError`."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"output_dir: {folder}: {error.strerror}; choose another") from error
+
+
 def load_engine(path: str, args: EvalArguments, local_rank: int) -> Any:
     """The checkpoint in the backend that the recipe names."""
     if args.backend == "vllm":
@@ -139,7 +148,7 @@ def load_engine(path: str, args: EvalArguments, local_rank: int) -> Any:
             path,
             args.dtype,
             gpu_memory_utilization=args.vllm_gpu_memory_utilization,
-            max_model_len=None,
+            max_model_len=args.vllm_max_model_length,
             device_index=local_rank,
         )
     from eval.hf_engine import HfEngine

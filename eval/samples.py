@@ -109,8 +109,13 @@ class SampleStore:
         text = json.dumps([self._model, type(wanted).__name__, asdict(wanted)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def load(self) -> None:
-        """Read what every process has written; a line that a kill tore is left out."""
+    def load(self, keys_only: bool = False) -> None:
+        """Read what every process has written; a line that a kill tore is left out.
+
+        Args:
+            keys_only: keep no samples, where all that matters is which are there: long completions
+                of a whole benchmark take gigabytes.
+        """
         self._values = {}
         for path in sorted(self._folder.glob("samples-*.jsonl")):
             with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
@@ -120,7 +125,7 @@ class SampleStore:
                     except ValueError:
                         continue  # torn, and so generated again
                     if isinstance(found, list) and tuple(map(type, found)) in LINES:
-                        self._values[found[0]] = found[1:]
+                        self._values[found[0]] = None if keys_only else found[1:]
 
     def missing(self, wanted: Iterable[Request | Continuation]) -> list[Request | Continuation]:
         """Those that are not stored, each once, in order."""

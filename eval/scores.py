@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import UserError
+from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.recipe import BUILDERS
 from data_prep.schema import Problem
 from eval.bootstrap import mean_interval
@@ -66,7 +67,9 @@ def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
     if benchmark == "gpqa_diamond":  # the harness has shuffled the options already
         question = "\n".join([doc["Question"], *(f"({c}) {doc[f'choice{i}']}" for i, c in OPTIONS)])
         return Problem(problem_id, "gpqa", question, doc["answer"].strip("()"))
-    found = BUILDERS[SOURCES[benchmark]](doc, problem_id, problem_id)
+    # minerva_math500 puts its own shorthand of the gold into `answer`: the solution has it whole.
+    row = {key: value for key, value in doc.items() if key != "answer" or benchmark != "math500"}
+    found = BUILDERS[SOURCES[benchmark]](row, problem_id, problem_id)
     if not isinstance(found, Problem):
         raise UserError(f"{problem_id}: {found.reason}: its gold cannot be read; fix the row")
     return found
@@ -115,10 +118,14 @@ def _diagnose(row: dict, response: Any, final_number: bool) -> dict:
         [{"role": "user", "content": row["question"]}],
         row["gold"],
         [response],
-        think_prefilled=row["prompt"].rstrip().endswith("<think>"),
+        think_prefilled=prefills_think(row["prompt"]),
         final_number=final_number,
     )
-    return record | {"outcome": outcome(record, is_right=is_right)}
+    found = outcome(record, is_right=is_right)
+    # A few-shot prompt asks for no thought: what is missing is not `</think>` but a parser's eye.
+    if found == "unclosed" and THINK_OPEN not in record["completion"]:
+        found = "unread"
+    return record | {"outcome": found}
 
 
 def official_metrics(results: dict[str, Any], rows: list[dict], main: str) -> dict[str, Any]:

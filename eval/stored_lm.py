@@ -82,7 +82,7 @@ class StoredLM(LM):
 
     def _serve(self, wanted: list, make: Any, nothing: Any, unit: str) -> list:
         """The stored samples, after making those that are missing; elsewhere `nothing`."""
-        self._store.load()
+        self._store.load(keys_only=True)
         self._processes.meet()  # all have read the same before the first writes
         missing = self._store.missing(wanted)
         mine = self._processes.share(missing)

@@ -201,7 +201,7 @@ class VllmEngine:
             if len(ids) >= len(window):
                 raise UserError(
                     f"a continuation of {len(ids)} tokens exceeds the model's context of "
-                    f"{self.max_length}; raise max_model_len, or set backend: hf"
+                    f"{self.max_length}; raise vllm_max_model_length, or set backend: hf"
                 )
             asked.append((window, scoring))
             lengths.append(len(ids))

@@ -153,3 +153,9 @@ def test_completions_need_no_data_and_no_run(project, tmp_path):
 def test_a_file_of_completions_is_no_way_round_the_gate(project):
     planned = project.make("-n", "-B", "grpo", "COMPLETIONS=outputs.jsonl").stdout
     assert "-m eval.audit" in planned and "--completions" not in planned
+
+
+def test_an_audit_of_less_than_the_recipe_does_not_open_the_gate(project):
+    planned = project.make("-n", "-B", "audit", "ARGS=--limit 1").stdout
+    assert "--opens_gate false --limit 1" in planned
+    assert "--opens_gate" not in project.make("-n", "-B", "audit").stdout

@@ -142,7 +142,9 @@ def test_each_stage_read_what_the_one_before_wrote(run):
 
 def test_the_recipe_was_audited_before_grpo(run, first_output):
     audit = json.loads((run / "audit/audit.json").read_text())
-    assert audit["passes"] and set(audit["sets"]) == {"sft_train", "grpo_train", "held_out"}
+    assert audit["passes"] and set(audit["sets"]) == {
+        "sft_train", "grpo_train", "grpo_eval", "held_out",
+    }  # fmt: skip
     assert first_output.index("audit: ") < first_output.index("\ngrpo: ")
 
 

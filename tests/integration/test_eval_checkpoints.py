@@ -153,9 +153,9 @@ def test_a_missing_checkpoint_leaves_nothing_behind(folder):
     assert not (folder / "eval").exists()
 
 
-def test_an_evaluation_that_fails_leaves_no_result(folder, tiny_model_dir):
+def test_an_evaluation_that_fails_costs_no_earlier_result(folder, tiny_model_dir):
     evaluate(folder, f"base={tiny_model_dir}")
     with pytest.raises(UserError, match="exceed the model's context of 512"):
         evaluate(folder, f"base={tiny_model_dir}", max_new_tokens=600)
-    assert not (folder / "eval" / "manifest.json").exists()
-    assert not (folder / "eval" / "base" / "scores.json").exists()
+    for name in ("manifest.json", "base/scores.json", "base/completions.parquet"):
+        assert (folder / "eval" / name).exists()

@@ -10,6 +10,7 @@ import pytest
 from eval_runs import (
     Scripted,
     evaluate,
+    flags,
     read_evaluated,
     read_rows,
     read_scores,
@@ -176,8 +177,7 @@ def test_every_completion_has_its_outcome(folder, name):
 
 def test_the_report_splits_the_change_by_hand(folder, monkeypatch):
     checkpoints = [f"{name}={folder}/{name}" for name in SAMPLED]
-    argv = ["report", "--test_file", f"{folder}/test.jsonl", "--checkpoints", *checkpoints]
-    argv += ["--output_dir", f"{folder}/eval", "--report_dir", f"{folder}/report"]
+    argv = ["report", *flags(folder, *checkpoints, num_samples=4)]
     monkeypatch.setattr(sys, "argv", argv)
     report.main()
     found = json.loads((folder / "report" / "report.json").read_text())

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from eval.hf_engine import HfEngine, eos_token_ids
+from data_prep.config import UserError
+from eval.hf_engine import HfEngine, choose_device, eos_token_ids
 from eval.samples import Request, Settings
 
 pytestmark = pytest.mark.integration
@@ -189,3 +190,21 @@ def test_a_tokenizer_without_padding(engine, tiny_model_dir, tmp_path):
     found = facts(answers(other, requests))
     assert found == facts(answers(engine, requests))
     assert {cut_off for *_, cut_off in found} == {True, False}
+
+
+def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(tiny_model_dir, folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"damaged: cannot be loaded \(.*fetch it again"):
+        HfEngine(str(folder), "float32", batch_size=1)
+
+
+def test_more_processes_than_gpus(monkeypatch):
+    assert choose_device(3) == "cpu"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert choose_device(1) == "cuda:1"
+    with pytest.raises(UserError, match="process 2 of this host has no GPU"):
+        choose_device(2)

@@ -58,6 +58,7 @@ def write_result(folder, rows, **changes):
             value = think_metrics(found, mode)
         tasks.setdefault(task, {})[mode] = value
     folder.mkdir(parents=True)
+    write_evaluation(folder.parent)
     write_parquet(folder / "completions.parquet", rows)
     scores = {
         "checkpoint": folder.name,
@@ -71,11 +72,20 @@ def write_result(folder, rows, **changes):
     (folder / "scores.json").write_text(json.dumps(scores))
 
 
+def write_evaluation(folder):
+    """The manifest of an evaluation that has finished."""
+    value = {"stage": "eval", "config": {"title": "as evaluated"}, "counts": {}}
+    value |= {"git_commit": "abc123", "versions": {"torch": "0.1"}}
+    (folder / "manifest.json").write_text(json.dumps(value))
+
+
 def run_report(tmp_path, monkeypatch, names, *more):
     """`python -m eval.report` on `<tmp_path>/eval`; returns the report's folder."""
     checkpoints = [f"{name}={tmp_path}/{name}" for name in names]
     argv = ["report", "--test_file", f"{tmp_path}/data/test.jsonl", "--checkpoints", *checkpoints]
-    argv += ["--output_dir", f"{tmp_path}/eval", "--report_dir", f"{tmp_path}/report", *more]
+    argv += ["--output_dir", f"{tmp_path}/eval", "--report_dir", f"{tmp_path}/report"]
+    argv += [flag for key, value in SETTINGS.items() for flag in (f"--{key}", str(value))]
+    argv += more
     monkeypatch.setattr(sys, "argv", argv)
     report.main()
     return tmp_path / "report"

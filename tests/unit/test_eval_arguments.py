@@ -1,6 +1,7 @@
 """The evaluation's settings: what is refused, with which words, and before torch is imported."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -223,3 +224,15 @@ def test_the_recipes_settings_are_accepted(path):
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     values.pop("env", None)
     EvalArguments(**values)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "-x", "manifest.json", "a/b", ""])
+def test_a_name_that_is_no_folder_of_its_own(name):
+    with pytest.raises(UserError, match="is not name=path"):
+        split_checkpoints([f"{name}=runs/x/sft"])
+
+
+@pytest.mark.parametrize("key", ["temperature", "top_p", "vllm_gpu_memory_utilization"])
+def test_not_a_number_is_refused(key):
+    with pytest.raises(UserError, match=f"{key}: nan"):
+        EvalArguments(["a=b"], "out", "report", test_file="t.jsonl", **{key: math.nan})

@@ -131,7 +131,8 @@ def official(text, score, doc=GSM8K, prompt="Question: 2+2?\nAnswer:", cut_off=F
     ("text", "score", "cut_off", "verdict", "lenient", "outcome"),
     [
         ("So 4", 1.0, False, "no_think", "right", "right"),  # their verdict is the score
-        ("So 4 dollars...", 0.0, False, "no_think", "right", "unclosed"),
+        ("So 4 dollars...", 0.0, False, "no_think", "right", "unread"),
+        ("<think>So 4", 0.0, False, "unclosed_think", "right", "unclosed"),
         (RIGHT, 0.0, False, "right", "right", "unread"),
         (WRONG, 0.0, False, "wrong", "wrong", "wrong"),
         ("Hm", 0.0, True, "no_think", None, "cut off"),
@@ -202,3 +203,13 @@ def test_parquet_holds_what_a_model_may_write(tmp_path):
 def test_no_completions():
     assert grade_completions([{"role": "user", "content": ""}], ["4"], [],
                              think_prefilled=False, final_number=False) == []  # fmt: skip
+
+
+def test_the_gold_of_minerva_is_the_solution_s_and_not_its_shorthand():
+    doc = {"problem": "?", "solution": r"So \boxed{5x - 7y + 11z + 4 = 0}.", "answer": "0"}
+    sample = {"doc": doc, "doc_id": 3, "filter": "none", "arguments": [("Problem:", {})]}
+    text = r"<think>a</think>\boxed{5x - 7y + 11z + 4 = 0}"
+    sample |= {"resps": [[Completion(text, 3, False)]], "exact_match": 0.0, "math_verify": 1.0}
+    (found,) = official_rows("minerva_math500", "math500", "exact_match,none", [sample], False)
+    assert found["gold"] == ["5x - 7y + 11z + 4 = 0"]
+    assert (found["verdict"], found["outcome"]) == ("right", "unread")

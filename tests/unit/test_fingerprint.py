@@ -156,7 +156,7 @@ def test_every_setting_that_decides_is_recorded():
     left_out = known - set(prints.SETTINGS)
     assert left_out == {
         "checkpoints", "output_dir", "report_dir", "title", "test_file", "data_root", "batch_size",
-        "vllm_gpu_memory_utilization",
+        "vllm_gpu_memory_utilization", "vllm_max_model_length",
     }  # fmt: skip
     assert set(prints.SETTINGS) <= known
     assert Path(prints.__file__).name == "fingerprint.py"

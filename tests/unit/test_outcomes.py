@@ -12,7 +12,6 @@ from eval.metrics import sampled_metrics
 from eval.outcomes import (
     CAUSES,
     OUTCOMES,
-    cause_rates,
     cut_off_right,
     outcome,
     outcome_rates,
@@ -75,7 +74,6 @@ def test_scripted_outcome_rates():
         "right": 6 / 16, "wrong": 4 / 16, "unread": 3 / 16, "unclosed": 1 / 16,
         "no answer": 1 / 16, "cut off": 1 / 16,
     }  # fmt: skip
-    assert cause_rates(found) == {"ability": 4 / 16, "format": 5 / 16, "truncation": 1 / 16}
     assert sum(map(cut_off_right, found)) == 1
 
 

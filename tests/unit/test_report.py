@@ -123,6 +123,11 @@ def test_the_files_and_the_numbers(folder):
     assert report["levels"]["gsm8k"]["greedy"]["sft"] == {}
     assert report["curves"]["grpo"]["Evaluation while training"] == {"avg@4": [[2], [50.0]]}
     assert [found["title"] for found in report["references"]] == ["GSM8K"]
+    assert (report["git_commit"], report["versions"]) == ("abc123", {"torch": "0.1"})
+    assert report["evaluation_config"] == {"title": "as evaluated"}
+    # p1's is what a model wrote, all three are right for our grader and not for the official one.
+    assert sorted(found["id"] for found in report["unread"]) == ["p0", "p1", "p2"]
+    assert {found["sides"][0]["verdict"] for found in report["unread"]} == {"right"}
     assert report["summary"].startswith("grpo over sft on held_out: +50.0 points avg@2 [")
     assert "% of grpo's answers" in " ".join(report["warnings"])
 
@@ -219,3 +224,23 @@ def test_a_best_model_shows_its_stage(tmp_path, monkeypatch):
     checkpoint = ["--checkpoints", f"grpo={stage}/best"]
     text = (run_report(tmp_path, monkeypatch, [], *checkpoint) / "report.md").read_text()
     assert "grpo_curves.png" in text and "| beta | 0.04 |" in text
+
+
+def test_stages_beside_the_checkpoints(tmp_path, monkeypatch):
+    for name in ("sft", "grpo"):
+        write_result(tmp_path / "eval" / name, both_modes(1))
+    for name in ("data", "audit", "difficulty", "sft", "grpo"):
+        (tmp_path / name).mkdir()
+        found = {"stage": name, "config": {"seed": 3}, "counts": {"rows": 9}}
+        (tmp_path / name / "manifest.json").write_text(json.dumps(found))
+
+    def stages(*more):
+        folder = run_report(tmp_path, monkeypatch, ["sft", "grpo"], *more)
+        assert "commit of this report" in (folder / "report.md").read_text()
+        return list(json.loads((folder / "report.json").read_text())["stages"])
+
+    assert stages() == ["data", "audit", "sft", "difficulty", "grpo"]
+    elsewhere = ["--test_file", f"{tmp_path}/other/test.jsonl"]
+    assert stages(*elsewhere) == ["data", "audit", "sft", "difficulty", "grpo"]
+    (tmp_path / "audit" / "manifest.json").write_text('{"stage": "other", "counts": {}}')
+    assert stages() == ["data", "sft", "difficulty", "grpo"]

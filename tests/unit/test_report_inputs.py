@@ -6,6 +6,7 @@ import pytest
 from report_runs import both_modes, make_rows, run_report, solved, write_result
 
 from data_prep.config import UserError
+from eval.fingerprint import hash_checkpoint
 from eval.results import read_result, read_texts
 from eval.scores import write_parquet
 
@@ -15,7 +16,7 @@ def run(tmp_path, monkeypatch):
     """Two checkpoints' results, and a call that reports on them."""
     for name in ("sft", "grpo"):
         write_result(tmp_path / "eval" / name, both_modes(1))
-    return lambda: run_report(tmp_path, monkeypatch, ["sft", "grpo"])
+    return lambda *flags: run_report(tmp_path, monkeypatch, ["sft", "grpo"], *flags)
 
 
 @pytest.mark.parametrize("name", ["scores.json", "completions.parquet"])
@@ -23,6 +24,53 @@ def test_a_missing_file_is_named_with_the_remedy(run, tmp_path, name):
     (tmp_path / "eval" / "grpo" / name).unlink()
     with pytest.raises(UserError, match=rf"grpo/{name} is missing; `make eval` makes it"):
         run()
+
+
+def test_an_evaluation_that_has_not_finished(run, tmp_path):
+    (tmp_path / "eval" / "manifest.json").unlink()
+    message = r"eval/manifest\.json is missing: the evaluation has not finished; run `make eval`"
+    with pytest.raises(UserError, match=message):
+        run()
+    (tmp_path / "eval" / "manifest.json").write_text('{"stage": ')
+    with pytest.raises(UserError, match=r"eval/manifest\.json is damaged"):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--temperature", "0.6"], "temperature: 0.6 in the configuration but 1.0 when sft was"),
+        (["--max_new_tokens", "128"], "max_new_tokens: 128 in the configuration but 96 when sft"),
+        (["--seed", "7"], "seed: 7 in the configuration but 0 when sft"),
+    ],
+)
+def test_results_of_other_settings(run, tmp_path, flags, message):
+    with pytest.raises(UserError, match=message + ".*run `make eval` again"):
+        run(*flags)
+    assert not (tmp_path / "report").exists()
+
+
+def test_results_of_other_tasks(tmp_path, monkeypatch):
+    write_result(tmp_path / "eval" / "sft", both_modes(1), tasks=["held_out", "gsm8k"])
+    with pytest.raises(UserError, match=r"tasks: \['held_out'\] in .* but \['held_out', 'gsm8k'\]"):
+        run_report(tmp_path, monkeypatch, ["sft"])
+
+
+def test_a_checkpoint_that_has_changed(run, tmp_path):
+    (tmp_path / "grpo").mkdir()
+    (tmp_path / "grpo" / "config.json").write_text("{}")
+    path = tmp_path / "eval" / "grpo" / "scores.json"
+    scores = json.loads(path.read_text())
+    scores["fingerprint"]["checkpoint"] = hash_checkpoint(str(tmp_path / "grpo"))
+    path.write_text(json.dumps(scores))
+    run()
+    (tmp_path / "grpo" / "model.safetensors").write_bytes(b"trained further")
+    message = "grpo: .*/grpo has changed since it was evaluated; run `make eval`"
+    with pytest.raises(UserError, match=message):
+        run()
+    del scores["fingerprint"]["checkpoint"]
+    path.write_text(json.dumps(scores))
+    run()
 
 
 @pytest.mark.parametrize("keep", [0, 100, -50])

@@ -1,12 +1,13 @@
-"""The report's numbers and words by hand: changes, levels, flips, warnings, references, figures."""
+"""The report's numbers and words by hand: changes, levels, warnings, references, figures."""
 
 import xml.etree.ElementTree as ElementTree
 from functools import partial
+from pathlib import Path
 
 import pytest
 from report_runs import both_modes, make_rows, solved, write_result
 
-from eval import compare, findings, flips, plots, references, scores, text
+from eval import compare, findings, pages, plots, references, scores, text
 from eval.bootstrap import mean_interval
 from eval.outcomes import split_change
 from eval.results import check_comparable, read_result
@@ -74,52 +75,32 @@ def test_level_scores_ascend_and_skip_problems_without_level():
     assert levels[2]["stderr"] == pytest.approx(0.5)
 
 
-def grouped(rows):
-    found = {}
-    for place, row in enumerate(rows):
-        found.setdefault((row["task"], row["mode"]), []).append(row | {"place": place})
-    return found
+def test_the_shape_is_that_of_the_completions():
+    rows = make_rows({"a": ["right", "cut off"], "b": ["unread", "cut off"]})
+    rows[1]["lenient"], rows[3]["num_tokens"] = "right", 40
+    assert compare.shape(rows) == {
+        "answer_right": 3 / 4, "ours_right": 1 / 4, "well_formed": 2 / 4, "num_tokens": 25,
+        "cut_off_right": 1 / 2,
+    }  # fmt: skip
+    assert compare.shape(rows[:1])["cut_off_right"] is None
+    nothing = compare.shape([row | {"verdict": None} for row in rows])
+    assert set(nothing.values()) == {None}
 
 
-def test_flips_take_turns_over_tasks_and_directions():
-    before = both_modes(10, num_problems=40) + both_modes(0, "gsm8k", num_problems=40)
-    after = [row | {"score": 1 - row["score"]} for row in before]
-    found = flips.find_flips(grouped(before), grouped(after))
-    kinds = [(row["task"], row["score"]) for _, row in found]
-    # Three queues take turns: held_out's gains and losses, gsm8k's gains.
-    assert kinds == [("held_out", 1)] * 4 + [("held_out", 0)] * 3 + [("gsm8k", 1)] * 3
-    problems = {(row["task"], row["id"]) for _, row in found}
-    assert len(problems) == flips.COUNT
-    assert all((a["id"], a["mode"], a["sample"]) == (b["id"], b["mode"], b["sample"])
-               for a, b in found)  # fmt: skip
-
-
-def test_flips_do_not_depend_on_the_order_of_the_rows():
-    before = both_modes(0, num_problems=30)
-    after = both_modes(20, num_problems=30)
-    first = flips.find_flips(grouped(before), grouped(after))
-    again = flips.find_flips(grouped(before[::-1]), grouped(after[::-1]))
-
-    def ids(found):
-        return [(row["id"], row["mode"], row["sample"]) for _, row in found]
-
-    assert ids(first) == ids(again) and len(first) == flips.COUNT
-    assert [row["id"] for _, row in first] != [f"p{i}" for i in range(10)]  # not the first ones
-
-
-def test_official_completions_and_equal_scores_do_not_flip():
-    official = make_rows(solved(0), mode="official:gsm8k")
-    after = [row | {"score": 1.0} for row in official]
-    same = both_modes(2)
-    assert flips.find_flips(grouped(official + same), grouped(after + same)) == []
-
-
-def test_shorten_keeps_beginning_and_end():
-    long = "a" * flips.HEAD + "b" * 1234 + "c" * flips.TAIL
-    found = flips.shorten(long)
-    assert found.startswith("a" * flips.HEAD + "\n") and found.endswith("\n" + "c" * flips.TAIL)
-    assert "1,234 characters left out" in found and "b" not in found.replace("out", "")
-    assert flips.shorten("x" * (flips.HEAD + flips.TAIL)) == "x" * (flips.HEAD + flips.TAIL)
+def test_the_outcome_table_has_both_graders_on_the_same_official_completions(tmp_path):
+    rows = both_modes(1, "gsm8k") + make_rows(solved(3), "gsm8k", "official:gsm8k")
+    rows[-4] |= {"outcome": "unread", "score": 0.0}
+    choices = make_rows(solved(1), "arc_challenge", "official:arc_challenge")
+    rows += [row | dict.fromkeys(("verdict", "num_tokens", "completion")) for row in choices]
+    report = summarise(tmp_path, {"sft": rows})
+    table = pages.outcome_table(report, "gsm8k")
+    shown = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    assert [row["ours right"] for row in shown] == ["-", "-", "75.0"]
+    assert (shown[2]["right"], shown[2]["answer right"], shown[2]["tokens"]) == (
+        "50.0", "75.0", "20",
+    )  # fmt: skip
+    assert "cut off, but right" not in table.header  # nothing was
+    assert "tokens" not in pages.outcome_table(report, "arc_challenge").header
 
 
 def many(num_right, other="wrong", task="held_out"):
@@ -152,6 +133,11 @@ def official(outcomes):
         (
             official(["right"] * 90 + ["unread"] * 10), official(["wrong"] * 100), None,
         ),
+        (
+            official(["cut off"] * 11 + ["right"] * 89), official(["right"] * 100),
+            r"^official gsm8k: 11 % of sft's completions were cut off at the harness's own limit "
+            r"\(256 tokens unless the task sets one\); `max_new_tokens` does not change it",
+        ),
         # A few-shot prompt asks for no thought.
         (official(["unclosed"] * 50 + ["wrong"] * 50), official(["right"] * 100), None),
     ],
@@ -162,6 +148,11 @@ def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expect
     if expected:
         with pytest.raises(AssertionError, match=expected):
             raise AssertionError(found[0])
+
+
+def test_the_harness_limit_is_as_said():
+    stored_lm = (Path(findings.__file__).parent / "stored_lm.py").read_text()
+    assert f"\nHARNESS_MAX_NEW_TOKENS = {findings.HARNESS_LIMIT} " in stored_lm
 
 
 def test_the_same_files_twice_are_named(tmp_path):
@@ -196,10 +187,10 @@ def test_the_summary_is_made_of_the_numbers(tmp_path):
 
 def test_references_only_for_tasks_that_were_run():
     assert references.load_references(["held_out"]) == []
-    found = references.load_references(["aime24", "minerva_math500"])
+    found = references.load_references(["aime24", "math500"])
     assert [(one["task"], one["scores"]) for one in found] == [
         ("aime24", [28.33, 48.44]), ("aime24", [54.90, 68.33]),
-        ("minerva_math500", [20.60, 24.20, 24.20]),
+        ("math500", [20.60, 24.20, 24.20]),
     ]  # fmt: skip
     every = references.load_references(["gsm8k", "arc_challenge", "aime25", "gpqa_diamond"])
     assert [one["scores"] for one in every] == [
