@@ -99,7 +99,7 @@ def check_current(
             if wanted != value:
                 raise UserError(
                     f"{key}: {wanted!r} in the configuration but {value!r} when {name} was "
-                    "evaluated; run `make eval` again"
+                    "evaluated; run `make eval` again, or set it in eval.yaml"
                 )
         path, prints = checkpoints[name], result.scores.get("fingerprint") or {}
         files = (Path(path) / file for file in ("config.json", "adapter_config.json"))
