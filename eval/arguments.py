@@ -12,15 +12,13 @@ from typing import Any
 
 from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import UserError
+from data_prep.engines.arguments import SamplingArguments
 from data_prep.prompts import SYSTEM_PROMPTS
 from eval.suite import OFFICIAL_TASKS, THINK_TASKS, check_tasks
 
-BACKENDS = ("hf", "vllm")
-DTYPES = ("float32", "bfloat16", "float16")
 
-
-@dataclass
-class EvalArguments:
+@dataclass(kw_only=True)
+class EvalArguments(SamplingArguments):
     """Settings of `eval.run`, `eval.audit` and `eval.report`; the same for every checkpoint."""
 
     checkpoints: list[str] = field(
@@ -51,47 +49,20 @@ class EvalArguments:
         default="none",
         metadata={"help": f"of all tasks but held_out: {', '.join(SYSTEM_PROMPTS)}"},
     )
-    backend: str = field(default="hf", metadata={"help": "hf (transformers) or vllm"})
-    vllm_gpu_memory_utilization: float = field(
-        default=0.9, metadata={"help": "share of the GPU's memory that vLLM may take"}
-    )
-    vllm_max_model_length: int | None = field(
-        default=None, metadata={"help": "context that vLLM makes room for; the model's by default"}
-    )
     num_samples: int = field(default=4, metadata={"help": "k of avg@k: samples per problem"})
     temperature: float = field(default=0.7, metadata={"help": "of the samples"})
     top_p: float = field(default=0.95, metadata={"help": "of the samples"})
-    max_new_tokens: int = field(default=2048, metadata={"help": "a longer completion is cut off"})
-    batch_size: int = field(default=64, metadata={"help": "completions generated at once (hf)"})
-    final_number: bool = field(
-        default=False,
-        metadata={"help": "where there is no box, the plain number at the end is the answer"},
-    )
-    dtype: str = field(default="bfloat16", metadata={"help": ", ".join(DTYPES)})
-    seed: int = field(default=0, metadata={"help": "of the samples"})
     limit: int | None = field(
         default=None, metadata={"help": "only the first so many problems of each task"}
     )
 
     def __post_init__(self):
         split_checkpoints(self.checkpoints)
-        for key in ("num_samples", "max_new_tokens", "batch_size", "temperature", "top_p"):
-            if not getattr(self, key) > 0:  # not a number, too
-                raise UserError(f"{key}: {getattr(self, key)!r} must be above 0")
-        for key in ("top_p", "vllm_gpu_memory_utilization"):
-            if not 0 < getattr(self, key) <= 1:
-                raise UserError(f"{key}: {getattr(self, key)!r} must be above 0 and at most 1")
-        if self.temperature > 2:
-            raise UserError(f"temperature: {self.temperature!r} must be at most 2, vLLM's limit")
-        if self.limit is not None and self.limit < 1:
+        super().__post_init__()
+        if self.system_prompt not in SYSTEM_PROMPTS:
             raise UserError(
-                f"limit: {self.limit!r} must be at least 1; leave it out for all problems"
+                f"system_prompt: {self.system_prompt!r} is not one of {', '.join(SYSTEM_PROMPTS)}"
             )
-        for key, known in (
-            ("dtype", DTYPES), ("backend", BACKENDS), ("system_prompt", tuple(SYSTEM_PROMPTS)),
-        ):  # fmt: skip
-            if getattr(self, key) not in known:
-                raise UserError(f"{key}: {getattr(self, key)!r} is not one of {', '.join(known)}")
         check_tasks("tasks", self.tasks, THINK_TASKS)
         check_tasks("official", self.official, OFFICIAL_TASKS)
         if not self.tasks and not self.official:

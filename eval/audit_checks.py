@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
+from data_prep.engines.samples import Completion, Settings
 from data_prep.prompts import prefills_think, render_completion
 from data_prep.rollouts import grade_rollouts
 from eval.arguments import EvalArguments
@@ -24,7 +25,6 @@ from eval.audit_cases import (
 from eval.audit_inputs import NO_LIMIT, Channel, Recipe, collect_sets, load_recipe
 from eval.audit_prompts import differing_systems, prompt_fault, render_prompts, shares_that_fit
 from eval.parsers import parse_officially, run_scripted
-from eval.samples import Completion, Settings
 from eval.suite import load_think_tasks
 
 CHOICES = ("gpqa", "arc")  # their official tasks compare options and read no text

@@ -15,13 +15,13 @@ from typing import Any
 
 from data_prep.answers import Grade, grade_all, is_well_formed
 from data_prep.config import UserError
+from data_prep.engines.samples import Completion, Settings
 from data_prep.lenient import grade_leniently
 from data_prep.prompts import prefills_think
 from data_prep.reading import read_rows
 from eval.audit_page import percent
 from eval.outcomes import OUTCOMES, outcome
 from eval.parsers import PARSERS, parse_officially
-from eval.samples import Completion, Settings
 
 COMPLETION_COLUMNS = ("completion", "prediction", "response", "output", "text")
 GOLD_COLUMNS = ("gold", "answer", "answers", "label", "target")

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import UserError, parse
+from data_prep.engines.hf import cut_at
+from data_prep.engines.samples import Completion, Settings
 from data_prep.reading import read_rows
 from data_prep.schema import check_row, read_problems
 from eval.arguments import EvalArguments
 from eval.datasets import read_problem_rows
-from eval.hf_engine import cut_at
-from eval.samples import Completion, Settings
 from eval.suite import read_metadata
 
 NO_LIMIT = 1 << 30  # tokens

@@ -54,6 +54,40 @@ class Folded:
 
 
 @dataclass(frozen=True)
+class Bars:
+    """Counts of the kinds of one whole, as bars beside each other: `{title: [(label, count)]}`.
+
+    Args:
+        what: what a label names.
+        panels: none is empty.
+    """
+
+    kind: ClassVar[str] = "bars"
+    what: str
+    panels: dict[str, list[tuple[str, int]]]
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Texts of others, each under its label; the last is narrow where it `ends_short`."""
+
+    kind: ClassVar[str] = "excerpt"
+    title: str
+    facts: str
+    texts: dict[str, str]
+    ends_short: bool = False
+
+
+@dataclass(frozen=True)
+class Details:
+    """Any blocks behind a summary line that opens them."""
+
+    kind: ClassVar[str] = "details"
+    summary: str
+    blocks: list
+
+
+@dataclass(frozen=True)
 class Figure:
     """A figure: one PNG for Markdown, the same as one or more SVGs for the page.
 

@@ -14,6 +14,7 @@ from data_prep.config import UserError
 from data_prep.prompts import render_prompt
 from data_prep.reading import read_rows
 from data_prep.schema import grpo_row, read_problems
+from eval.suite import expand
 
 COLUMNS = ("id", "source", "level", "prompt", "question", "answer")
 
@@ -29,9 +30,9 @@ def read_held_out(test_file: str) -> list[dict]:
         raise UserError(f"test_file: {test_file} has no rows; `make data` builds it")
     seen = set()
     for row in rows:
-        for key, kind in (("id", str), ("source", str), ("level", int), ("question", str)):
+        for key, kind in (("id", str), ("source", str), ("level", int | float), ("question", str)):
             if not isinstance(row[key], kind | None):
-                name = "text" if kind is str else "a whole number"
+                name = "text" if kind is str else "a number"
                 raise UserError(
                     f"{test_file}: id {row['id']!r}: {key}: {row[key]!r:.80} is not {name}; fix it"
                 )
@@ -70,8 +71,7 @@ def read_problem_rows(
     if source == "held_out":
         return read_held_out(test_file)
     problems = load_benchmark(source, hub, config, split, list(files), data_root)
-    rows = [grpo_row(problem, system_prompt) for problem in problems]
-    return [row | {"answer": [row["answer"]]} for row in rows]
+    return [grpo_row(one, system_prompt) | {"answer": one.answers} for one in problems]
 
 
 @functools.cache
@@ -89,7 +89,7 @@ def load_rows(tokenizer: str, final_number: bool, **metadata: Any) -> dict:
         tokenizer: path or hub id of the checkpoint's tokenizer; the column `rendered` is the exact
             text that the model continues.
         final_number: the recipe's key, copied into every row.
-        metadata: see `read_problem_rows`.
+        metadata: the name of a `benchmark`, and see `read_problem_rows`.
 
     Returns:
         `{"test": datasets.Dataset}`, as the harness expects of a `custom_dataset`.
@@ -101,7 +101,7 @@ def load_rows(tokenizer: str, final_number: bool, **metadata: Any) -> dict:
     try:
         rows = [
             row | {"rendered": render_prompt(row["prompt"], loaded), "final_number": final_number}
-            for row in read_problem_rows(**metadata)
+            for row in read_problem_rows(**expand(metadata))
         ]
     except UserError:
         raise

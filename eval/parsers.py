@@ -19,8 +19,8 @@ from lm_eval.tasks.minerva_math.utils import (
     remove_boxed,
 )
 
+from data_prep.engines.samples import Completion
 from eval.parser_process import protect
-from eval.samples import Completion
 from eval.stored_lm import read_settings
 from eval.suite import load_official_tasks
 

@@ -127,16 +127,29 @@ def _draw_panel(axis, panel: Panel) -> None:
 
 def draw_curves(path: Path, panels: list[Panel], heading: str, caption: str) -> Figure:
     """Training curves: one PNG with all panels, and one SVG for each."""
+    draws = [(panel.title, lambda axis, panel=panel: _draw_panel(axis, panel)) for panel in panels]
+    return draw_panels(path, draws, (4.2, 3.1), heading, caption)
+
+
+def draw_panels(
+    path: Path, panels: list[tuple[str, Callable]], size: tuple, heading: str, caption: str
+) -> Figure:
+    """One PNG with all panels, and one SVG for each.
+
+    Args:
+        panels: (title, what draws it on an axis).
+        size: of one panel, width and height in inches.
+    """
 
     def draw(axes) -> None:
-        for axis, panel in zip(axes, panels, strict=True):
-            _draw_panel(axis, panel)
+        for axis, (_, draw_one) in zip(axes, panels, strict=True):
+            draw_one(axis)
 
-    _save_png(path, draw, len(panels), (4.2, 3.1), heading)
+    _save_png(path, draw, len(panels), size, heading)
     svgs = [
-        _to_svg(lambda axes, panel=panel: _draw_panel(axes[0], panel), (4.2, 3.1),
-                f"{path.stem}-{number}", f"{heading}: {panel.title}")
-        for number, panel in enumerate(panels)
+        _to_svg(lambda axes, draw_one=draw_one: draw_one(axes[0]), size,
+                f"{path.stem}-{number}", f"{heading}: {title}")
+        for number, (title, draw_one) in enumerate(panels)
     ]  # fmt: skip
     return Figure(caption, path.name, svgs)
 

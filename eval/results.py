@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from data_prep import manifest
 from data_prep.config import UserError
+from data_prep.engines.hashes import hash_checkpoint
 from eval.arguments import EvalArguments
-from eval.fingerprint import hash_checkpoint
 
 NUMBERS = (
     "task", "mode", "id", "source", "level", "sample", "gold", "verdict", "prediction",
@@ -106,7 +106,7 @@ def check_current(
         if not prints.get("checkpoint") or not any(file.is_file() for file in files):
             continue
         try:
-            current = hash_checkpoint(path)
+            current = hash_checkpoint(path, "checkpoints")
         except UserError:  # an adapter, whose base is gone or on a hub that cannot be asked
             continue
         if current != prints["checkpoint"]:

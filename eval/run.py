@@ -16,7 +16,6 @@ verdict is the reward's verdict, and the model's shipped sampling defaults do no
 
 import json
 import logging
-import os
 import sys
 import time
 from dataclasses import asdict
@@ -25,9 +24,11 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
+from data_prep.engines import load_engine
+from data_prep.engines import quiet as quiet_transformers
+from data_prep.engines.processes import Processes
 from eval.arguments import EvalArguments, check_inputs, split_checkpoints
 from eval.fingerprint import SETTINGS, fingerprint
-from eval.processes import Processes
 
 
 def main() -> None:
@@ -94,12 +95,12 @@ def evaluate_checkpoint(
 ) -> None:
     """Run all tasks on one checkpoint; write `completions.parquet`, then `scores.json`."""
     quiet()
-    from eval.hf_engine import tokenizer_path
-    from eval.samples import SampleStore
+    from data_prep.engines.hf import tokenizer_path
+    from data_prep.engines.samples import SampleStore
     from eval.scores import write_parquet
 
     started = time.time()
-    engine = load_engine(path, args, processes.local_rank)
+    engine = load_engine(path, "checkpoints", args, processes.local_rank)
     model = f"{prints['checkpoint']} {prints['engine']}"
     store = SampleStore(folder / "samples", model, processes.rank)
     try:
@@ -137,23 +138,6 @@ def make_folder(folder: str | Path) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"output_dir: {folder}: {error.strerror}; choose another") from error
-
-
-def load_engine(path: str, args: EvalArguments, local_rank: int) -> Any:
-    """The checkpoint in the backend that the recipe names."""
-    if args.backend == "vllm":
-        from eval.vllm_engine import VllmEngine
-
-        return VllmEngine(
-            path,
-            args.dtype,
-            gpu_memory_utilization=args.vllm_gpu_memory_utilization,
-            max_model_len=args.vllm_max_model_length,
-            device_index=local_rank,
-        )
-    from eval.hf_engine import HfEngine
-
-    return HfEngine(path, args.dtype, batch_size=args.batch_size, device_index=local_rank)
 
 
 def run_tasks(
@@ -241,15 +225,11 @@ def read_scores(folder: Path) -> dict:
 
 def quiet() -> None:
     """Leave our progress bar and errors on the terminal, and nothing else."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import datasets
-    from transformers.utils import logging as transformers_logging
 
+    quiet_transformers()
     datasets.disable_progress_bars()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    for name in ("lm_eval", "huggingface_hub"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from data_prep.answers import is_well_formed
+from data_prep.engines.samples import Completion
 from data_prep.lenient import grade_leniently
 from data_prep.prompts import prefills_think
 from data_prep.rollouts import grade_rollouts
 from eval.outcomes import outcome
-from eval.samples import Completion
 
 
 def grade_completions(

@@ -12,8 +12,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from tqdm import tqdm
 
-from eval.processes import Processes
-from eval.samples import Completion, Continuation, Request, SampleStore, Settings
+from data_prep.engines.processes import Processes
+from data_prep.engines.samples import Completion, Continuation, Request, SampleStore, Settings
 
 HARNESS_MAX_NEW_TOKENS = 256  # where a task names no limit; as in the harness's own models
 
@@ -82,7 +82,7 @@ class StoredLM(LM):
 
     def _serve(self, wanted: list, make: Any, nothing: Any, unit: str) -> list:
         """The stored samples, after making those that are missing; elsewhere `nothing`."""
-        self._store.load(keys_only=True)
+        self._store.load()
         self._processes.meet()  # all have read the same before the first writes
         missing = self._store.missing(wanted)
         mine = self._processes.share(missing)

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from data_prep.benchmarks import BENCHMARKS
 from data_prep.config import UserError
 
 FOLDER = Path(__file__).parent / "tasks"
@@ -45,8 +46,15 @@ def _read(file: str) -> dict[str, Any]:
 
 
 def read_metadata(task: str) -> dict[str, Any]:
-    """The `metadata` of a think-aware task: where its problems come from."""
-    return _read(task)["metadata"]
+    """Where a think-aware task's problems come from: `data_prep.benchmarks` or the recipe."""
+    return expand(_read(task)["metadata"])
+
+
+def expand(metadata: dict[str, Any]) -> dict[str, Any]:
+    """A task's `metadata` with its benchmark's place instead of the benchmark's name."""
+    rest = dict(metadata)
+    benchmark = rest.pop("benchmark", None)
+    return rest if benchmark is None else BENCHMARKS[benchmark] | rest
 
 
 def read_official_metadata(task: str) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,6 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import parse, run_cli
-from data_prep.difficulty import DifficultyArguments, sample_completions
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.rollouts import grade_rollouts
 from data_prep.schema import read_problems
@@ -68,7 +67,7 @@ class Sampler:
     def __init__(self, rows: list[dict], tokenizer: Any, num_samples: int, max_tokens: int) -> None:
         self._rows, self._tokenizer = rows, tokenizer
         self._prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
-        self._args = DifficultyArguments("", "", "", num_samples, max_new_tokens=max_tokens)
+        self._num_samples, self._max_tokens = num_samples, max_tokens
         self._think_prefilled = prefills_think(self._prompts[0])
 
     def count_right(self, model: Any, seed: int, batch_size: int = 200) -> tuple[list[int], int]:
@@ -78,12 +77,10 @@ class Sampler:
         state, was_training = torch.get_rng_state(), model.training
         torch.manual_seed(seed)
         model.eval()
-        found, num_tokens, size = [], 0, self._args.num_samples
+        found, num_tokens, size = [], 0, self._num_samples
         for start in range(0, len(self._rows), batch_size):
             rows = self._rows[start : start + batch_size]
-            texts = sample_completions(
-                model, self._tokenizer, self._prompts[start : start + batch_size], self._args
-            )
+            texts = self._sample(model, self._prompts[start : start + batch_size])
             num_tokens += sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
             each = [row for row in rows for _ in range(size)]
             grades = grade_rollouts(
@@ -95,6 +92,28 @@ class Sampler:
         torch.set_rng_state(state)
         model.train(was_training)
         return found, num_tokens
+
+    def _sample(self, model: Any, prompts: list[str]) -> list[str]:
+        """`num_samples` completions (without special tokens) of each prompt, in its order."""
+        import torch
+
+        batch = self._tokenizer(
+            prompts, return_tensors="pt", padding=True, padding_side="left",
+            add_special_tokens=False,
+        ).to(model.device)  # fmt: skip
+        with torch.inference_mode():
+            ids = model.generate(
+                **batch,
+                do_sample=True,
+                temperature=1.0,
+                top_p=1.0,
+                top_k=0,  # else the checkpoint's generation_config would have its say
+                repetition_penalty=1.0,
+                max_new_tokens=self._max_tokens,
+                num_return_sequences=self._num_samples,
+            )  # (B * num_samples, P + C)
+        new = ids[:, batch["input_ids"].shape[1] :]
+        return self._tokenizer.batch_decode(new, skip_special_tokens=True)
 
 
 def build(args: BenchRunArguments, grpo: Any, model: Any, rows: list[dict]) -> tuple[Any, Recorder]:

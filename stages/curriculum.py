@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from data_prep.config import UserError
-from data_prep.reading import read_rows
+from data_prep.pass_rates import load_pass_counts
 from stages.posterior import add_binomial, expected_rate, useful_chance
 
 if TYPE_CHECKING:
@@ -36,22 +36,6 @@ if TYPE_CHECKING:
 PRIOR_LEVEL, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 1.5, 20.0
 DRIFT = 0.1
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
-
-
-def load_pass_counts(path: str) -> dict[str, tuple[int, int]]:
-    """`{problem id: (num_right, num_samples)}` of a file written by `data_prep.difficulty`."""
-    counts = {}
-    for where, row in read_rows(path):
-        try:
-            right, samples = row["num_right"], row["num_samples"]
-            if not (type(right) is type(samples) is int and 0 <= right <= samples > 0):
-                raise ValueError
-            counts[row["id"]] = (right, samples)
-        except (KeyError, TypeError, ValueError):
-            raise UserError(
-                f"{where}: needs id, num_right and num_samples > 0; run `make difficulty` again"
-            ) from None
-    return counts
 
 
 def keep_by_pass_rate(

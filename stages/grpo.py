@@ -14,12 +14,13 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
+from data_prep.pass_rates import load_pass_counts
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.schema import read_problems
 from stages.arguments import DEFAULTS, GrpoArguments, check_grpo
 from stages.best_model import NAME as BEST
 from stages.best_model import read_best
-from stages.curriculum import build_curriculum, keep_by_pass_rate, load_pass_counts
+from stages.curriculum import build_curriculum, keep_by_pass_rate
 from stages.eval_arguments import LEAST_PROBLEMS
 from stages.held_out import hold_out
 

@@ -7,8 +7,8 @@ import hashlib
 import math
 from typing import TYPE_CHECKING, Any
 
-from data_prep.clean import normalise_question
 from data_prep.config import UserError
+from data_prep.normalise import normalise_question
 from data_prep.reading import read_rows
 from data_prep.schema import check_row, read_problems
 from stages.eval_arguments import LEAST_PROBLEMS, evaluates

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data_prep.build import DataArguments
 from data_prep.config import UserError, parse, run_cli
+from data_prep.data_arguments import DataArguments, check_data
 from data_prep.difficulty import DifficultyArguments
-from data_prep.recipe import check_sources
 from eval.arguments import EvalArguments
 from stages.arguments import GrpoArguments, SftArguments, check_grpo_numbers, check_sft_keys
 from stages.tiny_model import ModelArguments
@@ -30,7 +29,7 @@ class PreflightArguments:
 
 # File -> (our dataclass, Hugging Face's, check that needs no input file).
 STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
-    "data.yaml": (DataArguments, (), check_sources),
+    "data.yaml": (DataArguments, (), check_data),
     "model.yaml": (ModelArguments, (), None),
     "sft.yaml": (SftArguments, ("SFTConfig", "ModelConfig"), check_sft_keys),
     "difficulty.yaml": (DifficultyArguments, (), None),

@@ -10,14 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_prep.config import UserError
+from data_prep.sources.templates import SeveralTurns, bare_question, is_prefill
 
-# DAPO's prompt around the bare question.
-_WRAPPER = re.compile(
-    r"\s*Solve the following math problem step by step\. The last line of your response should be"
-    r" of the form Answer: .{1,20} \(without quotes\) where .{1,20} is the answer to the problem\."
-    r'(.*)Remember to put your answer on its own line after "Answer:"\.\s*',
-    re.DOTALL,
-)
 # What a control character and the rest of a LaTeX command were before a reader took `\f` of `\frac`
 # for a form feed. The characters have uses of their own (MATH's figures are indented with tabs, a
 # form feed stands before a word in DeepScaleR), so only the rest of a known command counts, and
@@ -52,7 +46,8 @@ def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any]
 
     Args:
         columns: names; `a.b` is the column b of the struct a. A null counts only if no other
-            column has a value: parquet files and the hub write it for a missing one.
+            column has a value: parquet files and the hub write it for a missing one. NaN is null:
+            pandas writes it for a missing number.
     """
     found = None
     for column in columns:
@@ -62,7 +57,7 @@ def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any]
                 break
             value = value[name]
         else:
-            if value is not None:
+            if value is not None and value == value:
                 return column, value
             found = found or (column, None)
     return found
@@ -92,7 +87,11 @@ def get_text(
             f"{where}: missing column {' or '.join(map(repr, columns))}, found "
             f"{', '.join(map(repr, row)) or 'none'}; rename the column or choose another source"
         )
-    column, value = found
+    return to_text(found[1], found[0], where, allows_numbers)
+
+
+def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -> str:
+    """The text of one value; see `get_text`."""
     if allows_numbers and type(value) in (int, float):
         value = str(int(value) if isinstance(value, float) and value.is_integer() else value)
     if not isinstance(value, str):
@@ -103,30 +102,47 @@ def get_text(
 def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str:
     """The bare question, from text or from a chat prompt of one user turn.
 
-    A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ). DAPO's instructions
-    around the question are taken off, and broken escapes repaired.
+    A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ). Template tokens and
+    instructions on how to answer are taken off, see `data_prep.sources.templates`, and broken
+    escapes repaired.
 
     Raises:
-        UserError: see `get_text`; or a chat without exactly one user turn of text.
+        UserError: see `get_text`; or a prompt of more than one user turn and a prefill.
     """
     found = find_value(row, columns)
     if found is None or not isinstance(found[1], list):
-        text = get_text(row, columns, where)
+        text, column = get_text(row, columns, where), found[0] if found else ""
     else:
-        turns = [turn for turn in found[1] if isinstance(turn, dict)]
-        texts = [
-            turn.get("content", turn.get("value"))
-            for turn in turns
-            if turn.get("role", turn.get("from")) in ("user", "human")
-        ]
-        if len(texts) != 1 or not isinstance(texts[0], str):
+        column, turns = found
+        text = _user_turn(turns)
+        if text is None:
             raise UserError(
-                f"{where}: {found[0]}: {found[1]!r:.80} has no single user turn of text; write "
+                f"{where}: {column}: {turns!r:.80} has no single user turn of text; write "
                 "[{role: user, content: the question}]"
             )
-        text = texts[0]
-    wrapped = _WRAPPER.fullmatch(text)
-    return repair_escapes(wrapped[1] if wrapped else text).strip()
+    try:
+        return bare_question(repair_escapes(text))
+    except SeveralTurns as error:
+        raise UserError(
+            f"{where}: {column}: no single question ({error}); write one question without examples "
+            "or answers"
+        ) from error
+
+
+def _user_turn(turns: list) -> str | None:
+    """The text of the one user turn, or None; system turns and a prefilled answer are ignored."""
+    users = []
+    for turn in turns:
+        if not isinstance(turn, dict):
+            return None
+        role, text = turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))
+        if role in ("user", "human"):
+            users.append(text)
+        elif role in ("system", "developer") or text is None:
+            continue
+        elif not users or not isinstance(text, str) or not is_prefill(text):
+            return None
+    return users[0] if len(users) == 1 and isinstance(users[0], str) else None
 
 
 def repair_escapes(text: str) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 from data_prep.config import UserError
 from data_prep.schema import Problem
 from data_prep.sources import Drop, find_value, get_question, get_text, own_id, repair_escapes
+from data_prep.sources.rows import clean_gold
 
 _GOLD = re.compile(r"\s*\$?\s*0*(\d{1,3})\s*(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})?\s*\$?\s*")
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
-    """Turn an AIME row into a problem; `level` stays None.
+    """Turn an AIME row into a problem; `level` stays None. `Drop` reason: `no_answer`.
 
     Raises:
         UserError: a missing column, or a gold that is no integer from 0 to 999. AIME has no such
@@ -24,7 +25,9 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
     """
     question = get_question(row, ("problem", "question", "Problem", "prompt"), where)
     columns = ("answer", "final_answer", "Answer", "reward_model.ground_truth")
-    text = get_text(row, columns, where, allows_numbers=True)
+    if (found := find_value(row, columns)) and found[1] in (None, ""):
+        return Drop("no_answer", where)
+    text = clean_gold(get_text(row, columns, where, allows_numbers=True))
     gold = _GOLD.fullmatch(text)
     if not gold:
         raise UserError(

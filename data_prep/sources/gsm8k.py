@@ -8,7 +8,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, get_text
+from data_prep.sources import Drop, find_value, get_question, get_text
 
 MARK = "####"
 _CALCULATION = re.compile(r"<<[^<>]*>>")
@@ -16,13 +16,15 @@ _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
-    """Turn a GSM8K row into a problem; `level` stays None.
+    """Turn a GSM8K row into a problem; `level` stays None. `Drop` reason: `no_answer`.
 
     Raises:
         UserError: a missing column, no single `####`, or a gold that is not a number. GSM8K has no
             such rows: the file is damaged or is another data set, and dropping would hide it.
     """
-    question = get_text(row, ("question",), where)
+    question = get_question(row, ("question",), where)
+    if (found := find_value(row, ("answer",))) and found[1] in (None, ""):
+        return Drop("no_answer", where)
     rationale, *golds = get_text(row, ("answer",), where).split(MARK)
     if len(golds) != 1:
         raise UserError(
@@ -35,4 +37,4 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
             f"{where}: answer: the gold {golds[0].strip()!r} after {MARK!r} is not a number; fix it"
         )
     solution = _CALCULATION.sub("", rationale).strip()
-    return Problem(problem_id, "gsm8k", question.strip(), answer, solution)
+    return Problem(problem_id, "gsm8k", question, answer, solution)

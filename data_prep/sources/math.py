@@ -14,6 +14,7 @@ from data_prep.answers import last_boxed
 from data_prep.config import UserError
 from data_prep.schema import Problem
 from data_prep.sources import Drop, find_value, get_question, get_text, own_id, repair_escapes
+from data_prep.sources.rows import SUBJECTS, clean_gold, get_subject
 
 _LEVEL = re.compile(r"(?:Level )?(?:([1-5])|\?)")
 # A mirror of the train split says test/ in every row. Numbers run through both splits, so subject
@@ -32,9 +33,9 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
     gold_columns = ("answer", "final_answer", "reward_model.ground_truth")
     # Rows with solutions need no column of golds, rows without must have one.
     default = "" if solution or find_value(row, gold_columns) else None
-    gold = repair_escapes(get_text(row, gold_columns, where, default, allows_numbers=True)).strip()
+    gold = clean_gold(get_text(row, gold_columns, where, default, allows_numbers=True))
     solution = repair_escapes(solution).strip()
-    gold = gold or (last_boxed(solution) or "").strip()
+    gold = gold or clean_gold(last_boxed(solution) or "")
     if not gold:
         return Drop("no_answer", where)
     return Problem(
@@ -44,6 +45,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         gold,
         solution,
         _level(row, where),
+        subject=get_subject(row, SUBJECTS, where),
     )
 
 

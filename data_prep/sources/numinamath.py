@@ -1,45 +1,31 @@
-"""NuminaMath-CoT (`AI-MO/NuminaMath-CoT`): competition and school problems with worked solutions.
+r"""NuminaMath-CoT and 1.5 (`AI-MO/NuminaMath-CoT`, `AI-MO/NuminaMath-1.5`), with solutions.
 
-The gold is the last `\\boxed{…}` of the solution. Mirrors name the columns `instruction` and
-`response`. Only problems whose gold one value settles are kept; `Drop` reasons, in this order:
+The gold is `answer` (1.5), or the last `\boxed{…}` of the solution (CoT, whose mirrors name the
+columns `instruction` and `response`). Golds such as `proof`, `notfound` or `C` are kept: they are
+sorted out for all sources alike, see `data_prep.policies`. `Drop` reasons:
 
-    image               the question points to a picture that is not in the row
-    proof               the question asks for a proof: a right final line proves nothing
+    invalid_problem     1.5 says that the problem is not valid
+    proof, multiple_choice  1.5 says that it is one, and the gold is no value
+    no_answer           1.5 has no answer
     no_boxed_answer     the solution boxes nothing
     unbalanced_box      its last box never closes
     empty_box           its last box is empty
-    multiple_choice     the gold is an option's letter, with or without the value: a guess is right
-                        one time in four, and a right value without the letter would be graded wrong
-    text_answer         the gold is words (`\\text{No}`, "True"): no algebra can compare them
-    gold_not_parseable  the grader cannot read the gold, or would misread it
+    text_answer         the gold is words (`\text{No}`, "True"): no algebra can compare them
 """
 
 import re
 from typing import Any
 
 from data_prep.answers import is_parseable, last_boxed
+from data_prep.kinds import is_option, is_sentinel
 from data_prep.schema import Problem
-from data_prep.sources import Drop, get_text
+from data_prep.sources import Drop, find_value, get_question, get_text, repair_escapes
+from data_prep.sources.rows import clean_gold, get_golds
 
 _ENVIRONMENT = re.compile(r"\\(?:begin|end|operatorname)\{\w+\}")
-_IMAGE = re.compile(r"!\[|<img|\\includegraphics")
-_PROOF = re.compile(r"\bpro(?:ve|of)\b|\bshow(?:ing)? that\b", re.IGNORECASE)
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-_OPTION = re.compile(
-    r"\(?[A-H]\)?[.:]?"  # C, (C), C.
-    r"|\(?[A-H]\s*[).:].*"  # C) 2, (C) 2, C: 2
-    r"|[A-H]\s+\d.*"  # C 2
-    r"|.*\([A-H]\)"  # 40 (B)
-    r"|.*\\\(\(?[A-H][).:].*"  # The final answer is \(C. 0.8\)
-    r"|[A-H](?:(?:\s|,|and|or)*[A-H])+",  # ABD; A, E; A and D
-    re.DOTALL,
-)
 _WORD = re.compile(r"(?<![\\A-Za-z])(?:[A-Za-z]{4,}|[Yy]es|[Nn]o|[Oo]dd)(?![A-Za-z])")
-
-
-def is_option(gold: str) -> bool:
-    """Whether a gold is a multiple-choice option: its letter, alone or beside the value."""
-    return bool(_OPTION.fullmatch(_TEXT_COMMAND.sub(r"\1", gold).replace("\\ ", " ").strip(" $~")))
+_KINDS = {"proof": "proof", "mcq": "multiple_choice"}
 
 
 def is_text(gold: str) -> bool:
@@ -54,32 +40,56 @@ def _keep_number(text: re.Match) -> str:
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
-    """Turn a NuminaMath-CoT row into a problem, or say why not (see the module docstring).
+    """Turn a NuminaMath row into a problem, or say why not (see the module docstring).
+
+    `solution` is "" where 1.5 says that it is not valid; `subject` is the problem's type in 1.5,
+    else the collection it came from.
 
     Raises:
         UserError: a missing column, or one that does not hold text.
     """
-    question = get_text(row, ("problem", "instruction"), where).strip()
-    solution = get_text(row, ("solution", "response"), where).strip()
-    if _IMAGE.search(question):
-        return Drop("image", where)
-    if _PROOF.search(question):
-        return Drop("proof", where)
+    question = get_question(row, ("problem", "instruction"), where)
+    columns = ("solution", "response")
+    default = "" if find_value(row, columns) else None
+    solution = repair_escapes(get_text(row, columns, where, default)).strip()
+    if not _is_valid(row, "problem_is_valid", where):
+        return Drop("invalid_problem", where)
+    if find_value(row, ("answer",)):
+        gold = next(iter(get_golds(row, ("answer",), where)), "")
+        kind = get_text(row, ("question_type",), where, default="").strip().lower()
+        if kind in _KINDS and (is_sentinel(gold) or not is_parseable(gold)):
+            return Drop(_KINDS[kind], f"{where}: {gold!r:.80}")
+        if not gold:
+            return Drop("no_answer", where)
+    else:
+        gold, reason = _boxed_gold(solution)
+        if reason:
+            return Drop(reason, f"{where}: {gold!r:.80}" if gold else where)
+    if is_text(gold) and not is_option(gold) and not is_sentinel(gold):
+        return Drop("text_answer", f"{where}: {gold!r:.80}")
+    subject = get_text(row, ("problem_type", "source"), where, default="").strip()
+    return Problem(
+        problem_id,
+        "numinamath",
+        question,
+        gold,
+        solution if _is_valid(row, "solution_is_valid", where) else "",
+        subject="" if subject.lower() == "unknown" else subject,
+    )
+
+
+def _is_valid(row: dict[str, Any], column: str, where: str) -> bool:
+    """Whether 1.5 says yes, or nothing; it also says No, Incomplete, Problem not solved."""
+    return get_text(row, (column,), where, default="yes").strip().lower() in ("yes", "")
+
+
+def _boxed_gold(solution: str) -> tuple[str, str]:
+    """(gold, "") of a solution, or (what is there instead, `Drop` reason)."""
     tail = solution[solution.rfind("\\boxed{") :] if "\\boxed{" in solution else ""
     if not tail:
-        return Drop("no_boxed_answer", where)
+        return "", "no_boxed_answer"
     gold = last_boxed(tail)  # an earlier balanced box would be the gold of another part
     if gold is None:
-        return Drop("unbalanced_box", f"{where}: {tail[:80]!r}")
-    gold = gold.strip()
-    if not re.sub(r"\\[,;: !]", "", gold).strip():
-        return Drop("empty_box", where)
-    checks = (
-        ("multiple_choice", is_option(gold)),
-        ("text_answer", is_text(gold)),
-        ("gold_not_parseable", not is_parseable(gold)),
-    )
-    for reason, is_dropped in checks:
-        if is_dropped:
-            return Drop(reason, f"{where}: {gold!r}")
-    return Problem(problem_id, "numinamath", question, gold, solution)
+        return tail, "unbalanced_box"
+    gold = clean_gold(gold)
+    return (gold, "") if re.sub(r"\\[,;: !]", "", gold).strip() else ("", "empty_box")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.clean import normalise_question
+from data_prep.normalise import normalise_question
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+from data_prep.engines.samples import Completion
 from data_prep.prompts import build_prompt
 from eval import run
-from eval.samples import Completion
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -91,7 +91,7 @@ class Counting:
         self.asked = []
 
     def __enter__(self):
-        from eval.hf_engine import HfEngine
+        from data_prep.engines.hf import HfEngine
 
         complete, loglikelihood = HfEngine.complete, HfEngine.loglikelihood
 

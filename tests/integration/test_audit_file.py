@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from data_prep.config import UserError
+from data_prep.engines.samples import Completion
 from eval import audit, parser_process
 from eval.audit_file import parse_rows, read_completions
 from eval.parsers import PARSERS, parse_officially
-from eval.samples import Completion
 
 pytestmark = pytest.mark.integration
 

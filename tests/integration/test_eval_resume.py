@@ -22,6 +22,7 @@ from eval_runs import (
     write_problems,
 )
 
+from data_prep.engines import hashes
 from eval import fingerprint
 
 pytestmark = pytest.mark.integration
@@ -173,7 +174,7 @@ def test_another_prompt_generates_anew(again, tmp_path):
 
 def test_other_engine_code_generates_anew(again, monkeypatch, tmp_path):
     (tmp_path / "edited.py").touch()
-    monkeypatch.setitem(fingerprint.ENGINE_CODE, "hf", (str(tmp_path / "edited.py"),))
+    monkeypatch.setitem(hashes.ENGINE_CODE, "hf", (str(tmp_path / "edited.py"),))
     assert again()[1].samples() == (NUM, 2 * NUM)
 
 

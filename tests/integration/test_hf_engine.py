@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from data_prep.config import UserError
-from eval.hf_engine import HfEngine, choose_device, eos_token_ids
-from eval.samples import Request, Settings
+from data_prep.engines.hf import HfEngine, choose_device, eos_token_ids
+from data_prep.engines.samples import Request, Settings
 
 pytestmark = pytest.mark.integration
 PROMPTS = ["Mia has 14 pens.", *("19 - 3 = 16\n" * n + "How many pens?" for n in range(9))]
@@ -19,7 +19,7 @@ SAMPLED = Settings(16, temperature=1.0, top_p=0.9)
 
 
 def load(checkpoint, batch_size=4):
-    return HfEngine(str(checkpoint), "float32", batch_size=batch_size)
+    return HfEngine(str(checkpoint), "float32", key="checkpoints", batch_size=batch_size)
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(UserError, match=r"damaged: cannot be loaded \(.*fetch it again"):
-        HfEngine(str(folder), "float32", batch_size=1)
+        HfEngine(str(folder), "float32", key="checkpoints", batch_size=1)
 
 
 def test_more_processes_than_gpus(monkeypatch):

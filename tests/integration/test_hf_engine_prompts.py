@@ -11,9 +11,9 @@ import torch
 from eval_runs import PROBLEMS, evaluate, write_problems
 
 from data_prep.config import UserError
+from data_prep.engines.hf import HfEngine, cut_at, split_stops, tokenizer_path
+from data_prep.engines.samples import Continuation, Request, Settings
 from data_prep.prompts import build_prompt, render_prompt
-from eval.hf_engine import HfEngine, cut_at, split_stops, tokenizer_path
-from eval.samples import Continuation, Request, Settings
 
 pytestmark = pytest.mark.integration
 CONTEXT = 512  # of the tiny model
@@ -22,7 +22,7 @@ GREEDY = Settings(16)
 
 
 def load(checkpoint, batch_size=4):
-    return HfEngine(str(checkpoint), "float32", batch_size=batch_size)
+    return HfEngine(str(checkpoint), "float32", key="checkpoints", batch_size=batch_size)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.answers import grade_short_all, is_parseable
 from data_prep.benchmarks import load_benchmark
-from data_prep.clean import normalise_question
+from data_prep.normalise import normalise_question
 from data_prep.reading import read_rows
 from data_prep.sources import Drop, math
 

@@ -1,53 +1,15 @@
 """Real processes, killed: no manifest, and the same command goes on where they stopped."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
-import time
-import zlib
-from pathlib import Path
 
 import pytest
+from stage_processes import finish, start, stop_when
 
 from data_prep import manifest
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
-
-
-def start(*command):
-    """Start a Python process whose SIGINT works as in a terminal."""
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    return subprocess.Popen(
-        [sys.executable, *map(str, command)],
-        env={key: value for key, value in env.items() if key not in ("RANK", "WORLD_SIZE")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-def stop_when(process, ready, number):
-    """Send the signal as soon as `ready()`; returns (exit code, stdout, stderr)."""
-    deadline = time.monotonic() + 120
-    while not ready():
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            pytest.fail(f"ended or hung before it could be stopped: {process.communicate()}")
-        time.sleep(0.005)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out, err
-
-
-def finish(process):
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    return out
 
 
 def steps_on_disk(folder):
@@ -126,71 +88,3 @@ def test_grpo_killed_then_finished(write_recipe, tmp_path):
     assert last_process_steps(folder) == list(range(reached + 1, 13))
     assert manifest.read(folder)["counts"]["steps"] == 12
     assert sorted(read_losses(folder)) == list(range(1, 13))
-
-
-# The model writes noise: grade it by a checksum, or every pass rate would be zero. A question with
-# an odd checksum is never solved, so that a rate at the wrong problem shows.
-DIFFICULTY = """
-import zlib
-from data_prep import difficulty
-from data_prep.answers import Grade
-from data_prep.config import run_cli
-
-def checksum(text):
-    return zlib.crc32(text.encode()) % 2
-
-def grade_rollouts(prompts, completions, golds, *, think_prefilled, final_number):
-    assert final_number and not think_prefilled
-    rows = zip([prompt[-1]["content"] for prompt in prompts], completions, golds, strict=True)
-    is_right = [not checksum(question) and checksum(text) for question, text, _ in rows]
-    return [Grade("right" if right else "wrong", None) for right in is_right]
-
-difficulty.grade_rollouts = grade_rollouts
-run_cli(difficulty.main)
-"""
-
-
-def test_difficulty_killed_then_finished(tmp_path, tiny_model_dir):
-    from data_prep import synthetic
-    from data_prep.schema import grpo_row
-
-    rows = [grpo_row(p, "none") for p in synthetic.load("rl", 61, 0, max_level=2)]
-    (tmp_path / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "measure.py").write_text(DIFFICULTY)
-
-    def command(name):
-        values = {
-            "model_name_or_path": tiny_model_dir, "problems_file": tmp_path / "problems.jsonl",
-            "output_dir": tmp_path / name, "num_samples": 4, "max_new_tokens": 24,
-            "batch_size": 2, "dtype": "float32", "final_number": True,
-        }  # fmt: skip
-        flags = [part for key, value in values.items() for part in (f"--{key}", value)]
-        return [tmp_path / "measure.py", *flags]
-
-    partial = tmp_path / "killed" / "pass_rates.jsonl.partial"
-
-    def measured():
-        return partial.is_file() and partial.read_text().count("\n") >= 4
-
-    code, _, _ = stop_when(start(*command("killed")), measured, signal.SIGKILL)
-    assert code == -signal.SIGKILL and manifest.read(tmp_path / "killed") is None
-    before = partial.read_text()
-    num_done = before.count("\n")
-    assert num_done < 61
-    # What a crash in the middle of a write leaves.
-    partial.write_text(before[: before.rfind("\n") + 1] + '{"id": "synth')
-
-    out = finish(start(*command("killed")))
-    assert f"resuming, {num_done} problems are measured already" in out
-    assert "resuming" not in finish(start(*command("straight")))
-    result = (tmp_path / "killed" / "pass_rates.jsonl").read_text()
-    assert result == (tmp_path / "straight" / "pass_rates.jsonl").read_text()
-    assert result.startswith(before) and not partial.exists()
-
-    found = [json.loads(line) for line in result.splitlines()]
-    assert [row["id"] for row in found] == [row["id"] for row in rows]
-    assert len({row["num_right"] for row in found}) > 2
-    unsolved = [zlib.crc32(row["question"].encode()) % 2 for row in rows]
-    assert not any(row["num_right"] for row, odd in zip(found, unsolved, strict=True) if odd)
-    counts = manifest.read(tmp_path / "killed")["counts"]
-    assert counts["problems"] == 61 == sum(counts["num_right_histogram"].values())

@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from data_prep import build, manifest
+from data_prep import build, build_output, manifest
 from data_prep.config import UserError
 
 OUTPUTS = ["grpo_train.jsonl", "sft_train.jsonl", "test.jsonl", "validation.jsonl"]
@@ -26,6 +26,18 @@ def run(tmp_path, monkeypatch, recipe, *flags):
     monkeypatch.setattr(sys, "argv", argv)
     build.main()
     return tmp_path / "run/data"
+
+
+LOGS = ["contamination.jsonl", "dropped.jsonl"]
+
+
+def counts(output):
+    """A file's entry of the manifest without its sources, which must add up to it."""
+    for name in ("rows_in", "rows_out"):
+        assert output[name] == sum(source[name] for source in output["sources"])
+    for reason, number in output["dropped"].items():
+        assert number == sum(source["dropped"].get(reason, 0) for source in output["sources"])
+    return {name: output[name] for name in ("rows_in", "rows_out", "dropped")}
 
 
 def rows_of(path):
@@ -50,10 +62,10 @@ def recipe(tmp_path):
 
 def test_counts_add_up_and_no_question_leaks(tmp_path, monkeypatch, recipe, capsys):
     folder = run(tmp_path, monkeypatch, recipe)
-    assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, "manifest.json"])
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, *LOGS, "manifest.json"])
     sets = {name: rows_of(folder / name) for name in OUTPUTS}
     written = manifest.read(folder)
-    assert written["outputs"]["sft_train.jsonl"] == {
+    assert counts(written["outputs"]["sft_train.jsonl"]) == {
         "rows_in": 51, "rows_out": 45, "dropped": {"duplicate_question": 1, "in_eval_set": 5},
     }  # fmt: skip
     assert written["outputs"]["validation.jsonl"]["dropped"] == {"in_eval_set": 1}
@@ -63,6 +75,18 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, monkeypatch, recipe, caps
     assert written["rows_out"] == sum(map(len, sets.values()))
     assert written["rows_in"] == 51 + 51 + 5 + 2
     assert len(written["inputs"]) == 3 and all(len(h) == 64 for h in written["inputs"].values())
+    logged = rows_of(folder / "dropped.jsonl")
+    assert len(logged) == sum(
+        number
+        for output in written["outputs"].values()
+        for reason, number in output["dropped"].items()
+        if reason != "not_sampled"
+    )
+    pairs = rows_of(folder / "contamination.jsonl")
+    assert {(pair["file"], pair["benchmark"]) for pair in pairs} == {
+        ("validation.jsonl", "test"), ("sft_train.jsonl", "test"), ("grpo_train.jsonl", "test"),
+    }  # fmt: skip
+    assert all(pair["question"] == pair["benchmark_question"] for pair in pairs)
     held_out = {r["question"] for name in OUTPUTS[2:] for r in sets[name]}
     assert not held_out & {r["question"] for name in OUTPUTS[:2] for r in sets[name]}
     row = sets["sft_train.jsonl"][0]
@@ -123,18 +147,6 @@ def test_files_of_a_former_recipe_go(tmp_path, monkeypatch, recipe):
     assert not (run(tmp_path, monkeypatch, recipe) / "validation.jsonl").exists()
 
 
-def test_sample_rows_is_uniform_enough_and_ordered():
-    rows = [(f"f:{n}", {"n": n}) for n in range(10)]
-    hits = [0] * 10
-    for seed in range(1000):
-        sampled, num_rows = build.sample_rows(rows, 3, str(seed))
-        positions = [position for position, _, _ in sampled]
-        assert num_rows == 10 and len(set(positions)) == 3 and positions == sorted(positions)
-        for position in positions:
-            hits[position] += 1
-    assert all(220 < n < 380 for n in hits)  # 300 expected, standard deviation 14
-
-
 def test_synthetic_source(tmp_path, monkeypatch):
     entry = {"name": "synthetic", "split": "train", "sample": 20, "options": {"max_level": 2}}
     folder = run(tmp_path, monkeypatch, {"sft": [entry]})
@@ -164,20 +176,21 @@ def test_a_crash_while_writing_leaves_no_output(tmp_path, monkeypatch, recipe):
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr(build, "sft_row", fail)
+    monkeypatch.setattr(build_output, "sft_row", fail)
     with pytest.raises(OSError, match="disk full"):
         run(tmp_path, monkeypatch, recipe)
     assert list((tmp_path / "run/data").iterdir()) == []
 
 
 SYNTHETIC = {"name": "synthetic", "sample": 5}
+TRAIN = {"name": "gsm8k", "file": "train.jsonl"}
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"data_root": "/no/such/folder"}, "data_root: /no/such/folder is not a folder"),
-        ({"system_prompt": "thinks"}, "system_prompt: 'thinks' is not known"),
+        ({"system_prompt": "thinks"}, "system_prompt: 'thinks' is not known; choose none"),
         ({"sft": [{"name": "gsm8k", "file": "none.jsonl"}]}, "none.jsonl does not exist"),
         ({"sft": [{"name": "gsm8k", "fil": "a"}]}, "unknown key 'fil' .* did you mean 'file'"),
         ({"sft": [{"name": "gsm9k", "file": "a"}]}, "name: 'gsm9k' is no source; choose gsm8k"),
@@ -195,6 +208,28 @@ SYNTHETIC = {"name": "synthetic", "sample": 5}
         ({"sft": [SYNTHETIC | {"options": {"max_level": 99}}]}, "max_level: 99"),
         ({"sfd": []}, "unknown key 'sfd'; did you mean 'sft'"),
         ({"sft": [], "grpo": [], "test": [], "validation": []}, "no sources"),
+        ({"sft": [TRAIN | {"prompt_key": "q"}]}, "prompt_key: has no effect on this source"),
+        ({"sft": [SYNTHETIC | {"trace": 1}]}, "trace: has no effect on this source"),
+        ({"sft": [TRAIN | {"name": "generic"}]}, "missing key 'prompt_key'"),
+        ({"sft": [TRAIN | {"min_level": "3"}]}, "min_level: '3' is not a number"),
+        ({"sft": [TRAIN | {"difficulty": "soft"}]}, "difficulty: 'soft'"),
+        ({"sft": [TRAIN | {"difficulty": "easy"}]}, "has no effect without 'mix"),
+        ({"mix": {"sft": {"easy": 1}}}, "missing key 'difficulty', which the mix needs"),
+        ({"mix": {"test": {"easy": 1}}}, "mix: 'test' is no training set"),
+        (
+            {"mix": {"sft": {"easy": 0.5, "hard": 0.5}}, "sft": [TRAIN | {"difficulty": "easy"}]},
+            "hard: 0.5, but no source is hard",
+        ),
+        ({"mix": "easy"}, "mix: 'easy': write"),
+        ({"decontaminate": ["gsm9k"]}, "decontaminate: 'gsm9k' is not known; choose of gsm8k"),
+        ({"decontaminate": ["math500"]}, "decontaminate: math500: .*data_root: .* has none of"),
+        ({"languages": ["english"]}, "languages: 'english' is not known"),
+        ({"max_question_tokens": 5}, "max_question_tokens: needs 'tokenizer'"),
+        ({"max_question_tokens": 0}, "max_question_tokens: 0 is not above 0"),
+        ({"max_question_tokens": 5, "tokenizer": "/no/such"}, "tokenizer: /no/such: "),
+        ({"num_workers": -1}, "num_workers: -1 is below 0"),
+        ({"on_bad_row": "ignore"}, "on_bad_row: 'ignore' is not known; choose stop, skip"),
+        ({"sft": [TRAIN | {"hub_file": "a"}]}, "hub_file: needs 'hub'"),
         ({"sft": [{"name": "gsm8k", "file": "train.jsonl"}] * 2, "test": []}, None),
     ],
 )
@@ -209,11 +244,12 @@ def test_bad_recipes(tmp_path, monkeypatch, recipe, change, words):
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
-def test_two_files_of_one_split_would_share_ids(tmp_path, monkeypatch, recipe):
+def test_two_files_of_one_split_get_ids_of_their_own(tmp_path, monkeypatch, recipe):
     recipe["sft"] = [{"name": "gsm8k", "file": file} for file in ("train.jsonl", "other.jsonl")]
     write_gsm8k(tmp_path / "other.jsonl", range(200, 210))
-    with pytest.raises(UserError, match="two problems have the id 'gsm8k-train-0'"):
-        run(tmp_path, monkeypatch, recipe)
+    folder = run(tmp_path, monkeypatch, recipe)
+    ids = {row["id"] for row in rows_of(folder / "sft_train.jsonl")}
+    assert {"gsm8k-train-0", "gsm8k-train2-0"} < ids and len(ids) == 45 + 10
 
 
 def test_a_set_with_nothing_left_is_an_error(tmp_path, monkeypatch, recipe):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from data_prep.config import UserError
+from data_prep.pass_rates import load_pass_counts
 from stages import curriculum as module
 from stages.curriculum import (
     Curriculum,
     build_curriculum,
     find_peers,
     keep_by_pass_rate,
-    load_pass_counts,
 )
 from stages.curriculum_arguments import ADVANTAGES, MODES, CurriculumArguments
 

@@ -128,7 +128,7 @@ def damage(path, text=None):
         ("test.jsonl", f"{ROW}\n{ROW}\n", "the id 'a' occurs twice, and results are kept by id"),
         ("test.jsonl", ROW.replace('"a"', "5"), "id 5: id: 5 is not text; fix it"),
         ("test.jsonl", ROW.replace('"2+2?"', "4", 2), "id 'a': question: 4 is not text"),
-        ("test.jsonl", ROW.replace("1", '"Level 1"'), "level: 'Level 1' is not a whole number"),
+        ("test.jsonl", ROW.replace("1", '"Level 1"'), "level: 'Level 1' is not a number"),
         ("sft/config.json", None, r"checkpoints: sft: .*/sft holds no model; run `make sft` first"),
         ("data/gsm8k/test.jsonl", None, r"gsm8k: data_root: .*/data has none of gsm8k/test\.jsonl"),
         ("data/gsm8k/test.jsonl", '{"question": "a"}', r"gsm8k/test\.jsonl:1: .*answer"),
@@ -235,4 +235,4 @@ def test_a_name_that_is_no_folder_of_its_own(name):
 @pytest.mark.parametrize("key", ["temperature", "top_p", "vllm_gpu_memory_utilization"])
 def test_not_a_number_is_refused(key):
     with pytest.raises(UserError, match=f"{key}: nan"):
-        EvalArguments(["a=b"], "out", "report", test_file="t.jsonl", **{key: math.nan})
+        arguments(**{key: math.nan})

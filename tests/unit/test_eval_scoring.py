@@ -3,8 +3,8 @@
 import pytest
 
 from data_prep.config import UserError
+from data_prep.engines.samples import Completion
 from data_prep.prompts import build_prompt
-from eval.samples import Completion
 from eval.scores import (
     official_metrics,
     official_problem,

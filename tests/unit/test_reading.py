@@ -6,7 +6,7 @@ import json
 import pytest
 
 from data_prep.config import UserError
-from data_prep.reading import load_hub, read_rows
+from data_prep.reading import BadRow, load_hub, read_rows, read_rows_and_faults
 
 ROWS = [{"a": 1, "b": "x\u2028y"}, {"a": 2, "b": "z"}]
 LINES = "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode()
@@ -57,35 +57,250 @@ def test_reads_parquet(tmp_path):
     assert list(read_rows(path)) == [(f"{path}: row {n}", row) for n, row in enumerate(ROWS, 1)]
 
 
+TURNS = [{"from": "human", "value": "q"}, {"from": "assistant", "ground_truth": {"value": "5"}}]
+CUT = "truncated"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", LINES),  # the hub often calls JSON lines so
+        ("a.jsonl", json.dumps(ROWS).encode()),
+        ("a.jsonl", json.dumps(ROWS, indent=1).encode()),
+        ("a.jsonl", b"\xef\xbb\xbf" + LINES),
+        ("a.json", b"\xef\xbb\xbf \n" + json.dumps(ROWS).encode() + b"\n\n"),
+        ("a.jsonl.gz", gzip.compress(LINES[:20]) + gzip.compress(LINES[20:])),  # two members
+    ],
+)
+def test_reads_what_the_name_does_not_say(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert [row for _, row in read_rows(path)] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", json.dumps([TURNS, TURNS]).encode()),
+        ("a.jsonl", b"\n".join([json.dumps(TURNS).encode()] * 2)),
+        ("a.json", b"\n".join([json.dumps(TURNS).encode()] * 2)),
+    ],
+)
+def test_bare_conversations(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert [row for _, row in read_rows(path)] == [{"conversations": TURNS}] * 2
+
+
+def read_all(path):
+    """(places of the good rows, faults)"""
+    good, faults = [], []
+    for where, row in read_rows_and_faults(path):
+        if isinstance(row, BadRow):
+            assert row.where == where and row.message.startswith(f"{where}: ")
+            assert "\n" not in row.message
+            faults.append(row)
+        else:
+            good.append(where.removeprefix(str(path)))
+    return good, faults
+
+
+# What follows is written as (name, content, places of the good rows, [(place, words, is_end)]).
+@pytest.mark.parametrize(
+    ("name", "content", "good", "bad"),
+    [
+        ("a.jsonl", LINES + b'\n{"a": \n{}\n', [":1", ":2", ":4"],
+         [(":3", "malformed JSON (Expecting value, column", False)]),
+        ("a.jsonl", b'{"a": 1} {"a": 2}\n{}\n', [":2"], [(":1", "Extra data", False)]),
+        ("a.jsonl", LINES + b"\n[1, 2]\n", [":1", ":2"],
+         [(":3", "must be an object, found list", False)]),
+        ("a.jsonl", b'{}\n"text"\n{}\n', [":1", ":3"], [(":2", "found str", False)]),
+        ("a.jsonl", b'{"a": "\xff"}\n{}\n', [":2"], [(":1", "not UTF-8 (byte 0xff)", False)]),
+        ("a.jsonl", b'{}\n\xe9\xe8\n', [":1"], [(":2", "not UTF-8", False)]),
+        ("a.jsonl", LINES + b'\n{"a": "x', [":1", ":2"], [(":3", CUT, True)]),
+        ("a.jsonl", LINES + b'\n{"a": tru', [":1", ":2"], [(":3", CUT, True)]),
+        ("a.jsonl", LINES + b'\n{"a": "\xe2\x80', [":1", ":2"], [(":3", CUT, True)]),
+        ("a.jsonl", LINES + b"\n{}}", [":1", ":2"], [(":3", "Extra data", False)]),
+        ("a.jsonl", b"{}\n" + b"\0" * 9 + b"\n{}\n", [":1", ":3"], [(":2", "zero bytes", False)]),
+        ("a.jsonl", b'{"a": {"b": ["\\ud83d"]}}\n{"a": "\\ud83d\\ude00"}', [":2"],
+         [(":1", "lone surrogate (\\ud83d)", False)]),
+        ("a.jsonl", b'{"\\udc00": 1}\n', [], [(":1", "lone surrogate (\\udc00)", False)]),
+        ("a.jsonl", b'{"a": NaN}\n{"a": -Infinity}\n{"a": 1e999}\n{"a": 1e9}\n', [":4"],
+         [(":1", "NaN", False), (":2", "-Infinity", False), (":3", "1e999", False)]),
+        ("a.jsonl", b'{"a": 1, "b": {"c": 1, "c": 2}}\n{}', [":2"],
+         [(":1", "the name 'c' stands twice", False)]),
+        ("a.jsonl", b'{"a": ' + b"[" * 200_000 + b"}\n{}\n", [":2"], [(":1", "deep", False)]),
+        ("a.jsonl", b'{"a": ' + b"[" * 99 + b"]" * 99 + b"}\n{}\n", [":2"],
+         [(":1", "over 64 levels", False)]),
+        ("a.jsonl", b'{"a": ' + b"9" * 5000 + b"}\n{}\n", [":2"], [(":1", "digits", False)]),
+        ("a.jsonl.gz", LINES, [], [(":1", "damaged gzip", True)]),
+        ("a.json.gz", json.dumps(ROWS).encode(), [], [(":1", "damaged gzip", True)]),
+        # Lists: cut off between rows, in a row, in a word; the rest of the file is not there.
+        ("a.json", b'[{"a": 1},\n {"a"', [": row 1"], [(": row 2", CUT, True)]),
+        ("a.json", b'[{"a": 1}, {"a": 2},', [": row 1", ": row 2"], [(": row 3", CUT, True)]),
+        ("a.json", b'[{"a": 1}, {"a": 2}', [": row 1", ": row 2"], [(": row 3", CUT, True)]),
+        ("a.json", b"[", [], [(": row 1", CUT, True)]),
+        ("a.json", b'[{"a": 1}, {"a": tr', [": row 1"], [(": row 2", CUT, True)]),
+        # and damaged in the middle, or at its end.
+        ("a.json", b'[{"a": 1},\n {"a": \\, "b": 0}, {"a": 3}]', [": row 1", ": row 3"],
+         [(": row 2", "malformed JSON (Expecting value, line 2, column 8)", False)]),
+        ("a.json", b'[{"a": "x}, {"a": 2}, {"a": 3}]', [": row 2", ": row 3"],
+         [(": row 1", "malformed", False)]),
+        ("a.json", b'[{"a": 1} {"a": 2}, {"a": 3}]', [": row 1", ": row 3"],
+         [(": row 2", "no comma before it", False)]),
+        ("a.json", b'[{"a": 1}, {"a": ]', [": row 1"], [(": row 2", "malformed", True)]),
+        ("a.json", b'[{"a": 1},]', [": row 1"], [(": row 2", "malformed", True)]),
+        ("a.json", b'[{"a": 1}] [{"a": 2}]', [": row 1"], [(": row 2", "no comma", True)]),
+        ("a.json", b'[{"a": 1}, {"a": NaN}, {"a": 3}]', [": row 1", ": row 3"],
+         [(": row 2", "NaN", False)]),
+        ("a.json", b'[{"a": 1}, {"a": "\xff"}, {"a": "\\ud800"}, {"a": 4}]', [": row 1", ": row 4"],
+         [(": row 2", "not UTF-8 (byte 0xff)", False), (": row 3", "surrogate", False)]),
+        ("a.json", b'[{"a": ' + b"[" * 200_000 + b'}, {"a": 2}]', [": row 2"],
+         [(": row 1", "deep", False)]),
+        ("a.json", b'[{"a": ' + b"9" * 5000 + b'}, {"a": 2}]', [": row 2"],
+         [(": row 1", "digits", False)]),
+        ("a.json", b'[1, {"a": 2}]', [": row 2"], [(": row 1", "must be an object", False)]),
+        # A list's next row is not the next object: the damaged row may hold some itself.
+        ("a.json", b'[{"p": [{"role": "u"}], "a": 1}, {"p": [{"x": \\, "role": "s"}, {"role": "u"},'
+         b' {"role": "v"}], "a": 2}, {"p": [], "a": 3}]', [": row 1", ": row 3"],
+         [(": row 2", "malformed", False)]),
+        ("a.json", b'[[{"from": "h", "value": \\}, {"from": "a"}], [{"from": "h"}, {"from": "a"}]]',
+         [": row 2"], [(": row 1", "malformed", False)]),
+        ("a.csv", b"a,b\n1,2\n1,2,3\n4,5\n", [":2", ":4"], [(":3", "3 values for 2", False)]),
+        ("a.csv", b'a,b\n"1\n2",2\n5\n', [":2"], [(":4", "1 values for 2 columns", False)]),
+        ("a.csv", b'a,b\n1,2\n"1,2\n3,4\n', [":2"],
+         [(":3", "malformed CSV (unexpected end of data)", True)]),
+        ("a.csv", b'a,b\n"1"2,3\n4,5\n', [":3"], [(":2", "malformed CSV", False)]),
+        ("a.csv", b"a,b\n1,\xff\n4,5\n", [":3"], [(":2", "not UTF-8", False)]),
+    ],
+)  # fmt: skip
+def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, content, good, bad):
+    path = tmp_path / name
+    path.write_bytes(content)
+    places, faults = read_all(path)
+    assert places == good
+    assert [(f.where.removeprefix(str(path)), f.is_end) for f in faults] == [
+        (place, is_end) for place, _, is_end in bad
+    ]
+    for fault, (_, words, _) in zip(faults, bad, strict=True):
+        assert words in fault.message
+    with pytest.raises(UserError) as error:
+        list(read_rows(path))
+    assert str(error.value) == faults[0].message
+
+
 @pytest.mark.parametrize(
     ("name", "content", "place", "words"),
     [
-        ("a.jsonl", LINES + b'\n{"a": \n', ":3", "malformed JSON"),
-        ("a.jsonl", LINES + b"\n[1, 2]\n", ":3", "must be an object, found list"),
-        ("a.jsonl", LINES + b'\n{"a": "\xff"}\n', ":3", "not UTF-8"),
-        ("a.jsonl.gz", gzip.compress(LINES)[:-12], ":", "truncated"),
-        ("a.jsonl.gz", LINES, ":1", "damaged gzip"),
-        ("a.json", b'[{"a": 1},\n {"a"', ":2", "malformed JSON"),
-        ("a.json", b'{"a": 1}', "", "one list"),
-        ("a.json", b"[1]", ": row 1", "must be an object"),
+        ("a.json", b'{\n "rows": [{"a": 1}]\n}', "", "an object that spans lines"),
+        ("a.jsonl", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "", "git lfs"),
+        ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "", "git lfs"),
+        ("a.jsonl.gz", b"<!DOCTYPE html><html>", "", "a web page"),
+        ("a.json", b"\n<html><head>", "", "a web page"),
+        ("a.csv", b'<?xml version="1.0"?><Error>', "", "a web page"),
+        ("a.jsonl", '{"a": 1}\n'.encode("utf-16"), "", "UTF-16 text"),
+        ("a.jsonl", '{"a": 1, "b": 2}\n'.encode("utf-16-le"), "", "UTF-16 text"),
+        ("a.csv", "a,b\n".encode("utf-32"), "", "UTF-32 text"),
         ("a.parquet", b"PAR1 not parquet", "", "not a readable parquet"),
-        ("a.csv", b"a,b\n1,2\n1,2,3\n", ":3", "3 values for 2 columns"),
-        ("a.csv", b'a,b\n"1\n2",2\n5\n', ":4", "1 values for 2 columns"),
-        ("a.csv", b'a,b\n1,2\n"1,2\n3,4\n', ":3", "malformed CSV (unexpected end of data)"),
-        ("a.csv", b'a,b\n"1"2,3\n', ":2", "malformed CSV"),
-        ("a.csv", b"a,b\n1,\xff\n", ":2", "not UTF-8"),
+        ("a.parquet", b"", "", "not a readable parquet"),
         ("a.csv", b"a,a\n1,2\n", ":1", "two columns are named 'a'"),
+        ("a.csv", b"a,\xff\n1,2\n", ":1", "not UTF-8"),
         ("a.csv", b"a,b\r1,2\r", ":1", "malformed CSV"),
         ("a.txt", b"a,b", "", "unknown format"),
     ],
 )
-def test_damage_is_reported_by_file_and_line(tmp_path, name, content, place, words):
+def test_what_is_no_data_is_refused_at_once(tmp_path, name, content, place, words):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UserError) as error:
-        list(read_rows(path))
+        next(read_rows_and_faults(path))
     message = str(error.value)
-    assert message.startswith(f"{path}{place}") and words in message and "\n" not in message
+    assert message.startswith(f"{path}{place}: ") and words in message and "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.csv"])
+def test_an_empty_file_has_no_rows(tmp_path, name):
+    (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith("gz") else b"")
+    assert list(read_rows_and_faults(tmp_path / name)) == []
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz"])
+@pytest.mark.parametrize("kept", [0.3, 0.9, 0.999])
+def test_a_gzip_file_that_ends_early_keeps_the_rows_before(tmp_path, name, kept):
+    rows = [{"a": n, "b": f"{n * 7919 % 1009} {n}"} for n in range(5000)]
+    plain = json.dumps(rows) if "json." in name else "\n".join(map(json.dumps, rows))
+    packed = gzip.compress(plain.encode())
+    (tmp_path / name).write_bytes(packed[: int(len(packed) * kept)])
+    found = list(read_rows_and_faults(tmp_path / name))
+    good, (where, fault) = [row for _, row in found[:-1]], found[-1]
+    assert good == rows[: len(good)] and len(good) > 5000 * kept * 0.5
+    assert fault.is_end and "truncated or damaged gzip" in fault.message
+    number = len(good) + 1
+    assert where == f"{tmp_path / name}" + (f": row {number}" if "json." in name else f":{number}")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz"])
+def test_a_gzip_file_with_a_wrong_checksum(tmp_path, name):
+    content = bytearray(gzip.compress(json.dumps(ROWS).encode() if "json." in name else LINES))
+    content[-6] ^= 1
+    (tmp_path / name).write_bytes(content)
+    *good, (_, fault) = read_rows_and_faults(tmp_path / name)
+    assert good and all(row in ROWS for _, row in good)
+    assert isinstance(fault, BadRow) and fault.is_end and "CRC" in fault.message
+
+
+def write_parquet(path, rows, **options):
+    import pyarrow
+    import pyarrow.parquet
+
+    table = rows if isinstance(rows, pyarrow.Table) else pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, path, **options)
+
+
+def test_a_damaged_row_group_keeps_those_before(tmp_path):
+    path = tmp_path / "a.parquet"
+    rows = [{"a": f"{n:06} " * 50} for n in range(600)]
+    options = {"row_group_size": 200, "write_page_checksum": True, "compression": "none"}
+    write_parquet(path, rows, **options)
+    content = bytearray(path.read_bytes())
+    at = content.index(b"000450 ")  # in the third group
+    content[at : at + 400] = b"\xff" * 400
+    path.write_bytes(content)
+    *good, (where, fault) = read_rows_and_faults(path)
+    assert [row for _, row in good] == rows[:400]
+    assert where == f"{path}: row 401" and fault.is_end and "damaged parquet page" in fault.message
+
+
+def test_a_parquet_row_that_is_not_utf8(tmp_path):
+    import pyarrow
+
+    path = tmp_path / "a.parquet"
+    values = [b"one", b"\xff\xfe", b"three"]
+    array = pyarrow.array(values, pyarrow.binary()).view(pyarrow.string())
+    write_parquet(path, pyarrow.table({"a": array}))
+    (_, first), (where, fault), (_, last) = read_rows_and_faults(path)
+    assert (first, last) == ({"a": "one"}, {"a": "three"})
+    assert where == f"{path}: row 2" and "not UTF-8" in fault.message and not fault.is_end
+
+
+def test_a_parquet_file_cut_short_has_no_rows(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, ROWS)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"not a readable parquet file .*; fetch it again"):
+        list(read_rows_and_faults(path))
+
+
+def test_a_csv_value_of_any_length(tmp_path):
+    (tmp_path / "a.csv").write_text("a\n" + "x" * 300_000 + "\n")
+    assert [len(row["a"]) for _, row in read_rows(tmp_path / "a.csv")] == [300_000]
+
+
+def test_a_hostile_list_ends(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("[{" + '"a": [{"b": 1},{' * 20_000)
+    *_, (_, fault) = read_rows_and_faults(path)
+    assert fault.is_end
 
 
 def test_missing_file(tmp_path):
@@ -133,11 +348,3 @@ def test_hub_rows(monkeypatch):
 )
 def test_real_files(shared_data, file, num_rows):
     assert sum(1 for _ in read_rows(shared_data / file)) == num_rows
-
-
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
-def test_an_integer_that_python_does_not_read(tmp_path, name):
-    row = '{"a": ' + "9" * 5000 + "}"
-    (tmp_path / name).write_text(row if name.endswith("l") else f"[{row}]")
-    with pytest.raises(UserError, match=rf"{name}.*digits.*write it as a string"):
-        list(read_rows(tmp_path / name))

@@ -6,7 +6,7 @@ import pytest
 from report_runs import both_modes, make_rows, run_report, solved, write_result
 
 from data_prep.config import UserError
-from eval.fingerprint import hash_checkpoint
+from data_prep.engines.hashes import hash_checkpoint
 from eval.results import read_result, read_texts
 from eval.scores import write_parquet
 
@@ -61,7 +61,7 @@ def test_a_checkpoint_that_has_changed(run, tmp_path):
     (tmp_path / "grpo" / "config.json").write_text("{}")
     path = tmp_path / "eval" / "grpo" / "scores.json"
     scores = json.loads(path.read_text())
-    scores["fingerprint"]["checkpoint"] = hash_checkpoint(str(tmp_path / "grpo"))
+    scores["fingerprint"]["checkpoint"] = hash_checkpoint(str(tmp_path / "grpo"), "checkpoints")
     path.write_text(json.dumps(scores))
     run()
     (tmp_path / "grpo" / "model.safetensors").write_bytes(b"trained further")

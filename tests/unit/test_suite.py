@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from data_prep.benchmarks import BENCHMARKS
 from data_prep.config import UserError
 from data_prep.recipe import BUILDERS
 from eval.scores import SOURCES
@@ -42,10 +43,10 @@ def test_a_think_aware_task_says_where_its_problems_are_and_nothing_else(task):
     assert set(found) == {"include", "task", "metadata"}
     assert (found["include"], found["task"]) == ("think_common.yaml", f"{task}_think")
     metadata = read_metadata(task)
-    assert metadata == found["metadata"]
     if task == "held_out":
-        assert metadata == {"source": "held_out"}
+        assert metadata == found["metadata"] == {"source": "held_out"}
     else:
+        assert found["metadata"] == {"benchmark": task} and metadata == BENCHMARKS[task]
         assert metadata["source"] in BUILDERS
         assert metadata["hub"] and metadata["split"] and metadata["files"]
 

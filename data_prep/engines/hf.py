@@ -1,9 +1,9 @@
 """The transformers engine: a checkpoint that completes prompts, batch by batch.
 
 Differences from the harness's own Hugging Face model: a sample does not depend on its batch
-(`eval.sampling`), nothing of the checkpoint's sampling defaults leaks in, a rendered prompt is
-tokenised without adding special tokens (the chat template already wrote them), and each completion
-keeps its token count and whether it was cut off. Log-likelihoods are the harness's own.
+(`data_prep.engines.sampling`), nothing of the checkpoint's sampling defaults leaks in, a rendered
+prompt is tokenised without adding special tokens (the chat template already wrote them), and each
+completion keeps its token count and whether it was cut off. Log-likelihoods are the harness's own.
 """
 
 import json
@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from data_prep.config import UserError
-from eval.samples import Completion, Continuation, Request, Settings
-from eval.sampling import build_sampler
+from data_prep.engines.samples import Completion, Continuation, Request, Settings
+from data_prep.engines.sampling import build_sampler
 
 # Log-likelihoods keep the logits of whole prompts, tokens x vocabulary, for each of these.
 LOGLIKELIHOOD_BATCH = 8
@@ -39,6 +39,31 @@ def tokenizer_path(checkpoint: str) -> str:
     return adapter if has_own else base
 
 
+def load_tokenizer(checkpoint: str, key: str) -> Any:
+    """The checkpoint's tokenizer, to render chat prompts with.
+
+    Args:
+        key: the YAML key that names the checkpoint, for messages.
+
+    Raises:
+        UserError: it cannot be loaded, or has no chat template.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
+    except (OSError, ValueError, KeyError) as error:
+        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise UserError(
+            f"{key}: {checkpoint}: its tokenizer cannot be loaded ({type(error).__name__}: "
+            f"{message}); save or fetch it again"
+        ) from error
+    if not tokenizer.chat_template:
+        raise UserError(
+            f"{key}: {checkpoint}: its tokenizer has no chat template; take a chat model, or save "
+            "a template with the tokenizer"
+        )
+    return tokenizer
+
+
 def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """The text before the first of the stop strings, and whether there was one."""
     found = [place for stop in stops if (place := text.find(stop)) >= 0]
@@ -52,8 +77,11 @@ def split_stops(stops: Sequence[str], tokenizer: Any) -> tuple[set[int], list[st
     return ids, [stop for stop in stops if stop and stop not in special]
 
 
-def load_checkpoint(checkpoint: str, dtype: str) -> tuple[Any, Any]:
+def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     """Tokenizer and model of a model folder, hub id or adapter folder; adapters are merged.
+
+    Args:
+        key: the YAML key that names the checkpoint, for messages.
 
     Raises:
         UserError: it is damaged or incomplete, or its tokenizer knows no end of sequence.
@@ -70,14 +98,14 @@ def load_checkpoint(checkpoint: str, dtype: str) -> tuple[Any, Any]:
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         message = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise UserError(
-            f"checkpoints: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
+            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
             "save or fetch it again"
         ) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
         raise UserError(
-            f"checkpoints: {checkpoint}: its tokenizer has neither eos_token nor pad_token; set one"
+            f"{key}: {checkpoint}: its tokenizer has neither eos_token nor pad_token; set one"
         )
     return tokenizer, model
 
@@ -100,14 +128,15 @@ class HfEngine:
     Args:
         checkpoint: a model folder, hub id or peft adapter folder.
         dtype: of the weights: float32, bfloat16 or float16.
+        key: the YAML key that names the checkpoint, for messages.
         batch_size: completions generated at once.
         device_index: which GPU; without any the CPU is used.
     """
 
     def __init__(
-        self, checkpoint: str, dtype: str, *, batch_size: int, device_index: int = 0
+        self, checkpoint: str, dtype: str, *, key: str, batch_size: int, device_index: int = 0
     ) -> None:
-        self.tokenizer, model = load_checkpoint(checkpoint, dtype)
+        self.tokenizer, model = load_checkpoint(checkpoint, dtype, key)
         self._eos_ids = eos_token_ids(model, self.tokenizer)
         # A new one: whatever temperature or penalty the checkpoint ships would fill our gaps.
         model.generation_config = GenerationConfig(pad_token_id=self.tokenizer.pad_token_id)

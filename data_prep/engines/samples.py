@@ -93,6 +93,8 @@ LINES = ((str, str, int, bool), (str, float, bool))
 class SampleStore:
     """Append-only JSON lines of one checkpoint, a file for each process.
 
+    Memory holds where each sample lies and not its text: those of a large set are gigabytes.
+
     Args:
         folder: where the files lie; all processes' files are read.
         model: hash of the checkpoint and of the engine that runs it, a part of every key.
@@ -101,61 +103,58 @@ class SampleStore:
 
     def __init__(self, folder: Path, model: str, rank: int = 0) -> None:
         self._folder, self._model, self._rank = Path(folder), model, rank
-        self._values: dict[str, Any] = {}
-        self._file: IO[str] | None = None
+        self._places: dict[str, tuple[Path, int]] = {}  # file and byte of each key's line
+        self._files: dict[Path, IO[bytes]] = {}
+        self._own: IO[bytes] | None = None
 
     def key(self, wanted: Request | Continuation) -> str:
         """The sample's key: a hash of the model and of the whole request."""
         text = json.dumps([self._model, type(wanted).__name__, asdict(wanted)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def load(self, keys_only: bool = False) -> None:
-        """Read what every process has written; a line that a kill tore is left out.
-
-        Args:
-            keys_only: keep no samples, where all that matters is which are there: long completions
-                of a whole benchmark take gigabytes.
-        """
-        self._values = {}
+    def load(self) -> None:
+        """Look up what every process has written; a line that a kill tore is left out."""
+        self._places = {}
         for path in sorted(self._folder.glob("samples-*.jsonl")):
-            with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+            place = 0
+            with path.open("rb") as file:
                 for line in file:
                     try:
                         found = json.loads(line)
                     except ValueError:
-                        continue  # torn, and so generated again
+                        found = None  # torn, and so generated again
                     if isinstance(found, list) and tuple(map(type, found)) in LINES:
-                        self._values[found[0]] = None if keys_only else found[1:]
+                        self._places[found[0]] = path, place
+                    place += len(line)
 
     def missing(self, wanted: Iterable[Request | Continuation]) -> list[Request | Continuation]:
         """Those that are not stored, each once, in order."""
-        return [one for key, one in self._by_key(wanted).items() if key not in self._values]
-
-    def _by_key(self, wanted: Iterable[Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for one in wanted:
-            found.setdefault(self.key(one), one)
-        return found
+            key = self.key(one)
+            if key not in self._places:
+                found.setdefault(key, one)
+        return list(found.values())
 
     def add(self, wanted: Request | Continuation, value: Completion | tuple[float, bool]) -> None:
         """Store a finished sample: on disk before anything else is asked for."""
-        if self._file is None:
+        path = self._folder / f"samples-{self._rank}.jsonl"
+        if self._own is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / f"samples-{self._rank}.jsonl"
             is_torn = path.is_file() and path.stat().st_size > 0 and not _ends_whole(path)
-            self._file = path.open("a", encoding="utf-8", newline="\n")
+            self._own = path.open("ab")
             if is_torn:
-                self._file.write("\n")
+                self._own.write(b"\n")
         key = self.key(wanted)
         fields = (
             [str(value), value.num_tokens, value.cut_off]
             if isinstance(value, Completion)
             else [float(value[0]), bool(value[1])]
         )
+        self._places[key] = path, self._own.tell()
         # Escaped: a model may write halves of surrogate pairs, which UTF-8 lacks.
-        self._file.write(json.dumps([key, *fields]) + "\n")
-        self._file.flush()
-        self._values[key] = fields
+        self._own.write(json.dumps([key, *fields]).encode() + b"\n")
+        self._own.flush()
 
     def get(self, wanted: Request | Continuation) -> Completion | tuple[float, bool]:
         """The stored sample.
@@ -163,19 +162,25 @@ class SampleStore:
         Raises:
             UserError: it is not there after every process has finished.
         """
-        fields = self._values.get(self.key(wanted))
-        if fields is None:
+        key = self.key(wanted)
+        if key not in self._places:
             raise UserError(
                 f"{self._folder}: another process's samples are not there; output_dir must lie on "
                 "a file system that all hosts share"
             )
+        path, place = self._places[key]
+        if path not in self._files:
+            self._files[path] = path.open("rb")
+        self._files[path].seek(place)
+        _, *fields = json.loads(self._files[path].readline())
         return Completion(*fields) if isinstance(wanted, Request) else tuple(fields)
 
     def close(self) -> None:
-        """Close this process's file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Close the files; what is stored can still be had."""
+        for file in (self._own, *self._files.values()):
+            if file is not None:
+                file.close()
+        self._own, self._files = None, {}
 
 
 def _ends_whole(path: Path) -> bool:

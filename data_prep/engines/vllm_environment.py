@@ -1,6 +1,6 @@
 """What vLLM may see and say: an environment of its own, a quiet terminal, errors of one line.
 
-`eval.vllm_engine` imports and builds vLLM inside these; nothing here outlives the building.
+`data_prep.engines.vllm` imports and builds vLLM inside these; nothing here outlives the building.
 """
 
 import os

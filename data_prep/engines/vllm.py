@@ -19,9 +19,9 @@ import torch
 from transformers import AutoTokenizer
 
 from data_prep.config import UserError
-from eval.hf_engine import base_and_adapter, cut_at, fit, split_stops, tokenizer_path
-from eval.samples import Completion, Continuation, Request, Settings
-from eval.vllm_environment import hushed, import_vllm, own_environment, refusals
+from data_prep.engines.hf import base_and_adapter, cut_at, fit, split_stops, tokenizer_path
+from data_prep.engines.samples import Completion, Continuation, Request, Settings
+from data_prep.engines.vllm_environment import hushed, import_vllm, own_environment, refusals
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 

