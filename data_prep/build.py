@@ -53,14 +53,22 @@ def collect(
             finds_near_duplicates=is_training and args.near_duplicates == "drop",
         )  # fmt: skip
         rows = SourceRows(source, key, args)
+        bad_rows: list[str] = []
         for found in workers.prepare(job, rows, report.seconds):
             started = time.perf_counter()
             drop = found if isinstance(found, Dropped) else collector.add(found, number)
             if drop:
                 outputs.drop(report, number, drop)
+            if drop and drop.reason == "bad_row":
+                bad_rows.append(drop.detail)
             report.seconds["duplicates"] += time.perf_counter() - started
         report.add_rows(number, rows.num_read, rows.num_read - rows.num_taken)
         report.seconds["read"] += rows.seconds
+        if bad_rows:
+            sys.stderr.write(
+                f"notice: {key}: {source.name}: {len(bad_rows):,} rows cannot be used and are left "
+                f"out, the first: {bad_rows[0]}\n"
+            )
     started = time.perf_counter()
     for number, drop in collector.finish():
         outputs.drop(report, number, drop)
@@ -115,6 +123,23 @@ def build_set(
     return report
 
 
+def warn_of_no_decontamination(
+    sources: dict[str, list[Source]], benchmarks: dict[str, Any]
+) -> None:
+    """Say so where real training data is checked against no benchmark."""
+    real = [
+        source.name
+        for key in TRAINING
+        for source in sources.get(key, ())
+        if source.name != "synthetic"
+    ]
+    if real and not any(isinstance(count, int) for count in benchmarks.values()):
+        sys.stderr.write(
+            f"notice: {', '.join(dict.fromkeys(real))} may hold problems of benchmarks, and none "
+            "is checked; set decontaminate: [gsm8k, math500, aime24, aime25]\n"
+        )
+
+
 def main() -> None:
     """Check the recipe, build every set, put the files in place, write the manifest."""
     (args,) = parse(__doc__, DataArguments, check=check_data)
@@ -128,6 +153,7 @@ def main() -> None:
     number = count_workers(args.num_workers)
     with Outputs(args.output_dir, args.system_prompt) as outputs:
         held_out, benchmarks = load_benchmarks(args)
+        warn_of_no_decontamination(sources, benchmarks)
         counts = load_pass_counts(args.pass_rates) if args.pass_rates else {}
         rates = {name: right / samples for name, (right, samples) in counts.items()}
         reports: dict[str, SetReport] = {}

@@ -19,18 +19,21 @@ from rapidfuzz.distance import LCSseq
 from data_prep.answers import is_same_value
 from data_prep.matching import content, formula, numbers, same_wording, tokenise, unlike_words
 
-_COMPOUND = re.compile(r"frac|sqrt|pi|/")
+# Measured, see docs/results/decontamination.md. Lengths are in words that carry content.
 NGRAM = 4
-MAX_POSTINGS = 40
+MAX_POSTINGS = 40  # more questions share only stock phrases
 MAX_CANDIDATES = 6
-MIN_SHARED = 0.1
-SHORT = 10
-MIN_COVERAGE = 0.6
-MIN_CLOSE = 0.85
-LONG = 15
-MAX_AROUND = 6
-DISTINCT = 20
+MIN_SHARED = 0.1  # of the n-grams of the evaluation question
+MIN_COVERAGE = 0.6  # of its words aligned, where the golds are one value
+MIN_CLOSE = 0.85  # the same where a number or two came or went
+LONG = 15  # questions that may gain or lose a number
+SHORT = 10  # questions that a longer one holds by chance
+DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
+MAX_AROUND = 6  # words before the question, or around a short one
 GAP_COST = 0.5
+# What a question of few words says may be all in a figure.
+FIGURE_WORDS = frozenset(("diagram", "figure", "shown", "graph", "picture", "below", "table"))
+_COMPOUND = re.compile(r"frac|sqrt|pi|/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,12 @@ class EvalIndex:
         if not words:
             return None
         at = self._exact.get(tuple(words))
-        if at is not None:
+        if at is not None and self._is_certain(at, answers):
             return self._match(at, 1.0, "exact")
         best = None
         for at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
-            if kind and (best is None or score > best.score):
+            if kind and self._is_certain(at, answers) and (best is None or score > best.score):
                 best = self._match(at, score, kind)
         return best
 
@@ -138,6 +141,15 @@ class EvalIndex:
         if missing == more == 0 or (is_close and len(theirs) >= LONG):
             return coverage, "reworded"
         return coverage, ""
+
+    def _is_certain(self, at: int, answers: Sequence[str]) -> bool:
+        """Whether the same words mean the same question, which may be all in a figure."""
+        words = self._words[at]
+        return (
+            len(words) >= SHORT
+            or FIGURE_WORDS.isdisjoint(words)
+            or _share_gold(answers, self._questions[at].answers)
+        )
 
     def _match(self, at: int, score: float, kind: str) -> Match:
         one = self._questions[at]

@@ -77,9 +77,10 @@ def main() -> None:
     )
     if processes.is_main:
         counts = write_rates(folder / RESULT, problems, store, shorten(checkpoint))
-        inputs = manifest.hash_inputs([args.problems_file])
-        inputs[args.model_name_or_path] = checkpoint
-        manifest.write(folder, "difficulty", asdict(args), inputs, counts, started)
+        inputs = manifest.hash_inputs([args.model_name_or_path, args.problems_file])
+        manifest.write(
+            folder, "difficulty", asdict(args), inputs, counts, started, checkpoint=checkpoint
+        )
         say(counts, args.num_samples, folder / RESULT)
     processes.meet()  # the main process holds the others' key-value store
 

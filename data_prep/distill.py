@@ -124,8 +124,11 @@ def main() -> None:
     fill(store, problems.all_requests(), load, processes, "distill")
     if processes.is_main:
         numbers = write_traces(folder / RESULT, problems, store, args.keep, args.prefer)
-        inputs = manifest.hash_inputs([args.problems_file]) | {args.model_name_or_path: teacher}
-        manifest.write(folder, "distill", asdict(args), inputs, started=started, **numbers)
+        models = [] if args.backend == "openai" else [args.model_name_or_path]
+        inputs = manifest.hash_inputs([*models, args.problems_file])
+        manifest.write(
+            folder, "distill", asdict(args), inputs, started=started, teacher=teacher, **numbers
+        )
         say(numbers, folder / RESULT)
     processes.meet()  # the main process holds the others' key-value store
 

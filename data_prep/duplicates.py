@@ -66,14 +66,16 @@ def find_near_duplicates(
         for group in _groups(keys):
             kept: list[int] = []
             for row in group:
-                if row in dropped:
-                    continue
-                twin = next((one for one in kept if is_same(one, row)), None)
-                if twin is not None:
-                    dropped[row] = twin
-                elif len(kept) < MAX_COMPARED:
-                    kept.append(row)
-    # The twin of one band may be the repeat of another; rows come after their twins.
+                # A row that an earlier band dropped stands for its twin.
+                one = dropped.get(row, row)
+                if one == row:
+                    twin = next((other for other in kept if is_same(other, row)), None)
+                    if twin is not None:
+                        dropped[row] = twin
+                        continue
+                if one not in kept and len(kept) < MAX_COMPARED:
+                    kept.append(one)
+    # The twin of one band may be the repeat of another; rows come after their own.
     for row in sorted(dropped):
         dropped[row] = dropped.get(dropped[row], dropped[row])
     return dropped

@@ -53,12 +53,14 @@ _PROVE = re.compile(
     r"|(?<!\u4e0d\u9700\u8981)\u8bc1\u660e|\u6c42\u8bc1",
     re.IGNORECASE,
 )
-# What asks for a value beside the proof.
+# What asks for a value beside the proof; the second kind of verb only where a sentence begins.
 _ASKS = re.compile(
-    r"\?|\uff1f|\b(?:find|determine|compute|calculate|evaluate|solve|what|which|how (?:many|much"
-    r"|long|far|old|often|large|small|big)|simplify|express|give|list|state|count|construct"
-    r"|factor(?:i[sz]e)?|sketch|describe|answer|"
-    r"where|when does|who|whose value)\b|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48",
+    r"\?|\uff1f|\b(?:find|determine|compute|calculate|evaluate|express"
+    r"|what (?:is|are|can|must|value)|how (?:many|much|long|far|old|often|large|small|big))\b"
+    r"|(?:^|[.:;!\n)]\s{0,9}|\b(?:and|then|also|hence|please) )"
+    r"(?:provide|solve|simplify|give|list|state|count|compare|build|construct|factor(?:i[sz]e)?"
+    r"|sketch|describe|decide|investigate|what|which|who)\b"
+    r"|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48",
     re.IGNORECASE,
 )
 # "none" is the one that may be a real answer; there it cannot be told from a missing one.

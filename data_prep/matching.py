@@ -24,8 +24,6 @@ _MAX_SYMBOL = 3
 _MIN_SPELLING = 6
 # More words than that are no slips.
 _MAX_MISSPELT = 6
-# Least share of the longer list that two wordings of one question have in the same order.
-_MIN_IN_ORDER = 0.75
 _TOKEN = re.compile(
     r"\\not *=|\\[a-z]+|\\.|\d+(?:\.\d+)?|\.\d+"
     rf"|[{_CJK}]|(?:(?![{_CJK}])[^\W\d_])+(?:'(?:(?![{_CJK}])[^\W\d_])+)?"
@@ -138,29 +136,49 @@ def content(tokens: list[str]) -> list[str]:
 def same_wording(first: list[str], second: list[str]) -> bool:
     """Whether two lists of content words ask the same.
 
-    Formulas must be the same in the same order: 2x+3 is not 3x+2. Words may trade places, but
-    none may be exchanged, come or go (minimum and maximum, not, positive), apart from spelling.
+    Formulas must be the same in the same order: 2x+3 is not 3x+2. Of the words none may be
+    exchanged, come or go (minimum and maximum, not, positive), apart from spelling, and one may
+    change its place between two numbers: 2 girls and 3 boys are not 2 boys and 3 girls.
     """
+    if first == second:
+        return True
     if formula(first) != formula(second):
         return False
-    left, extra = unlike_words(first, second)
+    second = _respelt(first, second)
+    left, extra = _difference(first, second)
     # What is left may be one word that is written in two (side length).
     if sorted("".join(left)) != sorted("".join(extra)):
         return False
-    return LCSseq.normalized_similarity(first, second) >= _MIN_IN_ORDER
+    runs = [run for run in LCSseq.opcodes(first, second) if run.tag != "equal"]
+    gone = [at for run in runs for at in range(run.src_start, run.src_end)]
+    come = [at for run in runs for at in range(run.dest_start, run.dest_end)]
+    moved = [(first[at], len(numbers(first[:at]))) for at in gone if first[at] not in left]
+    moved_to = [(second[at], len(numbers(second[:at]))) for at in come if second[at] not in extra]
+    return moved == moved_to and len(moved) <= 1
 
 
 def unlike_words(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
     """Words of either list that the other has not, in any place, apart from spelling."""
+    return _difference(first, _respelt(first, second))
+
+
+def _difference(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
     mine, theirs = Counter(first), Counter(second)
-    left, extra = list((mine - theirs).elements()), list((theirs - mine).elements())
-    if max(len(left), len(extra)) <= _MAX_MISSPELT:
-        for word in left[:]:
-            twin = next((other for other in extra if _is_same_word(word, other)), None)
-            if twin is not None:
-                left.remove(word)
-                extra.remove(twin)
-    return left, extra
+    return list((mine - theirs).elements()), list((theirs - mine).elements())
+
+
+def _respelt(first: list[str], second: list[str]) -> list[str]:
+    """The second list with the slips and endings of the first."""
+    left, extra = _difference(first, second)
+    if not left or max(len(left), len(extra)) > _MAX_MISSPELT:
+        return second
+    spelling = {}
+    for other in extra:
+        word = next((word for word in left if _is_same_word(word, other)), None)
+        if word is not None:
+            spelling[other] = word
+            left.remove(word)
+    return [spelling.get(word, word) for word in second]
 
 
 def _is_same_word(first: str, second: str) -> bool:

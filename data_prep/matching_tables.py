@@ -49,7 +49,10 @@ _SAME = {
     "center": "center centre", "meter": "meter metre",
     "color": "color colour", "neighbor": "neighbor neighbour",
     "0": "zero", "2": "two", "3": "three", "4": "four", "5": "five", "6": "six", "7": "seven",
-    "8": "eight", "9": "nine", "10": "ten", "11": "eleven", "12": "twelve",
+    "8": "eight", "9": "nine", "10": "ten", "11": "eleven", "12": "twelve", "13": "thirteen",
+    "14": "fourteen", "15": "fifteen", "16": "sixteen", "17": "seventeen", "18": "eighteen",
+    "19": "nineteen", "20": "twenty", "30": "thirty", "40": "forty", "50": "fifty", "60": "sixty",
+    "70": "seventy", "80": "eighty", "90": "ninety",
 }  # fmt: skip
 _NOTHING = (
     r"\left \right \big \bigl \bigr \bigg \biggl \biggr \middle \displaystyle \textstyle",
@@ -93,11 +96,11 @@ HARMLESS = frozenset(
     word
     for words in (
         "an the is are be was were been being it its this that these those there here of for in on",
-        "by as and so then thus we us our you your let suppose assume given consider define",
+        "as and so then thus we us our you your let suppose assume given consider define",
         "denote call if such which who whom whose what how where when while will would can",
         "could may do does did has have had find compute calculate determine evaluate solve",
         "simplify obtain give show please value following expression result question",
-        "problem answer also just now exactly to with at from many number satisfy satisfies",
+        "problem answer also just now exactly to with at many number satisfy satisfies",
         "satisfying hold equation condition express expressed note",
         " ".join("的为是求则若已知设请给出原始答案形式格最终值并以在其中多少"),
     )

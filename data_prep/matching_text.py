@@ -69,7 +69,7 @@ _ORDINAL = re.compile(
 _DEGREES = re.compile(r"\^ ?\{? ?\\circ\b ?\}?")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[^{}]{0,40}\}(?: ?\{[lcr|@ ]{0,40}\})?")
 _SPACING = re.compile(r"\\(?:[hv]space ?\*?|label|tag|color) ?\{[^{}]{0,80}\}")
-_THOUSANDS = re.compile(r"(?<![\d.,(\[{])(\d{1,3})((?:(?:\{,\}|,\\!|,)\d{3})+)(?![\d)\]}]|,\d)")
+_THOUSANDS = re.compile(r"(?<![\d.,(\[{])(\d{1,3})((?:(?:\{,\}|,\\!|\\,|,)\d{3})+)(?![\d)\]}]|,\d)")
 _SPACED_LETTERS = re.compile(r"(?<![a-z'\\_^])([a-z]) (?=[a-z](?![a-z']))")
 
 

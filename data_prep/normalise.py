@@ -3,6 +3,8 @@
 import hashlib
 import re
 
+MIN_LETTERS = 30
+_SIGNS = re.compile(r"[\W_]")
 _INVISIBLE = re.compile(r"[\u200b-\u200d\u2060\ufeff]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 # Signs that carry mathematics stay (3-2 is not 3+2, 1.5 is not 15, 5! is not 5); the rest goes.
@@ -21,6 +23,16 @@ def question_key(question: str, trace: int = 0) -> bytes:
     """16 bytes that are equal for equal normalised questions and trace numbers."""
     text = f"{trace} {normalise_question(question)}"
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def text_keys(question: str) -> list[str | bytes]:
+    """Keys of which one is equal where two questions are the same text.
+
+    The second looks at letters and digits alone, and so through lost signs and braces; for short
+    texts, in which a sign may be all that differs, it is left out.
+    """
+    letters = _SIGNS.sub("", question.casefold())
+    return [question_key(question), *([letters] if len(letters) >= MIN_LETTERS else [])]
 
 
 def without_options(question: str) -> str:

@@ -15,7 +15,7 @@ from data_prep.contamination import EvalIndex, EvalQuestion, Match
 from data_prep.duplicates import signature
 from data_prep.matching import tokenise
 from data_prep.mixing import Limits
-from data_prep.normalise import question_key, without_options
+from data_prep.normalise import question_key, text_keys, without_options
 from data_prep.policies import Policies, check_language, check_lengths, check_problem
 from data_prep.reading import BadRow, Row
 from data_prep.recipe import BUILDERS, Source
@@ -100,7 +100,7 @@ class Preparer:
     def __init__(self, questions: Sequence[EvalQuestion], pass_rates: dict[str, float]) -> None:
         self._index = EvalIndex(questions) if questions else None
         # An equal text is a match whatever the n-grams say of it.
-        self._exact = {question_key(one.question): one for one in questions}
+        self._exact = {key: one for one in questions for key in text_keys(one.question)}
         self._pass_rates = pass_rates
 
     def prepare(self, job: Job, items: Sequence[Item]) -> Result:
@@ -160,8 +160,9 @@ class Preparer:
 
     def _find_match(self, problem: Problem) -> Match | None:
         question = without_options(problem.question)
-        if same := self._exact.get(question_key(question)):
-            return Match(same.benchmark, same.id, same.question, 1.0, "exact")
+        for key in text_keys(question):
+            if same := self._exact.get(key):
+                return Match(same.benchmark, same.id, same.question, 1.0, "exact")
         return self._index.find(question, problem.answers)
 
     def _build(
@@ -178,7 +179,7 @@ class Preparer:
                 built = BUILDERS[source.name](row, name, where, **source.builder_options())
             except UserError as error:
                 if not job.skips_bad_rows:
-                    raise
+                    raise UserError(f"{error} (or leave it out: --on_bad_row skip)") from error
                 return Dropped(where, "bad_row", str(error))
         if isinstance(built, Drop):
             detail = "" if built.detail == where else built.detail.removeprefix(f"{where}: ")

@@ -11,6 +11,8 @@ from data_prep.recipe import FILES, TRAINING
 from eval.drop_reasons import in_order
 
 KEYS = ("config", "rows_in", "rows_out", "dropped", "outputs", "decontamination", "seconds")
+NOT_LISTED = "not listed"
+ORDER = [FILES[key] for key in ("sft", "grpo", "validation", "test")]
 COUNTS = ("rows_in", "rows_out", "dropped")
 
 
@@ -37,11 +39,12 @@ def read_build(folder: Path) -> dict[str, Any]:
         )
     files = found.get("outputs", {}).values()
     missing = [key for key in KEYS if key not in found]
+    missing += [name for name in found.get("outputs", {}) if name not in ORDER]
     missing += [key for file in files for key in (*COUNTS, "sources") if key not in file]
     if missing or not files:
         raise UserError(
-            f"{path}: {missing[0] if missing else 'outputs'}: missing, as in builds of an older "
-            "version; run `make data` again"
+            f"{path}: {missing[0] if missing else 'outputs'}: missing or unknown, as in builds of "
+            "another version; run `make data` again"
         )
     return found
 
@@ -55,8 +58,8 @@ def describe_files(build: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """
     keys = {name: key for key, name in FILES.items()}
     files = {}
-    for name, found in build["outputs"].items():
-        key = keys.get(name, name)
+    for name, found in sorted(build["outputs"].items(), key=lambda item: ORDER.index(item[0])):
+        key = keys[name]
         mix = (build["config"].get("mix") or {}).get(key) or {}
         sources = [
             one | {"label": label, "dropped": _sorted(one["dropped"])}
@@ -114,4 +117,4 @@ def describe_benchmarks(build: dict[str, Any]) -> dict[str, Any]:
     for key in ("test", "validation"):
         if key in keys:
             found[key] = build["outputs"][FILES[key]]["rows_out"]
-    return found | {name: "not listed" for name in BENCHMARKS if name not in found}
+    return found | {name: NOT_LISTED for name in BENCHMARKS if name not in found}

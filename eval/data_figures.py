@@ -1,6 +1,7 @@
 """The data report's figures: how long the texts are. matplotlib is imported late."""
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +53,27 @@ def _draw_lengths(axis: Any, title: str, counts: Counter[int], unit: str) -> Non
 
     edges, is_log = bin_edges(counts)
     heights = fill_bins(counts, edges)
-    widths = [right - left for left, right in zip(edges, edges[1:], strict=False)]
+    widths = [right - left for left, right in pairwise(edges)]
     axis.bar(edges[:-1], heights, widths, align="edge", color=LINE, alpha=0.75, linewidth=0)
     for share, style, name in ((0.5, "-", "median"), (0.95, "--", "95 % up to")):
         value = quantile(counts, share)
-        axis.axvline(value, color=INK, linewidth=1.2, linestyle=style, label=f"{name} {value:,}")
+        axis.vlines(value, 0, 1.08 * max(heights), INK, style, f"{name} {value:,}", linewidth=1.2)
     axis.plot([], [], " ", label=f"longest {max(counts):,}")
     if is_log:
         axis.set_xscale("log")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+        is_wide = edges[-1] / edges[0] > 60  # numbers every 1, 2, 5 would run into each other
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 3) if is_wide else (1, 2, 5), numticks=8))
         axis.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.set_ylim(0, 1.45 * max(heights))  # room for the legend
-    axis.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper right", ncols=3,
-                columnspacing=1.0, handlelength=1.2, handletextpad=0.5, borderaxespad=0)  # fmt: skip
+    axis.set_ylim(0, 1.3 * max(heights))  # room for the legend
+    axis.legend(
+        frameon=False, fontsize=9, labelcolor=INK, loc="upper right", ncols=3, columnspacing=1.0,
+        handlelength=1.2, handletextpad=0.5, borderaxespad=0,
+    )  # fmt: skip
     axis.set(title=title, xlabel=unit, ylabel="rows")
 
 

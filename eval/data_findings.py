@@ -3,11 +3,12 @@
 from collections import Counter
 from typing import Any
 
+from eval.data_build import NOT_LISTED
 from eval.drop_reasons import ON_PURPOSE
 
 MAX_LOST = 0.5  # share of a source's rows
 MAX_REASON = 0.2  # share of a file's rows that one reason takes
-NOT_CHECKED = "not checked: "
+NOT_CHECKED = "not checked: "  # as the builder begins its reason
 
 
 def summary(report: dict[str, Any]) -> str:
@@ -22,8 +23,13 @@ def summary(report: dict[str, Any]) -> str:
     dropped = Counter(report["dropped"])
     if not dropped:
         return f"{text} None was left out."
-    most = ", ".join(f"{reason} {number:,}" for reason, number in dropped.most_common(3))
-    return f"{text} {dropped.total():,} were left out{', most' * (len(dropped) > 3)}: {most}."
+    most = [f"{reason} ({number:,})" for reason, number in dropped.most_common(3)]
+    words = "most of them as" if len(dropped) > 3 else "as"
+    return f"{text} {dropped.total():,} were left out, {words} {_join(most)}."
+
+
+def _join(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def warnings(report: dict[str, Any]) -> list[str]:
@@ -56,8 +62,8 @@ def _counts(report: dict) -> list[str]:
         logged = {r: n for r, n in file["dropped"].items() if r != "not_sampled"}
         if file["num_logged"] != logged:
             found.append(
-                f"dropped.jsonl has {sum(file['num_logged'].values()):,} rows of {name} where the "
-                f"manifest says {sum(logged.values()):,}: it was changed after the build."
+                f"dropped.jsonl has other rows of {name} than the manifest counts: one of them was "
+                "changed after the build."
             )
     return found
 
@@ -75,14 +81,21 @@ def _contamination(report: dict) -> list[str]:
         return []
     if not any(isinstance(number, int) for number in listed.values()):
         return [
-            f"No benchmark was kept out of {' and '.join(real)}, whose problems are real ones: a "
+            f"No benchmark was kept out of {_join(real)}, whose problems are real ones: a "
             "score of a model trained on them may be a score of its memory. Set `decontaminate`."
         ]
-    return [
-        f"{name} was not kept out of the training files: {str(why).removeprefix(NOT_CHECKED)}."
+    found = [
+        f"{name} was not kept out of the training files: {why.removeprefix(NOT_CHECKED)}."
         for name, why in listed.items()
-        if not isinstance(why, int)
+        if not isinstance(why, int) and why != NOT_LISTED
     ]
+    if unlisted := [name for name, why in listed.items() if why == NOT_LISTED]:
+        found.append(
+            f"{_join(unlisted)} {'was' if len(unlisted) == 1 else 'were'} not kept out of the "
+            "training files: `decontaminate` does not list "
+            f"{'it' if len(unlisted) == 1 else 'them'}."
+        )
+    return found
 
 
 def _unreadable(report: dict) -> list[str]:
@@ -107,6 +120,8 @@ def _losses(report: dict) -> list[str]:
             if taken and lost.total() / taken > MAX_LOST:
                 reason, number = lost.most_common(1)[0]
                 told.add(reason)
+                if reason == "bad_row":  # has a warning of its own
+                    continue
                 found.append(
                     f"{name}: {source['label']} lost {_share(lost.total(), taken)} of its "
                     f"{taken:,} rows, most of them as {reason} ({number:,})."

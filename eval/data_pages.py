@@ -3,7 +3,6 @@
 from typing import Any
 
 from eval.blocks import (
-    Bars,
     Details,
     Excerpt,
     Figure,
@@ -15,11 +14,11 @@ from eval.blocks import (
     Text,
     Warnings,
 )
+from eval.data_mix import difficulty_blocks, mix_blocks, share
 from eval.drop_reasons import in_order, meaning
 from eval.text import flatten
 
-MAX_SUBJECTS = 15
-MAX_LEVELS = 12
+KINDS = ("exact", "embedded", "reworded")
 
 
 def build_page(report: dict[str, Any], lengths: Figure | None) -> Page:
@@ -36,8 +35,8 @@ def build_page(report: dict[str, Any], lengths: Figure | None) -> Page:
         Section("built", "What was built", _built(report)),
         Section("steps", "Step by step", _steps(report)),
         Section("lengths", "Lengths", _lengths(report, lengths)),
-        Section("mix", "Sources, subjects, levels", _mix(report)),
-        Section("difficulty", "Difficulty", _difficulty(report)),
+        Section("mix", "Sources, subjects, levels", mix_blocks(report)),
+        Section("difficulty", "Difficulty", difficulty_blocks(report)),
         Section("decontamination", "Decontamination", _decontamination(report)),
         Section("dropped", "Rows that were left out", _dropped(report)),
         Section("provenance", "Provenance", _provenance(report)),
@@ -46,19 +45,18 @@ def build_page(report: dict[str, Any], lengths: Figure | None) -> Page:
     return Page(report["title"], ", ".join(report["files"]), opening, sections)
 
 
-def share(part: int, whole: int) -> str:
-    """A share in per cent, one digit; a hyphen of nothing."""
-    return f"{100 * part / whole:.1f}" if whole else "-"
-
-
 def _built(report: dict) -> list:
-    rows = [
-        [name, one["label"], one["split"], one["place"] or "generated", f"{one['rows_in']:,}",
-         f"{one['rows_out']:,}", share(one["rows_out"], one["rows_in"])]
-        for name, file in report["files"].items() for one in file["sources"]
-    ]  # fmt: skip
-    header = ["file", "source", "split", "read from", "rows in", "rows out", "% kept"]
-    return [Table(header, rows)]
+    rows, places = [], []
+    for name, file in report["files"].items():
+        numbers = [f"{number:,}" for number in (file["rows_in"], file["rows_out"])]
+        rows.append([name, *numbers, share(file["rows_out"], file["rows_in"])])
+        for one in file["sources"]:
+            place = f"{one['place']}, split {one['split']}" if one["place"] else "generated"
+            places.append([f"{name}: {one['label']}", place])
+    return [
+        Table(["file", "rows in", "rows out", "% kept"], rows),
+        Details(f"{len(places)} sources", [Table(["source", "read from"], places, facts=True)]),
+    ]
 
 
 def funnel_table(file: dict[str, Any]) -> Table:
@@ -68,7 +66,8 @@ def funnel_table(file: dict[str, Any]) -> Table:
     """
     sources = file["sources"] if len(file["sources"]) > 1 else []
     left, whole = file["rows_in"], file["rows_in"]
-    rows = [["rows in", f"{whole:,}", share(whole, whole), "", *_cells("rows_in", sources)]]
+    rows = [["rows in", f"{whole:,}", share(whole, whole), f"{whole:,}"]]
+    rows[0] += [f"{one['rows_in']:,}" for one in sources]
     for reason, number in file["dropped"].items():
         left -= number
         cells = [_part(one["dropped"].get(reason, 0), one["rows_in"]) for one in sources]
@@ -79,29 +78,20 @@ def funnel_table(file: dict[str, Any]) -> Table:
     return Table(["step", "rows", "%", "left", *(one["label"] for one in sources)], rows)
 
 
-def _cells(key: str, sources: list[dict]) -> list[str]:
-    return [f"{one[key]:,}" for one in sources]
-
-
 def _part(part: int, whole: int) -> str:
     return f"{part:,} ({share(part, whole)} %)" if part else "-"
 
 
 def _steps(report: dict) -> list:
     adds_up = report["adds_up"] and all(file["adds_up"] for file in report["files"].values())
-    end = "They add up for every file and source." if adds_up else "They do not add up."
+    end = "is" if adds_up else "is NOT"
     words = (
-        "Every row is written or dropped for one named reason, the first that it meets in this "
-        f"order: rows in are rows out and all drops. {end}"
+        "Every row is written or left out for one reason, the first that it meets in this order; "
+        f"below are rows of each. For every file and source, rows in {end} rows out and drops."
     )
     blocks: list = [Text(words)]
     for name, file in report["files"].items():
         blocks += [Heading(name), funnel_table(file)]
-    reasons = in_order(reason for file in report["files"].values() for reason in file["dropped"])
-    known = [[reason, words] for reason in reasons if (words := meaning(reason))]
-    if known:
-        table = Table(["reason", "a row is left out because"], known, facts=True)
-        blocks.append(Folded("what the reasons say", {"reasons": table}))
     return blocks
 
 
@@ -115,101 +105,20 @@ def _lengths(report: dict, figure: Figure | None) -> list:
             rows.append([f"{name}, {text}", *(f"{number:,}" for number in numbers)])
     of = f" of `{report['tokenizer']}`" if report["tokenizer"] else ""
     words = (
-        f"Lengths in {report['unit']}{of}, without chat template. 95 % of the texts are at most as "
-        "long as the second number."
+        f"In {report['unit']}{of}, without chat template: the median, the length that 95 % of the "
+        "texts do not exceed, and the longest."
     )
     num, whole = report["num_measured"], [file["num_rows"] for file in report["files"].values()]
-    if max(whole) > num:
+    if num is not None and max(whole) > num:
         words += f" Of every file the first {num:,} rows count; training files are shuffled."
     header = ["text", "rows", "median", "95 % up to", "longest"]
     return [Text(words), figure, Table(header, rows)]
 
 
-def _mix(report: dict) -> list:
-    blocks: list = []
-    files = report["files"]
-    panels: dict[str, dict] = {"source": {}, "subject": {}, "level": {}}
-    for name, file in files.items():
-        if len(file["by_source"]) > 1:
-            panels["source"][name] = list(file["by_source"].items())
-        if set(file["subjects"]) - {""}:
-            panels["subject"][name] = top(file["subjects"])
-        for source, levels in file["levels"].items():
-            panels["level"][f"{name}: {source}"] = group_levels(levels)
-    for what, found in panels.items():
-        if found:
-            blocks += [Heading(f"By {what}"), Bars(what, found)]
-    return blocks
-
-
-def top(subjects: dict[str, int]) -> list[tuple[str, int]]:
-    """The largest subjects, then the rest and what has none."""
-    named = sorted(((n, k) for k, n in subjects.items() if k), key=lambda item: (-item[0], item[1]))
-    rows = [(name, number) for number, name in named[:MAX_SUBJECTS]]
-    if rest := named[MAX_SUBJECTS:]:
-        rows.append((f"{len(rest):,} others", sum(number for number, _ in rest)))
-    return rows + ([("(none)", subjects[""])] if subjects.get("") else [])
-
-
-def group_levels(levels: list[list[float]]) -> list[tuple[str, int]]:
-    """Levels with their counts, in ranges of one width where they are many.
-
-    Args:
-        levels: [level, rows], lowest first.
-    """
-    if len(levels) <= MAX_LEVELS:
-        return [(f"{level:g}", number) for level, number in levels]
-    low, high = levels[0][0], levels[-1][0]
-    width = (high - low) / MAX_LEVELS
-    counts = [0] * MAX_LEVELS
-    for level, number in levels:
-        counts[min(MAX_LEVELS - 1, int((level - low) / width))] += number
-    edges = [f"{low + width * place:.4g}" for place in range(MAX_LEVELS + 1)]
-    return [(f"{edges[i]} to {edges[i + 1]}", counts[i]) for i in range(MAX_LEVELS)]
-
-
-def _difficulty(report: dict) -> list:
-    blocks: list = []
-    panels = {}
-    for name, file in report["files"].items():
-        if not file["solved"]:
-            continue
-        by_samples: dict[int, dict[int, int]] = {}
-        for right, samples, number in file["solved"]:
-            by_samples.setdefault(samples, {})[right] = number
-        for samples, found in by_samples.items():
-            title = f"{name}: right of {samples:,} samples"
-            if samples <= MAX_SUBJECTS:
-                panels[title] = [(f"{n}", found.get(n, 0)) for n in range(samples + 1)]
-            else:
-                panels[title] = group_levels([[n, found.get(n, 0)] for n in range(samples + 1)])
-    if panels:
-        known = {
-            name: sum(number for _, _, number in file["solved"])
-            for name, file in report["files"].items() if file["solved"]
-        }  # fmt: skip
-        parts = [
-            f"{number:,} of {report['files'][name]['num_rows']:,} problems of {name}"
-            for name, number in known.items()
-        ]
-        words = f"How often a checkpoint solves {', '.join(parts)}, by `{report['pass_rates']}`."
-        blocks += [Heading("Pass rates"), Text(words), Bars("right", panels)]
-    rows = []
-    for name, file in report["files"].items():
-        for band in file["shares"]:
-            number = file["bands"].get(band, 0)
-            wanted = f"{100 * file['shares'][band]:.1f}"
-            rows.append([f"{name}, {band}", f"{number:,}", share(number, file["rows_out"]), wanted])
-    if rows:
-        header = ["difficulty", "problems", "%", "% asked for"]
-        blocks += [Heading("Easy, medium, hard"), Table(header, rows)]
-    return blocks
-
-
 def _decontamination(report: dict) -> list:
     matches = report["matches"]
-    files = list(dict.fromkeys(file for _, file, _, _ in matches))
-    kinds = sorted({kind for _, _, kind, _ in matches})
+    files = [name for name in report["files"] if any(match[1] == name for match in matches)]
+    kinds = sorted({kind for _, _, kind, _ in matches}, key=_place_of_kind)
     rows = []
     for benchmark, number in report["decontamination"].items():
         own = [match for match in matches if match[0] == benchmark]
@@ -230,6 +139,10 @@ def _decontamination(report: dict) -> list:
         summary = f"{least}{number:,} pairs side by side; contamination.jsonl has all"
         blocks.append(Details(summary, [_pair(pair) for pair in pairs]))
     return blocks
+
+
+def _place_of_kind(kind: str) -> tuple[int, str]:
+    return (KINDS.index(kind) if kind in KINDS else len(KINDS), kind)
 
 
 def _sum(matches: list, place: int, value: str) -> str:
@@ -267,6 +180,8 @@ def _dropped(report: dict) -> list:
             "Of each file and reason some rows, drawn at random; dropped.jsonl has all. Texts are "
             "cut after 1,000 characters."
         )
+        if number := report["dropped"].get("not_sampled"):
+            words += f" The {number:,} that `sample` did not draw are only counted."
         blocks.insert(0, Text(words))
     return blocks
 
@@ -275,7 +190,8 @@ def _excerpt(row: dict) -> Excerpt:
     texts = {"Question": row["question"], "Gold": row["answer"]}
     shown = {label: text for label, text in texts.items() if text}
     title = f"{row['id']} ({row['where']})" if row["id"] else row["where"]
-    return Excerpt(title, row["detail"], shown, ends_short=len(shown) == 2)
+    facts = row["detail"].removeprefix(f"{row['where']}: ")  # as messages begin
+    return Excerpt(title, facts, shown, ends_short=len(shown) == 2)
 
 
 def _provenance(report: dict) -> list:

@@ -22,6 +22,7 @@ from data_prep.policies import load_tokenizer
 from eval import data_findings, data_pages
 from eval.data_build import describe_benchmarks, describe_files, read_build, totals_add_up
 from eval.data_figures import draw_lengths
+from eval.data_mix import largest
 from eval.data_rows import (
     FileCounts,
     count_characters,
@@ -37,7 +38,7 @@ from eval.text import clean
 
 STAGE = "data-report"
 NUM_PAIRS = 20
-NUM_MEASURED = 20_000  # rows of a file: tokenizing all of a large one would take minutes
+NUM_TOKENIZED = 10_000  # rows of a file: tokenizing all of a large one would take minutes
 
 
 @dataclass
@@ -84,7 +85,7 @@ def main() -> None:
         "files": describe_files(build),
         "unit": "tokens" if tokenizer else "characters",
         "tokenizer": tokenizer,
-        "num_measured": NUM_MEASURED,
+        "num_measured": NUM_TOKENIZED if tokenizer else None,
         "pass_rates": rates_file,
         "decontamination": describe_benchmarks(build),
         "build": {key: build.get(key) for key in (
@@ -93,7 +94,7 @@ def main() -> None:
     }  # fmt: skip
     lengths: dict[str, Counter[int]] = {}
     for name, file in report["files"].items():
-        counts = count_rows(data / name, measure, rates, NUM_MEASURED)
+        counts = count_rows(data / name, measure, rates, report["num_measured"])
         file |= describe_counts(counts)
         lengths |= {f"{name}: {text}": found for text, found in counts.lengths.items()}
     report |= read_logs(data, report["files"], args.rows)
@@ -159,7 +160,7 @@ def describe_counts(counts: FileCounts) -> dict[str, Any]:
         "num_rows": counts.num_rows,
         "lengths": lengths,
         "by_source": dict(counts.sources.most_common()),
-        "subjects": dict(counts.subjects.most_common()),
+        "subjects": largest(counts.subjects),
         "levels": {source: sorted(map(list, found.items())) for source, found in
                    sorted(counts.levels.items())},
         "solved": sorted([*rate, number] for rate, number in counts.solved.items()),

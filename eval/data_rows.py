@@ -1,6 +1,6 @@
 """What `eval.data_report` counts in a built data folder, file by file, in one pass over each.
 
-Only counts and a few rows are held: a million rows take no more memory than a thousand.
+Only counts and a few rows are held, so that memory does not grow with the rows.
 """
 
 import heapq
@@ -28,7 +28,7 @@ class FileCounts:
         num_rows: in the file.
         lengths: `{"question" or "completion": {length: rows}}`, in what `measure` counts.
         sources, subjects: `{name: rows}`.
-        levels: `{source: {level: rows}}` of the rows that have one.
+        levels: `{source: {level: rows}}` of the rows that have one, to three significant digits.
         solved: `{(right, samples): rows}` of the rows whose pass rate is known.
     """
 
@@ -46,24 +46,28 @@ def count_characters(texts: Sequence[str]) -> list[int]:
 
 
 def count_tokens(tokenizer: Any) -> Measure:
-    """A function that gives the length of each of some texts in tokens."""
+    """A function that gives the length of each of some texts in tokens.
+
+    Args:
+        tokenizer: of the tokenizers library.
+    """
 
     def measure(texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in tokenizer(list(texts))["input_ids"]]
+        return [len(one) for one in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     return measure
 
 
 def count_rows(
-    path: Path, measure: Measure, rates: Mapping[str, tuple[int, int]], num_measured: int
+    path: Path, measure: Measure, rates: Mapping[str, tuple[int, int]], num_measured: int | None
 ) -> FileCounts:
     """Count the rows of one data file.
 
     Args:
         measure: gives the lengths of texts.
         rates: `{id: (num_right, num_samples)}` of the problems whose pass rate was measured.
-        num_measured: how many of the rows are measured, counted from the first. The builder has
-            shuffled training files, so these are a random sample.
+        num_measured: how many of the rows are measured, counted from the first; None is all. The
+            builder has shuffled training files, so the first are a random sample.
 
     Raises:
         UserError: the file is missing, or a row is damaged; names file and line.
@@ -79,7 +83,7 @@ def count_rows(
             found.levels.setdefault(source, Counter())[level] += 1
         if (rate := rates.get(_text(row, "id", where))) is not None:
             found.solved[rate] += 1
-        if found.num_rows > num_measured:
+        if num_measured is not None and found.num_rows > num_measured:
             continue
         for name in TEXTS:
             if name == "question" or name in row:
@@ -200,7 +204,8 @@ def _level(row: dict[str, Any], where: str) -> float | None:
     value = row.get("level")
     if value is not None and type(value) not in (int, float):
         raise _damaged(where, "level", value, "a number")
-    return value
+    # Scores of a model can all differ, and would be as many as there are rows.
+    return None if value is None else float(f"{value:.3g}")
 
 
 def _damaged(where: str, name: str, value: Any, wanted: str) -> UserError:

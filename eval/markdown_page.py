@@ -22,10 +22,10 @@ def render_markdown(page: Page) -> str:
 
 def escape(text: str) -> str:
     """A line of plain text that Markdown shows as it is; code in backticks stays code."""
-    pieces = re.split(r"(`[^`]*`)", clean(text).replace("\n", " "))
+    # Single backticks only: in a run of them Markdown may see other pairs than we do.
+    pieces = re.split(r"((?<!`)`[^`]+`(?!`))", clean(text).replace("\n", " "))
     return "".join(
-        piece if piece.startswith("`") and len(piece) > 1 else _escape_plain(piece)
-        for piece in pieces
+        piece if index % 2 else _escape_plain(piece) for index, piece in enumerate(pieces)
     )
 
 
@@ -84,11 +84,7 @@ def _bars(bars: Bars) -> list[str]:
     parts = []
     for title, rows in bars.panels.items():
         total = sum(count for _, count in rows)
-        # A label is anybody's text, in which a pair of backticks is no code of ours.
-        cells = [
-            [label.replace("`", "'"), f"{count:,}", f"{100 * count / total:.1f}"]
-            for label, count in rows
-        ]
+        cells = [[label, f"{count:,}", f"{100 * count / total:.1f}"] for label, count in rows]
         parts += [f"**{_escape_plain(title)}**", to_table(Table([bars.what, "rows", "%"], cells))]
     return parts
 

@@ -11,10 +11,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from data_prep.benchmarks import BENCHMARKS
 from data_prep.config import UserError, parse, run_cli
 from data_prep.data_arguments import DataArguments, check_data
 from data_prep.difficulty import DifficultyArguments
+from data_prep.recipe import TRAINING
 from eval.arguments import EvalArguments
 from stages.arguments import GrpoArguments, SftArguments, check_grpo_numbers, check_sft_keys
 from stages.tiny_model import ModelArguments
@@ -51,12 +54,13 @@ def check_recipe(folder: Path) -> list[str]:
             f"the stages read {', '.join(STAGES)}"
         )
     final_number: dict[str, bool] = {}
+    parsed: dict[str, Any] = {}
     for name in found:
         own, hf, check = STAGES[name]
         argv = ["--config", str(folder / name)]
         # A recipe for GPUs must be checkable on a machine that has none.
         argv += ["--use_cpu", "true", "--bf16", "false"] if hf else []
-        args = parse(__doc__, own, hf, check, argv)[0]
+        args = parsed[name] = parse(__doc__, own, hf, check, argv)[0]
         if hasattr(args, "final_number"):
             final_number[name] = args.final_number
     if len(set(final_number.values())) > 1:
@@ -64,7 +68,21 @@ def check_recipe(folder: Path) -> list[str]:
         raise UserError(
             f"final_number: {folder}: {stages}; pass rates, reward and evaluation must grade alike"
         )
+    if "data.yaml" in parsed and "eval.yaml" in parsed:
+        check_contamination(parsed["data.yaml"], parsed["eval.yaml"], folder)
     return found
+
+
+def check_contamination(data: DataArguments, evaluation: EvalArguments, folder: Path) -> None:
+    """Refuse benchmarks whose problems may be in the training data, unknown to anyone."""
+    trained = {source["name"] for key in TRAINING for source in getattr(data, key)}
+    checked = {*data.decontaminate, *data.decontaminate_if_found}
+    unchecked = [task for task in evaluation.tasks if task in BENCHMARKS and task not in checked]
+    if trained - {"synthetic"} and unchecked:
+        raise UserError(
+            f"{folder}: eval.yaml scores {', '.join(unchecked)}, and data.yaml does not keep their "
+            f"problems out of the training sets; add to decontaminate: {', '.join(unchecked)}"
+        )
 
 
 def main() -> None:

@@ -76,6 +76,7 @@ class OpenAIEngine:
                 try:
                     done.put((index, self._ask(requests[index])))
                 except Exception as error:  # told to the user by the main thread
+                    is_over.set()
                     done.put((index, error))
 
         # Daemons: on an error or Ctrl-C nobody waits for what is under way, which may take long.

@@ -6,6 +6,7 @@ or one beside it, holds what no question says of its own: an empty box, "step by
 """
 
 import re
+from collections.abc import Iterator
 
 # `\boxed{}`, `\boxed{...}`, `\boxed{Your answer}`, `\boxed{<final_answer>}`, also between dollars.
 # Possessive, since a box that is not closed would be tried in every way to split its blanks.
@@ -62,13 +63,22 @@ _CHINESE = re.compile(
     r"\u53ea\u6570\u503c\u8be6\u7ec6\u4ed4\u89c1\u4e2a\u6b64\u8be5\u4e4b\u524d\u5148\u518d\u884c]"
 )
 _BREAK = re.compile(r"(?<=[.!?:])[)\"'\u201d]*\s+|(?<=[\u3002\uff01\uff1f\uff1a])\s*|\s*\n\s*")
+_IMPERATIVES = (
+    "Please|Let|Put|Return|Think|Solve|Present|Place|Provide|Give|Write|Show|Make|Remember|Answer"
+    "|Output|Reason|Enclose|Box|Respond|Use|State|Report|Explain|Do|Ensure|Be|Work|Keep|Follow"
+)
 # Where an instruction may begin behind a question without a full stop.
 _OPENING = re.compile(
-    r"(?:(?<=\s)|(?<=[.?!)$\]}\u3002\uff1f]))(?=(?:Please|Let|Put|Return|Think|Solve|Present|Place|"
-    r"Provide|Give|Write|Show|Make|Remember|Answer|Output|Your|The|You|Reason|Enclose|Box|First|"
-    r"Respond|Use|State|Report|Explain|Finally|Do|Ensure|Work|And|\u8bf7|\u8ba9)\b|\u8bf7|\u8ba9)"
+    rf"(?:^|(?<=\s)|(?<=[.?!)$\]}}\u3002\uff1f]))(?=(?:{_IMPERATIVES})\b|\u8bf7|\u8ba9)"
+    r"|(?:^|(?<=[.?!)$\]}])|(?<=[.?!)$\]}]\s))(?=(?:Your|The|You|First|Finally|And)\b)"
 )
-_LONGEST = 2000  # characters looked at from either end
+# What is an instruction only beside one that is sure: "Please explain your reasoning."
+_ASIDE = re.compile(
+    rf"\W*(?:{_IMPERATIVES}|You|Your|First|Finally|\u8bf7)\b.*(?:answer|solution|reasoning|response"
+    r"|problem|question|result|steps|work|format|thought|assistant|\u7b54|\u9898)",
+    re.IGNORECASE | re.DOTALL,
+)
+_LONGEST = 1000  # characters looked at from either end
 
 
 def strip_instructions(text: str) -> str:
@@ -95,40 +105,52 @@ def _has_core(sentence: str) -> bool:
     return bool(_CORE.search(sentence))
 
 
-def _sentences(text: str) -> list[tuple[int, int]]:
+def _sentences(text: str) -> Iterator[tuple[int, int]]:
     """(start, end) of every sentence or line, the white space between them left out."""
-    spans, start = [], 0
+    start = 0
     for gap in _BREAK.finditer(text):
-        spans.append((start, gap.start()))
+        if text[start : gap.start()].strip():
+            yield start, gap.start()
         start = gap.end()
-    spans.append((start, len(text)))
-    return [(start, end) for start, end in spans if text[start:end].strip()]
+    if text[start:].strip():
+        yield start, len(text)
 
 
 def _leading(text: str) -> int:
     """Where the question begins behind the instructions."""
-    end, has_core = 0, False
+    end, has_core, was_instruction = 0, False, False
     for start, stop in _sentences(text[:_LONGEST]):
-        if not _is_about_answering(text[start:stop]):
-            break
-        has_core = has_core or _has_core(text[start:stop])
-        end = stop
-    return end if has_core else 0
+        end = start if was_instruction else end
+        sentence = text[start:stop]
+        if not _is_about_answering(sentence):
+            return end
+        was_instruction = _has_core(sentence) or (has_core and bool(_ASIDE.match(sentence)))
+        has_core = has_core or was_instruction
+    return len(text) if was_instruction else end
 
 
 def _trailing(text: str) -> int:
     """Where the question ends before the instructions."""
     offset = max(0, len(text) - _LONGEST)
     end, has_core = len(text), False
-    for start, stop in reversed(_sentences(text[offset:])):
+    for start, stop in reversed(list(_sentences(text[offset:]))):
         sentence = text[offset + start : offset + stop]
-        if _is_about_answering(sentence):
-            has_core = has_core or _has_core(sentence)
-            end = offset + start
-            continue
-        for opening in _OPENING.finditer(sentence):
-            tail = sentence[opening.start() :]
-            if _is_about_answering(tail) and (has_core or _has_core(tail)):
-                return offset + start + opening.start()
-        break
-    return end if has_core else len(text)
+        at = _opening(sentence)
+        if at is None:
+            break
+        if _has_core(sentence[at:]) or (has_core and _ASIDE.match(sentence[at:])):
+            end, has_core = offset + start + at, True
+        if at:
+            break
+    return end
+
+
+def _opening(sentence: str) -> int | None:
+    """Where in a sentence the instruction begins, or None where its end is none."""
+    is_all = _is_about_answering(sentence)
+    for found in _OPENING.finditer(sentence):
+        before, rest = sentence[: found.start()], sentence[found.start() :]
+        if is_all or _is_about_answering(rest):
+            # "Then Let's think": what stands before belongs to the question.
+            return 0 if is_all and not re.search(r"\w", before) else found.start()
+    return 0 if is_all else None

@@ -154,6 +154,7 @@ def _from_labels(text: str) -> str | None:
             turn = text[opening.end() :]
             closing = answers.search(turn)
             is_closed = bool(closing) and is_prefill(closing[1])
-            _check(not asks_again.search(turn), "several questions")
+            again = asks_again.search(turn)
+            _check(not (again and closing and closing.start() < again.start()), "several questions")
             return turn[: closing.start()] if is_closed else turn
     return None

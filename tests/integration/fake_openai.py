@@ -60,7 +60,7 @@ def handler(fake):
             with fake.lock:
                 number = len(fake.requests)
                 fake.requests.append(body)
-                fake.headers.append(dict(self.headers))
+                fake.headers.append({k.lower(): v for k, v in self.headers.items()})
                 fake.under_way += 1
                 fake.most_under_way = max(fake.most_under_way, fake.under_way)
             try:

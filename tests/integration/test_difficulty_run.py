@@ -142,8 +142,9 @@ def test_killed_then_finished(tmp_path, flags, tiny_model_dir, problems):
     assert counts["verdicts"]["right"] == sum(row["num_right"] for row in found)
     cut_off = sum(row["num_cut_off"] for row in found)
     assert counts["cut_off_share"] == round(cut_off / total, 4) > 0
-    assert written["inputs"][str(tiny_model_dir)] == digest
-    assert written["inputs"][str(problems)] == manifest.sha256(problems)
+    assert written["checkpoint"] == digest
+    paths = [tiny_model_dir, problems]
+    assert written["inputs"] == {str(path): manifest.sha256(path) for path in paths}
 
 
 def test_more_samples_extend_and_batches_change_nothing(measure):

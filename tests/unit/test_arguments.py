@@ -199,6 +199,7 @@ MODULES = {
     "stages.tiny_model": "model.yaml",
     "stages.sft": "sft.yaml",
     "data_prep.difficulty": "difficulty.yaml",
+    "data_prep.distill": "distill.yaml",
     "stages.grpo": "grpo.yaml",
     "eval.run": "eval.yaml",
     "stages.preflight": None,

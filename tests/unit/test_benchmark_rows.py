@@ -127,7 +127,8 @@ PLAIN = {
     "unique_id": "test/algebra/12.json",
 }
 MATH = Problem(
-    "math-test-algebra-12", "math", "Find $x$.", r"\frac{1}{2}", PLAIN["solution"], 5
+    "math-test-algebra-12", "math", "Find $x$.", r"\frac{1}{2}", PLAIN["solution"], 5,
+    subject="Algebra",
 )  # fmt: skip
 VERL = {
     "prompt": [{"content": "Find $x$.", "role": "user"}],
@@ -137,7 +138,7 @@ VERL = {
 
 
 def changed(problem, **values):
-    fields = ("id", "source", "question", "answer", "solution", "level")
+    fields = ("id", "source", "question", "answer", "solution", "level", "subject")
     return Problem(**({name: getattr(problem, name) for name in fields} | values))
 
 
@@ -145,7 +146,8 @@ def changed(problem, **values):
     ("row", "problem"),
     [
         (PLAIN, MATH),
-        (VERL, MATH),
+        (VERL, changed(MATH, subject="")),
+        (VERL | {"extra_info": VERL["extra_info"] | {"subject": "Algebra"}}, MATH),
         (PLAIN | {"unique_id": "train/algebra/12.json", "level": "Level 5"}, MATH),
         (PLAIN | {"unique_id": "mine"}, changed(MATH, id="math-test-mine")),
         (PLAIN | {"unique_id": None, "level": None}, changed(MATH, id="math-test-7", level=None)),
@@ -213,7 +215,7 @@ def test_aime_golds(gold, answer):
 
 
 @pytest.mark.parametrize(
-    "gold", [1000, -1, 2.5, "1000", "m+n", "", "12.", "1,000", "25 cm", True, None, "9" * 5000, []]
+    "gold", [1000, -1, 2.5, "1000", "m+n", " ", "12.", "1,000", "25 cm", True, "9" * 5000, []]
 )
 def test_aime_gold_out_of_range_or_unreadable(gold):
     with pytest.raises(UserError, match=r"f:1: answer: .* (is no integer from 0|is not text)"):

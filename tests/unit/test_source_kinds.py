@@ -112,6 +112,8 @@ def test_shown_options(question, is_one):
         ("It can be shown that $x = m/n$. Find $m+n$.", False),
         ("Ann wants to show that she can jump. How far?", False),
         ("(a) Prove that $a<b$. (b) Compute $a$.", False),
+        ("(a) Show that $a<b$. (b) Express $a$ in $b$.", False),
+        ("Prove that $n=m+1$, where $m$ is what remains.", True),
         ("Compute $1+1$.", False),
     ],
 )

@@ -143,9 +143,22 @@ def test_questions_stay_as_they_are(question):
     assert bare_question(question) == question
 
 
+def test_a_story_and_its_question_are_one_question():
+    story = f"Ann has 3 pens.\n\nQuestion: {Q}"
+    assert bare_question(f"Problem: {story}") == story
+
+
 def test_what_stands_before_an_instruction_stays():
     question = "Take 1, 2 and 3. Which one is correct?"
     assert bare_question(f"{question} {BOX}") == question
+    for question in (
+        "Let $n$ be prime. Then",
+        "[list]\n[*] one\n[/list]\n[i]",
+        "$$\nx\n$$",
+        "Is $a$ one\n\nand is it also a natural number.",
+    ):
+        assert bare_question(f"{question} {BOX}") == question
+        assert bare_question(f"{question}\n{BOX}") == question
     question = f"{Q} Give the answer as a fraction."
     assert bare_question(f"{BOX}\n{question}\n{BOX}") == question
 
