@@ -28,12 +28,12 @@ MIN_COVERAGE = 0.6  # of its words aligned, where the golds are one value
 MIN_CLOSE = 0.85  # the same where a number or two came or went
 LONG = 15  # questions that may gain or lose a number
 SHORT = 10  # questions that a longer one holds by chance
+MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
 MAX_AROUND = 6  # words before the question, or around a short one
 GAP_COST = 0.5
-# What a question of few words says may be all in a figure.
-FIGURE_WORDS = frozenset(("diagram", "figure", "shown", "graph", "picture", "below", "table"))
-_COMPOUND = re.compile(r"frac|sqrt|pi|/")
+# What a question of few words asks may be all in a figure.
+FIGURE_WORDS = frozenset(("diagram", "figure", "shown", "graphed", "picture", "below"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class EvalIndex:
         self._questions = list(questions)
         self._words = [content(tokenise(one.question)) for one in self._questions]
         self._numbers = [Counter(numbers(words)) for words in self._words]
-        self._exact: dict[tuple[str, ...], int] = {}
+        self._exact: dict[tuple[str, ...], list[int]] = defaultdict(list)
         postings: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at, words in enumerate(self._words):
-            self._exact.setdefault(tuple(words), at)
+            self._exact[tuple(words)].append(at)
             for gram in _ngrams(words):
                 postings[gram].append(at)
         self._postings = {gram: ats for gram, ats in postings.items() if len(ats) <= MAX_POSTINGS}
@@ -92,13 +92,14 @@ class EvalIndex:
         words = content(tokenise(question))
         if not words:
             return None
-        at = self._exact.get(tuple(words))
-        if at is not None and self._is_certain(at, answers):
-            return self._match(at, 1.0, "exact")
+        exact = self._exact.get(tuple(words), [])
+        for at in exact:
+            if self._is_certain(at, answers):
+                return self._match(at, 1.0, "exact")
         best = None
         for at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
-            if kind and self._is_certain(at, answers) and (best is None or score > best.score):
+            if kind and at not in exact and (best is None or score > best.score):
                 best = self._match(at, score, kind)
         return best
 
@@ -119,10 +120,13 @@ class EvalIndex:
         aligned, start, stop = _align(theirs, words)
         coverage = aligned / len(theirs)
         span = words[start:stop]
+        is_same_gold = _share_gold(answers, self._questions[at].answers)
+        is_held = aligned >= max(DISTINCT, MIN_HELD * len(words))
+        if is_same_gold and is_held and Counter(numbers(span)) <= self._numbers[at]:
+            return coverage, "reworded"
         likeness = 2 * aligned / (len(theirs) + len(span))
         if coverage < MIN_COVERAGE or likeness < MIN_COVERAGE:
             return coverage, ""
-        is_same_gold = _share_gold(answers, self._questions[at].answers)
         is_short = len(theirs) < SHORT
         around = len(words) - len(span) if is_short else start
         if is_short:
@@ -146,7 +150,7 @@ class EvalIndex:
         """Whether the same words mean the same question, which may be all in a figure."""
         words = self._words[at]
         return (
-            len(words) >= SHORT
+            len(words) >= DISTINCT
             or FIGURE_WORDS.isdisjoint(words)
             or _share_gold(answers, self._questions[at].answers)
         )
@@ -199,19 +203,30 @@ class _Stretch(NamedTuple):
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
     """Whether golds tell that two questions are one.
 
-    Letters of options and words like "even" tell nothing. Competition problems are often asked for
-    m+n instead of m/n, so the sum of the integers in such a gold counts as that gold.
+    Letters of options and words like "even" tell nothing.
     """
-    for gold in theirs:
-        if not any(sign.isdigit() for sign in gold):
-            continue
-        if any(is_same_value(answer, gold) for answer in mine):
-            return True
-        if _COMPOUND.search(gold):
-            total = str(sum(int(digits) for digits in re.findall(r"\d{1,9}", gold)))
-            if total in mine:
-                return True
-    return False
+    return any(
+        is_same_value(answer, gold) or answer in _integer_forms(gold)
+        for gold in theirs
+        if any(sign.isdigit() for sign in gold)
+        for answer in mine
+    )
+
+
+def _integer_forms(gold: str) -> list[str]:
+    """The integers that competitions ask for instead of a gold.
+
+    That is m+n for m/n, p+q for p\\sqrt{q} (or 1+q where p is left out), the sum of several
+    values, and as in AIME the absolute value, or the remainder by 1000.
+    """
+    parts = [int(digits) for digits in re.findall(r"\d{1,9}", gold)]
+    if re.fullmatch(r"-?\d{1,9}", gold):
+        return [str(parts[0]), str(parts[0] % 1000)]
+    if "sqrt" in gold or "pi" in gold:
+        return [str(sum(parts)), str(sum(parts) + 1)]
+    if len(parts) > 1 and re.search(r"frac|[/,]", gold):
+        return [str(sum(parts))]
+    return []
 
 
 def _is_short_same(theirs: list[str], words: list[str]) -> bool:

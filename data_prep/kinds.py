@@ -128,3 +128,12 @@ def _occur_in_order(labels: tuple[re.Pattern, ...], text: str) -> bool:
 def asks_for_proof(question: str) -> bool:
     """Whether the question asks for a proof and for nothing that has a value."""
     return bool(_PROVE.search(question)) and not _ASKS.search(question)
+
+
+_SHOWN = re.compile(r"\b(?:final )?(?:answer|ans)\s*[:.=]\s*(\S.{0,120}?)\s*$", re.IGNORECASE)
+
+
+def shown_answer(question: str) -> str | None:
+    """What a question ends with as its own answer, such as 56 in "… Answer: 56."; or None."""
+    found = _SHOWN.search(question[-200:])
+    return found[1].rstrip(".") if found else None

@@ -67,7 +67,7 @@ _LOOKS = (
     r"\text \textrm \textbf \textit \textsf \texttt \textnormal \emph \underline \mbox \hbox",
     r"\mathrm \mathbf \mathit \mathsf \mathbb \mathcal \mathfrak \mathscr \operatorname",
     r"\boldsymbol \bm \overline \vec \overrightarrow \widehat \hat \bar \tilde \overbrace",
-    r"\underbrace \mathop \mathbin \mathrel \substack \stackrel",
+    r"\underbrace \overarc \mathop \mathbin \mathrel \substack \stackrel",
 )
 UNWRAPPED = frozenset(word for words in _LOOKS for word in words.split())
 # Commands and signs whose argument belongs together; a numerator has a second one after it, and so

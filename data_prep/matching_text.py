@@ -10,13 +10,13 @@ import unicodedata
 from data_prep.matching_tables import SIGNS
 
 _FIGURE = re.compile(
-    r"\[asy\].*?(?:\[/asy\]|\Z)"
+    r"\[asy\].*?(?:\[/asy\]|\Z)|< ?asy ?>.*?(?:< ?/ ?asy ?>|\Z)"
     r"|\\begin\{(asy|tikzpicture)\}.*?(?:\\end\{\1\}|\Z)"
     r"|!\[[^\]]{0,200}\]\([^)]{0,500}\)"
     r"|\\includegraphics\s?(?:\[[^\]]{0,200}\])?\s?\{[^{}]{0,500}\}|<img\b[^>]{0,500}>",
     re.DOTALL | re.IGNORECASE,
 )
-_FIGURE_MARKS = ("[asy]", "\\begin", "![", "includegraphics", "<img")
+_FIGURE_MARKS = ("asy]", "asy>", "asy >", "\\begin", "![", "includegraphics", "<img")
 _LINK = re.compile(r"\[([^\]]{0,200})\]\(https?:[^)]{0,500}\)")
 _EMPTY = re.compile(r"[\^_]\{\s?\}")
 _EMPHASIS = re.compile(r"(?<![\w)])\*{1,2}([A-Za-z][A-Za-z ,.'-]{0,60})\*{1,2}(?!\w)")

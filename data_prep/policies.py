@@ -10,6 +10,7 @@ set, `data_prep.sources` those of single sources):
     proof                it asks for a proof: a right final line proves nothing
     multiple_choice      the gold is an option, or the question shows options: a guess is right one
                          time in four, and a right value without its letter would be graded wrong
+    shows_answer         the question ends with its own answer: "… Find the area. Answer: 56."
     gold_not_parseable   the grader cannot read the gold, so no completion could ever match it
     level, pass_rate     outside of the source's bounds
     foreign_language     not in `languages`
@@ -25,13 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.answers import is_parseable
+from data_prep.answers import is_parseable, is_same_value
 from data_prep.config import UserError
 from data_prep.kinds import (
     asks_for_proof,
     is_option,
     is_sentinel,
     points_to_image,
+    shown_answer,
     shows_options,
 )  # fmt: skip
 from data_prep.language import find_foreign
@@ -83,6 +85,9 @@ def check_kind(problem: Problem, policies: Policies) -> Drop | None:
             return Drop("multiple_choice", f"gold {problem.answer[:80]!r}")
         if shows_options(problem.question):
             return Drop("multiple_choice", "the question shows options")
+    shown = shown_answer(problem.question)
+    if shown and any(is_same_value(shown, answer) for answer in problem.answers):
+        return Drop("shows_answer", shown)
     return None
 
 

@@ -5,6 +5,7 @@ depends on other rows is done by `data_prep.clean`, in the order of the rows.
 """
 
 import dataclasses
+import json
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -70,6 +71,8 @@ class Job:
     skips_bad_rows: bool = False
     finds_near_duplicates: bool = False
 
+
+EXCERPT = 1000  # characters of a row that its source drops
 
 Item = tuple[int, str, Row | BadRow | Problem]  # position from 0, where, what was read
 Result = tuple[list[Kept | Dropped], Counter[str]]  # one for each item; seconds by step
@@ -163,6 +166,8 @@ class Preparer:
         for key in text_keys(question):
             if same := self._exact.get(key):
                 return Match(same.benchmark, same.id, same.question, 1.0, "exact")
+        if problem.source == "synthetic":
+            return None  # its splits share no numbers, and its template makes all look alike
         return self._index.find(question, problem.answers)
 
     def _build(
@@ -183,7 +188,8 @@ class Preparer:
                 return Dropped(where, "bad_row", str(error))
         if isinstance(built, Drop):
             detail = "" if built.detail == where else built.detail.removeprefix(f"{where}: ")
-            return Dropped(where, built.reason, detail)
+            text = json.dumps(row, ensure_ascii=False, default=str)
+            return Dropped(where, built.reason, detail, question=text[:EXCERPT])
         if built.id in self._pass_rates:
             built = dataclasses.replace(built, pass_rate=self._pass_rates[built.id])
         return built

@@ -57,7 +57,10 @@ def _draw_lengths(axis: Any, title: str, counts: Counter[int], unit: str) -> Non
     axis.bar(edges[:-1], heights, widths, align="edge", color=LINE, alpha=0.75, linewidth=0)
     for share, style, name in ((0.5, "-", "median"), (0.95, "--", "95 % up to")):
         value = quantile(counts, share)
-        axis.vlines(value, 0, 1.08 * max(heights), INK, style, f"{name} {value:,}", linewidth=1.2)
+        axis.plot(
+            [value, value], [0, 1.08 * max(heights)], style, color=INK, linewidth=1.2,
+            label=f"{name} {value:,}",
+        )  # fmt: skip
     axis.plot([], [], " ", label=f"longest {max(counts):,}")
     if is_log:
         axis.set_xscale("log")

@@ -17,15 +17,20 @@ def summary(report: dict[str, Any]) -> str:
     num_sources = sum(len(file["sources"]) for file in files.values())
     made = ", ".join(f"{name} with {file['rows_out']:,}" for name, file in files.items())
     text = (
-        f"{report['rows_in']:,} rows of {num_sources} source{'s' * (num_sources != 1)} became "
-        f"{report['rows_out']:,} problems: {made}."
+        f"{_count(report['rows_in'], 'row')} of {_count(num_sources, 'source')} became "
+        f"{_count(report['rows_out'], 'problem')}: {made}."
     )
     dropped = Counter(report["dropped"])
     if not dropped:
         return f"{text} None was left out."
     most = [f"{reason} ({number:,})" for reason, number in dropped.most_common(3)]
     words = "most of them as" if len(dropped) > 3 else "as"
-    return f"{text} {dropped.total():,} were left out, {words} {_join(most)}."
+    was = "was" if dropped.total() == 1 else "were"
+    return f"{text} {dropped.total():,} {was} left out, {words} {_join(most)}."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def _join(names: list[str]) -> str:

@@ -55,7 +55,9 @@ def _built(report: dict) -> list:
             places.append([f"{name}: {one['label']}", place])
     return [
         Table(["file", "rows in", "rows out", "% kept"], rows),
-        Details(f"{len(places)} sources", [Table(["source", "read from"], places, facts=True)]),
+        Details(
+            "where the sources are read from", [Table(["source", "read from"], places, facts=True)]
+        ),
     ]
 
 
@@ -84,10 +86,10 @@ def _part(part: int, whole: int) -> str:
 
 def _steps(report: dict) -> list:
     adds_up = report["adds_up"] and all(file["adds_up"] for file in report["files"].values())
-    end = "is" if adds_up else "is NOT"
+    holds = "holds" if adds_up else "does not hold"
     words = (
         "Every row is written or left out for one reason, the first that it meets in this order; "
-        f"below are rows of each. For every file and source, rows in {end} rows out and drops."
+        f"below are rows of each. Rows in = rows out + drops {holds} for every file and source."
     )
     blocks: list = [Text(words)]
     for name, file in report["files"].items():
@@ -171,7 +173,7 @@ def _dropped(report: dict) -> list:
         number = sum(report["files"][name]["dropped"][reason] for name in found)
         for name, rows in found.items():
             count = report["files"][name]["dropped"][reason]
-            few = f"{len(rows)} of {count:,} rows" if len(rows) < count else f"{count:,} rows"
+            few = f"{len(rows)} of {count:,} rows" if len(rows) < count else f"all {count:,}"
             inner += [Heading(f"{name}: {few}"), *map(_excerpt, rows)]
         words = f": {meaning(reason)}" if meaning(reason) else ""
         blocks.append(Details(f"`{reason}`, {number:,} rows{words}", inner))

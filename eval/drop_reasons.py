@@ -25,6 +25,7 @@ AFTER = {
     "image": "the question points to a picture that is not in the row",
     "proof": "it asks for a proof: a right final line proves nothing",
     "multiple_choice": "the gold is an option, or the question shows options: guesses would pay",
+    "shows_answer": "the question ends with its own answer",
     "gold_not_parseable": "the grader cannot read the gold, so nothing could ever match it",
     "level": "the level is out of the source's bounds, or unknown",
     "pass_rate": "the pass rate is out of the source's bounds, or unknown",

@@ -145,7 +145,7 @@ class OpenAIEngine:
                 )
             return UserError(f"{where}: status 404 ({message}); base_url should end in /v1{STORED}")
         if status < 500 and status != 429:
-            remedy = "change the key that it names"
+            remedy = "change the setting that it names (max_tokens is max_new_tokens)"
         else:
             remedy = "see the server's log or lower concurrency, then run the same command again"
         return UserError(f"{where}: status {status} ({message}); {remedy}{STORED}")

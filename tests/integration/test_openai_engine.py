@@ -139,7 +139,7 @@ FAULTS = {
     ),
     "context": (
         (400, {"error": {"message": "max_tokens is too large: 24"}}),
-        r"status 400 \(max_tokens is too large: 24\); change the key that it names",
+        r"status 400 \(max_tokens is too large: 24\); change the setting that it names",
     ),
     "key": (
         (401, {"error": {"message": "no"}}),

@@ -52,6 +52,8 @@ def generic(*pairs, **more):
         ("Prove that the sum of two even numbers is even.", "2", "proof"),
         ("What is 2 plus 3?", "(C)", "multiple_choice"),
         ("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "5", "multiple_choice"),
+        ("Find the area of a square whose side is 4.\n\nAnswer: $16$.", "16", "shows_answer"),
+        ("Find the area of a square whose side is 4. Answer: in square feet.", "16", None),
         ("求所有满足条件的整数之和。设它们的平方小于十。", "5", "foreign_language"),
     ],
 )

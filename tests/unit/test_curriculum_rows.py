@@ -77,7 +77,7 @@ def test_malformed_rows_are_named_by_line(tmp_path, row):
 def test_a_file_cut_short_is_named_by_line(tmp_path):
     path = tmp_path / "pass_rates.jsonl"
     path.write_text('{"id": "a", "num_right": 1, "num_samples": 4}\n{"id": "b", "num_')
-    with pytest.raises(UserError, match=r"pass_rates\.jsonl:2: malformed JSON"):
+    with pytest.raises(UserError, match=r"pass_rates\.jsonl:2: truncated"):
         load_pass_counts(str(path))
 
 

@@ -180,13 +180,13 @@ def test_lengths_in_tokens(tmp_path, monkeypatch):
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "tokenizer.json"))
     rows = make_rows("test.jsonl", [make_source("math", 3)], question="how many words ?")
+    files = {"test.jsonl": [make_source("math", 3)]}
     # By flag, or as the build was told.
-    for flags, config in ((["--tokenizer", str(tmp_path)], None), ([], {"tokenizer": str(tmp_path)})):
-        data = write_build(
-            tmp_path / "data", {"test.jsonl": [make_source("math", 3)]},
-            rows={"test.jsonl": rows}, config=config,
-        )  # fmt: skip
-        report = json.loads((run_report(monkeypatch, data, *flags) / "data-report.json").read_text())
+    for flags, told in ((["--tokenizer", str(tmp_path)], None), ([], str(tmp_path))):
+        config = {"tokenizer": told}
+        data = write_build(tmp_path / "data", files, rows={"test.jsonl": rows}, config=config)
+        folder = run_report(monkeypatch, data, *flags)
+        report = json.loads((folder / "data-report.json").read_text())
         found = report["files"]["test.jsonl"]["lengths"]["question"]
         assert (report["unit"], found["median"], found["num"]) == ("tokens", 4, 3)
 
