@@ -29,8 +29,8 @@ LAUNCH := $(if $(ACCELERATE),$(VENV)/bin/accelerate launch $(ACCELERATE) -m,$(PY
 FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED)) \
   $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
 ifneq ($(ARGS),)
-ifneq ($(words $(filter data base audit sft difficulty grpo eval test,$(MAKECMDGOALS))),1)
-$(error ARGS needs one stage to go to: make data, base, audit, sft, difficulty, grpo, eval or test)
+ifneq ($(words $(filter data data-report base audit sft difficulty distill grpo eval test,$(MAKECMDGOALS))),1)
+$(error ARGS needs one stage to go to: make data, data-report, base, audit, sft, difficulty, distill, grpo, eval or test)
 endif
 endif
 export TOKENIZERS_PARALLELISM := false
@@ -38,6 +38,7 @@ export TOKENIZERS_PARALLELISM := false
 # Stages that only some recipes have.
 BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)
 DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manifest.json)
+DISTILL := $(if $(wildcard $(CONFIG)/distill.yaml),$(RUN)/distill/manifest.json)
 AUDITED := $(if $(filter-out off,$(AUDIT)),$(RUN)/audit/manifest.json)
 ROOT := $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
@@ -60,6 +61,7 @@ audit: $(if $(COMPLETIONS),,$(RUN)/data/manifest.json $(BASE)) | $(VENV)/ready #
 	  $(if $(ARGS),--opens_gate false $(ARGS))
 sft: $(RUN)/sft/manifest.json ## SFT cold start
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
+distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
 grpo: $(RUN)/grpo/manifest.json ## GRPO
 data-report: $(RUN)/data/manifest.json ## one page on the data: counts, lengths, mixes, drops
 	@$(PY) -m eval.data_report --data $(RUN)/data $(ARGS)
@@ -75,7 +77,10 @@ $(RUN)/audit/manifest.json: $(wildcard $(CONFIG)/*.yaml) $(RUN)/data/manifest.js
 $(RUN)/sft/manifest.json: $(CONFIG)/sft.yaml $(RUN)/data/manifest.json $(BASE) | $(VENV)/ready
 	@$(LAUNCH) stages.sft $(call FLAGS,sft)
 $(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(RUN)/sft/manifest.json
-	@$(PY) -m data_prep.difficulty $(call FLAGS,difficulty)
+	@$(LAUNCH) data_prep.difficulty $(call FLAGS,difficulty)
+$(RUN)/distill/manifest.json: $(CONFIG)/distill.yaml $(RUN)/data/manifest.json \
+  $(if $(shell grep -s '{run}/sft' $(CONFIG)/distill.yaml),$(RUN)/sft/manifest.json)
+	@$(LAUNCH) data_prep.distill $(call FLAGS,distill)
 $(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(RUN)/sft/manifest.json $(DIFFICULTY) | $(AUDITED)
 	@$(LAUNCH) stages.grpo $(call FLAGS,grpo)
 # Other settings or data than the YAML's: eval.run looks itself at what is there already.

@@ -120,12 +120,14 @@ class EvalIndex:
         aligned, start, stop = _align(theirs, words)
         coverage = aligned / len(theirs)
         span = words[start:stop]
-        is_same_gold = _share_gold(answers, self._questions[at].answers)
-        is_held = aligned >= max(DISTINCT, MIN_HELD * len(words))
-        if is_same_gold and is_held and Counter(numbers(span)) <= self._numbers[at]:
-            return coverage, "reworded"
         likeness = 2 * aligned / (len(theirs) + len(span))
-        if coverage < MIN_COVERAGE or likeness < MIN_COVERAGE:
+        is_held = aligned >= max(DISTINCT, MIN_HELD * len(words))
+        if not is_held and min(coverage, likeness) < MIN_COVERAGE:
+            return coverage, ""
+        is_same_gold = _share_gold(answers, self._questions[at].answers)
+        if is_held and is_same_gold and Counter(numbers(span)) <= self._numbers[at]:
+            return coverage, "reworded"
+        if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_short = len(theirs) < SHORT
         around = len(words) - len(span) if is_short else start
@@ -150,7 +152,7 @@ class EvalIndex:
         """Whether the same words mean the same question, which may be all in a figure."""
         words = self._words[at]
         return (
-            len(words) >= DISTINCT
+            len(words) >= SHORT
             or FIGURE_WORDS.isdisjoint(words)
             or _share_gold(answers, self._questions[at].answers)
         )

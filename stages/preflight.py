@@ -17,6 +17,7 @@ from data_prep.benchmarks import BENCHMARKS
 from data_prep.config import UserError, parse, run_cli
 from data_prep.data_arguments import DataArguments, check_data
 from data_prep.difficulty import DifficultyArguments
+from data_prep.distill import DistillArguments
 from data_prep.recipe import TRAINING
 from eval.arguments import EvalArguments
 from stages.arguments import GrpoArguments, SftArguments, check_grpo_numbers, check_sft_keys
@@ -36,6 +37,7 @@ STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     "model.yaml": (ModelArguments, (), None),
     "sft.yaml": (SftArguments, ("SFTConfig", "ModelConfig"), check_sft_keys),
     "difficulty.yaml": (DifficultyArguments, (), None),
+    "distill.yaml": (DistillArguments, (), None),
     "grpo.yaml": (GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo_numbers),
     "eval.yaml": (EvalArguments, (), None),
 }
