@@ -26,9 +26,9 @@ from typing import Any
 import yaml
 
 from data_prep import manifest
+from data_prep.builders import build_problems
 from data_prep.config import UserError, run_cli
 from data_prep.reading import read_rows
-from data_prep.recipe import build_problems
 from data_prep.schema import Problem
 
 FILES = {

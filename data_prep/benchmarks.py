@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.answers import is_parseable, is_same_value
+from data_prep.builders import BUILDERS, build_problems
 from data_prep.config import UserError
 from data_prep.reading import load_hub, read_rows
-from data_prep.recipe import BUILDERS, build_problems
 from data_prep.schema import Problem
 from data_prep.sources import Drop
 
@@ -64,7 +64,7 @@ def load_benchmark(
     """Load one evaluation set, whole and in its order.
 
     Args:
-        name: a key of `data_prep.recipe.BUILDERS`.
+        name: a key of `data_prep.builders.BUILDERS`.
         hub, config, split: the hub data set; used where `data_root` is None. `split` is also part
             of the ids.
         files: paths below `data_root`, of which the first that exists is read.

@@ -26,7 +26,8 @@ MAX_CANDIDATES = 6
 MIN_SHARED = 0.1  # of the n-grams of the evaluation question
 MIN_COVERAGE = 0.6  # of its words aligned, where the golds are one value
 MIN_CLOSE = 0.85  # the same where a number or two came or went
-LONG = 15  # questions that may gain or lose a number
+LONG = 15  # questions that may gain or lose so many numbers:
+STRAY = 2
 SHORT = 10  # questions that a longer one holds by chance
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
@@ -143,7 +144,7 @@ class EvalIndex:
             return coverage, ""
         mine = Counter(numbers(span))
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
-        is_close = likeness >= MIN_CLOSE and min(missing, more) == 0 and missing + more <= 2
+        is_close = likeness >= MIN_CLOSE and min(missing, more) == 0 and missing + more <= STRAY
         if missing == more == 0 or (is_close and len(theirs) >= LONG):
             return coverage, "reworded"
         return coverage, ""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from data_prep.builders import BUILDERS
 from data_prep.config import UserError
 from data_prep.contamination import EvalIndex, EvalQuestion, Match
 from data_prep.duplicates import signature
@@ -19,7 +20,7 @@ from data_prep.mixing import Limits
 from data_prep.normalise import question_key, text_keys, without_options
 from data_prep.policies import Policies, check_language, check_lengths, check_problem
 from data_prep.reading import BadRow, Row
-from data_prep.recipe import BUILDERS, Source
+from data_prep.recipe import Source
 from data_prep.schema import Problem
 from data_prep.sources import Drop
 

@@ -1,54 +1,19 @@
-"""The sources by name, and the source lists of a `data.yaml`, checked before anything is read.
+"""The source lists of a `data.yaml`, checked before anything is read.
 
 `data_prep.build` documents the keys; here every mistake in them becomes a `UserError`.
 """
 
 import dataclasses
 import difflib
-import functools
-import inspect
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from data_prep.builders import BUILDERS, known_options
 from data_prep.config import UserError
 from data_prep.mixing import Bands, check_bands
-from data_prep.reading import Row
-from data_prep.schema import Problem
-from data_prep.sources import (
-    Drop,
-    aime,
-    arc,
-    areal_boba,
-    dapo,
-    deepmath,
-    deepscaler,
-    generic,
-    gpqa,
-    gsm8k,
-    math,
-    numinamath,
-    orz,
-    traces,
-)  # fmt: skip
 
-BUILDERS = {
-    "gsm8k": gsm8k.build_problem,
-    "numinamath": numinamath.build_problem,
-    "math": math.build_problem,
-    "orz": orz.build_problem,
-    "deepscaler": deepscaler.build_problem,
-    "dapo": dapo.build_problem,
-    "deepmath": deepmath.build_problem,
-    "areal_boba": areal_boba.build_problem,
-    "aime": aime.build_problem,
-    "gpqa": gpqa.build_problem,
-    "arc": arc.build_problem,
-    "generic": generic.build_problem,
-    "traces": traces.build_problem,
-}
 # Evaluation sets first: the training sets are checked against them.
 FILES = {
     "test": "test.jsonl",
@@ -102,31 +67,6 @@ NUMBERS = ("min_level", "max_level", "min_pass_rate", "max_pass_rate")
 OPTIONS = (
     "prompt_key", "answer_key", "solution_key", "level_key", "apply_chat_template", "trace",
 )  # fmt: skip
-
-
-@functools.cache
-def known_options(name: str) -> dict[str, bool]:
-    """`{option: whether it must be set}` of a source's builder."""
-    parameters = inspect.signature(BUILDERS[name]).parameters.values()
-    return {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
-
-
-def build_problems(
-    name: str, split: str, rows: Iterable[tuple[int, str, Row]], **options: Any
-) -> Iterator[tuple[str, Problem | Drop]]:
-    """Turn rows of one data set into `(where, problem or drop)`, in order.
-
-    Args:
-        name: a key of `BUILDERS`.
-        split: part of the ids, which tells the problems of two splits apart.
-        rows: (position in the set from 0, where, row).
-        options: keyword arguments of the builder.
-
-    Raises:
-        UserError: a row that its source refuses; names file and line.
-    """
-    for position, where, row in rows:
-        yield where, BUILDERS[name](row, f"{name}-{split}-{position}", where, **options)
 
 
 def check_source(entry: Any, key: str) -> Source:

@@ -21,8 +21,9 @@ SCORING_CODE = [
     *(
         GRADER / name
         for name in (
-            "answers.py", "benchmarks.py", "extraction.py", "lenient.py", "prompts.py",
-            "reading.py", "recipe.py", "rollouts.py", "schema.py",
+            "answers.py", "benchmarks.py", "builders.py", "extraction.py", "json_rows.py",
+            "kinds.py", "lenient.py", "prompts.py", "raw_files.py", "reading.py", "rollouts.py",
+            "schema.py",
         )
     ),
     *sorted(GRADER.glob("grading_*.py")),

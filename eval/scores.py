@@ -8,9 +8,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from data_prep.builders import BUILDERS
 from data_prep.config import UserError
 from data_prep.prompts import THINK_OPEN, prefills_think
-from data_prep.recipe import BUILDERS
 from data_prep.schema import Problem
 from eval.bootstrap import mean_interval
 from eval.metrics import greedy_metrics, sampled_metrics

@@ -88,7 +88,7 @@ def test_whole_numbers_of_a_column_with_gaps_are_whole(write):
         (ROW | {"gold": []}, ":1: the gold is empty"),
         (ROW | {"gold": ["72", ""]}, ":1: the gold is empty"),
         (ROW | {"gold": float("nan")}, ":1: NaN is no JSON"),
-        (ROW | {"gold": float("inf")}, ":1: the gold is inf"),
+        (ROW | {"gold": float("inf")}, ":1: Infinity is no JSON"),
         (ROW | {"gold": True}, ":1: the gold is True"),
         (ROW | {"gold": {"value": [72]}}, ":1: the gold is {'value'"),
         (ROW | {"gold": [["72"]]}, ":1: the gold is \\['72'\\]"),
@@ -96,7 +96,7 @@ def test_whole_numbers_of_a_column_with_gaps_are_whole(write):
         (ROW | {"completion": 72}, ":1: the completion is 72, not text"),
         (ROW | {"completion": ["a", "b"]}, ":1: the completion is \\['a'"),
         (ROW | {"completion": [{"role": "assistant", "content": RIGHT}]}, "not text; fix the row"),
-        ([ROW], "a row must be an object, found list"),
+        ([1], "a row must be an object, found int"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(write, row, message):

@@ -28,6 +28,10 @@ def run(tmp_path, monkeypatch, recipe, *flags):
     return tmp_path / "run/data"
 
 
+NO_BENCHMARK = (
+    "notice: gsm8k may hold problems of benchmarks, and none is checked; set decontaminate: "
+    "[gsm8k, math500, aime24, aime25]\n"
+)
 LOGS = ["contamination.jsonl", "dropped.jsonl"]
 
 
@@ -95,7 +99,8 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, monkeypatch, recipe, caps
     assert row["completion"] == f"<think>\n{number}+1\n</think>\n\n\\boxed{{{number + 1}}}"
     assert "completion" not in sets["grpo_train.jsonl"][0]
     out, err = capsys.readouterr()
-    assert out.count("\n") == 1 and "read 109 rows" in out and "in_eval_set" in out and not err
+    assert out.count("\n") == 1 and "read 109 rows" in out and "in_eval_set" in out
+    assert err == NO_BENCHMARK
 
 
 def test_evaluation_sets_as_sources(tmp_path, monkeypatch, recipe):
@@ -138,7 +143,10 @@ def test_short_source_is_taken_whole_with_a_notice(tmp_path, monkeypatch, recipe
     recipe["grpo"][0]["sample"] = 1000
     run(tmp_path, monkeypatch, recipe)
     err = capsys.readouterr().err
-    assert err == "notice: grpo: gsm8k has 51 rows, fewer than sample 1000: all are taken\n"
+    assert (
+        err
+        == NO_BENCHMARK + "notice: grpo: gsm8k has 51 rows, fewer than sample 1000: all are taken\n"
+    )
 
 
 def test_files_of_a_former_recipe_go(tmp_path, monkeypatch, recipe):

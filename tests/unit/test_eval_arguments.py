@@ -122,7 +122,7 @@ def damage(path, text=None):
     ("file", "text", "message"),
     [
         ("test.jsonl", None, r"test_file: .*test\.jsonl does not exist; `make data` builds it"),
-        ("test.jsonl", "{", r"test\.jsonl:1: malformed JSON"),
+        ("test.jsonl", "{", r"test\.jsonl:1: truncated"),
         ("test.jsonl", '{"id": "a"}', r"test\.jsonl:1"),
         ("test.jsonl", "\n", r"test_file: .*test\.jsonl has no rows; `make data` builds it"),
         ("test.jsonl", f"{ROW}\n{ROW}\n", "the id 'a' occurs twice, and results are kept by id"),

@@ -96,6 +96,7 @@ def test_rows():
         "id": "p-1",
         "source": "toy",
         "level": 3,
+        "subject": "",
         "prompt": [{"role": "user", "content": "What is 1+1?"}],
         "question": "What is 1+1?",
         "answer": "2",

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from data_prep.benchmarks import BENCHMARKS
+from data_prep.builders import BUILDERS
 from data_prep.config import UserError
-from data_prep.recipe import BUILDERS
 from eval.scores import SOURCES
 from eval.suite import (
     FOLDER,
