@@ -51,7 +51,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 demo: | $(VENV)/ready ## the whole pipeline on the embedded default, two CPU cores (SEED=…)
-	@if $(MAKE) -q report; then echo "demo: nothing to do, $(RUN)/report/report.html is up to date"; \
+	@if $(MAKE) --no-print-directory -q report; then echo "demo: nothing to do, $(RUN)/report/report.html is up to date"; \
 	else $(MAKE) --no-print-directory report; fi
 
 data: $(RUN)/data/manifest.json ## build the data files
