@@ -5,7 +5,8 @@
 Samples `num_samples` completions per problem from a teacher, grades them with the reward's grader
 and keeps at most `keep` right and well-formed ones. `traces.jsonl` has one row for each: the
 problem's id, source, question, answer, level and subject, the thought as `solution`, and `trace`,
-its number from 0; the source `traces` of `data_prep.build` reads it. The teacher is a checkpoint
+its number from 0. It is an SFT file as it is (`prompt`, `completion`), and the source `traces` of
+`data_prep.build` reads it, to be cleaned and mixed with others. The teacher is a checkpoint
 (backend hf or vllm) or the model of an OpenAI-compatible server (backend openai):
 
     vllm serve Qwen/QwQ-32B --generation-config vllm
@@ -112,8 +113,9 @@ def main() -> None:
     from data_prep.sampled import SampledSet, read_rows
 
     rows = check_rows(read_rows(args.problems_file, args.limit), args.problems_file)
-    if args.system_prompt is not None:
-        for row in rows:
+    for row in rows:
+        row["own_prompt"] = row["prompt"]  # what a model trained on the traces will see
+        if args.system_prompt is not None:
             row["prompt"] = build_prompt(row["question"], args.system_prompt)
     processes = Processes.from_environment()
     folder = Path(args.output_dir)

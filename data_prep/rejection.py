@@ -8,6 +8,7 @@ from typing import Any
 
 from data_prep.answers import Grade, is_same_value
 from data_prep.engines.samples import Completion, SampleStore
+from data_prep.prompts import build_completion, wants_answer_tags
 from data_prep.sampled import SampledSet
 from data_prep.sources.thoughts import thought_of
 
@@ -48,9 +49,13 @@ def choose_traces(
 
 
 def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -> dict[str, Any]:
-    """The row of trace `number`, from 0, of a problem with its golds as a list."""
+    """The row of trace `number`, from 0, of a problem with its golds as a list.
+
+    `own_prompt` is the problem's prompt, whatever the teacher was asked.
+    """
     # First the gold that the thought arrives at: an SFT row has one answer after its thought.
     golds = sorted(row["answer"], key=lambda gold: not is_same_value(prediction, gold))
+    form = "answer_tags" if wants_answer_tags(row["own_prompt"]) else "none"
     return {
         "id": row["id"],
         "source": row.get("source") or "",
@@ -60,6 +65,8 @@ def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -
         "trace": number,
         "level": row.get("level"),
         "subject": row.get("subject") or "",
+        "prompt": row["own_prompt"],
+        "completion": build_completion(thought, golds[0], form),
     }
 
 

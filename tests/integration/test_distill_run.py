@@ -16,7 +16,7 @@ from data_prep import distill, manifest
 from data_prep.config import UserError
 from data_prep.engines.hashes import hash_checkpoint
 from data_prep.engines.samples import Completion
-from data_prep.prompts import SYSTEM_PROMPTS, build_prompt
+from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt
 
 pytest.importorskip("openai", reason="the extra `distill` has the client")
 pytestmark = pytest.mark.integration
@@ -83,6 +83,7 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
     assert rows[3] == {
         "id": "p2", "source": "sums", "question": "2 + 2?", "answer": "4",
         "solution": rows[3]["solution"], "trace": 1, "level": 1.0, "subject": "",
+        "prompt": rows[3]["prompt"], "completion": build_completion(rows[3]["solution"], "4"),
     }  # fmt: skip
     assert rows[0]["answer"] == ["0", "-1"], "first the gold that the teacher found"
     assert all(row["solution"].startswith(row["question"].split()[0] + " and ") for row in rows)

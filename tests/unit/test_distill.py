@@ -10,7 +10,7 @@ from data_prep.config import UserError
 from data_prep.distill import DistillArguments, check_rows
 from data_prep.engines.openai_server import join_thought
 from data_prep.engines.samples import Completion, SampleStore
-from data_prep.prompts import build_prompt
+from data_prep.prompts import build_completion, build_prompt
 from data_prep.rejection import choose_traces, trace_row, write_traces
 from data_prep.sampled import SampledSet
 
@@ -100,6 +100,7 @@ def test_a_thought_after_a_prefilled_tag():
 
 
 ROW = {"id": "a", "source": "toy", "question": "2+2?", "answer": ["4"], "level": 2.5}
+ROW |= {"own_prompt": build_prompt("2+2?", "think")}
 
 
 @pytest.mark.parametrize(
@@ -116,8 +117,19 @@ def test_the_gold_of_the_thought_comes_first(golds, prediction, answer):
     found = trace_row(ROW | {"answer": golds, "subject": "sums"}, 1, "so", prediction)
     assert found == {
         "id": "a", "source": "toy", "question": "2+2?", "answer": answer, "solution": "so",
-        "trace": 1, "level": 2.5, "subject": "sums",
+        "trace": 1, "level": 2.5, "subject": "sums", "prompt": ROW["own_prompt"],
+        "completion": build_completion("so", golds_first(answer)),
     }  # fmt: skip
+
+
+def golds_first(answer):
+    return answer if isinstance(answer, str) else answer[0]
+
+
+def test_a_trace_answers_in_the_form_that_its_own_prompt_asks_for():
+    row = ROW | {"own_prompt": build_prompt("2+2?", "answer_tags")}
+    assert trace_row(row, 0, "so", "4")["completion"].endswith("<answer>4</answer>")
+    assert trace_row(ROW, 0, "so", "4")["completion"].endswith("\\boxed{4}")
 
 
 @pytest.mark.parametrize("missing", ["source", "level", "subject"])
