@@ -55,7 +55,8 @@ class Match:
     Args:
         benchmark, id, question: of the evaluation question.
         score: share of its words that the training question has in the same order, 0..1.
-        kind: "exact" (the same words), "embedded" (all of it inside a longer text) or "reworded".
+        kind: "exact" (the same words), "embedded" (all of it inside a longer text), "reworded", or
+            the builder's own "same letters" (nothing but signs may differ).
     """
 
     benchmark: str

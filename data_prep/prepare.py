@@ -166,7 +166,8 @@ class Preparer:
         question = without_options(problem.question)
         for key in text_keys(question):
             if same := self._exact.get(key):
-                return Match(same.benchmark, same.id, same.question, 1.0, "exact")
+                kind = "exact" if isinstance(key, bytes) else "same letters"
+                return Match(same.benchmark, same.id, same.question, 1.0, kind)
         if problem.source == "synthetic":
             return None  # its splits share no numbers, and its template makes all look alike
         return self._index.find(question, problem.answers)

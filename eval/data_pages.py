@@ -18,7 +18,7 @@ from eval.data_mix import difficulty_blocks, mix_blocks, share
 from eval.drop_reasons import in_order, meaning
 from eval.text import flatten
 
-KINDS = ("exact", "embedded", "reworded")
+KINDS = ("exact", "same letters", "embedded", "reworded")
 
 
 def build_page(report: dict[str, Any], lengths: Figure | None) -> Page:

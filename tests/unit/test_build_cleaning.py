@@ -244,6 +244,11 @@ def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, monkeypatch, ca
     assert pair["benchmark"] == "gsm8k" and pair["benchmark_question"] == gold
     assert pair["question"] == pairs[0][0] and 0 < pair["score"] <= 1
     assert capsys.readouterr().err == ""
+    signs = "What is the smallest positive integer $n$ such that all the roots of $z^4 {} z^2 = 1$"
+    write(tmp_path / "gsm8k/test.jsonl", [{"question": signs.format("+"), "answer": "#### 30"}])
+    write(tmp_path / "a.jsonl", generic((signs.format("-"), "12"), ("What is 2 - 2?", "0")))
+    folder, _ = run(tmp_path, monkeypatch, recipe)
+    assert [pair["kind"] for pair in rows_of(folder / "contamination.jsonl")] == ["same letters"]
     recipe |= {"decontaminate": [], "decontaminate_if_found": ["aime24"]}
     _, written = run(tmp_path, monkeypatch, recipe)
     assert written["decontamination"]["aime24"].startswith("not checked: aime: data_root")
