@@ -40,7 +40,7 @@ BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)
 DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manifest.json)
 DISTILL := $(if $(wildcard $(CONFIG)/distill.yaml),$(RUN)/distill/manifest.json)
 AUDITED := $(if $(filter-out off,$(AUDIT)),$(RUN)/audit/manifest.json)
-ROOT := $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
+ROOT := $(if $(DATA_ROOT),--data_root "$(DATA_ROOT)")
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
   $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
@@ -68,7 +68,11 @@ data-report: $(RUN)/data/manifest.json ## one page on the data: counts, lengths,
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 
-$(RUN)/data/manifest.json: $(CONFIG)/data.yaml | $(VENV)/ready
+# `make data` with another DATA_ROOT or ARGS than the last time builds anew.
+ASKED := $(if $(filter data,$(MAKECMDGOALS)),$(strip $(DATA_ROOT) $(ARGS)))
+$(RUN)/data.asked: FORCE
+	@mkdir -p $(@D); echo '$(ASKED)' | cmp -s - $@ || echo '$(ASKED)' > $@
+$(RUN)/data/manifest.json: $(CONFIG)/data.yaml $(if $(ASKED),$(RUN)/data.asked) | $(VENV)/ready
 	@$(PY) -m data_prep.build $(call FLAGS,data) $(ROOT)
 $(RUN)/base/manifest.json: $(CONFIG)/model.yaml $(RUN)/data/manifest.json | $(VENV)/ready
 	@$(PY) -m stages.tiny_model $(call FLAGS,model)
@@ -109,7 +113,7 @@ bench-grader: | $(VENV)/ready ## speed and accuracy of the grader beside TRL's (
 	  $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
 SIZES ?= 106000 300000 860000
 bench-data: | $(VENV)/ready ## speed and memory of the data build (DATA_ROOT=… SIZES=…)
-	@OMP_NUM_THREADS=1 $(PY) -m data_prep.bench_data --data_root $(DATA_ROOT) --sizes $(SIZES) \
+	@OMP_NUM_THREADS=1 $(PY) -m data_prep.bench_data --data_root "$(DATA_ROOT)" --sizes $(SIZES) \
 	  --out $(or $(OUT),docs/results/data-build.md)
 # One SFT checkpoint, its own recipe: `make bench-curriculum SEEDS="0 1 2" MODES="stock predictive"`
 SEEDS ?= 0 1 2 3 4

@@ -14,24 +14,33 @@ manifest.json last. One source is a mapping:
 the hub is asked. `sample: N` takes N rows at random. docs/data.md explains every key.
 """
 
+import contextlib
 import dataclasses
 import random
+import signal
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.build_output import Outputs, SetReport
+from data_prep.build_output import Outputs, SetReport, check_folder
 from data_prep.clean import Collector
 from data_prep.config import UserError, parse, run_cli
 from data_prep.contamination import EvalQuestion
 from data_prep.data_arguments import DataArguments, check_data
-from data_prep.eval_sets import find_benchmark_inputs, load_benchmarks, read_questions
+from data_prep.eval_sets import (
+    benchmark_files,
+    find_benchmark_inputs,
+    load_benchmarks,
+    read_questions,
+)
 from data_prep.mixing import choose_mix
 from data_prep.pass_rates import load_pass_counts
-from data_prep.prepare import Dropped, Job
+from data_prep.prepare import Dropped, Job, Kept
 from data_prep.recipe import FILES, TRAINING, Source, find_file, id_parts
 from data_prep.rows import SourceRows
 from data_prep.spool import Spool
@@ -44,6 +53,7 @@ def collect(
 ) -> Collector:  # fmt: skip
     """Read and check the rows of every source of one file, in order, and find the duplicates."""
     collector = Collector(spool)
+    named: dict[str, str] = {}  # where the rows with measured pass rates are
     is_training = key in TRAINING
     for number, (source, part) in enumerate(zip(sources, id_parts(sources), strict=True)):
         job = Job(
@@ -52,10 +62,11 @@ def collect(
             skips_bad_rows=args.on_bad_row == "skip",
             finds_near_duplicates=is_training and args.near_duplicates == "drop",
         )  # fmt: skip
-        rows = SourceRows(source, key, args)
+        rows = SourceRows(source, part, key, args)
         bad_rows: list[str] = []
         for found in workers.prepare(job, rows, report.seconds):
             started = time.perf_counter()
+            check_rated_id(found, named, args.pass_rates)
             drop = found if isinstance(found, Dropped) else collector.add(found, number)
             if drop:
                 outputs.drop(report, number, drop)
@@ -70,10 +81,24 @@ def collect(
                 f"out, the first: {bad_rows[0]}\n"
             )
     started = time.perf_counter()
+    report.num_rated = len(named)
     for number, drop in collector.finish():
         outputs.drop(report, number, drop)
     report.seconds["near duplicates"] += time.perf_counter() - started
     return collector
+
+
+def check_rated_id(found: Kept | Dropped, named: dict[str, str], pass_rates: str | None) -> None:
+    """Refuse an id that stands for two rows, where pass rates are known by ids."""
+    name = found.id if isinstance(found, Dropped) else found.problem.id
+    if pass_rates is None or not found.is_rated:
+        return
+    if name in named:
+        raise UserError(
+            f"{found.where}: the id {name!r} is also that of {named[name]}, so pass_rates cannot "
+            "tell them apart; correct the ids or leave pass_rates out"
+        )
+    named[name] = found.where
 
 
 def mix(key: str, args: DataArguments, collector: Collector, outputs: Outputs, report: SetReport):
@@ -92,6 +117,11 @@ def mix(key: str, args: DataArguments, collector: Collector, outputs: Outputs, r
     for index, number in enumerate(known):
         if index not in chosen:
             outputs.drop(report, *collector.leave_out(number, "not_in_mix"))
+    if not chosen:
+        raise UserError(
+            f"mix: {key}: no set has these shares: there are {dict(Counter(bands)) or 'no'} "
+            "problems; change the shares, the bounds or the sources"
+        )
     report.bands = dict(sorted(Counter(bands[index] for index in chosen).items()))
     if shares.size and len(chosen) < shares.size:
         sys.stderr.write(
@@ -144,12 +174,35 @@ def main() -> None:
     """Check the recipe, build every set, put the files in place, write the manifest."""
     (args,) = parse(__doc__, DataArguments, check=check_data)
     sources = check_data(vars(args))
+    listed = [source for entries in sources.values() for source in entries]
+    files = [path for source in listed if (path := find_file(source, args.data_root))]
+    check_folder(args.output_dir, [*files, *benchmark_files(args)])
     try:
-        started = manifest.start(args.output_dir)
+        with ended_by_signal():
+            build(args, sources)
     except OSError as error:
         raise UserError(
-            f"output_dir: {args.output_dir}: {error.strerror}; choose another"
+            f"output_dir: {error.filename or args.output_dir}: {error.strerror or error}; check "
+            "the disk and its permissions, or choose another folder"
         ) from error
+
+
+@contextlib.contextmanager
+def ended_by_signal() -> Iterator[None]:
+    """Let SIGTERM end the build as an error does: workers end, half-written files go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
+    """Build every set of a checked recipe."""
+    started = manifest.start(args.output_dir)
     number = count_workers(args.num_workers)
     with Outputs(args.output_dir, args.system_prompt) as outputs:
         held_out, benchmarks = load_benchmarks(args)
@@ -168,6 +221,11 @@ def main() -> None:
             for key in TRAINING:
                 if key in sources:
                     reports[key] = build_set(key, sources[key], args, workers, outputs)
+        if args.pass_rates and not any(report.num_rated for report in reports.values()):
+            raise UserError(
+                f"pass_rates: {args.pass_rates} has none of the ids of this recipe's problems; "
+                "measure them with `make difficulty`"
+            )
         outputs.finish()
         write_manifest(args, sources, reports, benchmarks, started)
         outputs.keep()

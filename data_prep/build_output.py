@@ -3,11 +3,13 @@
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from data_prep import manifest
 from data_prep.clean import Collector
+from data_prep.config import UserError
 from data_prep.prepare import Dropped
 from data_prep.recipe import FILES, Source
 from data_prep.schema import grpo_row, sft_row
@@ -16,6 +18,31 @@ from data_prep.spool import Spool
 DROPPED, CONTAMINATION = "dropped.jsonl", "contamination.jsonl"
 NAMES = (*FILES.values(), DROPPED, CONTAMINATION)
 EXCERPT = 1000  # characters of a text in the two logs
+MARK = "build.partial"  # there while a build is under way, and after one was killed
+
+
+def check_folder(folder: str, inputs: Iterable[Path]) -> None:
+    """Refuse a folder in which the build would overwrite files that are not its own.
+
+    Args:
+        inputs: local files that are read.
+
+    Raises:
+        UserError: an input lies there, or a file of the build's names that no build wrote.
+    """
+    place = Path(folder)
+    for path in inputs:
+        if path.resolve().parent == place.resolve():
+            raise UserError(
+                f"output_dir: {folder} holds {path.name}, which is read; choose another folder"
+            )
+    is_own = (manifest.read(place) or {}).get("stage") == "data" or (place / MARK).exists()
+    found = [name for name in NAMES if (place / name).exists()]
+    if found and not is_own:
+        raise UserError(
+            f"output_dir: {folder} holds {found[0]}, which no build wrote; choose another folder, "
+            "or move the file away"
+        )
 
 
 class SetReport:
@@ -27,6 +54,7 @@ class SetReport:
         self._rows_out = [0] * len(sources)
         self._dropped: list[Counter[str]] = [Counter() for _ in sources]
         self.bands: dict[str, int] = {}
+        self.num_rated = 0  # rows whose pass rate was measured
         self.seconds: Counter[str] = Counter()
 
     def add_rows(self, source: int, number: int, not_sampled: int) -> None:
@@ -95,10 +123,12 @@ class Outputs:
 
     def __init__(self, folder: str, system_prompt: str) -> None:
         self._folder, self._system_prompt = Path(folder), system_prompt
+        self._mark = self._folder / MARK
         self._logs: dict[str, IO[str]] = {}
         self._is_kept = False
 
     def __enter__(self) -> "Outputs":
+        self._mark.touch()
         self._remove()
         for name in (DROPPED, CONTAMINATION):
             self._logs[name] = self._partial(name).open("w", encoding="utf-8")
@@ -109,6 +139,7 @@ class Outputs:
             log.close()
         if not self._is_kept:
             self._remove()
+        self._mark.unlink(missing_ok=True)
 
     def _partial(self, name: str) -> Path:
         return self._folder / f"{name}.partial"

@@ -11,6 +11,7 @@ stays. Reasons:
 
 import dataclasses
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -36,6 +37,7 @@ class Collector:
         self._first: dict[bytes, int] = {}  # key: number of the first problem
         self._conflicts: dict[int, str] = {}  # number of a first problem: the place of the other
         self._ids: set[str] = set()
+        self._copies: Counter[str] = Counter()
         self._signatures = bytearray()
         self._sources = array("H")
         self._bands = bytearray()
@@ -65,12 +67,12 @@ class Collector:
 
     def _with_own_id(self, problem: Problem) -> Problem:
         """The problem, renamed where its id is taken: upstream ids are not always unique."""
-        name, copy = problem.id, 1
+        name = problem.id
         while name in self._ids:
-            copy += 1
-            name = f"{problem.id}~{copy}"
+            self._copies[problem.id] += 1
+            name = f"{problem.id}~{self._copies[problem.id] + 1}"
         self._ids.add(name)
-        return problem if copy == 1 else dataclasses.replace(problem, id=name)
+        return problem if name == problem.id else dataclasses.replace(problem, id=name)
 
     def finish(self) -> Iterator[tuple[int, Dropped]]:
         """Yield (source, drop) of the problems that others make unusable, in order."""

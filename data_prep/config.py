@@ -112,6 +112,17 @@ def read_yaml(path: str) -> dict[str, Any]:
     return config
 
 
+# Annotations of keys that hold one text and nothing else.
+TEXT = ("str", "str | None", "None | str", "Optional[str]")
+
+
+def _check_texts(key: str, value: Any, where: str) -> None:
+    # The command line gives a list of one as text.
+    values = value if isinstance(value, list) else [value] * (where == "command line")
+    if (not values and value != []) or not all(isinstance(item, str) for item in values):
+        raise UserError(f"{where}: {key}: {value!r} is not a list of texts; write [a, b]")
+
+
 def check_value(key: str, value: Any, annotation: str, where: str) -> None:
     """Refuse a scalar that cannot be the number, switch or choice its annotation asks for."""
     if value is not None and re.search(r"\b[A-Z]\w+(Strategy|Type|Names)\b", annotation):
@@ -122,7 +133,13 @@ def check_value(key: str, value: Any, annotation: str, where: str) -> None:
     takes_none = "None" in annotation or "Optional" in annotation or annotation == "Any"
     if value is None and not takes_none:
         raise UserError(f"{where}: {key}: is empty; give it a value or remove the key")
-    if value is None or "str" in annotation:
+    if value is None:
+        return
+    if annotation in TEXT and not isinstance(value, str):
+        raise UserError(f"{where}: {key}: {value!r} is not one text; quote it")
+    if annotation == "list[str]":
+        _check_texts(key, value, where)
+    if "str" in annotation:
         return
     takes_many = "list" in annotation or "dict" in annotation or "tuple" in annotation
     if isinstance(value, list | dict):

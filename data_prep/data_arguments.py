@@ -9,7 +9,7 @@ from data_prep.language import LANGUAGES
 from data_prep.mixing import Mix, check_mix
 from data_prep.policies import Policies
 from data_prep.prompts import SYSTEM_PROMPTS
-from data_prep.recipe import TRAINING, Source, check_sources
+from data_prep.recipe import FILES, TRAINING, Source, check_sources
 
 CHOICES = {
     "system_prompt": tuple(SYSTEM_PROMPTS),
@@ -103,6 +103,11 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
         if values.get(key, choices[0]) not in choices:
             value = values[key]
             raise UserError(f"{key}: {value!r} is not known; choose {', '.join(choices)}")
+    if not values["output_dir"].strip():
+        raise UserError("output_dir: is empty; set it to a folder")
+    for key in (*FILES, "mix"):
+        if str(values.get(key)).startswith(("[{", "{")) and isinstance(values[key], str):
+            raise UserError(f"{key}: {values[key]!r:.80} is text; such keys belong in the YAML")
     sources = check_sources(values)
     for key, known in (
         ("decontaminate", BENCHMARKS), ("decontaminate_if_found", BENCHMARKS),

@@ -34,6 +34,7 @@ from data_prep.engines.arguments import SamplingArguments
 from data_prep.engines.processes import Processes
 from data_prep.prompts import SYSTEM_PROMPTS, build_prompt, prefills_think, render_prompt
 from data_prep.rejection import PREFERENCES, write_traces
+from data_prep.sources import traces
 
 RESULT, KEY = "traces.jsonl", "model_name_or_path"
 
@@ -136,18 +137,13 @@ def main() -> None:
 
 
 def check_rows(rows: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
-    """The rows, if each has a question and an id of its own; raises `UserError`."""
-    seen = set()
+    """The rows, if the source `traces` could read what becomes of each; raises `UserError`."""
     for row in rows:
+        where = f"problems_file: {path}: id {row['id']!r:.80}"
         if not isinstance(row.get("question"), str) or not row["question"].strip():
-            raise UserError(
-                f"problems_file: {path}: id {row['id']!r}: question: missing; run `make data` again"
-            )
-        if row["id"] in seen:
-            raise UserError(
-                f"problems_file: {path}: the id {row['id']!r} occurs twice; traces are known by it"
-            )
-        seen.add(row["id"])
+            raise UserError(f"{where}: question: missing; run `make data` again")
+        as_trace = row | {"trace": 0, "solution": "", "source": row.get("source") or ""}
+        traces.build_problem(as_trace, "", where)
     return rows
 
 

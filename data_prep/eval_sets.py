@@ -40,6 +40,17 @@ def load_benchmarks(args: DataArguments) -> tuple[list[EvalQuestion], dict[str, 
     return questions, counts
 
 
+def benchmark_files(args: DataArguments) -> list[Path]:
+    """The local files of the recipe's benchmarks, those that are there."""
+    if args.data_root is None:
+        return []
+    found = [
+        find_benchmark_file(BENCHMARKS[name]["files"], args.data_root)
+        for name in (*args.decontaminate, *args.decontaminate_if_found)
+    ]
+    return [path for path in found if path]
+
+
 def find_benchmark_inputs(args: DataArguments, counts: dict[str, Any]) -> list[str | Path]:
     """The files or hub ids of the benchmarks that were loaded."""
     return [

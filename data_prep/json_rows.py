@@ -9,6 +9,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,11 @@ def _is_cut_short(text: str) -> bool:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield `(file:line, row or BadRow)` of a file with one row per line."""
+    """Yield `(file:line, row or BadRow)` of a file with one row per line.
+
+    Raises:
+        UserError: it holds a single object, in which a list holds the rows.
+    """
     for number, line in lines_and_fault(path):
         where = f"{path}:{number}"
         if isinstance(line, BadRow):
@@ -113,7 +118,27 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
             continue
         text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff" if number == 1 else "")
         if _skip(text, 0) < len(text):
-            yield where, _decode_line(text, where)
+            row = _decode_line(text, where)
+            if number == 1 and (name := _holds_rows(row)) and _is_one_line(path):
+                raise UserError(
+                    f"{path}: holds one object with a list of rows in {name!r:.80}; write that list "
+                    "alone, [{…}, {…}], or one object per line"
+                )
+            yield where, row
+
+
+def _holds_rows(row: Any) -> str | None:
+    """The name under which an object holds a list of objects that is no chat, or None."""
+    for name, value in row.items() if isinstance(row, dict) else ():
+        is_list = isinstance(value, list) and value and all(isinstance(v, dict) for v in value)
+        if is_list and not is_conversation(value):
+            return name
+    return None
+
+
+def _is_one_line(path: Path) -> bool:
+    lines = (line for _, line in lines_and_fault(path) if isinstance(line, BadRow) or line.strip())
+    return sum(1 for _ in islice(lines, 2)) == 1
 
 
 def _decode_line(text: str, where: str) -> Any:

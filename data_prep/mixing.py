@@ -10,6 +10,7 @@ with these shares.
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from data_prep.config import UserError
@@ -53,7 +54,7 @@ def check_bands(value: Any, where: str) -> Bands:
         raise UserError(f"{where}: difficulty: {value!r}: {FORM}")
     numbers = (value["medium"], value["hard"])
     if value["by"] not in ("level", "pass_rate") or any(
-        type(number) not in (int, float) for number in numbers
+        type(number) not in (int, float) or not isfinite(number) for number in numbers
     ):
         raise UserError(f"{where}: difficulty: {value!r}: {FORM}")
     if (value["medium"] > value["hard"]) == (value["by"] == "level"):

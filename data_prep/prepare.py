@@ -33,6 +33,7 @@ class Kept:
         key: of the normalised question and the trace number, 16 bytes.
         signature: MinHash keys as bytes; empty where near duplicates are not looked for.
         band: easy, medium, hard or None.
+        is_rated: its pass rate is one of those that were measured.
     """
 
     problem: Problem
@@ -40,6 +41,7 @@ class Kept:
     key: bytes
     signature: bytes
     band: str | None
+    is_rated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Dropped:
     question: str = ""
     answer: str = ""
     match: Match | None = None
+    is_rated: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,13 +155,14 @@ class Preparer:
             if match:
                 drop = Drop("in_eval_set", f"{match.benchmark} {match.id}")
         if drop:
-            return Dropped(
-                where, drop.reason, drop.detail, problem.id, problem.question, problem.answer, match
-            )
+            is_rated = problem.id in self._pass_rates
+            texts = (problem.id, problem.question, problem.answer)
+            return Dropped(where, drop.reason, drop.detail, *texts, match, is_rated)
         keys = signature(tokenise(problem.question)).tobytes() if job.finds_near_duplicates else b""
         bands = job.source.bands()
         band = bands.find(problem.level, problem.pass_rate) if bands else None
-        kept = Kept(problem, where, question_key(problem.question, problem.trace), keys, band)
+        key = question_key(problem.question, problem.trace)
+        kept = Kept(problem, where, key, keys, band, is_rated=problem.id in self._pass_rates)
         clock.lap("signature")
         return kept
 

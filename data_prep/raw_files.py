@@ -21,6 +21,16 @@ _UTF_BOMS = {
 _PAGE = re.compile(rb"\s*<(?:!doctype|html|\?xml|head|body|error)\b", re.IGNORECASE)
 # ASCII in UTF-16 without a byte order mark: every second byte is zero.
 _WIDE = re.compile(rb"(?:[^\x00]\x00){8}|(?:\x00[^\x00]){8}")
+_GZIP = b"\x1f\x8b"
+# What other containers begin with, whatever the file's name says.
+_CONTAINERS = {
+    b"PAR1": "a parquet file; name it .parquet",
+    b"ARROW1": "an Arrow file; convert it to parquet",
+    b"PK\x03\x04": "a zip archive; unpack it",
+    b"BZh": "packed by bzip2; unpack it",
+    b"\xfd7zXZ": "packed by xz; unpack it",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; unpack it",
+}
 _GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
@@ -32,16 +42,19 @@ class BadRow:
         where: its place, `file:line` or `file: row N`.
         message: the error in one line: where, what is wrong, and the remedy.
         is_end: nothing after it could be read either.
+        num_rows: how many rows it stands for, as far as the file tells (parquet), else 1.
     """
 
     where: str
     message: str
     is_end: bool = False
+    num_rows: int = 1
 
 
 def bad_row(where: str, fault: str, is_end: bool = False) -> BadRow:
     """A `BadRow` whose message is its place and `fault`."""
-    return BadRow(where, f"{where}: {fault}", is_end)
+    lost = "; everything behind it is lost" if is_end else ""
+    return BadRow(where, f"{where}: {fault}{lost}", is_end)
 
 
 def open_bytes(path: Path):
@@ -53,7 +66,8 @@ def refuse_what_is_no_data(path: Path) -> None:
     """Refuse a file that holds something else than rows.
 
     Raises:
-        UserError: a Git LFS pointer, a web page, or (but for parquet) UTF-16 text.
+        UserError: a Git LFS pointer, a web page, or (but for parquet) another container than the
+            name says, or UTF-16 text.
     """
     with path.open("rb") as file:
         start = file.read(512)
@@ -67,8 +81,17 @@ def refuse_what_is_no_data(path: Path) -> None:
         raise UserError(
             f"{path}: a web page, not the data ({bare.strip()[:40]!r}); fetch the raw file"
         )
-    if path.suffix in (".gz", ".parquet"):
+    if path.suffix == ".parquet":
         return
+    if start.startswith(_GZIP):
+        if path.suffix == ".gz":
+            return
+        raise UserError(f"{path}: packed by gzip; name it {path.name}.gz, or unpack it")
+    for magic, what in _CONTAINERS.items():
+        if start.startswith(magic):
+            raise UserError(f"{path}: {what}")
+    if path.suffix == ".gz":
+        return  # damaged: its reader says so
     encoding = next((name for bom, name in _UTF_BOMS.items() if start.startswith(bom)), None)
     if encoding or _WIDE.match(start):
         raise UserError(

@@ -128,21 +128,28 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         raise UserError(
             f"{path}: not a readable parquet file ({message}); fetch it again"
         ) from error
-    number = 0
+    number, end = 0, 0  # rows so far, and rows up to the group's end
     with file:
-        try:
-            groups = range(file.num_row_groups)  # one by one: a batch across two would be lost
-            batches = (b for g in groups for b in file.iter_batches(_PARQUET_ROWS, [g]))
-            for batch in batches:
-                for row in _to_rows(batch):
-                    number += 1
-                    where = f"{path}: row {number}"
-                    yield where, bad_row(where, row) if isinstance(row, str) else row
-        except (pyarrow.ArrowException, OSError) as error:
-            message = (str(error) or type(error).__name__).splitlines()[0]
-            where = f"{path}: row {number + 1}"
-            fault = f"damaged parquet page ({message}); fetch the file again"
-            yield where, bad_row(where, fault, is_end=True)
+        for group in range(file.num_row_groups):  # one by one: behind a damaged one is the next
+            end += file.metadata.row_group(group).num_rows
+            message = "it ends early"
+            try:
+                for batch in file.iter_batches(_PARQUET_ROWS, [group]):
+                    for row in _to_rows(batch):
+                        number += 1
+                        where = f"{path}: row {number}"
+                        yield where, bad_row(where, row) if isinstance(row, str) else row
+            except (pyarrow.ArrowException, OSError) as error:
+                message = (str(error) or type(error).__name__).splitlines()[0]
+            if number < end:
+                where = f"{path}: row {number + 1}"
+                fault = (
+                    f"damaged parquet page ({message}); {end - number:,} of the file's "
+                    f"{file.metadata.num_rows:,} rows cannot be read; fetch the file again"
+                )
+                is_end = group + 1 == file.num_row_groups
+                yield where, BadRow(where, f"{where}: {fault}", is_end, end - number)
+            number = end
 
 
 def _to_rows(batch: Any) -> list[Row | str]:

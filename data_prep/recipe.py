@@ -5,6 +5,7 @@
 
 import dataclasses
 import difflib
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,8 +89,12 @@ def check_source(entry: Any, key: str) -> Source:
         if not isinstance(entry.get(name, ""), str):
             raise UserError(f"{where}: {name}: {entry[name]!r} is not text; quote it")
     for name in NUMBERS:
-        if type(entry.get(name, 0)) not in (int, float):
+        if type(entry.get(name, 0)) not in (int, float) or not math.isfinite(entry.get(name, 0)):
             raise UserError(f"{where}: {name}: {entry[name]!r} is not a number")
+    for name in ("level", "pass_rate"):
+        low, high = entry.get(f"min_{name}"), entry.get(f"max_{name}")
+        if low is not None and high is not None and low > high:
+            raise UserError(f"{where}: min_{name}: {low} is above max_{name}: {high}; swap them")
     if not isinstance(source.options, dict):
         raise UserError(f"{where}: options: {source.options!r} is not a mapping; write {{key: 1}}")
     if source.sample is not None and (type(source.sample) is not int or source.sample < 1):

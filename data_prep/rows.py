@@ -19,7 +19,8 @@ class SourceRows:
     """Iterates over (position, where, row, fault or ready problem) of one source, once.
 
     Args:
-        key: the file that they are for; part of the sample's seed.
+        part: middle of the ids, see `data_prep.recipe.id_parts`; part of the sample's seed.
+        key: the file that they are for; as well.
 
     Attributes:
         num_read: rows of the source.
@@ -27,8 +28,8 @@ class SourceRows:
         seconds: spent reading.
     """
 
-    def __init__(self, source: Source, key: str, args: DataArguments) -> None:
-        self._source, self._key, self._args = source, key, args
+    def __init__(self, source: Source, part: str, key: str, args: DataArguments) -> None:
+        self._source, self._part, self._key, self._args = source, part, key, args
         self.num_read = self.num_taken = 0
         self.seconds = 0.0
 
@@ -52,9 +53,9 @@ class SourceRows:
         if size is None:
             items: Iterable[Item] = self._count(rows)
         else:
-            # Seeded by what is sampled, not by its place in the list: adding a source changes no
-            # other.
-            seed = f"{self._args.seed}-{key}-{source.name}-{source.split}"
+            # Seeded by what is sampled, not by its place in the list: adding another source
+            # changes nothing.
+            seed = f"{self._args.seed}-{key}-{source.name}-{self._part}"
             items, self.num_read = sample_rows(
                 track(rows, f"{key}: sampling {source.name}"), size, seed
             )

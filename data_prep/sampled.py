@@ -71,8 +71,29 @@ class SampledSet:
 
 
 def read_rows(problems_file: str, limit: int | None) -> list[dict[str, Any]]:
-    """The first `limit` problems of a file, None for all; raises `UserError`, also for none."""
+    """The first `limit` problems of a file, None for all.
+
+    Raises:
+        UserError: see `read_problems` and `check_ids`; or there are none.
+    """
     rows = list(islice(read_problems(problems_file), limit))
     if not rows:
         raise UserError(f"problems_file: {problems_file} has no rows; run `make data` again")
+    check_ids(rows, problems_file)
     return rows
+
+
+def check_ids(rows: list[dict[str, Any]], path: str) -> None:
+    """Refuse ids that are no text or occur twice: results are known by them; raises `UserError`."""
+    seen = set()
+    for row in rows:
+        if not isinstance(row["id"], str):
+            raise UserError(
+                f"problems_file: {path}: id: {row['id']!r:.80} is not text; write it as a string"
+            )
+        if row["id"] in seen:
+            raise UserError(
+                f"problems_file: {path}: the id {row['id']!r:.80} occurs twice; results are known "
+                "by it: rename or remove one"
+            )
+        seen.add(row["id"])

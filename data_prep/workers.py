@@ -6,11 +6,14 @@ chunks are under way at a time, so that a fast reader does not fill the memory.
 
 import itertools
 import os
+import signal
+import threading
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 
 from data_prep.config import UserError
 from data_prep.contamination import EvalQuestion
@@ -33,7 +36,17 @@ def count_workers(wanted: int) -> int:
 
 def _start_worker(questions: Sequence[EvalQuestion], pass_rates: dict[str, float]) -> None:
     global _preparer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _preparer = Preparer(questions, pass_rates)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone: a killed one cannot say so."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 def _prepare(job: Job, items: list[Item]) -> Result:

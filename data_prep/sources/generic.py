@@ -2,7 +2,9 @@ r"""Any data set of questions and answers, by the names of its columns.
 
     name: generic
     file: mine.jsonl
-    options: {prompt_key: prompt, answer_key: reward_model.ground_truth, apply_chat_template: true}
+    prompt_key: prompt
+    answer_key: reward_model.ground_truth
+    apply_chat_template: true
 
 A prompt is text (bare, or in a chat template already) or a list of {role, content} or {from, value}
 with one user turn. A gold is text, a number, or a list of them of which any may match; a `\boxed{}`

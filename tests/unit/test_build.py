@@ -185,7 +185,7 @@ def test_a_crash_while_writing_leaves_no_output(tmp_path, monkeypatch, recipe):
         raise OSError("disk full")
 
     monkeypatch.setattr(build_output, "sft_row", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UserError, match=r"output_dir: .*disk full; check the disk"):
         run(tmp_path, monkeypatch, recipe)
     assert list((tmp_path / "run/data").iterdir()) == []
 
@@ -232,6 +232,13 @@ TRAIN = {"name": "gsm8k", "file": "train.jsonl"}
         ({"decontaminate": ["gsm9k"]}, "decontaminate: 'gsm9k' is not known; choose of gsm8k"),
         ({"decontaminate": ["math500"]}, "decontaminate: math500: .*data_root: .* has none of"),
         ({"languages": ["english"]}, "languages: 'english' is not known"),
+        ({"languages": "en"}, "languages: 'en' is not a list of texts; write"),
+        ({"decontaminate": 5}, "decontaminate: 5 is not a list of texts"),
+        ({"decontaminate": [["gsm8k"]]}, "decontaminate: .* is not a list of texts"),
+        ({"output_dir": 5}, "output_dir: 5 is not one text; quote it"),
+        ({"pass_rates": 5}, "pass_rates: 5 is not one text"),
+        ({"sft": [TRAIN | {"min_level": 5, "max_level": 3}]}, "min_level: 5 is above max_level: 3"),
+        ({"sft": [TRAIN | {"min_level": float("nan")}]}, "min_level: nan is not a number"),
         ({"max_question_tokens": 5}, "max_question_tokens: needs 'tokenizer'"),
         ({"max_question_tokens": 0}, "max_question_tokens: 0 is not above 0"),
         ({"max_question_tokens": 5, "tokenizer": "/no/such"}, "tokenizer: /no/such: "),
@@ -282,3 +289,51 @@ def test_importing_the_cli_imports_nothing_heavy():
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_files_that_no_build_wrote_are_not_touched(tmp_path, monkeypatch, recipe):
+    """The folder of the raw files is no folder for the built ones."""
+    for name, text in (("test.jsonl", "mine"), ("dropped.jsonl", "mine as well")):
+        (tmp_path / "run/data").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run/data" / name).write_text(text)
+    with pytest.raises(UserError, match=r"run/data holds test\.jsonl, which no build wrote"):
+        run(tmp_path, monkeypatch, recipe)
+    with pytest.raises(UserError, match=r"holds test\.jsonl, which is read; choose another"):
+        run(tmp_path, monkeypatch, recipe, "--output_dir", str(tmp_path))
+    assert (tmp_path / "run/data/test.jsonl").read_text() == "mine"
+    assert (tmp_path / "train.jsonl").exists() and (tmp_path / "test.jsonl").exists()
+
+
+def test_what_a_killed_build_left_is_built_over(tmp_path, monkeypatch, recipe):
+    folder = tmp_path / "run/data"
+    folder.mkdir(parents=True)
+    for name in (
+        "build.partial",
+        "test.jsonl",
+        "sft_train.jsonl.partial",
+        "test.jsonl.spool.partial",
+    ):
+        (folder / name).write_text("half")
+    run(tmp_path, monkeypatch, recipe)
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, *LOGS, "manifest.json"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--output_dir",), "output_dir: True is not one text"),
+        (("--output_dir", "a", "b"), r"output_dir: \['a', 'b'\] is not one text"),
+        (("--output_dir", " "), "output_dir: is empty"),
+        (("--decontaminate",), "decontaminate: True is not a list of texts"),
+        (("--mix", "{grpo: {easy: 1}}"), "mix: .* belong in the YAML"),
+        (("--sft", "[{name: gsm8k}]"), "sft: .* belong in the YAML"),
+    ],
+)
+def test_bad_command_lines(tmp_path, monkeypatch, recipe, flags, words):
+    with pytest.raises(UserError, match=words):
+        run(tmp_path, monkeypatch, recipe, *flags)
+
+
+def test_lists_of_one_from_the_command_line(tmp_path, monkeypatch, recipe):
+    folder = run(tmp_path, monkeypatch, recipe, "--languages", "en")
+    assert manifest.read(folder)["config"]["languages"] == ["en"]

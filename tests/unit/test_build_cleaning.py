@@ -206,6 +206,39 @@ def test_levels_and_measured_pass_rates_filter(tmp_path, monkeypatch):
     assert str(tmp_path / "rates.jsonl") in written["inputs"]
 
 
+def test_pass_rates_that_fit_no_row_or_two_are_refused(tmp_path, monkeypatch):
+    write(tmp_path / "a.jsonl", generic(("What is 1 plus 1?", "2"), ("What is 2 plus 2?", "4")))
+    write(tmp_path / "rates.jsonl", [{"id": "other-1", "num_right": 1, "num_samples": 4}])
+    recipe = {"grpo": [GENERIC], "pass_rates": str(tmp_path / "rates.jsonl")}
+    with pytest.raises(UserError, match="has none of the ids"):
+        run(tmp_path, monkeypatch, recipe)
+    rows = [{"problem": f"What is {n} plus 1?", "answer": str(n + 1), "id": 7} for n in range(2)]
+    write(tmp_path / "a.jsonl", rows)
+    write(tmp_path / "rates.jsonl", [{"id": "math-train-7", "num_right": 1, "num_samples": 4}])
+    recipe["grpo"] = [{"name": "math", "file": "a.jsonl"}]
+    with pytest.raises(UserError, match=r"a\.jsonl:2: the id 'math-train-7' is also that of .*:1"):
+        run(tmp_path, monkeypatch, recipe)
+
+
+def test_two_entries_of_one_file_draw_two_samples(tmp_path, monkeypatch):
+    pairs = [(f"What is {n} plus 1?", str(n + 1)) for n in range(100)]
+    write(tmp_path / "a.jsonl", generic(*pairs))
+    recipe = {"grpo": [GENERIC | {"sample": 30}, GENERIC | {"sample": 30}]}
+    _, written = run(tmp_path, monkeypatch, recipe)
+    assert 0 < written["dropped"]["duplicate_question"] < 20  # 9 are expected of 30 in 100
+
+
+def test_a_mix_that_cannot_be_is_named(tmp_path, monkeypatch):
+    write(tmp_path / "a.jsonl", generic(("What is 1 plus 1?", "2")))
+    source = GENERIC | {"difficulty": {"by": "level", "medium": 2, "hard": 4}, "level_key": "l"}
+    recipe = {"grpo": [source], "mix": {"grpo": {"easy": 0.5, "hard": 0.5}}}
+    write(tmp_path / "a.jsonl", generic(("What is 1 plus 1?", "2"), l=1))
+    with pytest.raises(
+        UserError, match=r"mix: grpo: no set has these shares: there are \{'easy': 1\}"
+    ):
+        run(tmp_path, monkeypatch, recipe)
+
+
 def test_lengths_are_counted_in_tokens(tmp_path, monkeypatch):
     from tokenizers import Tokenizer, models, pre_tokenizers
 

@@ -30,7 +30,7 @@ def test_a_file_of_the_hub_is_fetched_and_read_as_a_local_one(tmp_path, monkeypa
         lambda *args, **kinds: asked.append((args, kinds)) or path,
     )
     source = Source("areal_boba", hub="owner/set", hub_file="boba.jsonl")
-    found = SourceRows(source, "grpo", DataArguments("out"))
+    found = SourceRows(source, "train", "grpo", DataArguments("out"))
     assert [where for _, where, _ in found] == [f"{path}:{n}" for n in (1, 2, 3)]
     assert asked == [(("owner/set", "boba.jsonl"), {"repo_type": "dataset"})]
     assert found.num_read == found.num_taken == 3

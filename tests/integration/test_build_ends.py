@@ -1,0 +1,61 @@
+"""A build that is ended from outside: no worker survives it, nothing is half-written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import yaml
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def config(tmp_path):
+    rows = [
+        {"q": f"What is {n} plus {n + 3}, in words?", "a": str(2 * n + 3)} for n in range(20_000)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
+    recipe = {"data_root": str(tmp_path), "grpo": [source], "num_workers": 2, "languages": ["en"]}
+    path = tmp_path / "data.yaml"
+    path.write_text(yaml.safe_dump(recipe | {"output_dir": str(tmp_path / "out")}))
+    return path
+
+
+def start(config):
+    """A build with both of its workers at work; returns it and them."""
+    command = [sys.executable, "-m", "data_prep.build", "--config", str(config)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        children = psutil.Process(process.pid).children(recursive=True)
+        if sum(child.cpu_times().user > 0.5 for child in children) >= 2:
+            return process, children
+        time.sleep(0.05)
+    raise AssertionError("the workers did not start")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_no_worker_survives_and_nothing_is_half_written(config, tmp_path, number):
+    process, children = start(config)
+    os.kill(process.pid, number)
+    _, err = process.communicate(timeout=60)  # would hang on a worker that holds stderr
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+    expected = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}
+    assert process.returncode == expected[number]
+    assert "Traceback" not in err
+    left = sorted(path.name for path in (tmp_path / "out").iterdir())
+    if number == signal.SIGKILL:
+        assert "manifest.json" not in left and "build.partial" in left
+    else:
+        assert left == []
+    command = [sys.executable, "-m", "data_prep.build", "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "read 20,000 rows" in done.stdout
+    assert not list((tmp_path / "out").glob("*.partial"))
