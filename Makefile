@@ -60,8 +60,11 @@ audit: $(if $(COMPLETIONS),,$(RUN)/data/manifest.json $(BASE)) | $(VENV)/ready #
 	@$(RUN_AUDIT) $(if $(COMPLETIONS),--completions $(COMPLETIONS)) \
 	  $(if $(ARGS),--opens_gate false $(ARGS))
 sft: $(RUN)/sft/manifest.json ## SFT cold start
+NONE = @$(if $(1),:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no such stage" >&2; exit 2)
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
+	$(call NONE,$^)
 distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
+	$(call NONE,$^)
 grpo: $(RUN)/grpo/manifest.json ## GRPO
 data-report: $(RUN)/data/manifest.json ## one page on the data: counts, lengths, mixes, drops
 	@$(PY) -m eval.data_report --data $(RUN)/data $(ARGS)

@@ -63,7 +63,7 @@ def collect(
             finds_near_duplicates=is_training and args.near_duplicates == "drop",
         )  # fmt: skip
         rows = SourceRows(source, part, key, args)
-        bad_rows: list[str] = []
+        num_bad, first_bad = 0, ""
         for found in workers.prepare(job, rows, report.seconds):
             started = time.perf_counter()
             check_rated_id(found, named, args.pass_rates)
@@ -71,14 +71,14 @@ def collect(
             if drop:
                 outputs.drop(report, number, drop)
             if drop and drop.reason == "bad_row":
-                bad_rows.append(drop.detail)
+                num_bad, first_bad = num_bad + drop.num_rows, first_bad or drop.detail
             report.seconds["duplicates"] += time.perf_counter() - started
         report.add_rows(number, rows.num_read, rows.num_read - rows.num_taken)
         report.seconds["read"] += rows.seconds
-        if bad_rows:
+        if num_bad:
             sys.stderr.write(
-                f"notice: {key}: {source.name}: {len(bad_rows):,} rows cannot be used and are left "
-                f"out, the first: {bad_rows[0]}\n"
+                f"notice: {key}: {source.name}: {num_bad:,} rows cannot be used and are left "
+                f"out, the first: {first_bad}\n"
             )
     started = time.perf_counter()
     report.num_rated = len(named)

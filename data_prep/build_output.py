@@ -63,9 +63,9 @@ class SetReport:
         if not_sampled:
             self._dropped[source]["not_sampled"] += not_sampled
 
-    def add_drop(self, source: int, reason: str) -> None:
-        """Count a row that was left out."""
-        self._dropped[source][reason] += 1
+    def add_drop(self, source: int, reason: str, num_rows: int) -> None:
+        """Count rows that were left out."""
+        self._dropped[source][reason] += num_rows
 
     def add_kept(self, source: int) -> None:
         """Count a row that was written."""
@@ -169,7 +169,7 @@ class Outputs:
 
     def drop(self, report: SetReport, source: int, found: Dropped) -> None:
         """Count and log a row that is left out."""
-        report.add_drop(source, found.reason)
+        report.add_drop(source, found.reason, found.num_rows)
         row = {
             "file": FILES[report.key],
             "reason": found.reason,

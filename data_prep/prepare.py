@@ -56,6 +56,7 @@ class Dropped:
     answer: str = ""
     match: Match | None = None
     is_rated: bool = False
+    num_rows: int = 1  # that a damaged part of a file stands for
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ class Preparer:
             except UserError as error:
                 if not job.skips_bad_rows:
                     raise UserError(f"{error} (or leave it out: --on_bad_row skip)") from error
-                return Dropped(where, "bad_row", str(error))
+                num_rows = row.num_rows if isinstance(row, BadRow) else 1
+                return Dropped(where, "bad_row", str(error), num_rows=num_rows)
         if isinstance(built, Drop):
             detail = "" if built.detail == where else built.detail.removeprefix(f"{where}: ")
             text = json.dumps(row, ensure_ascii=False, default=str)

@@ -11,7 +11,7 @@ from data_prep import synthetic
 from data_prep.config import UserError
 from data_prep.data_arguments import DataArguments
 from data_prep.prepare import Item
-from data_prep.reading import load_hub, read_rows_and_faults
+from data_prep.reading import BadRow, load_hub, read_rows_and_faults
 from data_prep.recipe import Source, find_file
 
 
@@ -48,19 +48,18 @@ class SourceRows:
                 if path
                 else load_hub(source.hub, source.split, source.config)
             )
-        rows = self._timed(rows)
+        rows = self._count(self._timed(rows))
         size = None if source.name == "synthetic" else source.sample
+        items: Iterable[Item]
         if size is None:
-            items: Iterable[Item] = self._count(rows)
+            items = ((position, *row) for position, row in enumerate(rows))
         else:
             # Seeded by what is sampled, not by its place in the list: adding another source
             # changes nothing.
             seed = f"{self._args.seed}-{key}-{source.name}-{self._part}"
-            items, self.num_read = sample_rows(
-                track(rows, f"{key}: sampling {source.name}"), size, seed
-            )
+            items = sample_rows(track(rows, f"{key}: sampling {source.name}"), size, seed)
         for item in track(items, f"{key}: {source.name}"):
-            self.num_taken += 1
+            self.num_taken += item[2].num_rows if isinstance(item[2], BadRow) else 1
             yield item
         if not self.num_read:
             raise UserError(f"{key}: {source.name}: {place} has no rows; check the file")
@@ -90,10 +89,10 @@ class SourceRows:
                 self.seconds += time.perf_counter() - started
             yield row
 
-    def _count(self, rows: Iterable[tuple[str, Any]]) -> Iterator[Item]:
-        for position, (where, row) in enumerate(rows):
-            self.num_read += 1
-            yield position, where, row
+    def _count(self, rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        for where, row in rows:
+            self.num_read += row.num_rows if isinstance(row, BadRow) else 1
+            yield where, row
 
 
 def fetch_hub_file(hub: str, name: str) -> Path:
@@ -118,21 +117,20 @@ def fetch_hub_file(hub: str, name: str) -> Path:
 
 def sample_rows(
     rows: Iterable[tuple[str, Any]], size: int, seed: str
-) -> tuple[list[tuple[int, str, Any]], int]:
+) -> list[tuple[int, str, Any]]:
     """Draw `size` rows in one pass (reservoir sampling, Vitter's algorithm R).
 
     Returns:
-        The rows as (position from 0, where, row) in file order, and the number of rows read.
+        The rows as (position from 0, where, row), in file order.
     """
     rng = random.Random(seed)
     kept: list[tuple[int, str, Any]] = []
-    position = -1
     for position, (where, row) in enumerate(rows):
         if position < size:
             kept.append((position, where, row))
         elif (slot := rng.randrange(position + 1)) < size:
             kept[slot] = (position, where, row)
-    return sorted(kept, key=lambda item: item[0]), position + 1
+    return sorted(kept, key=lambda item: item[0])
 
 
 def track(items: Iterable, description: str) -> Iterator:

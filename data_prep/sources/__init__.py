@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.sources.templates import SeveralTurns, bare_question, is_prefill
+from data_prep.sources.templates import (
+    SeveralTurns,
+    bare_question,
+    chat_turns,
+    find_foreign_token,
+    is_prefill,
+)  # fmt: skip
 
 # What a control character and the rest of a LaTeX command were before a reader took `\f` of `\frac`
 # for a form feed. The characters have uses of their own (MATH's figures are indented with tabs, a
@@ -99,21 +105,23 @@ def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -
     return value
 
 
-def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str:
+def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str | Drop:
     """The bare question, from text or from a chat prompt of one user turn.
 
-    A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ). Template tokens and
-    instructions on how to answer are taken off, see `data_prep.sources.templates`, and broken
-    escapes repaired.
+    A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ), or the JSON text of
+    one. Template tokens and instructions on how to answer are taken off, see
+    `data_prep.sources.templates`, and broken escapes repaired. `Drop` reason: `unknown_template`,
+    tokens are left.
 
     Raises:
         UserError: see `get_text`; or a prompt of more than one user turn and a prefill.
     """
     found = find_value(row, columns)
-    if found is None or not isinstance(found[1], list):
-        text, column = get_text(row, columns, where), found[0] if found else ""
+    turns = chat_turns(found[1]) if found else None
+    column = found[0] if found else ""
+    if turns is None:
+        text = get_text(row, columns, where)
     else:
-        column, turns = found
         text = _user_turn(turns)
         if text is None:
             raise UserError(
@@ -121,12 +129,15 @@ def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> s
                 "[{role: user, content: the question}]"
             )
     try:
-        return bare_question(repair_escapes(text))
+        question = bare_question(repair_escapes(text))
     except SeveralTurns as error:
         raise UserError(
             f"{where}: {column}: no single question ({error}); write one question without examples "
             "or answers"
         ) from error
+    if token := find_foreign_token(question):
+        return Drop("unknown_template", f"{where}: {token!r:.60} is left in {column}")
+    return question
 
 
 def _user_turn(turns: list) -> str | None:

@@ -24,6 +24,8 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
             rows: the file is damaged or is another data set, and dropping would hide it.
     """
     question = get_question(row, ("problem", "question", "Problem", "prompt"), where)
+    if isinstance(question, Drop):
+        return question
     columns = ("answer", "final_answer", "Answer", "reward_model.ground_truth")
     if (found := find_value(row, columns)) and found[1] in (None, ""):
         return Drop("no_answer", where)

@@ -18,6 +18,7 @@ from data_prep.config import UserError
 from data_prep.schema import Problem
 from data_prep.sources import Drop, find_value
 from data_prep.sources.rows import build_row, clean_gold, get_number
+from data_prep.sources.templates import chat_turns
 
 MARK = "####"
 
@@ -67,7 +68,7 @@ def _check_shape(row: dict[str, Any], key: str, is_chat: bool | None, where: str
     found = find_value(row, (key,))
     if is_chat is None or found is None or found[1] is None:
         return
-    if isinstance(found[1], list) != is_chat:
+    if (chat_turns(found[1]) is not None) != is_chat:
         wanted = "a list of messages" if is_chat else "text"
         raise UserError(
             f"{where}: {key}: {found[1]!r:.80} is not {wanted}; set apply_chat_template to "

@@ -23,6 +23,8 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
             such rows: the file is damaged or is another data set, and dropping would hide it.
     """
     question = get_question(row, ("question",), where)
+    if isinstance(question, Drop):
+        return question
     if (found := find_value(row, ("answer",))) and found[1] in (None, ""):
         return Drop("no_answer", where)
     rationale, *golds = get_text(row, ("answer",), where).split(MARK)

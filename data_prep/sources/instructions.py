@@ -27,6 +27,12 @@ _STEPWISE = re.compile(
 _CORE = re.compile(
     rf"\\boxed\b|{_TAG.pattern}|{_STEPWISE.pattern}", re.IGNORECASE
 )  # a quick no for nearly all questions
+# "…, for example <answer> (1 + 2) / 3 </answer>": the form, not an answer.
+_EXAMPLE = re.compile(
+    r"(?:for example|for instance|e\.g\.|i\.e\.|such as|like)[\s,:]*"
+    r"<(\w+)>[^<>]{0,100}</\1>",
+    re.IGNORECASE,
+)
 _PLACEHOLDER = re.compile(r"\$?\{?(?:Your\s?|Final\s?)?Answer\}?\$?(?![A-Za-z])")
 _WORD_LIST = """
 a about above accordingly accurate accurately after afterwards again all also always an and
@@ -91,7 +97,8 @@ def strip_instructions(text: str) -> str:
 
 def _is_about_answering(sentence: str) -> bool:
     """Whether all words of a sentence are about the way to answer."""
-    rest = _PLACEHOLDER.sub(" ", _TAG.sub(" ", _BOX.sub(" ", sentence)))
+    rest = _EXAMPLE.sub(" ", _BOX.sub(" ", sentence))
+    rest = _PLACEHOLDER.sub(" ", _TAG.sub(" ", rest))
     if "?" in rest or "\uff1f" in rest:
         return False  # "Is the following correct?"
     rest = re.sub(r"['\u2019]|(?<=\w)-(?=\w)", lambda sign: " " * (sign[0] == "-"), rest)

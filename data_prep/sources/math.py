@@ -29,6 +29,8 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         UserError: a missing column, one that does not hold text, or an unknown level.
     """
     question = get_question(row, ("problem", "question", "prompt"), where)
+    if isinstance(question, Drop):
+        return question
     solution = get_text(row, ("solution", "extra_info.solution"), where, default="")
     gold_columns = ("answer", "final_answer", "reward_model.ground_truth")
     # Rows with solutions need no column of golds, rows without must have one.

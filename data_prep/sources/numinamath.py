@@ -49,6 +49,8 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         UserError: a missing column, or one that does not hold text.
     """
     question = get_question(row, ("problem", "instruction"), where)
+    if isinstance(question, Drop):
+        return question
     columns = ("solution", "response")
     default = "" if find_value(row, columns) else None
     solution = repair_escapes(get_text(row, columns, where, default)).strip()

@@ -45,6 +45,8 @@ def build_row(
         UserError: no such column of questions or golds, or one of a wrong type.
     """
     question = get_question(row, questions, where)
+    if isinstance(question, Drop):
+        return question
     values = get_golds(row, golds, where)
     if not values:
         return Drop("no_answer", where)

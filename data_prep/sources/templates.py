@@ -5,34 +5,51 @@ around its questions must go first; `data_prep.sources.instructions` does the se
 """
 
 import re
+from typing import Any
 
+from data_prep.json_rows import decode_at, is_conversation
 from data_prep.sources.instructions import strip_instructions
 
-_ROLE_NAMES = "system|developer|user|human|assistant|model|gpt"
-# R1 and Phi, ChatML and Phi-4, Llama 3, Gemma, gpt-oss. The bars of R1's tokens are fullwidth.
+_ROLE_NAMES = "system|developer|user|human|prompter|assistant|chatbot|bot|model|gpt"
+# A special token, whose bars are fullwidth in R1's; no norm and no bra-ket has so long a name.
+_TOKEN = r"<[|\uff5c]\s?[A-Za-z]{2}[\w\u2581-]{1,38}\s?[|\uff5c]>"
+# A role within a token, between two, or behind one that begins a turn.
 _ROLE = re.compile(
-    rf"<[|\uff5c]\s*({_ROLE_NAMES})\s*[|\uff5c]>"
-    rf"|<\|im_start\|>\s*({_ROLE_NAMES})\b(?:<\|im_sep\|>)?"
-    rf"|<\|start_header_id\|>\s*({_ROLE_NAMES})\s*<\|end_header_id\|>"
-    rf"|<start_of_turn>\s*({_ROLE_NAMES})\b"
-    rf"|<\|start\|>\s*({_ROLE_NAMES})\b(?:<\|channel\|>\w+)?(?:<\|message\|>)?",
+    rf"[<\[][|\uff5c]\s*(?!\w*end)(?:\w{{1,9}}_)?({_ROLE_NAMES})(?:_\w{{1,9}})?"
+    r"\s*[|\uff5c][>\]]"
+    rf"(?:(?:{_ROLE_NAMES}){_TOKEN})?"
+    rf"|<\|start\|>\s*({_ROLE_NAMES})\b(?:<\|channel\|>\w+)?(?:<\|message\|>)?"
+    rf"|{_TOKEN}\s*({_ROLE_NAMES})\s*{_TOKEN}"
+    rf"|(?:<\|im_start\|>|<start_of_turn>|<extra_id_\d+>)\s*({_ROLE_NAMES})\b",
     re.IGNORECASE,
 )
-_END = re.compile(
-    r"(?:<\|(?:im_end|eot_id|end_of_text|end|endoftext|return)\|>|<end_of_turn>|</s>|<eos>"
-    r"|<[|\uff5c]end[\u2581_]of[\u2581_](?:sentence|turn|text)[|\uff5c]>)\Z"
-)
-_PREFILL = re.compile(r"(?:</?think>|<answer>)\Z", re.IGNORECASE)
+_END = re.compile(rf"(?:{_TOKEN}|\[\|endofturn\|\]|<end_of_turn>|</s>|<eos>|<EOS_TOKEN>)\Z")
+# Qwen's switch is a word of its own at either end of what the user says.
+_PREFILL = re.compile(r"(?:</?think>|<answer>|(?<!\S)/(?:no_?)?think)\Z", re.IGNORECASE)
+_SWITCH = re.compile(r"\A\s*/(?:no_?)?think(?!\S)", re.IGNORECASE)
 _BEGIN = re.compile(
-    r"\A\s*(?:(?:<s>|<bos>|<\|begin_of_text\|>|\[gMASK\]|<sop>"
-    r"|<[|\uff5c]begin[\u2581_]of[\u2581_](?:sentence|text)[|\uff5c]>)\s*)+"
+    r"\A\s*(?:(?:<s>|<bos>|<BOS[_ ]TOKEN>|\[gMASK\]|<sop>"
+    r"|<[|\uff5c](?:begin|start|bos)[\w\u2581]*[|\uff5c]>)\s*)+",
+    re.IGNORECASE,
+)
+# What no question says of its own: left over, it belongs to a template that is not known here.
+_FOREIGN = re.compile(
+    rf"{_TOKEN}|<(?:start|end)_of_turn>|<extra_id_\d+>|\[/?INST\]|<</?SYS>>|\[/?SYSTEM_PROMPT\]"
+    rf"|<[BE]OS[_ ]TOKEN>|\[\|(?:{_ROLE_NAMES}|endofturn)\|\]|(?<!\S)/no_?think(?!\S)"
+    r"|\A\s*\[\s*\{\s*['\"](?:role|from|content|value)['\"]\s*:"
+    r"|(?:\A|(?<=\s))(?:assistant|### ?(?:response|assistant)):\Z",
+    re.IGNORECASE,
 )
 _INST = re.compile(r"\[INST\](.*?)(?:\[/INST\]|\Z)", re.DOTALL)
 _INST_SYSTEM = re.compile(r"\A\s*<<SYS>>.*?<</SYS>>", re.DOTALL)
 # The prompt of R1-Zero and its kin: prose about two speakers, then what the user says.
-_DIALOGUE = re.compile(r"\A\s*A conversation between (?:a )?User and (?:an? )?Assistant\b", re.I)
-_USER = re.compile(r"(?:^|(?<=[\s.>]))(?:User|Human):\s*")
-_ASSISTANT = re.compile(r"(?:^|(?<=[\s.>]))Assistant:\s*")
+_DIALOGUE = re.compile(
+    r"\A\s*A (?:conversation|chat|dialogue) between (?:an? )?(?:\w+ )?(?:user|human) and "
+    r"(?:an? )?(?:\w+ ){0,2}(?:assistant|AI|chatbot)\b",
+    re.I,
+)
+_USER = re.compile(r"(?:^|(?<=[\s.>]))(?:### ?)?(?:User|Human|USER|HUMAN):\s*")
+_ASSISTANT = re.compile(r"(?:^|(?<=[\s.>]))(?:### ?)?(?:Assistant|ASSISTANT):\s*")
 _PROBLEM_FOLLOWS = re.compile(r"\bThis is the problem:\s*", re.I)
 _ALPACA = re.compile(
     r"\A\s*(?:Below is an instruction\b[^#]*)?#{2,3}\s*(?:Instruction|Question|Problem|User|Human)"
@@ -43,7 +60,7 @@ _LABELS = tuple(
     (
         re.compile(rf"\A\s*{asks}\s*:\s*", re.I),
         re.compile(rf"\n[ \t]*{asks}\s*:", re.I),
-        re.compile(rf"(?:\A|\n)[ \t]*{answers}\s*:(.*)\Z", re.I | re.DOTALL),
+        re.compile(rf"(?:\A|\n|\s(?=ASSISTANT:))[ \t]*(?i:{answers})\s*:(.*)\Z", re.DOTALL),
     )
     for asks, answers in (
         ("(?:Question|Problem)", "(?:Answer|Solution|Response)"),
@@ -51,6 +68,7 @@ _LABELS = tuple(
         ("(?:Human|User)", "(?:Assistant|AI|Bot)"),
     )
 )
+_LONGEST_TOKEN = 46
 _ANSWERED = "text in the assistant's turn"
 
 
@@ -68,11 +86,36 @@ def bare_question(text: str) -> str:
         SeveralTurns: several user turns, or a turn of the assistant that says something: examples
             come first, or the answer is there.
     """
+    text = _BEGIN.sub("", text)
     for strip in (_from_inst, _from_tokens, _from_dialogue, _from_alpaca, _from_labels):
         if (turn := strip(text)) is not None:
             text = turn
             break
-    return strip_instructions(_strip_end(text, _PREFILL).strip())
+    text = _SWITCH.sub("", _strip_end(_strip_end(text, _END), _PREFILL))
+    return strip_instructions(text.strip())
+
+
+def find_foreign_token(question: str) -> str | None:
+    """A token of a chat template that `bare_question` left in a question, or None."""
+    found = _FOREIGN.search(question)
+    return found[0].strip() if found else None
+
+
+def chat_turns(value: Any) -> list | None:
+    """The turns of a chat: a list as it is, or what the text of one holds; None for other text.
+
+    A CSV file can hold a chat as JSON text alone.
+    """
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return None
+    text = value.strip()
+    try:
+        turns, end = decode_at(text, 0)
+    except ValueError:
+        return None
+    return turns if end == len(text) and is_conversation(turns) else None
 
 
 def is_prefill(text: str) -> bool:
@@ -83,7 +126,7 @@ def is_prefill(text: str) -> bool:
 def _strip_end(text: str, token: re.Pattern) -> str:
     """The text without white space and tokens at its end."""
     text = text.rstrip()
-    while found := token.search(text, max(0, len(text) - 30)):
+    while found := token.search(text, max(0, len(text) - _LONGEST_TOKEN)):
         text = text[: found.start()].rstrip()
     return text
 
@@ -96,20 +139,19 @@ def _check(is_one: bool, what: str) -> None:
 def _from_tokens(text: str) -> str | None:
     """The user's turn between a template's special tokens, or None where there are none."""
     marks = list(_ROLE.finditer(text))
-    start = _BEGIN.match(text)
     if not marks:
-        return _strip_end(text[start.end() :], _END) if start else None
+        return None
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     users, before = [], text[: marks[0].start()]
     for mark, end in zip(marks, ends, strict=True):
         role = next(name for name in mark.groups() if name).lower()
         turn = _strip_end(text[mark.end() : end], _END)
-        if role in ("user", "human"):
+        if role in ("user", "human", "prompter"):
             users.append(turn)
-        elif role in ("assistant", "model", "gpt"):
+        elif role not in ("system", "developer"):
             _check(is_prefill(turn), _ANSWERED)
     if not users:  # the tokens of the user's turn were cut off
-        users = [_strip_end(_BEGIN.sub("", before), _END)]
+        users = [_strip_end(before, _END)]
     _check(len(users) == 1, f"{len(users)} user turns")
     return users[0]
 

@@ -114,6 +114,12 @@ def test_reading_problems(tmp_path):
     assert read_rows(str(path), 1) == [row | {"answer": ["4"]}]
     with pytest.raises(UserError, match=r"problems\.jsonl:2: answer: 'x =' cannot be parsed"):
         read_rows(str(path), None)
+    path.write_text((json.dumps(row) + "\n") * 2)
+    with pytest.raises(UserError, match=r"problems_file: .*jsonl: the id 'a' occurs twice; .*name"):
+        read_rows(str(path), None)
+    path.write_text(json.dumps(row | {"id": 7}) + "\n")
+    with pytest.raises(UserError, match=r"problems_file: .*jsonl: id: 7 is not text; write it as"):
+        read_rows(str(path), None)
     path.write_text("")
     with pytest.raises(UserError, match=r"problems_file: .*problems\.jsonl has no rows"):
         read_rows(str(path), None)

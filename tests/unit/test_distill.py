@@ -13,6 +13,7 @@ from data_prep.engines.samples import Completion, SampleStore
 from data_prep.prompts import build_completion, build_prompt
 from data_prep.rejection import choose_traces, trace_row, write_traces
 from data_prep.sampled import SampledSet
+from data_prep.sources import traces
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}
 SERVER = {"backend": "openai", "base_url": "http://localhost:8000/v1"}
@@ -177,12 +178,23 @@ def test_numbers_add_up(tmp_path):
         ([{"id": "a"}], r"file\.jsonl: id 'a': question: missing"),
         ([{"id": "a", "question": " "}], r"file\.jsonl: id 'a': question: missing"),
         ([{"id": "a", "question": 7}], r"file\.jsonl: id 'a': question: missing"),
-        ([ROW, ROW], r"file\.jsonl: the id 'a' occurs twice"),
+        ([ROW, ROW | {"id": 7}], r"file\.jsonl: id 7: id: 7 is not text; fix the row"),
+        ([ROW | {"level": "hard"}], r"file\.jsonl: id 'a': level: 'hard' is not a number"),
+        ([ROW | {"level": True}], r"file\.jsonl: id 'a': level: True is not a number"),
+        ([ROW | {"level": [3]}], r"file\.jsonl: id 'a': level: \[3\] is not a number"),
+        ([ROW | {"subject": ["x"]}], r"file\.jsonl: id 'a': subject: \['x'\] is not text"),
+        ([ROW | {"source": 5}], r"file\.jsonl: id 'a': source: 5 is not text"),
     ],
 )
 def test_problems_that_cannot_become_traces(rows, words):
     with pytest.raises(UserError, match=f"^problems_file: {words}"):
         check_rows(rows, "file.jsonl")
+
+
+@pytest.mark.parametrize("changes", [{}, {"level": None, "subject": None, "source": None}])
+def test_what_passes_the_check_is_read_as_a_trace(changes):
+    (row,) = check_rows([ROW | changes], "file.jsonl")
+    assert traces.build_problem(trace_row(row, 0, "so", "4"), "", "f:1").solution == "so"
 
 
 @pytest.mark.parametrize(

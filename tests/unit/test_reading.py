@@ -207,6 +207,14 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
         ("a.csv", b"a,\xff\n1,2\n", ":1", "not UTF-8"),
         ("a.csv", b"a,b\r1,2\r", ":1", "malformed CSV"),
         ("a.txt", b"a,b", "", "unknown format"),
+        ("a.jsonl", gzip.compress(LINES), "", "packed by gzip; name it a.jsonl.gz"),
+        ("a.csv", gzip.compress(b"a,b"), "", "packed by gzip; name it a.csv.gz"),
+        ("a.json", b"PAR1\x15\x04", "", "a parquet file; name it .parquet"),
+        ("a.jsonl.gz", b"PK\x03\x04\x14", "", "a zip archive; unpack it"),
+        ("a.jsonl", b"\x28\xb5\x2f\xfd\x04", "", "packed by zstd"),
+        ("a.json", b'{"data": [{"a": 1}, {"a": 2}]}\n\n', "", "list of rows in 'data'; write that"),
+        ("a.jsonl", b'{"n": 2, "rows": [{"a": 1}]}', "", "list of rows in 'rows'"),
+        ("a.json.gz", gzip.compress(b'{"data": [{"a": 1}]}'), "", "list of rows in 'data'"),
     ],
 )
 def test_what_is_no_data_is_refused_at_once(tmp_path, name, content, place, words):
@@ -257,18 +265,28 @@ def write_parquet(path, rows, **options):
     pyarrow.parquet.write_table(table, path, **options)
 
 
-def test_a_damaged_row_group_keeps_those_before(tmp_path):
+@pytest.mark.parametrize(
+    ("damaged", "num_before", "num_lost", "is_end"),
+    # Batches of 256 rows: what the damaged group held before them is kept.
+    [(450, 400, 200, True), (250, 200, 200, False), (50, 0, 200, False)],
+)
+def test_a_damaged_row_group_keeps_the_others(tmp_path, damaged, num_before, num_lost, is_end):
     path = tmp_path / "a.parquet"
     rows = [{"a": f"{n:06} " * 50} for n in range(600)]
     options = {"row_group_size": 200, "write_page_checksum": True, "compression": "none"}
     write_parquet(path, rows, **options)
     content = bytearray(path.read_bytes())
-    at = content.index(b"000450 ")  # in the third group
+    at = content.index(b"%06d " % damaged)
     content[at : at + 400] = b"\xff" * 400
     path.write_bytes(content)
-    *good, (where, fault) = read_rows_and_faults(path)
-    assert [row for _, row in good] == rows[:400]
-    assert where == f"{path}: row 401" and fault.is_end and "damaged parquet page" in fault.message
+    found = list(read_rows_and_faults(path))
+    where, fault = found.pop(num_before)
+    assert [row for _, row in found] == rows[:num_before] + rows[num_before + num_lost :]
+    places = [*range(1, num_before + 1), *range(num_before + num_lost + 1, 601)]
+    assert [where for where, _ in found] == [f"{path}: row {n}" for n in places]
+    assert where == f"{path}: row {num_before + 1}" and "damaged parquet page" in fault.message
+    assert f"; {num_lost} of the file's 600 rows cannot be read; " in fault.message
+    assert (fault.num_rows, fault.is_end) == (num_lost, is_end)
 
 
 def test_a_parquet_row_that_is_not_utf8(tmp_path):
@@ -289,6 +307,33 @@ def test_a_parquet_file_cut_short_has_no_rows(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"not a readable parquet file .*; fetch it again"):
         list(read_rows_and_faults(path))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"q": "x", "prompt": [{"role": "user", "content": "x"}]}],
+        [{"conversations": TURNS}],
+        [{"q": "x", "golds": ["1", "2"]}],
+        [{"q": "x", "marks": []}],
+        [{"q": "x", "marks": [{"a": 1}]}] * 2,
+    ],
+)
+def test_one_row_with_a_list_is_a_row(tmp_path, rows):
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert [row for _, row in read_rows(tmp_path / "a.jsonl")] == rows
+
+
+def test_a_fault_says_that_all_behind_it_is_lost(tmp_path):
+    contents = {
+        "a.jsonl.gz": gzip.compress(LINES * 999)[:-9],
+        "a.json": json.dumps(ROWS * 9).encode()[:-40],
+        "a.csv": b'a,b\n1,2\n"1,2\n3,4\n',
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        *_, (_, fault) = read_rows_and_faults(tmp_path / name)
+        assert fault.message.endswith("; everything behind it is lost") and fault.num_rows == 1
 
 
 def test_a_csv_value_of_any_length(tmp_path):

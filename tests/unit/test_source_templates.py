@@ -1,13 +1,19 @@
 """Prompts of every template become bare questions, and questions stay as they are."""
 
 import contextlib
+import json
 
 import pytest
 
 from data_prep.config import UserError
-from data_prep.sources import get_question
+from data_prep.sources import Drop, aime, dapo, generic, get_question, gsm8k, math, numinamath
 from data_prep.sources.rows import clean_gold
-from data_prep.sources.templates import SeveralTurns, bare_question, is_prefill
+from data_prep.sources.templates import (
+    SeveralTurns,
+    bare_question,
+    find_foreign_token,
+    is_prefill,
+)  # fmt: skip
 
 Q = "Find $x$ if $x + 1 = 3$."
 BOX = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -19,6 +25,11 @@ ZERO = (
     "it. The reasoning process is enclosed within <think> </think> and answer is enclosed within "
     "<answer> </answer> tags, i.e., <think> reasoning process here </think> <answer> answer here "
     "</answer>. User: "
+)
+COMMAND = "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>{}<|END_OF_TURN_TOKEN|>"
+VICUNA = (
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+    "helpful, detailed, and polite answers to the user's questions. USER: "
 )
 LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
 
@@ -64,6 +75,28 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
         f"Q: {Q}\nA:",
         f"Human: {Q}\n\nAssistant:",
         f"{Q}\n<think>\n",
+        f"<BOS_TOKEN>{COMMAND.format('SYSTEM', SYSTEM)}{COMMAND.format('USER', Q)}"
+        "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+        f"{COMMAND.format('USER', Q)}<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_RESPONSE|>",
+        f"<|begin_of_text|><|header_start|>system<|header_end|>\n\n{SYSTEM}<|eot|>"
+        f"<|header_start|>user<|header_end|>\n\n{Q}<|eot|><|header_start|>assistant<|header_end|>",
+        f"<|start_of_role|>system<|end_of_role|>{SYSTEM}<|end_of_text|>\n<|start_of_role|>user"
+        f"<|end_of_role|>{Q}<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
+        f"<extra_id_0>System\n{SYSTEM}\n<extra_id_1>User\n{Q}\n<extra_id_1>Assistant\n",
+        f"<|im_user|>user<|im_middle|>{Q}<|im_end|><|im_assistant|>assistant<|im_middle|>",
+        f"[|system|]{SYSTEM}[|endofturn|]\n[|user|]{Q}\n[|assistant|]",
+        f"<|prompter|>{Q}<|endoftext|><|assistant|>",
+        f"<\uff5cbegin\u2581of\u2581sentence\uff5c>User: {Q}\n\nAssistant:",
+        f"<BOS token>User: {Q}\n\nAssistant:",
+        f"{VICUNA}{Q} ASSISTANT:",
+        f"{VICUNA}{Q} ASSISTANT: Let's think step by step.",
+        f"{VICUNA.replace('USER:', '### Human:')}{Q}\n### Assistant:",
+        f"USER: {Q} ASSISTANT:",
+        f"{Q}<|im_end|>",
+        f"{Q} /no_think",
+        f"{Q} {BOX} /no_think",
+        f"/think\n{Q}",
+        f"<|im_start|>user\n{Q} /no_think<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n",
     ],
 )
 def test_template_tokens_go(prompt):
@@ -95,6 +128,8 @@ def test_template_tokens_go(prompt):
         "Think step by step before answering.",
         "Show your reasoning in <think> </think> tags. And return the final answer in <answer> "
         "</answer> tags.",
+        "Show your work in <think> </think> tags. And return the final answer in <answer> </answer> "
+        "tags, for example <answer> (1 + 2) / 3 </answer>.",
         "Please answer the question and enclose the final answer within <answer> </answer> tags.",
         "\u8bf7\u9010\u6b65\u63a8\u7406\uff0c\u5e76\u5c06\u6700\u7ec8\u7b54\u6848"
         "\u653e\u5728\\boxed{}\u4e2d\u3002",
@@ -134,6 +169,9 @@ def test_dapos_wrapper_goes():
         "Johnny says: Answer: 5 or 6? Question: who is right?",
         "A conversation between two students takes 5 minutes. User: how long are 3?",
         "Rocky boxed 190 fights.\n\nHow many?",
+        f"{Q} Put a number like <answer>5</answer> beside $x$ in \\boxed{{}}.",
+        "A chat between a user and an assistant takes 5 minutes. How long are 3?",
+        "Find $a/think$ and [x|user|y].",
         "Which of the following is correct?\n(A) 1 (B) 2 (C) 3",
         "Solve the following problem: $x=1$",
         "First line.\u2028Second line\n\n  indented",
@@ -141,6 +179,64 @@ def test_dapos_wrapper_goes():
 )
 def test_questions_stay_as_they_are(question):
     assert bare_question(question) == question
+
+
+@pytest.mark.parametrize(
+    ("prompt", "token"),
+    [
+        (f"<|prompt|>{Q}<|answer|>", "<|prompt|>"),
+        (f"<|turn|>speaker<|sep|>{Q}", "<|turn|>"),
+        (f"<\uff5cAsk\uff5c>{Q}", "<\uff5cAsk\uff5c>"),
+        (f"<extra_id_1>Asker\n{Q}", "<extra_id_1>"),
+        (f"{Q} [/INST] ", "[/INST]"),
+        (f"<start_of_turn>asker\n{Q}", "<start_of_turn>"),
+        (f"asks: {Q}\nAssistant:", "Assistant:"),
+        (f"{Q} /no_think in brief", "/no_think"),
+        (f"[{{'role': 'user', 'content': '{Q}'}}]", "[{'role':"),
+        (r'[{"role": "user", "content": "\(x\)"}]', '[{"role":'),
+    ],
+)
+def test_what_is_left_of_an_unknown_template_is_named(prompt, token):
+    built = generic.build_problem(
+        {"q": prompt, "a": "2"}, "id", "f:1", prompt_key="q", answer_key="a"
+    )
+    assert built == Drop("unknown_template", f"f:1: {token!r} is left in q")
+    for source, key, gold in (
+        (math, "problem", "2"), (gsm8k, "question", "#### 2"), (aime, "problem", "2"),
+        (numinamath, "problem", "2"), (dapo, "prompt", "2"),
+    ):  # fmt: skip
+        row = {key: prompt, "answer": gold, "solution": "so"}
+        assert source.build_problem(row, "id", "f:1").reason == "unknown_template"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        Q, "Is $|u|<1$ if $<|u|>$ is a norm and f<s>g?", "Find $\\langle a | b \\rangle$, <|x_1|>.",
+        "Let \uff5cx\uff5c<2 and \uff5cy\uff5c>1.", "[|x|] is the floor", "Ask the assistant: why?",
+        "Find $a$/no_think.", "[{1, 2}, {3}] are sets", "What does <b>x</b> mean?",
+        "Let $[INS]$ and $|end|$ be lengths.",
+    ],
+)  # fmt: skip
+def test_questions_hold_no_template(question):
+    assert find_foreign_token(question) is None
+
+
+def test_a_chat_as_text():
+    for turns in (
+        [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{Q} {BOX}"}],
+        [{"from": "human", "value": Q}],
+    ):
+        assert get_question({"q": json.dumps(turns)}, ("q",), "f:1") == Q
+        row = {"q": json.dumps(turns), "a": "2"}
+        keys = {"prompt_key": "q", "answer_key": "a"}
+        built = generic.build_problem(row, "id", "f:1", **keys, apply_chat_template=True)
+        assert built.question == Q
+        with pytest.raises(UserError, match="is not text; set apply_chat_template to true"):
+            generic.build_problem(row, "id", "f:1", **keys, apply_chat_template=False)
+    two = json.dumps([{"role": "user", "content": Q}] * 2)
+    with pytest.raises(UserError, match="q: .* has no single user turn of text"):
+        get_question({"q": two}, ("q",), "f:1")
 
 
 def test_a_story_and_its_question_are_one_question():
@@ -210,10 +306,14 @@ SPACES = " \n" * 50_000
      "\\boxed{" + "." * 100_000, "\\boxed{" + " " * 1900, "\\boxed{your " * 150,
      f"x{SPACES}x", f"<s>{SPACES}x", f"Question: x{SPACES}x", f"### Question: x{SPACES}x",
      f"[INST]{SPACES}x[/INST]{SPACES}x", f"<|user|>{SPACES}x", f"User: {SPACES}boxed{SPACES}.",
-     ZERO + SPACES + "x", "<think>" * 20_000, "</s>" * 20_000],
+     ZERO + SPACES + "x", "<think>" * 20_000, "</s>" * 20_000, "<|abc|>" * 20_000 + "x",
+     "<|abc|> " * 20_000 + "user", "<|" * 50_000, "<|start_of_" * 10_000, "<extra_id_1>" * 20_000,
+     "<|user" + "_a" * 50_000, "/think " * 20_000, "USER: ASSISTANT: " * 10_000 + "x",
+     "[{" * 50_000, "like <a>" * 20_000 + "\\boxed{}", f"<|abc|>{SPACES}x", f"x{SPACES}/think x"],
 )  # fmt: skip
 def test_hostile_prompts_end(hostile):
     with contextlib.suppress(SeveralTurns):
         assert isinstance(bare_question(hostile), str)
+    assert isinstance(find_foreign_token(hostile), str | None)
     assert isinstance(clean_gold("\\boxed{" + hostile), str)
     assert isinstance(clean_gold("$" + hostile), str)
