@@ -121,8 +121,8 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
             row = _decode_line(text, where)
             if number == 1 and (name := _holds_rows(row)) and _is_one_line(path):
                 raise UserError(
-                    f"{path}: holds one object with a list of rows in {name!r:.80}; write that list "
-                    "alone, [{…}, {…}], or one object per line"
+                    f"{path}: holds one object with a list of rows in {name!r:.80}; write that "
+                    "list alone, [{…}, {…}], or one object per line"
                 )
             yield where, row
 

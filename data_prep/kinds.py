@@ -6,6 +6,8 @@ prefer to say no: a problem taken for what it is not would be lost.
 
 import re
 
+from data_prep.answers import find_boxes, is_same_value
+
 _TEXT_COMMAND = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathsf|bf|rm|mbox|boxed|fbox)"
     r"\s*\{([^{}]*)\}"
@@ -98,6 +100,12 @@ def is_sentinel(gold: str) -> bool:
     plain = _without_commands(gold).replace("\\ ", " ").strip().strip("$()[]\"'`<>{} ")
     plain = re.sub(r"[\s_]+", " ", plain.casefold()) if len(plain) > 3 else plain.casefold()
     return plain in _SENTINELS or plain.rstrip(".!") in _SENTINELS
+
+
+def holds_several_answers(gold: str) -> bool:
+    r"""Whether a gold boxes values that differ: `\boxed{1}\boxed{2}` says not which one counts."""
+    first, *others = find_boxes(gold) or [""]
+    return any(not is_same_value(first, box) for box in others)
 
 
 def points_to_image(question: str) -> bool:

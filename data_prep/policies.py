@@ -30,6 +30,7 @@ from data_prep.answers import is_parseable, is_same_value
 from data_prep.config import UserError
 from data_prep.kinds import (
     asks_for_proof,
+    holds_several_answers,
     is_option,
     is_sentinel,
     points_to_image,
@@ -102,7 +103,7 @@ def check_problem(problem: Problem, policies: Policies, limits: Limits) -> Drop 
         return Drop("sentinel_answer", problem.answer[:80])
     if policies.is_training and (drop := check_kind(problem, policies)):
         return drop
-    readable = [answer for answer in answers if is_parseable(answer)]
+    readable = [a for a in answers if is_parseable(a) and not holds_several_answers(a)]
     if not readable:
         return Drop("gold_not_parseable", answers[0][:80])
     if refused := limits.refuse(problem):

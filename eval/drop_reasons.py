@@ -11,6 +11,7 @@ BEFORE = {
 }
 SOURCES = {  # reasons of single sources, and whatever others a new one has
     "invalid_problem": "its source says that the problem is not valid",
+    "unknown_template": "the prompt holds tokens of a chat template that is not known",
     "not_math": "its source says that it is another task",
     "no_answer": "its source has no gold for it",
     "no_boxed_answer": "the solution boxes nothing",

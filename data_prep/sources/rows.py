@@ -35,7 +35,7 @@ def build_row(
     solutions: tuple[str, ...] = SOLUTIONS,
     **fields: Any,
 ) -> Problem | Drop:
-    """A problem from the columns that most sets have; `Drop` reason: `no_answer`.
+    """A problem from the columns that most sets have; `Drop`s for want of a gold or a question.
 
     Args:
         questions, golds, solutions: names of columns, of which the first that the row has counts.

@@ -34,7 +34,8 @@ _BEGIN = re.compile(
 )
 # What no question says of its own: left over, it belongs to a template that is not known here.
 _FOREIGN = re.compile(
-    rf"{_TOKEN}|<(?:start|end)_of_turn>|<extra_id_\d+>|\[/?INST\]|<</?SYS>>|\[/?SYSTEM_PROMPT\]"
+    rf"{_TOKEN}|<(?:start|end)_of_turn>|<(?:extra_id|reserved)_\d+>|<seed:\w+>"
+    r"|\[/?INST\]|<</?SYS>>|\[/?SYSTEM_PROMPT\]"
     rf"|<[BE]OS[_ ]TOKEN>|\[\|(?:{_ROLE_NAMES}|endofturn)\|\]|(?<!\S)/no_?think(?!\S)"
     r"|\A\s*\[\s*\{\s*['\"](?:role|from|content|value)['\"]\s*:"
     r"|(?:\A|(?<=\s))(?:assistant|### ?(?:response|assistant)):\Z",

@@ -4,6 +4,7 @@ import pytest
 
 from data_prep.kinds import (
     asks_for_proof,
+    holds_several_answers,
     is_option,
     is_sentinel,
     points_to_image,
@@ -45,6 +46,19 @@ def test_sentinels(gold):
 )  # fmt: skip
 def test_answers_are_no_sentinels(gold):
     assert not is_sentinel(gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "is_one"),
+    [
+        (r"\boxed{1}\boxed{2}", True), (r"\boxed{1} or \boxed{2}", True),
+        (r"\boxed{\frac12}, \boxed{0.5}, \boxed{3}", True), (r"\boxed{1}\boxed{x =}", True),
+        (r"\boxed{2} \boxed{2}", False), (r"\boxed{\frac12} = \boxed{0.5}", False),
+        (r"\boxed{1}", False), ("1, 2", False), ("", False), (r"\boxed{", False),
+    ],
+)  # fmt: skip
+def test_golds_of_several_boxes(gold, is_one):
+    assert holds_several_answers(gold) == is_one
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,8 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
         f"<|im_user|>user<|im_middle|>{Q}<|im_end|><|im_assistant|>assistant<|im_middle|>",
         f"[|system|]{SYSTEM}[|endofturn|]\n[|user|]{Q}\n[|assistant|]",
         f"<|prompter|>{Q}<|endoftext|><|assistant|>",
+        f"<|system_start|>{SYSTEM}<|system_end|><|user_start|>{Q}<|user_end|><|assistant_start|>",
+        f"<\uff5chy_User\uff5c>{Q}<\uff5chy_Assistant\uff5c>",
         f"<\uff5cbegin\u2581of\u2581sentence\uff5c>User: {Q}\n\nAssistant:",
         f"<BOS token>User: {Q}\n\nAssistant:",
         f"{VICUNA}{Q} ASSISTANT:",
@@ -128,8 +130,8 @@ def test_template_tokens_go(prompt):
         "Think step by step before answering.",
         "Show your reasoning in <think> </think> tags. And return the final answer in <answer> "
         "</answer> tags.",
-        "Show your work in <think> </think> tags. And return the final answer in <answer> </answer> "
-        "tags, for example <answer> (1 + 2) / 3 </answer>.",
+        "Show your work in <think> </think> tags. And return the final answer in <answer> "
+        "</answer> tags, for example <answer> (1 + 2) / 3 </answer>.",
         "Please answer the question and enclose the final answer within <answer> </answer> tags.",
         "\u8bf7\u9010\u6b65\u63a8\u7406\uff0c\u5e76\u5c06\u6700\u7ec8\u7b54\u6848"
         "\u653e\u5728\\boxed{}\u4e2d\u3002",
@@ -187,6 +189,7 @@ def test_questions_stay_as_they_are(question):
         (f"<|prompt|>{Q}<|answer|>", "<|prompt|>"),
         (f"<|turn|>speaker<|sep|>{Q}", "<|turn|>"),
         (f"<\uff5cAsk\uff5c>{Q}", "<\uff5cAsk\uff5c>"),
+        (f"<reserved_106>{Q}<reserved_107>", "<reserved_106>"),
         (f"<extra_id_1>Asker\n{Q}", "<extra_id_1>"),
         (f"{Q} [/INST] ", "[/INST]"),
         (f"<start_of_turn>asker\n{Q}", "<start_of_turn>"),
@@ -235,7 +238,7 @@ def test_a_chat_as_text():
         with pytest.raises(UserError, match="is not text; set apply_chat_template to true"):
             generic.build_problem(row, "id", "f:1", **keys, apply_chat_template=False)
     two = json.dumps([{"role": "user", "content": Q}] * 2)
-    with pytest.raises(UserError, match="q: .* has no single user turn of text"):
+    with pytest.raises(UserError, match=r"q: .* has no single user turn of text"):
         get_question({"q": two}, ("q",), "f:1")
 
 
