@@ -153,7 +153,7 @@ def render(results: list[dict[str, Any]], command: str) -> str:
     largest = max(results, key=lambda one: one["rows_in"])
     steps.sort(key=lambda step: -largest["steps"].get(step, 0))
     lines += [
-        "", "Share of each step in the processor time of the steps, %:", "",
+        "", "Share of each step in their seconds, added over the processes, %:", "",
         "| rows | workers | " + " | ".join(steps) + " |",
         "| ---: | ---: |" + " ---: |" * len(steps),
     ]  # fmt: skip
@@ -165,10 +165,10 @@ def render(results: list[dict[str, Any]], command: str) -> str:
     for one in results:
         reasons = ", ".join(f"{reason} {n:,}" for reason, n in one["dropped"].items())
         lines.append(f"| {one['rows_in']:,} | {reasons} |")
-    per_row = [one["seconds"] / one["rows_in"] for one in results]
+    per_row = [one["seconds"] / one["rows_in"] for one in results if one["workers"] == 2]
     lines += [
         "",
-        f"Time per row between the sizes: {min(per_row) / statistics.median(per_row):.2f} to "
+        f"Time per row with 2 workers, between the sizes: {min(per_row) / statistics.median(per_row):.2f} to "
         f"{max(per_row) / statistics.median(per_row):.2f} of the median. The same bytes with 1 "
         f"and 2 workers: {same_bytes(results)}.",
     ]
