@@ -165,12 +165,14 @@ def render(results: list[dict[str, Any]], command: str) -> str:
     for one in results:
         reasons = ", ".join(f"{reason} {n:,}" for reason, n in one["dropped"].items())
         lines.append(f"| {one['rows_in']:,} | {reasons} |")
-    per_row = [one["seconds"] / one["rows_in"] for one in results if one["workers"] == 2]
+    by_two = [one for one in results if one["workers"] == 2]
+    per_row = [one["seconds"] / one["rows_in"] for one in by_two]
+    median = statistics.median(per_row)
     lines += [
         "",
-        f"Time per row with 2 workers, between the sizes: {min(per_row) / statistics.median(per_row):.2f} to "
-        f"{max(per_row) / statistics.median(per_row):.2f} of the median. The same bytes with 1 "
-        f"and 2 workers: {same_bytes(results)}.",
+        f"Time per row with 2 workers, between the sizes: {min(per_row) / median:.2f} to "
+        f"{max(per_row) / median:.2f} of the median. The same bytes with 1 and 2 workers: "
+        f"{same_bytes(results)}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -17,7 +17,18 @@ from typing import NamedTuple
 from rapidfuzz.distance import LCSseq
 
 from data_prep.answers import is_same_value
-from data_prep.matching import content, formula, numbers, same_wording, tokenise, unlike_words
+from data_prep.matching import (
+    SHORT,
+    asks_about_figure,
+    content,
+    formula,
+    is_retold,
+    numbers,
+    same_wording,
+    tokenise,
+    unlike_words,
+)
+from data_prep.matching_text import without_choices
 
 # Measured, see docs/results/decontamination.md. Lengths are in words that carry content.
 NGRAM = 4
@@ -28,14 +39,14 @@ MIN_COVERAGE = 0.6  # of its words aligned, where the golds are one value
 MIN_CLOSE = 0.85  # the same where a number or two came or went
 LONG = 15  # questions that may gain or lose so many numbers:
 STRAY = 2
-SHORT = 10  # questions that a longer one holds by chance
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
 MAX_TORN, MAX_TORN_SHARE = 4, 0.1  # n-grams that a text put in between may tear
 MAX_AROUND = 6  # words before the question, or around a short one
+MAX_PREAMBLE = 40  # words before a short one, without any formula, and nothing after it
 GAP_COST = 0.5
-# What a question of few words asks may be all in a figure.
-FIGURE_WORDS = frozenset(("diagram", "figure", "shown", "graphed", "picture", "below"))
+
+_SIGNS = re.compile(r"[\W_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class Match:
         benchmark, id, question: of the evaluation question.
         score: share of its words that the training question has in the same order, 0..1.
         kind: "exact" (the same words), "embedded" (all of it inside a longer text), "reworded", or
-            the builder's own "same letters" (nothing but signs may differ).
+            "same letters" (signs may have been lost).
     """
 
     benchmark: str
@@ -77,10 +88,12 @@ class EvalIndex:
         self._questions = list(questions)
         self._words = [content(tokenise(one.question)) for one in self._questions]
         self._numbers = [Counter(numbers(words)) for words in self._words]
+        self._letters: dict[str, list[int]] = defaultdict(list)
         self._exact: dict[tuple[str, ...], list[int]] = defaultdict(list)
         postings: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at, words in enumerate(self._words):
             self._exact[tuple(words)].append(at)
+            self._letters[_letters(self._questions[at].question)].append(at)
             for gram in _ngrams(words):
                 postings[gram].append(at)
         self._postings = {gram: ats for gram, ats in postings.items() if len(ats) <= MAX_POSTINGS}
@@ -92,6 +105,12 @@ class EvalIndex:
             question: a training question.
             answers: its golds; the same value as the evaluation question's lowers the bar.
         """
+        found = self._find(question, answers)
+        if found is None and (bare := without_choices(question)):
+            found = self._find(bare, answers)
+        return found
+
+    def _find(self, question: str, answers: Sequence[str]) -> Match | None:
         words = content(tokenise(question))
         if not words:
             return None
@@ -99,11 +118,16 @@ class EvalIndex:
         for at in exact:
             if self._is_certain(at, answers):
                 return self._match(at, 1.0, "exact")
+        for at in self._letters.get(_letters(question), ()):
+            if _share_value(answers, self._questions[at].answers):
+                return self._match(at, 1.0, "same letters")
         best = None
         for share, at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
             if not kind and self._is_scattered(at, share, words, answers):
                 score, kind = share, "reworded"
+            if not kind and is_retold(self._words[at], words):
+                kind = "reworded"
             if kind and at not in exact and (best is None or score > best.score):
                 best = self._match(at, score, kind)
         return best
@@ -150,7 +174,9 @@ class EvalIndex:
         is_short = len(theirs) < SHORT
         around = len(words) - len(span) if is_short else start
         if is_short:
-            allowed = MAX_AROUND if is_same_gold else 0
+            is_prose = all(word.isalpha() and len(word) > 1 for word in words[:start])
+            most = MAX_PREAMBLE if is_prose and stop == len(words) else MAX_AROUND
+            allowed = most if is_same_gold else 0
         else:
             allowed = len(words) if is_same_gold or len(theirs) >= DISTINCT else MAX_AROUND
         if around > allowed:
@@ -168,11 +194,8 @@ class EvalIndex:
 
     def _is_certain(self, at: int, answers: Sequence[str]) -> bool:
         """Whether the same words mean the same question, which may be all in a figure."""
-        words = self._words[at]
-        return (
-            len(words) >= SHORT
-            or FIGURE_WORDS.isdisjoint(words)
-            or _share_gold(answers, self._questions[at].answers)
+        return not asks_about_figure(self._words[at]) or _share_gold(
+            answers, self._questions[at].answers
         )
 
     def _match(self, at: int, score: float, kind: str) -> Match:
@@ -218,6 +241,14 @@ class _Stretch(NamedTuple):
     their_stop: int
     start: int
     stop: int
+
+
+def _letters(question: str) -> str:
+    return _SIGNS.sub("", question.casefold())
+
+
+def _share_value(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    return any(is_same_value(answer, gold) for gold in theirs for answer in mine)
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:

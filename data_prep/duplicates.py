@@ -13,7 +13,8 @@ from zlib import crc32
 import numpy as np
 from datasketch import MinHash
 
-from data_prep.matching import content, numbers, same_wording, tokenise
+from data_prep.matching import asks_about_figure, content, numbers, same_wording, tokenise
+from data_prep.matching_text import figures
 
 NUM_BANDS = 6
 ROWS_PER_BAND = 3
@@ -91,5 +92,13 @@ def _groups(keys: np.ndarray) -> Iterator[list[int]]:
 
 
 def is_near_duplicate(first: str, second: str) -> bool:
-    """Whether two questions are one problem in two editions; see `matching.same_wording`."""
-    return same_wording(content(tokenise(first)), content(tokenise(second)))
+    """Whether two questions are one problem in two editions; see `matching.same_wording`.
+
+    Short questions about a figure must have the same figure besides.
+    """
+    words, others = content(tokenise(first)), content(tokenise(second))
+    if not same_wording(words, others):
+        return False
+    # The words of the two may differ in the one that points to the figure.
+    is_in_figure = asks_about_figure(words) or asks_about_figure(others)
+    return not is_in_figure or figures(first) == figures(second)

@@ -8,6 +8,7 @@ mathematics stays a token of its own, so that 3-2 is not 3+2 and x^2 is not x_2.
 
 import re
 from collections import Counter
+from itertools import groupby
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
@@ -24,6 +25,13 @@ _MAX_SYMBOL = 3
 _MIN_SPELLING = 6
 # More words than that are no slips.
 _MAX_MISSPELT = 6
+# What a question of few words asks may be all in a figure.
+SHORT = 10
+_FIGURE_WORDS = frozenset(("diagram", "figure", "shown", "graphed", "picture", "below"))
+# A statement that another question has by chance is shorter.
+_LONG_RUN = 18
+_LONG_FORMULA = 8
+_MIN_RETOLD = 0.85  # of the words of the shorter question
 _TOKEN = re.compile(
     r"\\not *=|\\[a-z]+|\\.|\d+(?:\.\d+)?|\.\d+"
     rf"|[{_CJK}]|(?:(?![{_CJK}])[^\W\d_])+(?:'(?:(?![{_CJK}])[^\W\d_])+)?"
@@ -187,6 +195,48 @@ def _is_same_word(first: str, second: str) -> bool:
         min(len(first), len(second)) >= _MIN_SPELLING
         and Levenshtein.distance(first, second, score_cutoff=1) <= 1
     )
+
+
+def asks_about_figure(words: list[str], limit: int = SHORT) -> bool:
+    """Whether fewer content words than `limit` point to a figure, which may be what is asked."""
+    return len(words) < limit and not _FIGURE_WORDS.isdisjoint(words)
+
+
+def is_retold(first: list[str], second: list[str]) -> bool:
+    """Whether two lists of content words state one problem and may ask for another form of it.
+
+    A long run of words with a whole formula is the same, little else stands in the shorter of the
+    two, the numbers of one are among those of the other, and one place at most has other signs.
+    """
+    num_words = min(len(first), len(second))
+    if num_words < _LONG_RUN or any(asks_about_figure(words, 10**9) for words in (first, second)):
+        return False
+    runs = list(LCSseq.opcodes(first, second))
+    same = [first[run.src_start : run.src_end] for run in runs if run.tag == "equal"]
+    if not any(len(run) >= _LONG_RUN and _longest_formula(run) >= _LONG_FORMULA for run in same):
+        return False
+    mine, theirs = Counter(numbers(first)), Counter(numbers(second))
+    # The last run may be what the two ask for.
+    signs = [
+        _has_sign(first[run.src_start : run.src_end])
+        + _has_sign(second[run.dest_start : run.dest_end])
+        for run in runs[:-1]
+        if run.tag != "equal"
+    ]
+    return (
+        sum(map(len, same)) >= _MIN_RETOLD * num_words
+        and (mine <= theirs or theirs <= mine)
+        and sum(signs) <= 1
+    )
+
+
+def _longest_formula(words: list[str]) -> int:
+    groups = groupby(words, lambda word: len(word) <= _MAX_SYMBOL or not word.isalpha())
+    return max((len(list(group)) for is_formula, group in groups if is_formula), default=0)
+
+
+def _has_sign(words: list[str]) -> bool:
+    return any(not word[0].isalnum() for word in words)
 
 
 def formula(tokens: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ The first half of `data_prep.matching.tokenise`. Data files are untrusted and ma
 questions, so every pattern here is bounded or linear in the length of the text.
 """
 
+import html
 import re
 import unicodedata
 
@@ -18,12 +19,26 @@ _FIGURE = re.compile(
 )
 _FIGURE_MARKS = ("asy]", "asy>", "asy >", "\\begin", "![", "includegraphics", "<img")
 _LINK = re.compile(r"\[([^\]]{0,200})\]\(https?:[^)]{0,500}\)")
+_ENTITY = re.compile(r"&(?:\#\d{1,7}|\#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});")
+# Unlike a < b and c > d: nothing but attributes stands before the bracket that closes.
+_TAG = re.compile(
+    r"</?(?:p|br|div|span|b|i|u|em|strong|li|ul|ol|h[1-6]|hr|center|font|blockquote|pre|code)"
+    r"(?: [a-z-]{1,20}=(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}')){0,9} ?/?>",
+    re.IGNORECASE,
+)
+_SCRIPTS = (("<sup>", "^{"), ("</sup>", "}"), ("<sub>", "_{"), ("</sub>", "}"))
+_CODE_POINT = re.compile(r"\\u(?!d[89a-f])([\da-f]{4})")
+_BACKSLASHES = re.compile(r"\\+")
+_ESCAPED_BREAK = re.compile(r"(?<!\\)(?:\\r)?\\n(?![a-z])")
+_DOUBLED = re.compile(r"(?<!\\)\\{2,}+(?=[A-Za-z])")
 _EMPTY = re.compile(r"[\^_]\{\s?\}")
+# Bold text of any length; 2**3 is a power.
+_BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")
 _EMPHASIS = re.compile(r"(?<![\w)])\*{1,2}([A-Za-z][A-Za-z ,.'-]{0,60})\*{1,2}(?!\w)")
 # "12.", "B-1.3.", "Problem 5.", "(2)", "[6]", "(10 points)", "[2003 AIME I]", "(NET 3 only)".
 _ENUMERATION = re.compile(
     r"\s*(?:"
-    r"\#+\s|\*\*|[-*]\s(?=\s*[A-Z])"
+    r"\#+\s|>\s|\*\*|[-*]\s(?=\s*[A-Z])"
     r"|(?i:problem|example|exercise|question|task|test|case)\s?[A-Z]?[-\d.]{0,9}\d[-\w.]{0,9}[.:)]?\**"
     r"(?=\s)"
     r"|[A-Z]{0,2}-?\d{1,3}(?:\.\d{1,3}){0,3}[.):](?!\d)"
@@ -36,23 +51,31 @@ _ENUMERATION = re.compile(
 )
 # Last sentences such as "Express your answer as a fraction." and "The original answer is in the
 # form m/n, please give m+n." They are sought in the end of the text only.
-_SENTENCE = r"(?:[^.?!]|\.(?=[^\s$]))*"
+_SENTENCE = r"(?:[^.?!]|\.(?![\s$]|\\[\])]|\Z))*"
+# Between the verb and its object stand a few words and no formula, which would be the question.
+_FEW_WORDS = r"(?:[^\w.?!$\\]{1,3}\w+){0,6}?[^\w.?!$\\]{1,3}"
 _ANSWER_FORM = re.compile(
     r"(?:[.?!]\s*|[$)\]}]\s+|\n\s*|\s(?=\())\(?(?:"
     r"(?:express|enter|give|write|state|submit|leave|simplify|round|report|put|justify|your)\b"
-    + _SENTENCE
-    + r"\banswers?\b|(?:if )?(?:the )?(?:original |final )?answers?\b|please (?!find)|provide\b)"
+    + _FEW_WORDS
+    + r"answers?\b|(?:enter|list|write|separate)\b"
+    + _FEW_WORDS
+    + r"commas?\b|(?:if )?(?:the )?(?:original |final )?answers?\b|please (?!find)|provide\b)"
     + _SENTENCE
     + r"[.?!]?[$)\s]*\Z",
     re.IGNORECASE,
 )
-_ANSWER_FORM_MARKS = ("nswer", "rovide", "lease")
+_ANSWER_FORM_MARKS = ("nswer", "omma", "rovide", "lease")
 _LONGEST_ANSWER_FORM = 300
 _MOST_ANSWER_FORMS = 3
+# "(A) 12 (B) 13", "A. 12", "\\textbf{(A)} 12".
+_CHOICE = re.compile(r"(?:\\text(?:bf|rm)? ?\{|(?<![\w$^\\]))\(?([A-E])(?:\)|[.:]\s)")
+_LONGEST_CHOICES = 600
+_MIN_CHOICES = 3
 _COMBINING = re.compile(r"[\u0300-\u036f]")
 # What is left of \f and \v where a reader of JSON took them for escapes.
 _CONTROL = re.compile(r"[\x0b\x0c](?=[a-z])")
-_BULLET = re.compile(r"^\s*(?:\*\s(?=[A-Za-z$])|-\s(?=[A-Z$]))", re.MULTILINE)
+_BULLET = re.compile(r"^ ?(?:\*\s(?=[A-Za-z$])|-\s(?=[A-Z$])|>\s)", re.MULTILINE)
 # The article, lest it be taken for the variable.
 _ARTICLE = re.compile(
     r"(?<![\w$\\^(=+*/-])(?<![=+*/-]\s)[aA]\s+(?=\$|\\\(|\d|[a-zA-Z]{2})"
@@ -79,15 +102,63 @@ def plain(question: str) -> str:
     Figures, links, emphasis, numbering before it and answer-form instructions after it go, as do
     articles; signs of Unicode become commands, and letters of one name are put together (A B = AB).
     """
-    text = _remove_markup(question)
+    text = _remove_markup(_one_break(_unescape(question)))
     text = _remove_answer_form(_remove_enumeration(text))
     if not text.isascii():
         text = unicodedata.normalize("NFKD", text.translate(SIGNS))
         text = unicodedata.normalize("NFKC", _COMBINING.sub("", text)).translate(SIGNS)
     if not text.isprintable():
-        text = _BULLET.sub("", _CONTROL.sub("", text.replace("\x0crac", "\\frac")))
+        text = _BULLET.sub("", text)
     text = _ARTICLE.sub("", text).casefold().replace("non-", "non")
     return _unify_latex(" ".join(text.split()))
+
+
+def figures(question: str) -> list[str]:
+    """The code of the figures in a question, in order, without white space."""
+    return ["".join(found[0].split()) for found in _FIGURE.finditer(question)]
+
+
+def without_choices(question: str) -> str:
+    """The question without the options (A), (B), (C), … at its end; "" if it has none."""
+    first, count = 0, 0
+    for label in _CHOICE.finditer(question, max(0, len(question) - _LONGEST_CHOICES)):
+        if label[1] == "A":
+            first, count = label.start(), 1
+        elif label[1] == "ABCDE"[count % 5]:
+            count += 1
+    return question[:first].strip() if count >= _MIN_CHOICES else ""
+
+
+def _unescape(text: str) -> str:
+    """Undo what programs that wrote the text for JSON or for the web left in it."""
+    if not text.isprintable():
+        text = _CONTROL.sub("", text.replace("\x0crac", "\\frac"))
+    if "&" in text:
+        # &amp;lt; was escaped twice.
+        text = _ENTITY.sub(_character, _ENTITY.sub(_character, text))
+    if "<" in text:
+        for tag, sign in _SCRIPTS:
+            text = text.replace(tag, sign)
+        text = _TAG.sub(" ", text)
+    if "\\n" in text:
+        text = _ESCAPED_BREAK.sub("\n", text)
+    if "\\u" in text:
+        text = _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), text)
+    if "\\\\" in text:
+        text = text.replace('\\"', '"')
+        runs = _BACKSLASHES.findall(text)
+        if _DOUBLED.search(text) and all(len(run) % 2 == 0 for run in runs):
+            text = _ESCAPED_BREAK.sub("\n", text.replace("\\\\", "\\"))
+    return _DOUBLED.sub(r"\\", text)
+
+
+def _character(entity: re.Match) -> str:
+    return html.unescape(entity[0])
+
+
+def _one_break(text: str) -> str:
+    """The text with one space or line break for many: patterns need not look for more."""
+    return "\n".join(line for part in text.split("\n") if (line := " ".join(part.split())))
 
 
 def _remove_markup(text: str) -> str:
@@ -96,7 +167,9 @@ def _remove_markup(text: str) -> str:
     if "](http" in text:
         text = _LINK.sub(r"\1", text)
     if "*" in text:
-        text = _EMPHASIS.sub(r"\1", text)
+        text = _EMPHASIS.sub(r"\1", _BOLD.sub("", text))
+        if text[:1] == "*" == text[-1:]:
+            text = text[1:-1]
     return text
 
 

@@ -1,7 +1,10 @@
 # ruff: noqa: RUF001 - the apostrophe of GSM8K
 """Decontamination: what counts as an evaluation question seen in training, and what does not."""
 
+import html
+import json
 import pickle
+import re
 
 import pytest
 
@@ -28,6 +31,11 @@ ROOTS = (
     "$n^{\\text{th}}$ roots of unity?"
 )
 PRIMES = "How many two-digit primes have a digit sum of 8?"
+POLYGON = (
+    "The solutions of the equation $z^4+4z^3i-6z^2-4zi-i=0$ are the vertices of a convex polygon "
+    "in the complex plane. The area of this polygon can be expressed in the form $p^{a/b}$, where "
+    "$a$, $b$, $p$ are positive integers and $p$ is prime. Find $a+b+p$."
+)
 FIGURE = "Find $x$ in the diagram."
 QUESTIONS = {
     "perimeter": (PERIMETER, "11\\sqrt{5}+11"),
@@ -37,6 +45,7 @@ QUESTIONS = {
     "roots": (ROOTS, "6"),
     "primes": (PRIMES, "3"),
     "figure": (FIGURE, "12"),
+    "polygon": (POLYGON, "11"),
 }
 
 
@@ -85,6 +94,24 @@ LEAKS = {
         "How many two-digit prime numbers have a digit sum equal to 8?",
         "3",
     ),
+    "lost signs, same gold": ("sine", "Compute sin 60^circ", "\\frac{\\sqrt{3}}{2}"),
+    "lost backslashes and braces": ("ratio", re.sub(r"[\\\\{}$]", "", RATIO), "39/5"),
+    "two sentences before a short question": (
+        "primes",
+        "This was asked at a school contest last spring. Read it carefully and think about every "
+        f"step before you begin to write. {PRIMES}",
+        "3",
+    ),
+    "options after": ("primes", PRIMES + "\n(A) 1\n(B) 2\n(C) 3\n(D) 4", "C"),
+    "escaped for the web": ("eggs", f"<p>{html.escape(EGGS)}</p>".replace(" ", "&nbsp;"), "20"),
+    "escaped twice": ("ratio", json.dumps(RATIO + "\nGo on.")[1:-1], "39/5"),
+    "bold": ("ratio", f"**{RATIO}**", "44"),
+    "another form of the answer": (
+        "polygon",
+        POLYGON.partition(" The area")[0] + " What is the area of the polygon? The original answer "
+        "is in the form $2^{x/y}$, please give the value of $x + y$.",
+        "9",
+    ),
     "figure, same gold": ("figure", "What is $x$ in the diagram?", "12"),
 }
 
@@ -107,8 +134,10 @@ CLEAN = {
     ),
     "another function": (SINE.replace("sin", "cos"), "\\frac{1}{2}"),
     "a longer problem around a short one": ("Compute $\\sin 60^\\circ + \\cos 30^\\circ$.", "2"),
-    "another word": (PRIMES.replace("primes", "squares"), "2"),
+    "another sign of the same letters": (RATIO.replace("x+y", "x-y"), "12"),
+    "another sign of a long formula": (POLYGON.replace("-6z^2", "+6z^2"), "13"),
     "a figure alone": (FIGURE, "5"),
+    "another word": (PRIMES.replace("primes", "squares"), "2"),
     "stock phrases": (
         "The value can be written as a fraction in lowest terms $\\frac{m}{n}$, where $m$ and $n$ "
         "are relatively prime positive integers. Find $m+n$.",
@@ -135,6 +164,7 @@ def test_the_gold_decides_about_a_reworded_question(index):
 def test_kinds_and_scores(index):
     assert index.find(EGGS, ["18"]).kind == "exact"
     assert index.find(EGGS, ["18"]).score == 1.0
+    assert index.find(re.sub(r"[\\{}$]", "", RATIO), ["39/5"]).kind == "same letters"
     longer = index.find(f"{RATIO} Show every step that you take.", ["39/5"])
     assert (longer.kind, longer.score) == ("embedded", 1.0)
 

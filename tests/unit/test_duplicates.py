@@ -71,6 +71,17 @@ SAME = [
     ("Find $x+y$ if $x=3$.", "Find $x-y$ if $x=3$.", False),
     ("Find $\\sin 30^\\circ$.", "Find $\\cos 30^\\circ$.", False),
     ("Find the first digit of 7!.", "Find the second digit of 7!.", False),
+    (
+        "What is $x$ in the diagram? [asy] draw(1); [/asy]",
+        "In the diagram, what is $x$? [asy]draw(1);[/asy]",
+        True,
+    ),
+    (
+        "In the diagram, what is $x$? [asy]draw(1);[/asy]",
+        "In the diagram, what is $x$? [asy]draw(2);[/asy]",
+        False,
+    ),
+    ("In the diagram, what is $x$? [asy]draw(1);[/asy]", "What is $x$ in the diagram?", False),
     ("Find the greatest of 3 numbers.", "Find the least of 3 numbers.", False),
 ]
 

@@ -3,7 +3,16 @@
 
 import pytest
 
-from data_prep.matching import content, formula, numbers, same_wording, tokenise
+from data_prep.matching import (
+    content,
+    formula,
+    is_retold,
+    numbers,
+    same_wording,
+    tokenise,
+)
+from data_prep.matching_text import figures, without_choices
+from data_prep.normalise import normalise_question
 
 SAME = [
     ("What is $2+2$?", "what  is\n$ 2 + 2 $"),
@@ -39,6 +48,21 @@ SAME = [
     (r"$\left\lfloor x \right\rfloor$", r"$\lfloor x\rfloor$"),
     (r"$x \text{ in cm}$ and $\mathrm{lcm}$", "$x$ in cm and lcm"),
     ("the fi\x0cnd", "the find"),
+    ("Find&nbsp;$x&lt;3$,&#32;the&amp;nbsp;first", "Find $x<3$, the first"),
+    ("<p>Find $x$.<br/>It is 3.</p>", "Find $x$. It is 3."),
+    ('<span class="q">Find x<sup>10</sup></span>', "Find $x^{10}$"),
+    (r"Let $x=3$.\nFind $y$.\n\n$y$ is 2.", "Let $x=3$. Find $y$. $y$ is 2."),
+    (r"Find $\\frac{1}{2} \\cdot x$ \\(now\\)", r"Find $\frac{1}{2} \cdot x$ (now)"),
+    (r"Find:\n\\[\\frac{1}{2}\\] \"now\"", r'Find: \[\frac{1}{2}\] "now"'),
+    (r"Janet\u2019s ducks", "Janet's ducks"),
+    ("**Find $x$ if $3 + 2 = x$.**", "Find $x$ if $3 + 2 = x$."),
+    ("*Find $x$ if $3 + 2 = x$.*", "Find $x$ if $3 + 2 = x$."),
+    ("> Find $x$\n> if $x=3$.", "Find $x$ if $x=3$."),
+    ("Find all roots of $x$. Enter all the roots, separated by commas.", "Find all roots of $x$."),
+    (
+        r"Simplify the sum \[1+2.\] Express your answer as a fraction.",
+        r"Simplify the sum \[1+2.\]",
+    ),
 ]
 
 
@@ -59,6 +83,18 @@ OTHER = [
     ("$(100,200)$", "$100200$"),
     (r"$\cos A$", r"$\cos C$"),
     ("$a+1$", "$+1$"),
+    ("$2**3$", "$2 3$"),
+    (r"$\nabla x$", "$abla x$"),
+    ("if $a<b$ and $c>d$", "if $ad$"),
+    (
+        r"Let $n$ be even. Simplify the expression \[3n+2.\] Express your answer as a term.",
+        "Let $n$ be even.",
+    ),
+    (
+        "Write it in the form Answer: $Answer.\n\nSimplify $4(x+2)$, and express your answer as a",
+        "Write it in the form Answer: $Answer.",
+    ),
+    ("Let $x=3$. Enter all integers $y$ below $x$, separated by commas.", "Let $x=3$."),
 ]
 
 
@@ -71,6 +107,10 @@ def test_scripts_without_spaces_give_one_token_per_character():
     assert tokenise("求 x² 的值") == ["求", "x", "^", "2", "的", "值"]
 
 
+def test_long_white_space_takes_no_longer_than_other_text():
+    assert normalise_question("a" + " \n" * 99_999 + "$ + " + "$ " * 99_999 + "b?") == "a+b"
+
+
 def test_numbers_are_those_of_the_text_in_order():
     assert numbers(tokenise(r"Three of 1,200 and $\frac{7}{2}$ and .5")) == [
         "3", "1200", "7", "2", "0.5",
@@ -81,6 +121,70 @@ def test_formula_keeps_names_and_operators():
     assert formula(tokenise("the triangle ABC has sin x = 1")) == [
         "the", "abc", "has", "sin", "x", "=", "1",
     ]  # fmt: skip
+
+
+def test_figures_are_code_without_space():
+    text = "Find $x$ [asy] draw( 1 ); [/asy] in\n![](a.png) and [asy]dot(2);[/asy]"
+    assert figures(text) == ["[asy]draw(1);[/asy]", "![](a.png)", "[asy]dot(2);[/asy]"]
+    assert figures("Find $x$ in the diagram.") == []
+
+
+CHOICES = [
+    ("Find $x$.\n(A) 1\n(B) 2\n(C) 3", "Find $x$."),
+    ("Find $x$. A. 1 B. 2 C. 3 D. 4", "Find $x$."),
+    (r"Find $x$. $\textbf{(A)}\ 1 \quad \textbf{(B)}\ 2 \quad \textbf{(C)}\ 3$", "Find $x$. $"),
+    ("Let $f(A) = 1$ and $f(B) = 2$.", ""),
+    ("Find $x$.\n(A) 1\n(B) 2", ""),
+    ("Find $x$.", ""),
+]
+
+
+@pytest.mark.parametrize(("question", "bare"), CHOICES)
+def test_options_at_the_end_can_be_left_out(question, bare):
+    assert without_choices(question) == bare
+
+
+POLYGON = (
+    "The solutions of $z^4+4z^3i-6z^2-4zi-i=0$ are vertices of a convex polygon of the plane. "
+)
+RETOLD = [
+    ("What is the area of it?", "Its area is $p^{a/b}$ with a prime $p$. Find $a+b+p$.", True),
+    ("What is the area of it?", "What is the perimeter of it?", True),
+    ("What is the area of it below 7?", "What is the area of it below 8?", False),
+    ("What is the area in the figure?", "What is the perimeter in the figure?", False),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "same"), RETOLD)
+def test_one_statement_may_ask_for_other_forms(first, second, same):
+    first, second = content(tokenise(POLYGON + first)), content(tokenise(POLYGON + second))
+    assert is_retold(first, second) is same
+    assert is_retold(second, first) is same
+
+
+def test_templates_are_not_retold():
+    one = content(tokenise(POLYGON))
+    for old, new in (("4zi-i", "4zi+i"), ("z^4+4z^3i-6", "(z^2)^2+(4+i)z^3i-6"), ("6z", "7z")):
+        assert not is_retold(one, content(tokenise(POLYGON.replace(old, new))))
+    assert not is_retold(one[:12], one[:12])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "**",
+        "* *",
+        "&;&#0;&#x110000;&lt",
+        "<p",
+        "\\n" * 99,
+        " " * 99999,
+        "\n " * 9999,
+        "\\" * 99999,
+        "\\ud800",
+    ],
+)
+def test_odd_markup_has_tokens(text):
+    assert all(tokenise(text))
 
 
 @pytest.mark.parametrize(
