@@ -1,6 +1,7 @@
 """Decontamination and near duplicates on real rows: known leaks, made leaks, clean rows."""
 
 import gzip
+import html
 import json
 import random
 import re
@@ -93,6 +94,10 @@ def test_known_leaks_between_dapo_and_math500(dapo, index):
     texts = [match.question for match in found]
     assert any("An equiangular octagon" in text for text in texts)
     assert any("Find the perimeter of triangle $ABC.$" in text for text in texts)
+    # The same statement with another answer asked for, whose gold is no form of the first.
+    assert any("vertices of a convex polygon in the complex plane" in text for text in texts)
+    assert any("is reflected about the line $y=k$" in text for text in texts)
+    assert any("f(x) + f(y) = f(x + y) - xy - 1" in text for text in texts)
 
 
 def test_clean_rows_are_kept(shared_data, index):
@@ -141,6 +146,13 @@ CHANGES = {
     "task": lambda text, rng: text.replace("What is", "Find").replace("Compute", "Determine"),
     "digits": lambda text, rng: re.sub("|".join(DIGITS), lambda word: DIGITS[word[0]], text),
     "words dropped": drop_words,
+    "hard spaces": lambda text, rng: text.replace(" ", "&nbsp;"),
+    "HTML": lambda text, rng: f"<p>{html.escape(text)}</p>".replace("\n", "<br/>"),
+    "JSON": lambda text, rng: json.dumps(text)[1:-1],
+    "doubled backslashes": lambda text, rng: text.replace("\\", "\\\\"),
+    "bold": lambda text, rng: f"**{text}**",
+    "two sentences before": lambda text, rng: "".join(BEFORE) + text,
+    "options after": lambda text, rng: f"{text}\n(A) 12\n(B) 15\n(C) 18\n(D) 20\n(E) 24",
     "in a longer text": lambda text, rng: (
         "Ann and Bob train for the olympiad with old problems from many years and places. "
         + text
