@@ -135,7 +135,9 @@ def check_value(key: str, value: Any, annotation: str, where: str) -> None:
         raise UserError(f"{where}: {key}: is empty; give it a value or remove the key")
     if value is None:
         return
-    if annotation in TEXT and not isinstance(value, str):
+    # YAML reads a bare `off` as false; stages that know such a word take it.
+    is_word = isinstance(value, bool) and where != "command line"
+    if annotation in TEXT and not isinstance(value, str) and not is_word:
         raise UserError(f"{where}: {key}: {value!r} is not one text; quote it")
     if annotation == "list[str]":
         _check_texts(key, value, where)

@@ -103,8 +103,9 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
         if values.get(key, choices[0]) not in choices:
             value = values[key]
             raise UserError(f"{key}: {value!r} is not known; choose {', '.join(choices)}")
-    if not values["output_dir"].strip():
-        raise UserError("output_dir: is empty; set it to a folder")
+    for key in ("output_dir", "data_root", "pass_rates", "tokenizer"):
+        if isinstance(values.get(key), bool) or not str(values.get(key)).strip():
+            raise UserError(f"{key}: {values[key]!r} is no path; set it, or remove the key")
     for key in (*FILES, "mix"):
         if str(values.get(key)).startswith(("[{", "{")) and isinstance(values[key], str):
             raise UserError(f"{key}: {values[key]!r:.80} is text; such keys belong in the YAML")

@@ -84,19 +84,20 @@ def decode_at(text: str, start: int) -> tuple[Any, int]:
     return row, end
 
 
-def _text_fault(row: Any, source: str) -> str | None:
-    """What keeps a row's text from being written as UTF-8, or None."""
+def _check_text(row: Any, source: str, where: str) -> Any:
+    """The row, or a `BadRow` where its text cannot be written as UTF-8."""
     # Most rows hold no such sign at all, so that the costly check is rarely made.
     if source.isascii() and not _ESCAPED_SURROGATE.search(source):
-        return None
+        return row
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         sign = error.object[error.start]
         if "\udc80" <= sign <= "\udcff" and sign in source:  # `surrogateescape` put it there
-            return _NOT_UTF8.format(ord(sign) - 0xDC00)
-        return f"a lone surrogate (\\u{ord(sign):04x}) is no character; fix or remove the row"
-    return None
+            return bad_row(where, _NOT_UTF8.format(ord(sign) - 0xDC00))
+        fault = f"a lone surrogate (\\u{ord(sign):04x}) is no character; fix or remove the row"
+        return bad_row(where, fault, row=row if isinstance(row, dict | list) else None)
+    return row
 
 
 def _is_cut_short(text: str) -> bool:
@@ -158,8 +159,7 @@ def _decode_line(text: str, where: str) -> Any:
         return bad_row(where, f"{found}; fix or remove the line")
     except ValueError as error:
         return bad_row(where, str(error))
-    fault = _text_fault(row, text)
-    return bad_row(where, fault) if fault else row
+    return _check_text(row, text, where)
 
 
 def holds_list(path: Path) -> bool:
@@ -213,8 +213,7 @@ def read_json_list(path: Path) -> Iterator[tuple[str, Any]]:
                 return
             yield where, bad_row(where, _describe(error))
             continue
-        fault = _text_fault(row, text[at:end])
-        yield where, bad_row(where, fault) if fault else row
+        yield where, _check_text(row, text[at:end], where)
         at = _skip(text, end)
         if text[at : at + 1] == ",":
             at = _skip(text, at + 1)

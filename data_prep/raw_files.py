@@ -43,18 +43,20 @@ class BadRow:
         message: the error in one line: where, what is wrong, and the remedy.
         is_end: nothing after it could be read either.
         num_rows: how many rows it stands for, as far as the file tells (parquet), else 1.
+        row: the row all the same, where a lone surrogate is all that is wrong with it.
     """
 
     where: str
     message: str
     is_end: bool = False
     num_rows: int = 1
+    row: dict | list | None = None
 
 
-def bad_row(where: str, fault: str, is_end: bool = False) -> BadRow:
+def bad_row(where: str, fault: str, is_end: bool = False, row: dict | list | None = None) -> BadRow:
     """A `BadRow` whose message is its place and `fault`."""
     lost = "; everything behind it is lost" if is_end else ""
-    return BadRow(where, f"{where}: {fault}{lost}", is_end)
+    return BadRow(where, f"{where}: {fault}{lost}", is_end, row=row)
 
 
 def open_bytes(path: Path):

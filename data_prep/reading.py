@@ -25,6 +25,8 @@ _LONGEST_CSV_VALUE = 1 << 26
 def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
     """Yield `(where, row)` of a local file; the first row that cannot be read ends it.
 
+    Lone surrogates pass: models write them. In data they are faults, see `read_rows_and_faults`.
+
     Args:
         path: see `read_rows_and_faults`.
 
@@ -33,7 +35,9 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
     """
     for where, row in read_rows_and_faults(path):
         if isinstance(row, BadRow):
-            raise UserError(row.message)
+            if row.row is None:
+                raise UserError(row.message)
+            row = row.row
         yield where, row
 
 

@@ -237,6 +237,7 @@ TRAIN = {"name": "gsm8k", "file": "train.jsonl"}
         ({"decontaminate": [["gsm8k"]]}, "decontaminate: .* is not a list of texts"),
         ({"output_dir": 5}, "output_dir: 5 is not one text; quote it"),
         ({"pass_rates": 5}, "pass_rates: 5 is not one text"),
+        ({"output_dir": True}, "output_dir: True is no path"),
         ({"sft": [TRAIN | {"min_level": 5, "max_level": 3}]}, "min_level: 5 is above max_level: 3"),
         ({"sft": [TRAIN | {"min_level": float("nan")}]}, "min_level: nan is not a number"),
         ({"max_question_tokens": 5}, "max_question_tokens: needs 'tokenizer'"),
@@ -323,7 +324,7 @@ def test_what_a_killed_build_left_is_built_over(tmp_path, monkeypatch, recipe):
     [
         (("--output_dir",), "output_dir: True is not one text"),
         (("--output_dir", "a", "b"), r"output_dir: \['a', 'b'\] is not one text"),
-        (("--output_dir", " "), "output_dir: is empty"),
+        (("--output_dir", " "), "output_dir: ' ' is no path"),
         (("--decontaminate",), "decontaminate: True is not a list of texts"),
         (("--mix", "{grpo: {easy: 1}}"), "mix: .* belong in the YAML"),
         (("--sft", "[{name: gsm8k}]"), "sft: .* belong in the YAML"),

@@ -184,9 +184,13 @@ def test_faults_are_told_by_their_row_and_the_rest_is_read(tmp_path, name, conte
     ]
     for fault, (_, words, _) in zip(faults, bad, strict=True):
         assert words in fault.message
+    stopping = [fault for fault in faults if fault.row is None]
+    if not stopping:  # a model's text may hold lone surrogates
+        assert len(list(read_rows(path))) == len(places) + len(faults)
+        return
     with pytest.raises(UserError) as error:
         list(read_rows(path))
-    assert str(error.value) == faults[0].message
+    assert str(error.value) == stopping[0].message
 
 
 @pytest.mark.parametrize(
