@@ -16,6 +16,8 @@ from stages.eval_arguments import HeldOutArguments, check_evaluation
 from stages.guard_arguments import check_rollback
 from stages.guards import GuardSettings
 from stages.held_out import check_held_out
+from stages.reward_arguments import RewardArguments, check_rewards
+from stages.update_arguments import UpdateArguments
 
 # TRL accepts any text for these and fails at the first loss.
 CHOICES = {
@@ -55,8 +57,10 @@ _GuardKeys = make_dataclass(
 
 
 @dataclass(kw_only=True)
-class GrpoArguments(CurriculumArguments, HeldOutArguments, _GuardKeys):
-    """Keys of `grpo.yaml` that are ours: these, the curriculum's, the evaluation's, the guards'."""
+class GrpoArguments(
+    RewardArguments, CurriculumArguments, HeldOutArguments, UpdateArguments, _GuardKeys
+):
+    """Keys of `grpo.yaml` that are ours: these and those of the parts."""
 
     guard_rollback_lr_factor: float = field(
         default=0.5, metadata={"help": "a roll-back multiplies the learning rate with it, 0..1"}
@@ -66,46 +70,13 @@ class GrpoArguments(CurriculumArguments, HeldOutArguments, _GuardKeys):
     )
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
-    reward_funcs: list[str] = field(
-        default_factory=lambda: [
-            "correctness_reward",
-            "think_format_reward",
-            "soft_length_penalty",
-        ],
-        metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
-    )
-    length_penalty_start: int = field(
-        default=500,
-        metadata={"help": "completion length, tokens, up to which nothing is taken off"},
-    )
-    length_penalty_end: int = field(
-        default=800,
-        metadata={"help": "completion length, tokens, from which the full penalty holds"},
-    )
-    length_penalty_max: float = field(
-        default=0.1, metadata={"help": "the full penalty, a positive number that is subtracted"}
-    )
-    repetition_ngram_size: int = field(
-        default=3, metadata={"help": "n of the n-grams that repetition_penalty counts, tokens"}
-    )
-    repetition_max_penalty: float = field(
-        default=1.0,
-        metadata={"help": "penalty where all repeats, a positive number that is subtracted"},
-    )
-    overlong_cache: int | None = field(
-        default=None,
-        metadata={"help": "tokens before max_completion_length in which overlong sets in"},
-    )
-    final_number: bool = field(
-        default=False,
-        metadata={"help": "where there is no box, the plain number at the end is the answer"},
-    )
     max_prompt_length: int | None = field(
         default=None, metadata={"help": "drop problems whose prompt has more tokens"}
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        for part in (RewardArguments, CurriculumArguments, UpdateArguments):
+            part.__post_init__(self)
         self.guard_settings()
         if not 0 < self.guard_rollback_lr_factor <= 1:
             raise ValueError(
@@ -113,33 +84,13 @@ class GrpoArguments(CurriculumArguments, HeldOutArguments, _GuardKeys):
             )
         if self.guard_max_rollbacks < 0:
             raise ValueError(f"guard_max_rollbacks: {self.guard_max_rollbacks} is below 0")
-        from stages.rewards import GRADED, REWARDS
+        from stages.rewards import GRADED
 
-        for name in self.reward_funcs:
-            if name not in REWARDS:
-                raise ValueError(f"reward_funcs: {name!r} is none of {', '.join(REWARDS)}")
         if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
             raise ValueError(
                 f"reward_funcs: {', '.join(self.reward_funcs)}: none tells right from wrong, which "
                 f"curriculum: {self.curriculum} with advantage: {self.advantage} follows; add "
                 "correctness_reward, with reward_weights 0 if it shall not be paid"
-            )
-        if not 0 <= self.length_penalty_start < self.length_penalty_end:
-            raise ValueError(
-                f"length_penalty_start: {self.length_penalty_start} must lie below "
-                f"length_penalty_end, {self.length_penalty_end}"
-            )
-        if self.length_penalty_max < 0:
-            raise ValueError(
-                f"length_penalty_max: {self.length_penalty_max} must not be negative; "
-                "it is subtracted"
-            )
-        if self.repetition_ngram_size < 1:
-            raise ValueError(f"repetition_ngram_size: {self.repetition_ngram_size} must be above 0")
-        if self.repetition_max_penalty < 0:
-            raise ValueError(
-                f"repetition_max_penalty: {self.repetition_max_penalty} must not be negative; "
-                "it is subtracted"
             )
 
     def guard_settings(self) -> GuardSettings:
@@ -199,18 +150,7 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
     for key, choices in CHOICES.items():
         if key in values and str(values[key]) not in choices:
             raise UserError(f"{key}: {values[key]!r} is none of {', '.join(choices)}")
-    weights, funcs = values.get("reward_weights"), values.get("reward_funcs")
-    if funcs is None:
-        funcs = GrpoArguments.__dataclass_fields__["reward_funcs"].default_factory()
-    # One value on the command line comes as text, not as a list.
-    weights, funcs = ([x] if isinstance(x, str | int | float) else x for x in (weights, funcs))
-    if weights is not None and len(weights) != len(funcs):
-        raise UserError(
-            f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has {len(funcs)}; "
-            "give one weight per function"
-        )
-    if "overlong" in funcs:
-        check_overlong(values)
+    check_rewards(values)
 
 
 def refuse_unusable(values: dict[str, Any]) -> None:
@@ -230,21 +170,7 @@ def refuse_unusable(values: dict[str, Any]) -> None:
         raise UserError(f"max_prompt_length: {limit} must be at least 1; remove it for no limit")
 
 
-def check_overlong(values: dict[str, Any]) -> None:
-    """Refuse the reward `overlong` without a limit and a cache that fits below it."""
-    limit = values.get("max_completion_length", MAX_COMPLETION_LENGTH)
-    cache = values.get("overlong_cache")
-    for key, value in (("max_completion_length", limit), ("overlong_cache", cache)):
-        if value is None:
-            raise UserError(f"{key}: missing; the reward overlong needs it, in tokens")
-    if not 1 <= int(float(cache)) <= int(float(limit)):
-        raise UserError(
-            f"overlong_cache: {cache} must lie within 1..{limit}, the max_completion_length"
-        )
-
-
 # TRL's defaults, for keys that a recipe leaves out.
-MAX_COMPLETION_LENGTH = 512
 BATCH_DEFAULTS = {
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 1,

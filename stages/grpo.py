@@ -116,6 +116,7 @@ def build_trainer(
         max_refill_rounds=args.max_refill_rounds if "refill" in args.curriculum else 0,
         advantage=args.advantage,
         max_mean_ratio=args.max_mean_ratio,
+        update_tokens=args.update_tokens,
         guards=Guards(args.guard_settings()),
         rollback_lr_factor=args.guard_rollback_lr_factor,
         max_rollbacks=args.guard_max_rollbacks,

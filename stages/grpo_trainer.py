@@ -1,4 +1,4 @@
-"""The GRPO trainer: TRL's, with curriculum, guards, early stop, evaluation, exact resume, metrics.
+"""The GRPO trainer: TRL's, with curriculum, guards, a quicker update, exact resume and more.
 
 Thin by rule. Each part is a subclass of TRL's trainer in a file of its own, whose overrides call
 `super()` and only choose what goes in, or look at and add to what comes out; with a part switched
@@ -10,6 +10,7 @@ from typing import Any
 from stages.curriculum import Curriculum
 from stages.curriculum_trainer import CurriculumGRPO
 from stages.early_stop import MinibatchEarlyStop
+from stages.efficient_update import EfficientUpdate
 from stages.eval_trainer import EvaluatedGRPO
 from stages.exact_resume import ExactResume
 from stages.guarded_trainer import GuardedGRPO
@@ -24,13 +25,16 @@ METRIC_NAMES = {
 }
 
 
-class MathGRPOTrainer(GuardedGRPO, CurriculumGRPO, MinibatchEarlyStop, EvaluatedGRPO, ExactResume):
+class MathGRPOTrainer(
+    GuardedGRPO, CurriculumGRPO, MinibatchEarlyStop, EfficientUpdate, EvaluatedGRPO, ExactResume
+):
     """TRL's `GRPOTrainer` with all the parts, and `rollout/*`, `train/*` and `guard/*` metrics.
 
     Args:
         curriculum, max_refill_rounds, advantage: see `CurriculumGRPO`.
         guards, rollback_lr_factor, max_rollbacks: see `GuardedGRPO`.
         max_mean_ratio: see `MinibatchEarlyStop`.
+        update_tokens: see `EfficientUpdate`.
         grader: see `EvaluatedGRPO`.
     """
 
@@ -40,10 +44,11 @@ class MathGRPOTrainer(GuardedGRPO, CurriculumGRPO, MinibatchEarlyStop, Evaluated
         curriculum: Curriculum | None = None,
         guards: Guards | None = None,
         max_mean_ratio: float | None = None,
+        update_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, curriculum=curriculum, guards=guards, **kwargs)
-        self.max_mean_ratio = max_mean_ratio
+        self.max_mean_ratio, self.update_tokens = max_mean_ratio, update_tokens
         self.extra_state["count"] = self._count
         if curriculum is not None:
             self.extra_state["curriculum"] = curriculum

@@ -6,7 +6,8 @@ import inspect
 import pytest
 
 from data_prep.config import HF_SOURCES, UserError, hf_fields
-from stages.arguments import BATCH_DEFAULTS, MAX_COMPLETION_LENGTH, check_batch
+from stages.arguments import BATCH_DEFAULTS, check_batch
+from stages.reward_arguments import MAX_COMPLETION_LENGTH
 
 pytestmark = pytest.mark.integration
 

@@ -1,0 +1,158 @@
+"""The update in passes of similar rows gives TRL's losses, gradients, metrics and weights."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trl.trainer.utils import add_fused_lm_head
+
+from stages.row_packing import PackedForward
+
+pytestmark = pytest.mark.integration
+
+STEPS, NUM_TOKENS = 3, 100  # a prompt has about 60 tokens, a completion up to 12
+ONLY_RIGHT = {"reward_funcs": ["correctness_reward"], "reward_weights": [1.0]}
+CASES = {
+    "one micro-batch": {},
+    "micro-batches": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},
+    "two optimizer steps a batch": {
+        "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4,
+        "steps_per_generation": 8,
+    },
+    "two iterations": {
+        "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_iterations": 2,
+    },
+    "reference": {"beta": 0.04},
+    "mean of rows": {"loss_type": "grpo", "per_device_train_batch_size": 4,
+                     "gradient_accumulation_steps": 2},
+    "mean of each micro-batch": {"loss_type": "bnpo", "per_device_train_batch_size": 4,
+                                 "gradient_accumulation_steps": 2},
+    "early stop": {"max_mean_ratio": 5.0, "per_device_train_batch_size": 4,
+                   "steps_per_generation": 2},
+    "checkpointing": {"gradient_checkpointing": True},
+    "LoRA": {"use_peft": True, "lora_r": 4, "lora_dropout": 0.0},
+    "uniform groups": ONLY_RIGHT | {"num_generations": 2},
+    "uniform groups with entropy bonus": ONLY_RIGHT | {"num_generations": 2, "entropy_coef": 0.1},
+}  # fmt: skip
+HAS_UNGRADED = {
+    "uniform groups": True, "uniform groups with entropy bonus": False, "reference": False,
+}  # fmt: skip
+SAME = {"loss", "grad_norm", "entropy", "reward", "kl", "rollout/rewards", "train/mean_ratio",
+        "clip_ratio/region_mean", "num_tokens", "train/entropy_loss"}  # fmt: skip
+
+
+@pytest.fixture
+def train(run_stage, graded_by_chance, tmp_path, monkeypatch):
+    """Run the stage; returns its log, its final weights and the passes of each forward."""
+
+    def call(name, **settings):
+        passes, forward = [], PackedForward.__call__
+
+        def spy(self, *args, **kwargs):
+            outputs = forward(self, *args, **kwargs)
+            passes.append((torch.is_grad_enabled(), *self.num_passes))
+            return outputs
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PackedForward, "__call__", spy)
+            folder = tmp_path / name.replace(" ", "-")
+            run_stage("grpo", max_steps=STEPS, output_dir=str(folder), **settings)
+        history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        return [log for log in history if "loss" in log], model.state_dict(), passes
+
+    return call
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_and_weights_are_those_of_trl(train, case):
+    settings = CASES[case]
+    expected, weights, stock_passes = train("stock", **settings)
+    found, found_weights, passes = train("ours", update_tokens=NUM_TOKENS, **settings)
+    assert not stock_passes
+    assert max(graded + ungraded for _, graded, ungraded in passes) > 1
+    for log, theirs in zip(found, expected, strict=True):
+        assert log.keys() == theirs.keys()
+        for key in SAME & log.keys():
+            assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
+    assert any(log["grad_norm"] > 0.01 for log in found)
+    for name, weight in found_weights.items():
+        torch.testing.assert_close(weight, weights[name], rtol=2e-4, atol=2e-5)
+    # Within the update, some rows go through without a gradient.
+    has_ungraded = any(ungraded for is_graded, _, ungraded in passes if is_graded)
+    if case in HAS_UNGRADED:
+        assert has_ungraded == HAS_UNGRADED[case]
+
+
+@pytest.fixture(scope="module")
+def scored(tiny_model_dir):
+    """Model with TRL's head, and `(log-probs, entropy, gradients)` of rows under some model."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    torch.manual_seed(0)
+    num_prompt, num_completion = 7, 12
+    prompts, completions = torch.tensor([7, 3, 5, 2, 6, 4]), torch.tensor([12, 1, 5, 0, 8, 3])
+    mask = torch.cat([
+        torch.arange(num_prompt) >= num_prompt - prompts.unsqueeze(1),
+        torch.arange(num_completion) < completions.unsqueeze(1),
+    ], dim=1).long()  # fmt: skip
+    ids = torch.randint(5, 260, mask.shape)
+    labels = ids.masked_fill(mask == 0, -100)
+    labels[:, :num_prompt] = -100
+    weights = torch.rand(len(ids), ids.size(1) - 1)
+
+    def score(forward, rows=None):
+        model.zero_grad()
+        wanted = weights if rows is None else weights * rows.unsqueeze(1)
+        outputs = forward(
+            input_ids=ids, attention_mask=mask, labels=labels.clone(), fused_lm_head=True
+        )
+        (outputs.log_probs * wanted + outputs.entropy * wanted).sum().backward()
+        gradients = [weight.grad.clone() for weight in model.parameters()]
+        return [outputs.log_probs.detach(), outputs.entropy.detach(), *gradients]
+
+    return model, score
+
+
+def assert_equal(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=5e-5)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize(("max_tokens", "num_passes"), [(5, 6), (30, 3), (1000, 1)])
+def test_padded_and_packed_passes_give_the_same(scored, is_packed, max_tokens, num_passes):
+    model, score = scored
+    forward = PackedForward(model, max_tokens, is_packed, lambda counts: counts)
+    assert_equal(score(forward), score(model))
+    assert forward.num_passes == [num_passes, 0]
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_rows_without_gradient_and_passes_of_other_processes(scored, is_packed):
+    model, score = scored
+    rows = torch.tensor([True, False, True, False, False, True])
+    more = torch.tensor([2, 1])
+    forward = PackedForward(model, 30, is_packed, lambda counts: counts + more, rows)
+    assert_equal(score(forward, rows), score(model, rows))
+    assert forward.num_passes == [4, 2 if is_packed else 3]
+
+
+def test_one_row_has_a_gradient_where_none_needs_it(scored):
+    model, score = scored
+    none = torch.zeros(6, dtype=torch.bool)
+    forward = PackedForward(model, 1000, False, lambda counts: counts, none)
+    found = score(forward, none)
+    assert forward.num_passes == [1, 1]
+    assert all(not gradient.any() for gradient in found[2:])
+
+
+def test_autocast_keeps_the_gradient(scored):
+    """It keeps the weights that it has cast: those of a pass without gradient would have none."""
+    model, score = scored
+    rows = torch.tensor([True, False, True, False, True, True])
+    forward = PackedForward(model, 30, False, lambda counts: counts, rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = score(forward, rows)
+    assert all(gradient.any() for gradient in found[2:])
