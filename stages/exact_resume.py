@@ -97,7 +97,7 @@ class ExactResume(GRPOTrainer):
         self.accelerator.wait_for_everyone()
 
     def _save_generation_state(self, folder: Path) -> None:
-        is_inside = self._step % (self.args.steps_per_generation * self.num_iterations) != 0
+        is_inside = self._step % self._batch_uses() != 0
         if is_inside:
             torch.save(self._buffered_inputs, self._buffer_file(folder))
         if self.args.should_save:
@@ -110,6 +110,10 @@ class ExactResume(GRPOTrainer):
                 "extra": {name: part.state_dict() for name, part in self.extra_state.items()},
             }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+
+    def _batch_uses(self) -> int:
+        """Micro-steps that a generation batch is used for."""
+        return self.args.steps_per_generation * self.num_iterations
 
     def _buffer_file(self, folder: Path) -> Path:
         return folder / f"generation_buffer_{self.args.process_index}.pt"
@@ -144,6 +148,9 @@ class ExactResume(GRPOTrainer):
                 f"this run has {num_processes}; start as many as before"
             )
         self._step = state["step"]
+        if not state["num_buffers"] and self._step % self._batch_uses():
+            # Between two batches, of another division into micro-batches: the next is generated.
+            self._step = 0
         self._metrics["train"].update(state["metrics"])
         if self.use_adaptive_entropy:
             self.entropy_coef, self._last_world_entropy = state["entropy"]

@@ -23,6 +23,8 @@ from stages.best_model import read_best
 from stages.curriculum import build_curriculum, keep_by_pass_rate
 from stages.eval_arguments import LEAST_PROBLEMS
 from stages.held_out import hold_out
+from stages.host_loss import watched
+from stages.launch_checks import launched
 
 COLUMNS = ("id", "prompt", "answer")  # TRL hands every column to every reward function
 
@@ -98,6 +100,10 @@ def build_trainer(
     from stages.guards import Guards
     from stages.rewards import BatchGrader, build_rewards
 
+    if grpo.use_vllm:
+        from stages.vllm_cpu import generate_on_cpu
+
+        generate_on_cpu()
     grpo.scale_rewards = "none" if args.advantage == "posterior" else args.advantage
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
@@ -127,11 +133,15 @@ def build_trainer(
 def main() -> None:
     """Parse, select problems, train, save, write the manifest."""
     args, grpo, model = parse(
-        __doc__, GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo, defaults=DEFAULTS
+        __doc__,
+        GrpoArguments,
+        ("GRPOConfig", "ModelConfig"),
+        launched(check_grpo),
+        defaults=DEFAULTS,
     )
     rows = list(read_problems(args.train_file))
 
-    from stages import run
+    from stages import run, shared_folder
 
     run.quiet()
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
@@ -147,6 +157,7 @@ def main() -> None:
     files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
     inputs = manifest.hash_inputs([file for file in files if file])
     started, checkpoint = run.prepare(grpo.output_dir, config, inputs)
+    shared_folder.check(grpo.output_dir, checkpoint, inputs)
     run.say(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
@@ -200,4 +211,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_cli(main)
+    run_cli(watched(main))

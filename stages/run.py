@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
-from transformers import Trainer, TrainerCallback
-from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
+from transformers import Trainer
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.utils import logging as hf_logging
 
 from data_prep import manifest
 from data_prep.config import UserError
-
-RUN_FILE = "run.json"  # what the checkpoints in a folder were made from
+from stages.launch import asked_engine
+from stages.launch_checks import check_engine, check_started
+from stages.progress import StageProgress, keep_metric_names
+from stages.resume_checks import RUN_FILE, check_resume, differ_in_batch_only, read_run
 
 # Where several processes share a CPU accelerate calls it cpu:0, and `torch.load`, told by the
 # Trainer to read the optimizer's state onto that, knows no such place: no run could be resumed.
@@ -88,16 +89,23 @@ def prepare(
         Start time for the manifest, and the checkpoint to resume from (None: from the start).
 
     Raises:
-        UserError: the folder, or the one to move an old run to, holds something else.
+        UserError: the folder, or the one to move an old run to, holds something else; the launch
+            is not what was asked for, or cannot go on from the checkpoint.
     """
-    path = Path(folder)
+    check_started(config)
+    path, num_processes = Path(folder), int(os.environ.get("WORLD_SIZE", "1"))
     run = json.loads(json.dumps({"config": config, "inputs": inputs}, default=str))
     run_file = path / RUN_FILE
-    try:
-        same = json.loads(run_file.read_text(encoding="utf-8")) == run
-    except (OSError, json.JSONDecodeError):
-        same = False
+    old, old_number = read_run(path)
+    same = old == run or (
+        old_number not in (None, num_processes)
+        and old["inputs"] == run["inputs"]
+        and differ_in_batch_only(old["config"], run["config"])
+    )
     checkpoint = last_checkpoint(path) if same and not (path / manifest.NAME).exists() else None
+    source = checkpoint or config.get("resume_from_checkpoint")
+    if isinstance(source, str | Path):
+        check_resume(Path(source), run["config"], num_processes, asked_engine(config))
     if not is_main_process():
         return 0.0, str(checkpoint) if checkpoint else None
     if checkpoint:
@@ -113,7 +121,7 @@ def prepare(
         path.rename(previous)
         say(f"starting anew; the earlier run is kept in {previous}")
     started = manifest.start(path)
-    manifest.write_json(run_file, run)
+    manifest.write_json(run_file, run | {"num_processes": num_processes})
     return started, str(checkpoint) if checkpoint else None
 
 
@@ -124,67 +132,6 @@ def effective_config(*parts: Any) -> dict[str, Any]:
         merged |= part.to_dict() if hasattr(part, "to_dict") else vars(part)
     # Folders named after the host or the hour would make equal runs look different.
     return {k: v for k, v in merged.items() if k not in ("logging_dir", "run_name", "hub_token")}
-
-
-class StageProgress(TrainerCallback):
-    """One bar per stage with a few live metrics, in place of a printed dict per logging step."""
-
-    SHOWN = {  # noqa: RUF012 - never changed
-        "loss": "loss",
-        "mean_token_accuracy": "token accuracy",
-        "rollout/rewards": "reward",
-        "rollout/correctness": "correct",
-        "rollout/response_length": "tokens",
-        "rollout/uniform_groups": "uniform groups",
-    }
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.bar: tqdm | None = None
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
-            # Without a terminal every refresh is a line in a log: one in ten seconds is enough.
-            self.bar = tqdm(
-                total=state.max_steps,
-                initial=state.global_step,
-                desc=self.name,
-                unit="step",
-                mininterval=0.5 if sys.stderr.isatty() else 10,
-                dynamic_ncols=True,
-            )
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self.bar is not None:
-            self.bar.update(state.global_step - self.bar.n)
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if self.bar is not None and logs:
-            shown = {s: f"{float(logs[k]):.3g}" for k, s in self.SHOWN.items() if k in logs}
-            if shown:
-                self.bar.set_postfix(shown, refresh=False)
-
-    def on_train_end(self, args, state, control, **kwargs):
-        if self.bar is not None:
-            self.bar.close()
-            self.bar = None
-
-
-def keep_metric_names() -> None:
-    """Log `rollout/…`, `train/…` and `guard/…` under just these names in TensorBoard and W&B.
-
-    Both callbacks push every key through `rewrite_logs`, which would put `train/` before it.
-    """
-    rewrite = integration_utils.rewrite_logs
-    if getattr(rewrite, "keeps_names", False):
-        return
-
-    def rewrite_logs(logs: dict[str, Any]) -> dict[str, Any]:
-        named = {k: v for k, v in logs.items() if k.startswith(("rollout/", "train/", "guard/"))}
-        return rewrite({k: v for k, v in logs.items() if k not in named}) | named
-
-    rewrite_logs.keeps_names = True
-    integration_utils.rewrite_logs = rewrite_logs
 
 
 def load_tokenizer(model: Any, config: Any, **kwargs: Any) -> Any:
@@ -265,6 +212,7 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+    check_engine(trainer)
     keep_metric_names()
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
@@ -286,6 +234,8 @@ def finish(trainer: Trainer) -> None:
     trainer.accelerator.wait_for_everyone()
     trainer.model_wrapped = None
     trainer.accelerator.free_memory()
+    if vllm := getattr(getattr(trainer, "vllm_generation", None), "llm", None):
+        vllm.llm_engine.engine_core.shutdown()  # its own groups lie within the one that ends now
     trainer.accelerator.end_training()
 
 

@@ -17,6 +17,8 @@ from data_prep.prompts import render_completion, render_prompt
 from data_prep.reading import read_rows
 from data_prep.schema import check_row
 from stages.arguments import DEFAULTS, SftArguments, check_sft
+from stages.host_loss import watched
+from stages.launch_checks import launched
 
 
 def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
@@ -63,7 +65,7 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
 def main() -> None:
     """Parse, tokenize, train, save, write the manifest."""
     args, sft, model = parse(
-        __doc__, SftArguments, ("SFTConfig", "ModelConfig"), check_sft, defaults=DEFAULTS
+        __doc__, SftArguments, ("SFTConfig", "ModelConfig"), launched(check_sft), defaults=DEFAULTS
     )
     if sft.completion_only_loss is None:
         # TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
@@ -72,7 +74,7 @@ def main() -> None:
     from datasets import Dataset
     from trl import SFTTrainer
 
-    from stages import run
+    from stages import run, shared_folder
 
     run.quiet()
     tokenizer = run.load_tokenizer(model, sft)
@@ -80,6 +82,7 @@ def main() -> None:
     config = run.effective_config(args, sft, model)
     inputs = manifest.hash_inputs([args.train_file, model.model_name_or_path])
     started, checkpoint = run.prepare(sft.output_dir, config, inputs)
+    shared_folder.check(sft.output_dir, checkpoint, inputs)
     run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
 
     trainer = SFTTrainer(
@@ -110,4 +113,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_cli(main)
+    run_cli(watched(main))

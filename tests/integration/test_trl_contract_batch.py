@@ -24,6 +24,7 @@ PINNED = {
         "_buffered_inputs", "_get_train_sampler", "_last_world_entropy",
         "_load_optimizer_and_scheduler", "_run_epoch", "_save_rng_state", "_step",
     },
+    "test_trl_contract_update.py": {"_entropy_bonus_enabled"},
 }  # fmt: skip
 
 

@@ -1,0 +1,248 @@
+"""The Slurm script with stand-ins for Slurm and for all that it starts: who runs what, and when."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+# Every stand-in writes a line of `log`: its name, the host, its words.
+RECORD = f"""#!{sys.executable}
+import json, os, pathlib, signal, subprocess, sys, time
+name, host = pathlib.Path(sys.argv[0]).name, os.environ.get("SLURMD_NODENAME")
+log = os.environ["LOG"]
+def record(*words):
+    with open(log, "a") as file:
+        file.write(json.dumps([name, host, *words]) + "\\n")
+"""
+STAND_INS = {
+    "scontrol": """
+assert sys.argv[1:3] == ["show", "hostnames"]
+print(*sys.argv[3].split(), sep="\\n")
+""",
+    # A task on each host; a signal goes to all of them.
+    "srun": """
+flags = [word for word in sys.argv[1:] if word.startswith("--nodelist=")]
+command = sys.argv[1:]
+while command[0].startswith("--"):
+    record(command.pop(0)) if "cpus" in command[0] else command.pop(0)
+tasks = []
+for host in flags[0].partition("=")[2].split(","):
+    tasks.append(subprocess.Popen(command, env=os.environ | {"SLURMD_NODENAME": host}))
+signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
+sys.exit(max(abs(task.wait()) for task in tasks))
+""",
+    "accelerate": """
+record(*sys.argv[1:])
+sys.exit(int(os.environ.get("FAIL", "") in sys.argv))
+""",
+    "python": "record(*sys.argv[1:])",
+    "trl": """
+record(*sys.argv[1:])
+if "SERVER_FAILS" in os.environ:
+    sys.exit(1)
+signal.signal(signal.SIGTERM, lambda *_: [record("ended"), os._exit(0)])
+time.sleep(60)
+""",
+    "curl": """
+record(sys.argv[-1])
+sys.exit(0 if "vllm-serve" in open(log).read() and "SERVER_FAILS" not in os.environ else 7)
+""",
+    "ray": """
+record(*sys.argv[1:])
+if sys.argv[1] == "status":
+    print(" 1 node_a\\n" * open(log).read().count('"start"'))
+""",
+}
+
+
+class Job:
+    """A project folder with stand-ins, and the script run in it."""
+
+    def __init__(self, folder):
+        self.folder, self.log = folder, folder / "log"
+        shutil.copytree(ROOT / "configs", folder / "configs")
+        for name, source in STAND_INS.items():
+            place = folder / ("bin" if name in ("srun", "scontrol", "curl") else ".venv/bin")
+            place.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(RECORD + source)
+            (place / name).chmod(0o755)
+
+    def run(self, hosts="n1 n2 n3", **env):
+        """Run the job; returns (exit code, stderr, records), without srun's own records."""
+        self.log.write_text("")
+        env = {"LOG": str(self.log), "SLURM_JOB_ID": "12345", "SLURM_JOB_NODELIST": hosts} | env
+        env |= {"SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96"}
+        env |= {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+        script = self.folder / "configs" / "accelerate" / "slurm.sh"
+        done = subprocess.run(
+            ["bash", str(script)], cwd=self.folder, env=os.environ | env, timeout=60,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        records = self.records()
+        if any(record[0] == "trl" and "vllm-serve" in record for record in records):
+            deadline = time.monotonic() + 10
+            while "SERVER_FAILS" not in env and ["trl", "ended"] not in self.names(records):
+                assert time.monotonic() < deadline, "the server runs on"
+                time.sleep(0.02)
+                records = self.records()
+        assert all(record[2] == "--cpus-per-task=96" for record in records if record[0] == "srun")
+        return done.returncode, done.stderr, [r for r in records if r[0] != "srun"]
+
+    def records(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    @staticmethod
+    def names(records):
+        return [[record[0], record[-1]] for record in records]
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path)
+
+
+def launches(records, stage):
+    """Of a stage: `{host: words}`."""
+    wanted = f"stages.{stage}"
+    return {r[1]: r[2:] for r in records if r[0] == "accelerate" and wanted in r}
+
+
+def value(words, flag):
+    return words[words.index(flag) + 1]
+
+
+def test_two_trainers_and_a_server(job):
+    code, err, records = job.run(
+        VLLM_ARGS="--tensor_parallel_size 4", SFT_ARGS="--max_steps 7", GRPO_ARGS="--beta 0.1"
+    )
+    assert code == 0, err
+    stages = [launches(records, stage) for stage in ("sft", "grpo")]
+    for stage, found in zip(("sft", "grpo"), stages, strict=True):
+        assert sorted(found) == ["n1", "n2"]
+        for rank, host in enumerate(("n1", "n2")):
+            words = found[host]
+            assert words[0] == "launch"
+            assert value(words, "--machine_rank") == str(rank)
+            assert value(words, "--num_machines") == "2"
+            assert value(words, "--num_processes") == "16"
+            assert value(words, "--main_process_ip") == "n1"
+            assert value(words, "--main_process_port") == "24690"  # 20000 + 2 x (12345 mod 5000)
+            assert value(words, "--config_file") == "configs/accelerate/multi_node.yaml"
+            assert value(words, "--config") == f"configs/grpo7b/{stage}.yaml"
+            assert value(words, "--run_dir") == "runs/grpo7b"
+    sft, grpo = (found["n2"] for found in stages)
+    assert sft[-2:] == ["--max_steps", "7"] and "--vllm_mode" not in sft
+    assert value(grpo, "--vllm_mode") == "server" and value(grpo, "--use_vllm") == "true"
+    assert value(grpo, "--vllm_server_host") == "n3" and grpo[-2:] == ["--beta", "0.1"]
+
+    (server,) = (r for r in records if r[0] == "trl" and r[2] == "vllm-serve")
+    model = ["--model", "runs/grpo7b/sft", "--port", "8000", "--tensor_parallel_size", "4"]
+    assert server[1] == "n3" and server[3:] == model
+    assert {r[2] for r in records if r[0] == "curl"} == {"http://n3:8000/health"}
+    order = [r[3] if r[0] == "python" else r[0] for r in records]
+    order = [name for n, name in enumerate(order) if n == 0 or order[n - 1] != name]
+    before, after = ["data_prep.build", "accelerate", "eval.audit", "data_prep.difficulty"], "trl"
+    assert order[:4] == before and order[-3:] == ["curl", "accelerate", after]
+    assert all(r[1] == "n1" for r in records if r[0] == "python")
+
+
+def test_the_real_parsers_take_the_flags(job):
+    from accelerate.commands.launch import launch_command_parser
+    from trl.scripts.vllm_serve import make_parser
+
+    from data_prep.config import parse
+    from stages.arguments import GrpoArguments
+
+    recipe = job.folder / "configs" / "small"
+    recipe.mkdir()
+    values = {"train_file": "x", "model_name_or_path": "{run}/sft", "bf16": False}
+    values |= {"num_generations": 4, "per_device_train_batch_size": 4}
+    (recipe / "grpo.yaml").write_text(json.dumps(values))
+    _, _, records = job.run(RECIPE="small", VLLM_ARGS="--tensor_parallel_size 4")
+    launch = launches(records, "grpo")["n2"]
+    taken = launch_command_parser().parse_args(launch[1:])
+    assert (taken.machine_rank, taken.training_script) == (1, "stages.grpo")
+    assert taken.same_network and taken.deepspeed_multinode_launcher == "standard"
+    (server,) = (r for r in records if r[0] == "trl" and r[2] == "vllm-serve")
+    (serve,) = make_parser().parse_args_and_config(server[3:])
+    assert (serve.model, serve.port, serve.tensor_parallel_size) == ("runs/small/sft", 8000, 4)
+    own = taken.training_script_args
+    own[own.index("--config") + 1] = str(recipe / "grpo.yaml")
+    _, grpo, model = parse("", GrpoArguments, ("GRPOConfig", "ModelConfig"), argv=own)
+    assert (grpo.use_vllm, grpo.vllm_mode, grpo.vllm_server_host) == (True, "server", "n3")
+    assert model.model_name_or_path == serve.model  # served and trained are the same
+
+
+def test_without_a_server_all_hosts_train(job):
+    code, err, records = job.run(VLLM_HOSTS="0", ACCELERATE="zero3", DATA_ROOT="/data")
+    assert code == 0, err
+    found = launches(records, "grpo")
+    assert sorted(found) == ["n1", "n2", "n3"] and "--use_vllm" not in found["n1"]
+    assert value(found["n3"], "--num_processes") == "24"
+    assert value(found["n3"], "--config_file") == "configs/accelerate/zero3.yaml"
+    assert not {"trl", "curl"} & {r[0] for r in records}
+    assert [value(r, "--data_root") for r in records if "data_prep.build" in r] == ["/data"]
+
+
+def test_two_vllm_hosts_are_one_server(job):
+    code, err, records = job.run("n1 n2 n3 n4", VLLM_HOSTS="2")
+    assert code == 0, err
+    ray = {(r[1], *r[2:]) for r in records if r[0] == "ray" and r[2] == "start"}
+    head = ("n3", "start", "--head", "--port", "6379")
+    assert ray == {head, ("n4", "start", "--address", "n3:6379", "--block")}
+    (server,) = (r for r in records if r[0] == "trl" and r[2] == "vllm-serve")
+    assert server[1] == "n3" and value(server, "--distributed_executor_backend") == "ray"
+    assert sorted(launches(records, "grpo")) == ["n1", "n2"]
+
+
+def test_a_server_that_does_not_start(job):
+    code, err, records = job.run(SERVER_FAILS="1")
+    assert code == 2 and not launches(records, "grpo")
+    assert "error: vLLM ended before it answered http://n3:8000/health" in err
+
+
+def test_trainers_that_fail_end_the_server(job):
+    code, _, records = job.run(FAIL="stages.grpo")  # `run` waits for the server's end
+    assert code == 1 and launches(records, "grpo")
+
+
+def test_again_it_does_what_is_left(job):
+    for stage in ("data", "sft", "difficulty"):
+        folder = job.folder / "runs" / "grpo7b" / stage
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}")
+    code, _, records = job.run()
+    assert code == 0 and not launches(records, "sft") and launches(records, "grpo")
+    assert [r[3] for r in records if r[0] == "python"] == ["eval.audit"]
+    (job.folder / "runs" / "grpo7b" / "grpo").mkdir()
+    (job.folder / "runs" / "grpo7b" / "grpo" / "manifest.json").write_text("{}")
+    assert job.run()[::2] == (0, [])
+
+
+MISTAKES = {
+    "all hosts serve": ({"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
+    "no number": ({"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
+    "no recipe": ({"RECIPE": "grpo8b"}, "RECIPE: no configs/grpo8b here"),
+    "no config": ({"ACCELERATE": "zero4"}, "ACCELERATE: no configs/accelerate/zero4.yaml here"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(job, name):
+    env, line = MISTAKES[name]
+    code, err, records = job.run(**env)
+    assert (code, records) == (2, []) and err.startswith(f"error: {line}")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_shellcheck():
+    script = ROOT / "configs" / "accelerate" / "slurm.sh"
+    done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,81 @@
+"""GRPO on two hosts: one dies or vanishes, the other says so and ends, the same command goes on."""
+
+import json
+import re
+import time
+
+import pytest
+from two_hosts import TwoHosts
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+SILENCE = 6  # seconds; 30 where the user does not say
+
+
+@pytest.fixture
+def hosts():
+    with TwoHosts() as hosts:
+        yield hosts
+    assert not [pid for host in range(2) for pid in hosts.pids(host)]
+
+
+def steps_of(folder):
+    """The steps of the whole checkpoints, least first."""
+    return sorted(int(p.parent.name[11:]) for p in folder.glob("checkpoint-*/trainer_state.json"))
+
+
+def wait_for_more(folder, step, processes, read):
+    """Until there is a checkpoint behind that of `step`."""
+    deadline = time.monotonic() + 240
+    while [0, *steps_of(folder)][-1] <= step:
+        assert time.monotonic() < deadline and not any(p.poll() for p in processes), read()
+        time.sleep(0.02)
+
+
+# The attempts, one after the other in one run folder: what happens to which host, the launcher, and
+# what each host says of the other. Cut off from each other, both run on and find the same.
+MAIN, OTHER = r"the main host \(10\.77\.0\.1\)", r"host 1 \(\S+, 10\.77\.0\.2\)"
+ENDED, SILENT = "is lost: its processes ended, killed or", "is lost: no answer for 6 s, it died"
+LOSSES = [
+    ("kill", 1, "accelerate", {0: f"{OTHER} {ENDED}"}),
+    ("cut_off", 0, "torchrun", {0: f"{OTHER} {SILENT}", 1: f"{MAIN} {SILENT}"}),
+    ("kill", 0, "torchrun", {1: f"{MAIN} {ENDED}"}),
+]
+
+
+def test_a_lost_host_ends_the_run_and_the_same_command_resumes(hosts, write_recipe, tmp_path):
+    settings = {"per_device_train_batch_size": 4, "max_steps": 60, "save_steps": 5}
+    recipe = write_recipe("grpo", **settings)
+    folder, resumed = tmp_path / "grpo", 0
+    logs = [tmp_path / f"host{rank}.log" for rank in range(2)]
+
+    def read(rank):
+        return logs[rank].read_text()
+
+    def launch(launcher):
+        return hosts.launch(launcher, "grpo", recipe, logs, HOST_LOSS_SECONDS=SILENCE)
+
+    for action, lost, launcher, words in LOSSES:
+        processes = launch(launcher)
+        wait_for_more(folder, resumed, processes, lambda: (read(0), read(1)))
+        getattr(hosts, action)(lost)
+        for rank, said in words.items():
+            code = processes[rank].wait(timeout=60)
+            assert code == 1, read(rank)  # torchrun's own; 75 is in its report
+            (line,) = (line for line in read(rank).splitlines() if line.startswith("error: "))
+            goes_on = f"it resumes from {folder}/checkpoint-{steps_of(folder)[-1]}"
+            assert re.match(rf"error: {said}", line), line
+            assert line.endswith(f"; start the same command on every host again, {goes_on}")
+            assert "exitcode  : 75" in read(rank) and f"traceback : {line}" in read(rank)
+        hosts.plug_in(lost)
+        assert [hosts.pids(host) for host in range(2)] == [[], []]
+        if resumed:
+            assert f"resuming from {folder}/checkpoint-{resumed}\n" in read(0)
+        resumed = steps_of(folder)[-1]
+        assert resumed < settings["max_steps"], "it was done before it was stopped"
+
+    processes = launch("accelerate")
+    assert [process.wait(timeout=240) for process in processes] == [0, 0], (read(0), read(1))
+    assert f"resuming from {folder}/checkpoint-{resumed}\n" in read(0)
+    assert "error: " not in read(0) + read(1)  # the end of one host is no loss to the other
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["counts"]["steps"] == settings["max_steps"]

@@ -1,0 +1,129 @@
+"""Two hosts for a test: Linux network namespaces with addresses of their own, behind one switch.
+
+The switch is a third namespace with a bridge. Taking a host's port off the bridge is what a pulled
+cable or a dead machine looks like from the other side: nothing more arrives, and nothing says so.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def ip(*command):
+    done = subprocess.run(["ip", *command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"ip {' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class TwoHosts:
+    """Hosts 0 and 1 with addresses 10.77.0.1 and 10.77.0.2; use it in a `with` statement."""
+
+    addresses = ("10.77.0.1", "10.77.0.2")
+
+    def __init__(self):
+        self.id = uuid.uuid4().hex[:8]  # parallel runs have namespaces of their own
+        self.switch = f"switch-{self.id}"
+        self.names = [f"host{n}-{self.id}" for n in range(2)]
+        self.processes = []
+
+    def __enter__(self):
+        try:
+            self.build()
+        except OSError as error:
+            self.__exit__()
+            pytest.skip(f"no network namespaces here: {error}")
+        return self
+
+    def build(self):
+        if shutil.which("ip") is None:
+            raise OSError("the command `ip` (iproute2) is not installed")
+        for name in (self.switch, *self.names):
+            ip("netns", "add", name)
+        ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self.switch, "link", "set", "bridge", "up")
+        for n, name in enumerate(self.names):
+            ends = ["link", "add", f"port{n}", "netns", self.switch, "type", "veth"]
+            ip(*ends, "peer", "name", "eth0", "netns", name)
+            ip("-n", self.switch, "link", "set", f"port{n}", "master", "bridge", "up")
+            ip("-n", name, "address", "add", f"{self.addresses[n]}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                ip("-n", name, "link", "set", device, "up")
+
+    def __exit__(self, *_):
+        for n in range(2):
+            self.kill(n)
+        for process in self.processes:
+            process.wait(timeout=20)
+        for name in (*self.names, self.switch):
+            with contextlib.suppress(OSError):
+                ip("netns", "delete", name)
+
+    def start(self, host, command, log, **env):
+        """Start a command on a host, its output in the file `log`; returns the process."""
+        env = {key: str(value) for key, value in env.items()}
+        env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | env
+        env |= {"HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+        for key in ("RANK", "WORLD_SIZE"):
+            env.pop(key, None)
+        with open(log, "w") as file:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", self.names[host], *map(str, command)],
+                env=env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def launch(self, launcher, stage, recipe, logs, *flags, **env):
+        """Start a stage on both hosts, one process each; returns the launchers' processes.
+
+        Args:
+            launcher: "torchrun", or "accelerate" with multi_node.yaml.
+            flags: further ones for the launcher.
+        """
+        found = []
+        for rank in range(2):
+            if launcher == "torchrun":
+                command = ["-m", "torch.distributed.run", "--nnodes", 2, "--nproc_per_node", 1]
+                command += ["--node_rank", rank, "--master_addr", self.addresses[0]]
+            else:
+                config = ROOT / "configs" / "accelerate" / "multi_node.yaml"
+                command = ["-m", "accelerate.commands.accelerate_cli", "launch"]
+                command += ["--config_file", config, "--num_machines", 2, "--num_processes", 2]
+                command += ["--machine_rank", rank, "--main_process_ip", self.addresses[0]]
+            command += [*flags, "-m", f"stages.{stage}", "--config", recipe]
+            found.append(self.start(rank, [sys.executable, *command], logs[rank], **env))
+        return found
+
+    def cut_off(self, host):
+        """The switch forgets the host: what is sent to it or from it is lost without a word."""
+        ip("-n", self.switch, "link", "set", f"port{host}", "nomaster")
+
+    def plug_in(self, host):
+        ip("-n", self.switch, "link", "set", f"port{host}", "master", "bridge")
+
+    def kill(self, host):
+        """SIGKILL for every process on a host, the launcher too; none is left."""
+        deadline = time.monotonic() + 20
+        while pids := self.pids(host):
+            assert time.monotonic() < deadline, pids
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def pids(self, host):
+        try:
+            return [int(pid) for pid in ip("netns", "pids", self.names[host]).split()]
+        except OSError:  # the namespace is not there
+            return []
