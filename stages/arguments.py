@@ -18,6 +18,7 @@ from stages.guards import GuardSettings
 from stages.held_out import check_held_out
 from stages.reward_arguments import RewardArguments, check_rewards
 from stages.update_arguments import UpdateArguments
+from stages.vllm_checks import check_vllm, check_vllm_keys
 
 # TRL accepts any text for these and fails at the first loss.
 CHOICES = {
@@ -137,6 +138,7 @@ def check_grpo(values: dict[str, Any]) -> None:
     check_file(values, "eval_file", "data")
     check_held_out(values)
     check_checkpoint(values.get("model_name_or_path"), "model_name_or_path", "sft")
+    check_vllm(values)
 
 
 def check_grpo_numbers(values: dict[str, Any]) -> None:
@@ -146,6 +148,7 @@ def check_grpo_numbers(values: dict[str, Any]) -> None:
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
     check_rollback(values)
     check_evaluation(values)
+    check_vllm_keys(values)
     refuse_unusable(values)
     for key, choices in CHOICES.items():
         if key in values and str(values[key]) not in choices:

@@ -33,17 +33,16 @@ class CpuGeneration(vllm_generation.VLLMGeneration):
             os.environ.setdefault(name, value)
         logging.getLogger("vllm").setLevel(logging.ERROR)  # it may have been imported before
         set_num_threads = torch.set_num_threads
-        # vLLM seeds all generators anew, with the number of the process: no two seeds of a recipe
-        # would differ.
-        try:
-            with hushed(), random_state_kept(self.accelerator.device):
+        # vLLM seeds all random numbers with the number of the process, whatever the recipe's seed.
+        with hushed(), random_state_kept(self.accelerator.device):
+            try:
                 super()._init_vllm()
-        except ValueError as error:
-            raise UserError(
-                f"use_vllm: vLLM does not start with {self.model.name_or_path} (of the host's "
-                f"memory it has vllm_gpu_memory_utilization, {self.gpu_memory_utilization:g}): "
-                f"{' '.join(str(error).split())}"
-            ) from error
+            except ValueError as error:
+                raise UserError(
+                    f"use_vllm: vLLM does not start with {self.model.name_or_path} (of the host's "
+                    f"memory it has vllm_gpu_memory_utilization, {self.gpu_memory_utilization:g}): "
+                    f"{' '.join(str(error).split())}"
+                ) from error
         torch.set_num_threads = set_num_threads  # vLLM leaves a stub in its place
 
     def sync_weights(self) -> None:

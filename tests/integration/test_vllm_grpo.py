@@ -1,0 +1,228 @@
+"""GRPO with vLLM's CPU build in the training process: the engine has the trainer's weights."""
+
+import gc
+import json
+import os
+import signal
+
+import pytest
+import torch
+from guard_runs import BASE, read_events, read_logs, whole_checkpoints
+from resume_server import grade_by_checksum
+from safetensors.torch import load_file
+from stage_processes import finish, start, stop_when
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from data_prep import manifest, synthetic
+from data_prep.config import UserError
+from data_prep.schema import grpo_row
+
+pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+VLLM = BASE | {
+    "use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.1,
+    "max_steps": 4, "save_steps": 1, "learning_rate": 1e-2,
+}  # fmt: skip
+EVAL = {
+    "eval_strategy": "steps", "eval_steps": 2, "num_generations_eval": 2,
+    "per_device_eval_batch_size": 8,
+}  # fmt: skip
+LORA = {
+    "use_peft": True,
+    "lora_target_modules": "all-linear",
+    "lora_dropout": 0.0,
+    "learning_rate": 0.1,
+}
+LIMIT = 1.05  # the guard's
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, tiny_model_dir):
+    """Folder with the checkpoints `tied` and `untied`; vLLM wants heads of 32 dimensions."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, is_tied in (("tied", True), ("untied", False)):
+        AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(folder / name)
+        sizes = {"hidden_size": 64, "tie_word_embeddings": is_tied}
+        torch.manual_seed(0)
+        config = Qwen2Config.from_pretrained(tiny_model_dir, **sizes)
+        Qwen2ForCausalLM(config).save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture
+def train(run_stage, models, monkeypatch):
+    """Function: run the stage in this process; returns its folder and the batches it generated."""
+    from stages import grpo_trainer
+
+    monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
+    before, built = dict(os.environ), []
+    torch.set_num_threads(1)  # as in the processes that `start` starts: the same rounding
+
+    def call(model="tied", **settings):
+        batches = []
+
+        class Recorder(stage_trainer):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                built.append(self)
+
+            def _generate_and_score_completions(self, inputs):
+                batch = super()._generate_and_score_completions(inputs)
+                if self.model.training:
+                    batches.append(batch)
+                return batch
+
+        monkeypatch.setattr(grpo_trainer, "MathGRPOTrainer", Recorder)
+        try:
+            folder = run_stage("grpo", model_name_or_path=str(models / model), **VLLM | settings)
+        finally:
+            close()
+        return folder, batches
+
+    def close():
+        """End the engine where the stage has not, and take back what TRL says of a launcher."""
+        while built:
+            built.pop().vllm_generation.llm.llm_engine.engine_core.shutdown()
+        gc.collect()
+        os.environ.clear()
+        os.environ.update(before)
+
+    stage_trainer = grpo_trainer.MathGRPOTrainer
+    return call
+
+
+def mismatch(checkpoint, batch):
+    """Mean over the tokens of exp|log-prob of vLLM - of a checkpoint in plain transformers|."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    start = batch["prompt_ids"].size(1)
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=mask).logits[:, start - 1 : -1]
+    logps = logits.log_softmax(-1).gather(-1, ids[:, start:, None]).squeeze(-1)
+    is_token = batch["completion_mask"].bool()
+    return (logps - batch["sampling_per_token_logps"])[is_token].abs().exp().mean().item()
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [("tied", {}), ("untied", {}), ("tied", LORA)],
+    ids=["tied", "untied", "lora"],
+)
+def test_the_engine_follows_the_weights(train, models, model, settings):
+    folder, batches = train(model, **settings)
+    alignment = [log["guard/alignment"] for log in read_logs(folder)]
+    assert len(alignment) == len(batches) == 4 and not read_events(folder)
+    assert all(1 <= value < 1.0001 for value in alignment)
+    # By the trainer's own word that was so; these read the files.
+    assert mismatch(models / model, batches[0]) < 1.0001
+    for step in (1, 2, 3):
+        assert mismatch(folder / f"checkpoint-{step}", batches[step]) < 1.0001
+    assert mismatch(models / model, batches[3]) > LIMIT  # the weights have moved that much
+    assert mismatch(folder / "checkpoint-2", batches[3]) > 1.01  # in the last step, too
+
+
+def read_weights(folder):
+    return {name: value.tolist() for name, value in load_file(folder / "model.safetensors").items()}
+
+
+def never_sync(monkeypatch):
+    monkeypatch.setattr("stages.vllm_cpu.CpuGeneration.sync_weights", lambda self: None)
+
+
+def forget_the_head(monkeypatch):
+    monkeypatch.setattr("stages.vllm_cpu.pack_tied_head", lambda model: None)
+
+
+@pytest.mark.parametrize("break_sync", [never_sync, forget_the_head])
+def test_a_stale_engine_is_told(train, monkeypatch, capfd, break_sync):
+    break_sync(monkeypatch)
+    folder, _ = train(guard_patience=2)
+    alignment = [log["guard/alignment"] for log in read_logs(folder)]
+    assert 1 <= alignment[0] < 1.0001 and min(alignment[1:]) > LIMIT
+    (event,) = read_events(folder)
+    assert (event["guard"], event["action"], event["limit"]) == ("alignment", "warn", LIMIT)
+    assert (event["since"], event["step"]) == (1, 2) and event["value"] > LIMIT
+    assert "guard alignment: " in capfd.readouterr().out
+
+
+def test_a_refusal_is_one_line(train, monkeypatch):
+    from trl.generation import vllm_generation
+
+    def refuse(**settings):
+        assert settings["dtype"] == "float32" and settings["enforce_eager"]
+        raise ValueError("Available memory (1/2)\n  is less")
+
+    monkeypatch.setattr(vllm_generation, "LLM", refuse)
+    with pytest.raises(UserError) as error:
+        train(vllm_gpu_memory_utilization=0.3)
+    assert str(error.value).startswith("use_vllm: vLLM does not start with ")
+    assert str(error.value).endswith("_utilization, 0.3): Available memory (1/2) is less")
+
+
+def test_dropout_in_an_adapter_is_told(train):
+    """TRL's default; its log-probs are with dropout, and the engine's are without."""
+    folder, _ = train(**LORA | {"lora_dropout": 0.3}, guard_patience=2)
+    assert max(log["guard/alignment"] for log in read_logs(folder)) > LIMIT
+    assert read_events(folder)
+
+
+STALE = """
+from data_prep.config import run_cli
+from stages import grpo, vllm_cpu
+vllm_cpu.CpuGeneration.sync_weights = lambda self: None
+run_cli(grpo.main)
+"""
+
+
+def test_a_stale_engine_stops_the_run(write_recipe, models):
+    settings = {"guard_alignment": "stop", "guard_patience": 2, "max_steps": 9}
+    recipe = write_recipe("grpo", model_name_or_path=str(models / "tied"), **VLLM | settings)
+    process = start("-c", STALE, "--config", recipe)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 2, err
+    folder = recipe.with_name("grpo")
+    # Whatever is no error and no progress bar would be noise of vLLM's.
+    lines = [line for line in err.splitlines() if line.strip() and not line.startswith("grpo: ")]
+    assert len(lines) == 1 and lines[0].startswith(f"error: {folder}: stopped by guard alignment: ")
+    (event,) = read_events(folder)
+    assert (event["guard"], event["action"]) == ("alignment", "stop")
+    assert manifest.read(folder) is None
+
+
+def test_killed_it_goes_on_as_if_it_had_not_been(train, write_recipe, models, tmp_path):
+    straight, _ = train(output_dir=str(tmp_path / "straight"))
+    recipe = write_recipe("grpo", model_name_or_path=str(models / "tied"), **VLLM)
+    folder = recipe.with_name("grpo")
+    command = ("-m", "stages.grpo", "--config", recipe)
+    stop_when(start(*command), lambda: 2 in whole_checkpoints(folder), signal.SIGKILL)
+    assert manifest.read(folder) is None and max(whole_checkpoints(folder)) < 4
+    out = finish(start(*command))
+    assert "resuming from" in out and manifest.read(folder)["counts"]["steps"] == 4
+    assert all(1 <= log["guard/alignment"] < 1.0001 for log in read_logs(folder))
+    assert read_weights(folder) == read_weights(straight)
+
+
+def test_evaluation_on_the_way_leaves_no_trace(train, tmp_path):
+    straight, _ = train(output_dir=str(tmp_path / "straight"))
+    rows = [grpo_row(problem, "none") for problem in synthetic.load("test", 6, 0, max_level=4)]
+    file = tmp_path / "held_out.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    folder, batches = train(**EVAL, eval_file=str(file))
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    evaluated = {log["step"]: log for log in history if "eval_avg@2" in log}
+    assert list(evaluated) == [2, 4] and len(batches) == 4
+    for log in evaluated.values():
+        assert 0 < log["eval_avg@2"] < 1  # the engine writes noise, and half of it is right
+        assert log["eval_sampling/sampling_logp_difference/max"] < 1e-3  # with the step's weights
+    assert read_weights(folder) == read_weights(straight)
+
+
+def test_two_processes(write_recipe, run_two_processes, models):
+    recipe = write_recipe("grpo", model_name_or_path=str(models / "tied"), **VLLM)
+    run_two_processes("from stages import grpo\ngrpo.main()\n", "--config", recipe)
+    folder = recipe.with_name("grpo")
+    logs = read_logs(folder)
+    assert len(logs) == 4 and all(1 <= log["guard/alignment"] < 1.0001 for log in logs)
+    assert manifest.read(folder)["counts"]["completions"] == 4 * 16
+    assert read_weights(folder) != read_weights(models / "tied")
