@@ -41,8 +41,9 @@ LAUNCH := $(if $(ACCELERATE),$(PY) -m accelerate.commands.launch $(LAUNCHER) \
 FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED)) \
   $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
 ifneq ($(ARGS),)
-ifneq ($(words $(filter data data-report base audit sft difficulty distill grpo eval test,$(MAKECMDGOALS))),1)
-$(error ARGS needs one stage to go to: make data, data-report, base, audit, sft, difficulty, distill, grpo, eval or test)
+TAKE_ARGS := data data-report base audit sft difficulty distill grpo eval bench test test-vllm
+ifneq ($(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))),1)
+$(error ARGS needs one goal to go to, of $(TAKE_ARGS))
 endif
 endif
 export TOKENIZERS_PARALLELISM := false
@@ -57,7 +58,8 @@ RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
   $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
 .PHONY: help demo data data-report base audit sft difficulty distill grpo eval report preflight \
-  bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test vllm-cpu test-vllm clean
+  bench bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test vllm-cpu \
+  test-vllm clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -147,6 +149,10 @@ bench-guards: | $(VENV)/ready ## which guard fires when: the demo's GRPO broken,
 	@$(MAKE) -s --no-print-directory difficulty RECIPE=tiny-cpu SEED=
 	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_guards --grpo_config configs/tiny-cpu/grpo.yaml \
 	  --recipe_run runs/tiny-cpu --out $(or $(OUT),docs/results/guards.md)
+SHAPE ?= tiny
+bench: | $(VENV)/ready ## throughput of SFT and GRPO beside stock TRL (SHAPE=0.5B ARGS=…)
+	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m stages.bench_throughput --shape $(SHAPE) \
+	  --out $(or $(OUT),docs/results/throughput.md) $(ARGS)
 lint: | $(VENV)/ready ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests

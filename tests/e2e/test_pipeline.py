@@ -219,5 +219,5 @@ def test_args_go_to_the_stage_that_is_named_and_to_no_other(make, folder, run):
     stages = [line for line in planned if " -m " in line and "--config" in line]
     assert len(stages) == 5  # data, base, sft, difficulty, grpo
     assert [" --learning_rate 1e-4" in line for line in stages] == [False] * 4 + [True]
-    with pytest.raises(AssertionError, match="ARGS needs one stage"):
+    with pytest.raises(AssertionError, match="ARGS needs one goal"):
         make("demo", "ARGS=--learning_rate 1e-4")

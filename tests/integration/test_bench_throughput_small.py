@@ -1,0 +1,167 @@
+"""The throughput benchmark on a handful of rows: what it measures, and when it gives no ratio."""
+
+import json
+import sys
+
+import pytest
+
+from data_prep.config import UserError
+
+pytestmark = pytest.mark.integration
+SMALL = {
+    "num_groups": 2, "num_generations": 2, "grpo_batch_size": 2, "sft_rows": 8,
+    "sft_rows_per_step": 8, "sft_batch_size": 4, "num_turns": 2, "num_step_turns": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """Arguments, folder with a tiny model, and tokenizer, as `run_parts` makes them."""
+    from stages.bench_throughput import ThroughputArguments
+    from stages.bench_throughput_workload import build_tokenizer, save_model
+
+    folder, tokenizer = tmp_path_factory.mktemp("bench"), build_tokenizer()
+    save_model("tiny", folder / "model", tokenizer, "float32")
+    return ThroughputArguments(out="unused", packed_lengths=[1024], **SMALL), folder, tokenizer
+
+
+@pytest.mark.slow  # every part, with a warm-up: about 25 s
+def test_all_parts_from_the_command_line(tmp_path, monkeypatch, capsys):
+    from stages.bench_throughput import main
+
+    page = tmp_path / "throughput.md"
+    argv = [f"--{key}={value}" for key, value in SMALL.items()]
+    monkeypatch.setattr(sys, "argv", ["bench", f"--out={page}", "--beta=0.04", *argv])
+    main()
+    text = page.read_text()
+    assert text.strip() in capsys.readouterr().out
+    kept = {entry["part"]: entry for entry in json.loads(page.with_suffix(".json").read_text())}
+    names = {part: list(entry["figures"]) for part, entry in kept.items()}
+    assert names == {
+        "sft": ["padded", "packed to 1,024", "packed to 2,048"],
+        "update": ["stock", "trimmed", "sorted", "ours"],
+        "uniform": ["stock", "nothing skipped", "ours"],
+        "step": ["stock", "ours"],
+    }
+    for entry in kept.values():
+        assert entry["workload"]["turns"] == 2 and 0 <= entry["difference"] < 1e-3
+        for row in entry["figures"].values():
+            assert row["tokens_per_second"] > 0 and row["memory"] > 1e8
+            assert row["mfu"] is None or 0 < row["mfu"] < 1
+    for row in kept["step"]["figures"].values():
+        assert sum(row["parts"].values()) == pytest.approx(row["seconds"])
+        # With a KL weight the reference's log-probs are a part; all of them are hooked.
+        assert all(row["parts"][key] > 0 for key in row["parts"])
+
+
+def by_prompt(prompts, values):
+    """`{prompt: its two rollouts' values}`."""
+    pairs = dict.fromkeys(prompts, ())
+    for prompt, value in zip(prompts, values, strict=True):
+        pairs[prompt] += (value,)
+    return pairs
+
+
+def test_generation_ends_where_the_table_says(bench):
+    """And graded texts earn the rewards that were drawn."""
+    from stages.bench_throughput_grpo import KINDS, build_trainer
+    from stages.bench_throughput_workload import Rollouts, draw_groups
+
+    args, folder, tokenizer = bench
+    groups = draw_groups(2, 2, 0.0, seed=3)
+    rollouts = Rollouts(groups, tokenizer, seed=3)
+    trainer = build_trainer(KINDS["step"]["ours"], args, folder, rollouts, is_forced=False)
+    seen = {}
+    reward = trainer.reward_funcs[0]
+
+    def spy(prompts, completion_ids, **kwargs):
+        seen["lengths"] = by_prompt(prompts, map(len, completion_ids))
+        seen["ends"] = {ids[-1] for ids in completion_ids}
+        values = reward(prompts=prompts, completion_ids=completion_ids, **kwargs)
+        seen["rewards"] = by_prompt(prompts, values)
+        return values
+
+    trainer.reward_funcs[0] = spy
+    trainer.train()
+    assert seen["lengths"] == {group.prompt: group.lengths for group in groups}
+    assert seen["rewards"] == {group.prompt: group.rewards for group in groups}
+    assert seen["ends"] == {tokenizer.eos_token_id}
+    assert trainer.state.num_input_tokens_seen == sum(
+        2 * len(group.prompt) + sum(group.lengths) for group in groups
+    )
+
+
+def test_a_trainer_that_computes_something_else_gets_no_ratio(bench, monkeypatch):
+    """Rows left out of the gradient: the loss stays, because the ratio is 1, the norm does not."""
+    import torch
+
+    from stages import bench_throughput_grpo as grpo
+
+    args, folder, tokenizer = bench
+
+    class Forgets(grpo.MathGRPOTrainer):
+        def _has_gradient(self):
+            return torch.tensor([True, False])
+
+    monkeypatch.setitem(grpo.KINDS["update"], "ours", (Forgets, True))
+    with pytest.raises(UserError, match=r"GRPO, update: grad_norms of ours are .* no ratio"):
+        grpo.measure("update", args, folder, tokenizer)
+
+
+def test_packed_rows_that_see_each_other_get_no_ratio(bench, monkeypatch):
+    """What keeps them apart under sdpa is the mask that transformers reads off `position_ids`."""
+    from transformers import masking_utils
+
+    from stages import bench_throughput_sft as sft
+
+    args, folder, tokenizer = bench
+    found = sft.measure(args, folder, tokenizer)
+    assert found["difference"] < 1e-5
+    steps = {run["steps"] for runs in found["runs"].values() for run in runs}
+    assert steps == {1}  # as many optimizer steps, packed or not
+    monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", lambda position_ids: None)
+    with pytest.raises(UserError, match=r"SFT: packed to 1,024 has loss .* no ratio"):
+        sft.measure(args, folder, tokenizer)
+
+
+def test_flops_are_those_that_torch_counts():
+    """But for the half of the attention that a causal mask leaves out, and torch counts in full."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import AutoModelForCausalLM
+
+    from stages.flops import forward_flops, peak_flops
+    from stages.model_shapes import build_config, load_shape
+
+    config = build_config(load_shape("tiny"))
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    length = 40
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        model(input_ids=torch.ones(1, length, dtype=torch.long))
+    attention = 2 * config.num_hidden_layers * config.hidden_size * length * (length - 1)
+    rotary = counter.get_total_flops() - forward_flops(config, length, length) - attention
+    assert 0 <= rotary < 0.001 * counter.get_total_flops()
+    assert peak_flops("NVIDIA H200", "bfloat16") == 989e12
+    assert peak_flops("NVIDIA H100 NVL", "bfloat16") == 835e12
+    assert peak_flops("some GPU", "bfloat16") is None
+
+
+def test_lengths_are_those_of_the_real_rows(shared_data):
+    """The file that ships, derived anew from the data."""
+    from stages.bench_throughput_lengths import MIX, LengthArguments, measure
+
+    kept = json.loads(MIX.read_text())
+    found = measure(LengthArguments(data_root=str(shared_data)))
+    assert kept["sets"].keys() == found["sets"].keys()
+    for source, expected in kept["sets"].items():
+        values = found["sets"][source]
+        assert values["rows"] == expected["rows"]
+        for key in ("characters_per_token", "mean_prompt", "mean_completion"):
+            assert values[key] == pytest.approx(expected[key], rel=0.01)
+        for side in (0, 1):  # means of the quantiles are the means of the rows
+            mean = sum(pair[side] for pair in expected["pairs"]) / len(expected["pairs"])
+            key = ("mean_prompt", "mean_completion")[side]
+            assert mean == pytest.approx(expected[key], rel=0.05)
+        sums = [[sum(pair) for pair in part["pairs"]] for part in (values, expected)]
+        assert sums[0] == pytest.approx(sums[1], rel=0.02, abs=2)
