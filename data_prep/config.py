@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import functools
 import importlib.util
+import logging
 import os
 import re
 import sys
@@ -253,7 +254,7 @@ def parse(
         raise UserError(f"{config_path}: env: {env!r} is not a mapping; write {{NAME: value}}")
     _check(config, known, str(config_path))
     if run_dir is None:
-        run_dir = f"runs/{Path(config_path).resolve().parent.name}" if config_path else "runs"
+        run_dir = f"runs/{Path(config_path).absolute().parent.name}" if config_path else "runs"
     config = {key: _fill(value, run_dir) for key, value in config.items()}
     overrides = {key: _fill(value, run_dir) for key, value in overrides.items()}
     merged = config | overrides
@@ -269,6 +270,8 @@ def parse(
         check(merged)
     os.environ.update({key: str(value) for key, value in env.items()})
 
+    for name in ("torchao", "torch.utils._pytree"):  # warn of kernels for GPUs that are not there
+        logging.getLogger(name).setLevel(logging.ERROR)
     import trl  # late: everything above answers in well under two seconds
 
     parser = trl.TrlParser([own, *(getattr(trl, name) for name in hf)])

@@ -17,6 +17,7 @@ from stages.guard_arguments import check_rollback
 from stages.guards import GuardSettings
 from stages.held_out import check_held_out
 from stages.reward_arguments import RewardArguments, check_rewards
+from stages.rounding_arguments import RoundingArguments, check_rounding
 from stages.update_arguments import UpdateArguments
 from stages.vllm_checks import check_vllm, check_vllm_keys
 
@@ -40,7 +41,7 @@ GRPO_INEFFECTIVE = {"chat_template_kwargs": _TEMPLATE}
 
 
 @dataclass
-class SftArguments:
+class SftArguments(RoundingArguments):
     """Keys of `sft.yaml` that are ours."""
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `completion`"})
@@ -59,7 +60,12 @@ _GuardKeys = make_dataclass(
 
 @dataclass(kw_only=True)
 class GrpoArguments(
-    RewardArguments, CurriculumArguments, HeldOutArguments, UpdateArguments, _GuardKeys
+    RewardArguments,
+    CurriculumArguments,
+    HeldOutArguments,
+    UpdateArguments,
+    RoundingArguments,
+    _GuardKeys,
 ):
     """Keys of `grpo.yaml` that are ours: these and those of the parts."""
 
@@ -121,6 +127,7 @@ def refuse_ineffective(values: dict[str, Any], reasons: dict[str, str]) -> None:
 def check_sft_keys(values: dict[str, Any]) -> None:
     """The checks of `check_sft` that need no input file."""
     refuse_ineffective(values, SFT_INEFFECTIVE)
+    check_rounding(values)
 
 
 def check_sft(values: dict[str, Any]) -> None:
@@ -144,6 +151,7 @@ def check_grpo(values: dict[str, Any]) -> None:
 def check_grpo_numbers(values: dict[str, Any]) -> None:
     """The checks of `check_grpo` that need no input file."""
     refuse_ineffective(values, GRPO_INEFFECTIVE)
+    check_rounding(values)
     check_curriculum(values)
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))
     check_rollback(values)

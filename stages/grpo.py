@@ -176,6 +176,10 @@ def main() -> None:
             "greater steps_per_generation gives it several optimizer steps"
         )
     trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
+    if args.stochastic_rounding:
+        from stages.stochastic_rounding import use_stochastic_rounding
+
+        use_stochastic_rounding(trainer)
     run.train(trainer, "grpo", checkpoint)
 
     best = read_best(grpo.output_dir) if run.is_main_process() and held_out else None

@@ -10,13 +10,15 @@ import torch
 from transformers import TrainerCallback
 
 from stages.guard_statistics import WeightProbe
+from stages.stochastic_rounding import rounds_stochastically
 
 
 class StepEnd(TrainerCallback):
     """Hands every optimizer step to the trainer's `end_step`, with the share of weights it moved.
 
     The share is NaN, not known, where nothing could move: a learning rate of 0, no gradient (all
-    groups uniform, a dropped window), a step that fp16's loss scaling left out, DeepSpeed.
+    groups uniform, a dropped window), a step that fp16's loss scaling left out, DeepSpeed,
+    stochastic rounding.
 
     Args:
         trainer: a `GuardedGRPO`.
@@ -35,6 +37,7 @@ class StepEnd(TrainerCallback):
         self._is_judged = (
             "weights" in self._trainer.actions
             and not self._trainer.is_deepspeed_enabled  # it has taken its step by now
+            and not rounds_stochastically(optimizer)  # few move, and they make up for the rest
             and any(group["lr"] > 0 for group in optimizer.param_groups)
         )
         if self._is_judged:

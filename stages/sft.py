@@ -90,6 +90,10 @@ def main() -> None:
         processing_class=tokenizer,
         **run.trainer_kwargs(model, sft),
     )
+    if args.stochastic_rounding:
+        from stages.stochastic_rounding import use_stochastic_rounding
+
+        use_stochastic_rounding(trainer)
     run.train(trainer, "sft", checkpoint)
 
     if run.is_main_process():

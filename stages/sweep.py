@@ -1,0 +1,219 @@
+"""A sweep: the GRPO stage once for every combination of some keys' values, and one table.
+
+    make sweep RECIPE=perplexity SWEEP="learning_rate=8e-8,1e-7,3e-7,5e-7 beta=0.1,0.01,0.001"
+
+Each combination is the recipe's `grpo.yaml` with these keys on the command line, a process of its
+own, one after the other, in `<run>/sweep/<combination>/grpo`; SFT and data are the recipe's.
+Started again, finished runs are left alone and a killed one goes on from its last checkpoint. A run
+that a guard stopped, or that failed, is a row of the table like the others. The table is
+`<run>/sweep/table.md`, and `table.json` for programs.
+"""
+
+import fcntl
+import itertools
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_prep import manifest
+from data_prep.config import UserError, parse, read_yaml, run_cli
+from stages.arguments import DEFAULTS, GrpoArguments, check_grpo
+
+RECENT = 10  # logged steps that reward and correctness are the mean of
+ASKED = "asked.json"  # what a run's folder was made for
+COLUMNS = ("run", "steps", "reward", "correct", "avg@k", "best avg@k", "guards", "ended")
+
+
+@dataclass(kw_only=True)
+class SweepArguments:
+    """Keys of the command line; there is no YAML for this one."""
+
+    grpo_config: str = field(metadata={"help": "the recipe's grpo.yaml"})
+    run: str = field(metadata={"help": "the recipe's run folder, such as runs/grpo7b"})
+    sweep: list[str] = field(metadata={"help": "key=value,value,... for each key to vary"})
+    launcher: str = field(
+        default=f"{shlex.quote(sys.executable)} -m",
+        metadata={"help": "how a stage is started, up to its module's name"},
+    )
+
+
+def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
+    """`["beta=0.1,0.01", "seed=0"]` as `{"beta=0.1,seed=0": {"beta": "0.1", "seed": "0"}, ...}`.
+
+    Raises:
+        UserError: an entry that is not key=value,value,... or a key or value that occurs twice.
+    """
+    choices: dict[str, list[str]] = {}
+    for entry in sweep:
+        key, equals, values = entry.partition("=")
+        found = values.split(",")
+        if not equals or not key or not all(found) or "/" in entry:
+            raise UserError(f"sweep: {entry!r} is not key=value,value, such as beta=0.1,0.01")
+        if key in choices or len({*found}) < len(found):
+            raise UserError(f"sweep: {entry!r} has a key or a value for the second time")
+        if key in ("output_dir", "train_file"):
+            raise UserError(f"sweep: {key} tells the runs apart from each other; vary another key")
+        choices[key] = found
+    if not choices:
+        raise UserError("sweep: nothing to vary; give key=value,value, such as beta=0.1,0.01")
+    runs = [
+        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
+    ]
+    return {",".join(f"{key}={value}" for key, value in run.items()): run for run in runs}
+
+
+def flags(args: SweepArguments, name: str, values: dict[str, str]) -> list[str]:
+    """The command line of one run behind the stage's name."""
+    changed = values | {"output_dir": f"{args.run}/sweep/{name}/grpo"}
+    options = [part for key, value in changed.items() for part in (f"--{key}", value)]
+    return ["--config", args.grpo_config, "--run_dir", args.run, *options]
+
+
+def is_finished(folder: Path, asked: dict[str, Any]) -> bool:
+    """Whether a run has ended by itself with this configuration and the inputs as they are now."""
+    done = manifest.read(folder / "grpo")
+    if done is None or not (folder / ASKED).is_file():
+        return False
+    is_same = json.loads((folder / ASKED).read_text(encoding="utf-8")) == asked
+    return is_same and manifest.hash_inputs([*done["inputs"]]) == done["inputs"]
+
+
+def start_run(folder: Path, command: list[str]) -> int:
+    """Run the stage to its end; returns its exit code.
+
+    The lock is the process's: it also keeps off a sweep that is started while a run outlives the
+    sweep that had started it.
+    """
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{folder}: this run is still going on in another process; wait for it, or end it"
+            ) from None
+        process = subprocess.Popen(command, pass_fds=[lock.fileno()])
+        try:
+            return process.wait()
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
+    """One row of the table from what a run has left; a figure that it never had is None."""
+    logs: list[dict[str, Any]] = []
+    states = [folder / "trainer_state.json", *folder.glob("checkpoint-*[0-9]/trainer_state.json")]
+    if found := [state for state in states if state.is_file()]:
+        newest = max(found, key=lambda path: path.stat().st_mtime)
+        logs = json.loads(newest.read_text(encoding="utf-8"))["log_history"]
+
+    def recent(key: str) -> float | None:
+        values = [log[key] for log in logs if log.get(key) is not None][-RECENT:]
+        return sum(values) / len(values) if values else None
+
+    averages = [
+        value
+        for log in logs
+        for key, value in log.items()
+        if key.startswith("eval_avg@") and not key.endswith("_stderr")
+    ]
+    events = folder / "events.jsonl"
+    fired = Counter(
+        json.loads(line)["guard"]
+        for line in (events.read_text(encoding="utf-8").splitlines() if events.is_file() else ())
+    )
+    return {
+        "run": name,
+        "steps": logs[-1]["step"] if logs else 0,
+        "reward": recent("rollout/rewards"),
+        "correct": recent("rollout/correctness"),
+        "avg@k": averages[-1] if averages else None,
+        "best avg@k": max(averages, default=None),
+        "guards": ", ".join(f"{guard} {count}" for guard, count in sorted(fired.items())),
+        "ended": ended,
+    }
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row as it is printed."""
+    values = [row[column] for column in COLUMNS]
+    return ["" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in values]
+
+
+def to_markdown(rows: list[dict[str, Any]], title: str) -> str:
+    """The table as a page."""
+    ruler = "| --- |" + " ---: |" * 5 + " --- |" * 2
+    table = [COLUMNS, *map(cells, rows)]
+    lines = ["| " + " | ".join(line) + " |" for line in table]
+    note = (
+        f"Reward and correct are means of the last {RECENT} logged steps; guards: firings of each."
+    )
+    return "\n".join([f"# {title}", "", lines[0], ruler, *lines[1:], "", note, ""])
+
+
+def show(rows: list[dict[str, Any]], title: str) -> None:
+    """The same table on the terminal."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in COLUMNS:
+        table.add_column(column, justify="right" if column in COLUMNS[1:6] else "left")
+    for row in rows:
+        table.add_row(*map(escape, cells(row)))
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def main() -> None:
+    """Check all combinations, run those that are not finished, write the table."""
+    (args,) = parse(__doc__, SweepArguments)
+    runs = combinations([args.sweep] if isinstance(args.sweep, str) else args.sweep)
+    recipe = read_yaml(args.grpo_config)
+    device = {key: recipe.get(key) for key in ("use_cpu", "bf16")}
+    for name, values in runs.items():  # every mistake before the first run
+        # Parsed as for a CPU: the GPU's memory is the runs' own. Checked as what it is.
+        argv = [*flags(args, name, values), "--use_cpu", "true", "--bf16", "false"]
+        hf = ("GRPOConfig", "ModelConfig")
+        parse(__doc__, GrpoArguments, hf, lambda v: check_grpo(v | device), argv, DEFAULTS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run, too
+    root = Path(args.run, "sweep")
+    title = f"Sweep of {args.grpo_config}"
+    rows, failed = [], []
+    for number, (name, values) in enumerate(runs.items(), start=1):
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        asked = {"config": recipe, "values": values}
+        where = f"sweep: {number} of {len(runs)}, {name}"
+        if is_finished(folder, asked):
+            sys.stdout.write(f"{where}: finished before\n")
+            ended = "finished"
+        else:
+            sys.stdout.write(f"{where}\n")
+            sys.stdout.flush()
+            manifest.write_json(folder / ASKED, asked)
+            command = [*shlex.split(args.launcher), "stages.grpo", *flags(args, name, values)]
+            code = start_run(folder, command)
+            ended = "finished" if code == 0 else f"exit {code}"
+            failed += [name] if code else []
+        rows.append(read_row(folder / "grpo", name, ended))
+        (root / "table.md").write_text(to_markdown(rows, title), encoding="utf-8")
+        manifest.write_json(root / "table.json", manifest.finite(rows))
+    show(rows, title)
+    sys.stdout.write(f"sweep: {len(rows)} runs -> {root}/table.md\n")
+    if failed:
+        raise UserError(
+            f"sweep: {len(failed)} of {len(runs)} runs did not finish ({'; '.join(failed)}); the "
+            "same command goes on with them"
+        )
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,179 @@
+"""Small learning rates in bfloat16: what is kept of an update, resumed, and on two processes."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from guard_runs import read_events, read_logs, whole_checkpoints
+from stage_processes import finish, start, stop_when
+
+from data_prep.config import UserError
+from stages.bench_precision import measure
+from stages.rounding_arguments import check_rounding
+
+pytestmark = pytest.mark.integration
+
+BF16 = {"dtype": "bfloat16", "learning_rate": 5.0e-7, "lr_scheduler_type": "constant"}
+ROUNDED = BF16 | {"stochastic_rounding": True}
+
+
+def weights(folder):
+    """The weights of a saved model, by name."""
+    from safetensors.torch import load_file
+
+    return load_file(str(folder / "model.safetensors"))
+
+
+def equal(first, second):
+    return all(bool((first[name] == second[name]).all()) for name in first | second)
+
+
+def test_the_mean_update_is_kept_within_three_percent():
+    """Gradients of many sizes, a third of each its mean; 60 steps with lr 5e-7."""
+    found = measure(5e-7, num_steps=60, num_rows=256)
+    assert found["bf16"]["kept"] < 0.02, found
+    assert found["bf16, stochastic rounding"]["kept"] == pytest.approx(1, abs=0.03), found
+    assert found["bf16"]["first"] < 0.02 and found["float32"]["first"] > 0.99, found
+
+
+def test_a_stage_keeps_what_plain_bf16_loses(run_stage, tmp_path):
+    """The change of all weights in a step, along that of the same step with float32 weights.
+
+    The model's weights are large: 1e-5 is as far below their last bit as 5e-7 is for usual ones.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    change = {}
+    for name, settings in (
+        ("plain", BF16),
+        ("rounded", ROUNDED),
+        ("exact", BF16 | {"dtype": "float32"}),
+    ):
+        more = {"max_steps": 1, "learning_rate": 3.0e-5, "output_dir": str(tmp_path / name)}
+        folder = run_stage("sft", **settings | more)
+        values = json.loads((tmp_path / "sft.yaml").read_text())
+        begin = AutoModelForCausalLM.from_pretrained(values["model_name_or_path"])
+        end = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        before = [p.bfloat16().float() if name != "exact" else p for p in begin.parameters()]
+        parts = [(b - a).flatten() for a, b in zip(before, end.parameters(), strict=True)]
+        change[name] = torch.cat(parts).detach()
+    scale = change["exact"].square().sum()
+    kept = {name: ((c * change["exact"]).sum() / scale).item() for name, c in change.items()}
+    assert kept["plain"] < 0.1, kept
+    assert 0.75 < kept["rounded"] < 1.25, kept
+
+
+def test_the_weights_guard_does_not_mistake_it_for_lost_updates(run_stage, graded_by_chance):
+    lost = run_stage("grpo", **BF16, max_steps=4, guard_patience=1)
+    assert "weights" in {event["guard"] for event in read_events(lost)}
+    kept = run_stage("grpo", **ROUNDED, max_steps=4, guard_patience=1)
+    assert "weights" not in {event["guard"] for event in read_events(kept)}
+    assert all("guard/weights" not in log for log in read_logs(kept))
+
+
+def test_sampling_does_not_notice():
+    """The numbers follow from seed and step; what is drawn after them is as without them."""
+    import torch
+
+    from stages.stochastic_rounding import RoundingNumbers
+
+    def drawn_within(seed, step):
+        numbers = RoundingNumbers(torch.device("cpu"))
+        args, state = SimpleNamespace(seed=seed), SimpleNamespace(global_step=step)
+        numbers.on_pre_optimizer_step(args, state, None)
+        drawn = torch.rand(4).tolist()
+        numbers.on_optimizer_step(args, state, None)
+        return drawn
+
+    before = torch.get_rng_state()
+    assert drawn_within(0, 3) == drawn_within(0, 3)
+    assert len({tuple(drawn_within(*key)) for key in ((0, 3), (0, 4), (1, 3))}) == 3
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(write_recipe, tmp_path, stage):
+    settings = ROUNDED | {"max_steps": 6, "save_steps": 2, "learning_rate": 1.0e-5}
+    if stage == "grpo":  # pays for repetition, so that every step moves the weights
+        settings |= {"reward_funcs": ["repetition_penalty"], "reward_weights": [-1.0]}
+        settings |= {"repetition_ngram_size": 1}
+    whole = tmp_path / "whole"
+    config = write_recipe(stage, **settings, output_dir=str(whole))
+    finish(start("-m", f"stages.{stage}", "--config", config))
+    killed = tmp_path / "killed"
+    config = write_recipe(stage, **settings, output_dir=str(killed))
+    process = start("-m", f"stages.{stage}", "--config", config)
+    stop_when(process, lambda: 2 in whole_checkpoints(killed), signal.SIGKILL)
+    assert not (killed / "manifest.json").exists()
+    assert "resuming from" in finish(start("-m", f"stages.{stage}", "--config", config))
+    assert equal(weights(whole), weights(killed))
+    base = weights(Path(json.loads(config.read_text())["model_name_or_path"]))
+    assert not equal(weights(whole), {name: weight.bfloat16() for name, weight in base.items()})
+
+
+REPLICAS = """
+import os, sys, torch
+sys.argv = ["sft", "--config", sys.argv[1]]
+from stages import run, sft
+train = run.train
+def flat(trainer):
+    return torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
+def watched(trainer, *args):
+    # As in GRPO, whose processes sample with random numbers of their own.
+    torch.manual_seed(100 + int(os.environ["RANK"]))
+    before = flat(trainer)
+    train(trainer, *args)
+    mine, other = trainer.accelerator.gather(flat(trainer)).view(2, -1)
+    print("REPLICAS", torch.equal(mine, other), not torch.equal(mine, before), flush=True)
+run.train = watched
+sft.main()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_round_alike(run_two_processes, write_recipe):
+    settings = ROUNDED | {"learning_rate": 1.0e-5, "max_steps": 4}
+    config = write_recipe("sft", **settings)
+    for lines in run_two_processes(REPLICAS, config):
+        assert "REPLICAS True True" in lines, lines
+
+
+@pytest.mark.parametrize(
+    "settings, word",
+    [
+        ({"dtype": "float32"}, "dtype is float32"),
+        ({"use_peft": True}, "LoRA's weights are float32"),
+        ({"optim": "adamw_torch"}, "remove optim: adamw_torch"),
+    ],
+)
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_it_is_refused_where_it_would_do_nothing(run_stage, stage, settings, word):
+    with pytest.raises(UserError, match=word) as refused:
+        run_stage(stage, **(ROUNDED | settings))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("engine", ["deepspeed", "fsdp"])
+def test_it_is_refused_under_an_engine_with_weights_of_its_own(monkeypatch, engine):
+    check_rounding(ROUNDED)
+    with pytest.raises(UserError, match=f"{engine} updates float32 weights"):
+        check_rounding(ROUNDED | {engine: "config.json"})
+    monkeypatch.setenv(f"ACCELERATE_USE_{engine.upper()}", "true")
+    with pytest.raises(UserError, match=f"{engine} updates float32 weights"):
+        check_rounding(ROUNDED)
+
+
+def test_it_is_refused_without_torchao(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with pytest.raises(UserError, match="pip install torchao"):
+        check_rounding(ROUNDED)
+
+
+def test_weights_that_turn_out_to_be_float32_are_refused(run_stage):
+    with pytest.raises(UserError, match=r"the optimizer has torch\.float32"):
+        run_stage("sft", **ROUNDED, model_init_kwargs={"dtype": "float32"})

@@ -1,0 +1,158 @@
+"""The shipped recipes: whole folders, published numbers, batches, context lengths, LoRA twins."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "configs"
+FULL = (
+    "grpo7b", "qwen2.5-1.5b", "llama3.1-8b", "rlinf-1.5b", "rlinf-7b", "perplexity", "rlite",
+)  # fmt: skip
+TWINS = tuple(f"{name}-lora" for name in FULL)
+NO_COLD_START = ("rlinf-1.5b", "rlinf-7b")
+LORA = {"use_peft", "lora_r", "lora_alpha", "lora_dropout", "lora_target_modules"}
+
+
+def read(recipe, stage):
+    return yaml.safe_load((CONFIGS / recipe / f"{stage}.yaml").read_text(encoding="utf-8"))
+
+
+def stages_of(recipe):
+    return {path.stem for path in (CONFIGS / recipe).glob("*.yaml")}
+
+
+def trained(recipe):
+    """The recipe's training stages, each with its settings."""
+    return [(stage, read(recipe, stage)) for stage in ("sft", "grpo") if stage in stages_of(recipe)]
+
+
+def test_every_folder_is_listed_here_and_on_the_page():
+    folders = {path.parent.name for path in CONFIGS.glob("*/data.yaml")}
+    assert folders == {*FULL, *TWINS, "tiny-cpu", "skewed-cpu"}
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert [name for name in FULL if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("recipe", FULL + TWINS)
+def test_a_recipe_is_whole(recipe):
+    found = stages_of(recipe)
+    assert {"data", "grpo", "eval"} <= found
+    start = read(recipe, "grpo")["model_name_or_path"]
+    has_cold_start = recipe.removesuffix("-lora") not in NO_COLD_START
+    assert ("sft" in found) is has_cold_start
+    assert (start == "{run}/sft") is has_cold_start
+    assert ("difficulty" in found) is (read(recipe, "grpo").get("curriculum") == "offline")
+    base = read(recipe, "sft")["model_name_or_path"] if has_cold_start else start
+    assert f"base={base}" in read(recipe, "eval")["checkpoints"]
+
+
+@pytest.mark.parametrize("recipe", FULL + TWINS)
+def test_prompt_reward_and_evaluation_agree(recipe):
+    data, grpo, evaluation = (read(recipe, stage) for stage in ("data", "grpo", "eval"))
+    assert data["system_prompt"] == evaluation["system_prompt"]
+    assert grpo.get("final_number", False) == evaluation.get("final_number", False)
+    assert evaluation["max_new_tokens"] >= grpo["max_completion_length"]
+
+
+@pytest.mark.parametrize("recipe", FULL)
+def test_no_small_update_is_lost(recipe):
+    """Weights of bfloat16 are rounded by chance; all others are float32."""
+    for stage, values in trained(recipe):
+        is_rounded = values.get("stochastic_rounding", False)
+        assert values["dtype"] in ("bfloat16", "float32"), stage
+        assert is_rounded is (values["dtype"] == "bfloat16"), stage
+        assert "optim" not in values, stage
+
+
+@pytest.mark.parametrize("recipe", FULL + TWINS)
+def test_the_engine_has_room_for_prompt_and_completion(recipe):
+    grpo = read(recipe, "grpo")
+    length = grpo["max_prompt_length"] + grpo["max_completion_length"]
+    assert grpo["vllm_max_model_length"] == length
+    assert grpo["update_tokens"] >= length  # or the longest row would be a pass of its own anyway
+    assert (grpo["use_vllm"], grpo["vllm_mode"]) == (True, "colocate")
+
+
+@pytest.mark.parametrize("recipe", FULL + TWINS)
+def test_generation_batches_are_whole_groups_and_steps(recipe):
+    grpo = read(recipe, "grpo")
+    size, accumulation = grpo["per_device_train_batch_size"], grpo["gradient_accumulation_steps"]
+    steps = grpo.get("steps_per_generation", accumulation)
+    assert size * steps % grpo["num_generations"] == 0
+    assert steps % accumulation == 0
+    if "eval_strategy" in grpo:
+        assert grpo["per_device_eval_batch_size"] % grpo["num_generations_eval"] == 0
+
+
+def test_grpo7b_has_the_published_numbers():
+    sft, grpo = read("grpo7b", "sft"), read("grpo7b", "grpo")
+    assert (sft["num_train_epochs"], sft["learning_rate"], sft["lr_scheduler_type"]) == (
+        2, 2e-5, "cosine",
+    )  # fmt: skip
+    assert (grpo["num_generations"], grpo["beta"], grpo["max_steps"]) == (4, 0.04, 1000)
+    assert grpo["learning_rate"] == 5e-7
+    assert grpo["reward_weights"] == [1.0, 0.5, 1.0]
+    assert [s["name"] for s in read("grpo7b", "data")["grpo"]] == ["gsm8k"]
+
+
+@pytest.mark.parametrize(
+    "recipe, hosts, problems", [("rlinf-1.5b", 16, 512), ("rlinf-7b", 16, 256)]
+)
+def test_rlinf_has_the_published_numbers(recipe, hosts, problems):
+    grpo = read(recipe, "grpo")
+    steps, accumulation = grpo["steps_per_generation"], grpo["gradient_accumulation_steps"]
+    assert steps // accumulation == 4  # minibatches of a rollout batch
+    assert 8 * hosts * grpo["per_device_train_batch_size"] * steps == problems * 16
+    expected = {
+        "num_generations": 16, "learning_rate": 2e-6, "beta": 0.0, "epsilon": 0.2,
+        "max_mean_ratio": 5.0, "vllm_max_model_length": 28672, "reward_funcs": ["rlinf_reward"],
+    }  # fmt: skip
+    assert {key: grpo[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("recipe, problems", [("rlinf-1.5b", 512), ("rlinf-7b", 256)])
+def test_rlinfs_numbers_for_one_host_give_the_batches_that_they_claim(recipe, problems):
+    """The commented variants: the same batch, then an eighth of it, on 8 GPUs."""
+    text = (CONFIGS / recipe / "grpo.yaml").read_text(encoding="utf-8")
+    variants = [
+        yaml.safe_load("{" + line.lstrip("# ") + "}")
+        for line in text.splitlines()
+        if line.startswith("#   gradient_accumulation_steps")
+    ]
+    wanted = [problems * 16, problems * 16 // 8]
+    assert [8 * variant["steps_per_generation"] for variant in variants] == wanted
+    for variant in variants:
+        assert variant["steps_per_generation"] == 4 * variant["gradient_accumulation_steps"]
+        assert variant["steps_per_generation"] % 16 == 0
+
+
+def test_perplexity_has_the_published_numbers():
+    grpo = read("perplexity", "grpo")
+    expected = {
+        "learning_rate": 3e-7, "lr_scheduler_type": "constant", "beta": 0.0, "temperature": 1.0,
+        "reward_funcs": ["correctness_reward"],
+    }  # fmt: skip
+    assert {key: grpo[key] for key in expected} == expected
+
+
+def test_rlite_is_on_policy():
+    assert "steps_per_generation" not in read("rlite", "grpo")  # each batch is used at once
+
+
+@pytest.mark.parametrize("recipe", FULL)
+def test_a_twin_differs_by_lora_alone(recipe):
+    twin = f"{recipe}-lora"
+    assert stages_of(twin) == stages_of(recipe)
+    for stage in stages_of(recipe) - {"sft", "grpo"}:
+        link = CONFIGS / twin / f"{stage}.yaml"
+        assert link.is_symlink() and not link.readlink().is_absolute()
+        assert link.resolve() == (CONFIGS / recipe / f"{stage}.yaml").resolve()
+    for (stage, full), (_, lora) in zip(trained(recipe), trained(twin), strict=True):
+        assert lora.keys() - full.keys() == LORA, stage
+        assert full.keys() - lora.keys() <= {"stochastic_rounding"}, stage
+        assert lora["learning_rate"] == pytest.approx(10 * full["learning_rate"]), stage
+        changed = {key for key in full.keys() & lora.keys() if full[key] != lora[key]}
+        assert changed <= {"learning_rate", "dtype"}, stage
+        assert (lora["dtype"], lora["lora_dropout"]) == ("bfloat16", 0.0), stage

@@ -1,0 +1,110 @@
+"""Combinations of a sweep, when a run counts as finished, and the table."""
+
+import json
+
+import pytest
+
+from data_prep import manifest
+from data_prep.config import UserError
+from stages import sweep
+
+
+def test_every_combination_in_the_order_of_the_keys():
+    runs = sweep.combinations(["learning_rate=8e-8,1e-7", "beta=0.1,0.01,0.001"])
+    assert list(runs)[:2] == ["learning_rate=8e-8,beta=0.1", "learning_rate=8e-8,beta=0.01"]
+    assert runs["learning_rate=1e-7,beta=0.001"] == {"learning_rate": "1e-7", "beta": "0.001"}
+    assert len(runs) == 6
+
+
+@pytest.mark.parametrize(
+    "entries, word",
+    [
+        ([], "nothing to vary"),
+        (["beta"], "is not key=value"),
+        (["beta=0.1,"], "is not key=value"),
+        (["=0.1"], "is not key=value"),
+        (["beta=../x"], "is not key=value"),
+        (["beta=0.1,0.1"], "second time"),
+        (["beta=0.1", "beta=0.2"], "second time"),
+        (["output_dir=a,b"], "tells the runs apart"),
+    ],
+)
+def test_a_mistake_is_one_line(entries, word):
+    with pytest.raises(UserError, match=word) as refused:
+        sweep.combinations(entries)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_run_has_its_own_folder_and_the_recipes_inputs():
+    args = sweep.SweepArguments(
+        grpo_config="configs/x/grpo.yaml", run="runs/x", sweep=["beta=0.1"], launcher="python -m"
+    )
+    assert sweep.flags(args, "beta=0.1", {"beta": "0.1"}) == [
+        "--config", "configs/x/grpo.yaml", "--run_dir", "runs/x",
+        "--beta", "0.1", "--output_dir", "runs/x/sweep/beta=0.1/grpo",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A finished run's folder, what it was asked for, and the file it read."""
+    asked, data = {"config": {"max_steps": 2}, "values": {"beta": "0.1"}}, tmp_path / "rows.jsonl"
+    data.write_text("one\n")
+    (tmp_path / "grpo").mkdir()
+    manifest.write_json(tmp_path / sweep.ASKED, asked)
+    manifest.write(tmp_path / "grpo", "grpo", {}, manifest.hash_inputs([data]), {}, 0.0)
+    return tmp_path, asked, data
+
+
+def test_a_finished_run_is_left_alone(finished):
+    folder, asked, _ = finished
+    assert sweep.is_finished(folder, asked)
+
+
+def test_a_run_is_not_finished_with_other_settings_inputs_or_without_a_manifest(finished):
+    folder, asked, data = finished
+    assert not sweep.is_finished(folder, asked | {"values": {"beta": "0.2"}})
+    data.write_text("two\n")
+    assert not sweep.is_finished(folder, asked)
+    data.write_text("one\n")
+    assert sweep.is_finished(folder, asked)
+    (folder / "grpo" / manifest.NAME).unlink()
+    assert not sweep.is_finished(folder, asked)
+
+
+def write_state(folder, logs):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": logs}))
+
+
+def test_the_row_of_a_run(tmp_path):
+    steps = [
+        {"step": n, "rollout/rewards": float(n), "rollout/correctness": n / 20}
+        for n in range(1, 21)
+    ]
+    tests = [
+        {"step": n, "eval_avg@4": value, "eval_avg@4_stderr": 0.9}
+        for n, value in ((10, 0.5), (20, 0.4))
+    ]
+    write_state(tmp_path, [*steps, *tests])
+    events = [{"guard": "weights"}, {"guard": "eos"}, {"guard": "weights"}]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+    row = sweep.read_row(tmp_path, "beta=0.1", "finished")
+    assert row == {
+        "run": "beta=0.1", "steps": 20, "reward": pytest.approx(15.5),
+        "correct": pytest.approx(0.775), "avg@k": 0.4, "best avg@k": 0.5,
+        "guards": "eos 1, weights 2", "ended": "finished",
+    }  # fmt: skip
+    line = sweep.to_markdown([row], "A sweep").splitlines()[4]
+    assert line == (
+        "| beta=0.1 | 20 | 15.500 | 0.775 | 0.400 | 0.500 | eos 1, weights 2 | finished |"
+    )
+
+
+def test_a_run_that_ended_early_shows_what_its_last_checkpoint_knows(tmp_path):
+    assert sweep.cells(sweep.read_row(tmp_path, "a", "exit 1")) == [
+        "a", "0", "", "", "", "", "", "exit 1",
+    ]  # fmt: skip
+    write_state(tmp_path / "checkpoint-4", [{"step": 4, "rollout/rewards": 0.25}])
+    row = sweep.read_row(tmp_path, "a", "exit 1")
+    assert (row["steps"], row["reward"]) == (4, 0.25)
