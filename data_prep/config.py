@@ -211,6 +211,13 @@ def _refuse(message: str) -> None:
     raise UserError(f"command line: {message}")
 
 
+def _hush_imports() -> None:
+    """Keep torchao and DeepSpeed from telling every stage of the GPUs that are not there."""
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("DeepSpeed").addFilter(lambda r: r.filename != "real_accelerator.py")
+
+
 def parse(
     doc: str,
     own: type,
@@ -270,8 +277,7 @@ def parse(
         check(merged)
     os.environ.update({key: str(value) for key, value in env.items()})
 
-    for name in ("torchao", "torch.utils._pytree"):  # warn of kernels for GPUs that are not there
-        logging.getLogger(name).setLevel(logging.ERROR)
+    _hush_imports()
     import trl  # late: everything above answers in well under two seconds
 
     parser = trl.TrlParser([own, *(getattr(trl, name) for name in hf)])

@@ -1,38 +1,113 @@
-"""A whole recipe at once: the shipped ones are sound, and stages that grade differently are not."""
+"""A whole recipe at once: the shipped ones are sound, in seconds, without weights or network."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from data_prep.config import UserError
-from stages.preflight import check_recipe
+from stages.preflight import PreflightArguments, inspect
 
 pytestmark = pytest.mark.integration
-CONFIGS = Path(__file__).parents[2] / "configs"
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "configs"
 RECIPES = sorted(path.parent for path in CONFIGS.glob("*/grpo.yaml"))
 
 
+def run(*flags, **environment):
+    """`python -m stages.preflight` with flags."""
+    return subprocess.run(
+        [sys.executable, "-m", "stages.preflight", *map(str, flags)],
+        cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)
-def test_shipped_recipes_are_sound(folder):
-    assert {"data.yaml", "sft.yaml", "grpo.yaml", "eval.yaml"} <= set(check_recipe(folder))
+def test_shipped_recipes_have_no_error(folder, tmp_path):
+    recipe, found = inspect(PreflightArguments(recipe=str(folder), run=str(tmp_path / "run")))
+    assert [one for one in found if one.level == "error"] == []
+    assert {"data.yaml", "grpo.yaml", "eval.yaml"} <= set(recipe.parsed)
+    # The plan is there: no shape is missing.
+    topics = {one.topic for one in found if one.level in ("ok", "warning")}
+    assert {f"{stage} memory" for stage in recipe.stages()} <= topics
+
+
+def grading(folder):
+    """The findings on whether a recipe's stages grade alike."""
+    return [one for one in inspect(PreflightArguments(str(folder)))[1] if one.topic == "grading"]
 
 
 @pytest.mark.parametrize("names", [("grpo",), ("difficulty",), ("eval",), ("grpo", "difficulty")])
-def test_stages_that_grade_differently_are_refused(tmp_path, names):
+def test_stages_that_grade_differently_are_found(tmp_path, names):
     folder = tmp_path / "recipe"
     shutil.copytree(CONFIGS / "grpo7b", folder)
     for name in names:
         with (folder / f"{name}.yaml").open("a") as file:
             file.write("final_number: true\n")
-    with pytest.raises(UserError) as error:
-        check_recipe(folder)
-    message = str(error.value)
-    assert message.startswith("final_number: ") and "\n" not in message
+    graded = grading(folder)
+    assert len(graded) == 1 and graded[0].level == "error"
     for name in ("grpo", "difficulty", "eval"):
-        assert f"{name}.yaml {'true' if name in names else 'false'}" in message
+        assert f"{name}.yaml {'true' if name in names else 'false'}" in graded[0].text
 
     for name in {"grpo", "difficulty", "eval"} - set(names):
         with (folder / f"{name}.yaml").open("a") as file:
             file.write("final_number: true\n")
-    check_recipe(folder)
+    assert not grading(folder)
+
+
+def test_all_faults_are_shown_and_the_exit_code_is_2(tmp_path):
+    folder = tmp_path / "recipe"
+    shutil.copytree(CONFIGS / "tiny-cpu", folder)
+    for name, line in (("sft", "max_lenght: 3\n"), ("grpo", "num_generations: 7\n")):
+        with (folder / f"{name}.yaml").open("a") as file:
+            file.write(line)
+    done = run("--recipe", folder, "--run", tmp_path / "run")
+    assert done.returncode == 2
+    assert "did you mean 'max_length'?" in done.stdout
+    assert "num_generations: 7 does not divide" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.stdout.rstrip().splitlines()[-1].startswith("preflight: 2 errors")
+
+
+def test_warnings_end_with_0_and_no_network_is_asked(tmp_path):
+    # A proxy that refuses would show in the output if anything were asked of the hub.
+    environment = {"HTTPS_PROXY": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
+    done = run(
+        "--recipe", CONFIGS / "qwen2.5-1.5b", "--run", tmp_path / "run", "--gpus", 8,
+        "--accelerate", "zero2", **environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "not on this machine" in done.stdout and "--tokenizer FOLDER" in done.stdout
+    assert "127.0.0.1:9" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--recipe", "configs/nothing"], "error: recipe: configs/nothing is not a folder"),
+        (["--recipe", "configs/tiny-cpu", "--gpus", "0"], "error: command line: gpus: 0"),
+        (["--recipe", "configs/tiny-cpu", "--accelerate", "zero4"], "error: accelerate: 'zero4'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(flags, message):
+    done = run(*flags)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message) and done.stderr.count("\n") == 1
+
+
+def test_raw_rows_stand_in_for_data_that_is_not_built(shared_data, tiny_model_dir, tmp_path):
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    for path in tiny_model_dir.iterdir():
+        if path.name.startswith(("tokenizer", "chat")):
+            shutil.copy(path, folder)
+    found = inspect(
+        PreflightArguments(
+            recipe=str(CONFIGS / "grpo7b"), run=str(tmp_path / "run"), tokenizer=str(folder),
+            data_root=str(shared_data),
+        )
+    )[1]  # fmt: skip
+    lengths = [one.text for one in found if one.topic == "grpo lengths, raw rows"]
+    assert lengths and "max_prompt_length: 512" in lengths[0]

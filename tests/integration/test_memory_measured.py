@@ -1,0 +1,87 @@
+"""The memory plan against the measured peak of TRL's trainers on a CPU."""
+
+import dataclasses
+
+import pytest
+
+from stages.bench_memory import CASES, LLAMA, SMALL, TOLERANCE, describe, run_case
+from stages.bench_memory_run import Case, measure
+
+pytestmark = pytest.mark.integration
+
+TINY = [
+    Case(),
+    Case(batch=4, length=256, checkpointing=True, accumulation=2, padded=True),
+    Case(batch=4, length=256, bf16=True),
+    Case(stage="grpo", batch=8, length=160, update_tokens=640),
+]
+WIDE = {"hidden_size": 320, "intermediate_size": 900, "num_attention_heads": 5,
+        "num_key_value_heads": 1, "num_hidden_layers": 4, "vocab_size": 40_000}  # fmt: skip
+# Of models that the plan was not made with.
+OTHERS = [
+    Case(changes=SMALL, batch=4, length=256, checkpointing=True),
+    Case(changes=LLAMA, batch=2, length=64, bf16=True, accumulation=2),
+    Case(changes=WIDE, batch=3, length=100, padded=True),
+    Case(changes=WIDE | {"tie_word_embeddings": False}, batch=1, length=40, accumulation=3),
+    Case(changes=WIDE, batch=2, length=200, dtype="bfloat16", lora_rank=8, lora_dropout=0.05),
+    Case(changes=WIDE, batch=6, length=96, stage="grpo", update_tokens=192, checkpointing=True),
+    Case(changes=WIDE, batch=2, length=128, packing=True),
+]
+
+
+def name(case):
+    return f"{case.stage}-{case.batch}x{case.length}-{describe(case)}".replace(" ", "-")
+
+
+@pytest.mark.parametrize("case", TINY, ids=name)
+def test_plan_of_the_tiny_model(case):
+    assert case.plan().peak == pytest.approx(measure(case).peak, rel=TOLERANCE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OTHERS, ids=name)
+def test_plan_of_larger_models(case):
+    assert case.plan().peak == pytest.approx(measure(case).peak, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(changes=SMALL, batch=4, length=128),
+        Case(changes=SMALL, batch=4, length=128, checkpointing=True),
+        Case(changes=SMALL, batch=4, length=256, dtype="bfloat16"),
+    ],
+    ids=name,
+)
+def test_plan_of_the_layers(case, monkeypatch):
+    """On a CPU the LM head's scratch hides what the layers need: with small tiles it does not."""
+    import trl.kernels.chunked_logprob as kernel
+    import trl.trainer.utils as utils
+
+    from stages import memory_plan
+
+    monkeypatch.setattr(kernel, "TOKEN_CHUNK_SIZE", 64)
+    monkeypatch.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 128)
+    monkeypatch.setattr(memory_plan, "HEAD_TOKENS", 64)
+    monkeypatch.setattr(memory_plan, "HEAD_VOCAB", 128)
+    plan = case.plan()
+    assert "layer" in plan.moment
+    assert plan.peak == pytest.approx(measure(case).peak, rel=0.05)
+
+
+def test_tiles_of_the_fused_head_are_trls():
+    import trl.kernels.chunked_logprob as kernel
+    import trl.trainer.utils as utils
+
+    from stages import memory_plan
+
+    assert memory_plan.HEAD_TOKENS == kernel.TOKEN_CHUNK_SIZE
+    assert memory_plan.HEAD_VOCAB == utils._CHUNKED_LOGPROB_CHUNK_SIZE
+
+
+def test_a_case_in_a_process_of_its_own():
+    case = CASES["tiny"][0]
+    found = run_case(case)
+    assert found["peak"] == pytest.approx(case.plan().peak, rel=TOLERANCE)
+    assert found["rss"] > found["peak"]
+    assert dataclasses.replace(case, batch=64).plan().peak > 2 * found["peak"]

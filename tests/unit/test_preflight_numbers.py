@@ -1,0 +1,85 @@
+"""Preflight's small numbers: percentiles, chances, engines, the page."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from data_prep.config import UserError
+from stages.memory_recipe import Launch
+from stages.preflight import PreflightArguments, find_engine
+from stages.preflight_batch import uniform_share
+from stages.preflight_findings import Finding, Recipe, fill, from_error
+from stages.preflight_lengths import percentile
+from stages.preflight_page import show
+
+
+@pytest.mark.parametrize(
+    ("share", "length"), [(0.5, 50), (0.95, 95), (0.951, 96), (0.99, 99), (1.0, 100), (0.0, 1)]
+)
+def test_percentile(share, length):
+    assert percentile(range(1, 101), share) == length
+
+
+def test_chance_of_a_uniform_group():
+    assert uniform_share(0.5, 4) == 2 / 16
+    assert uniform_share(1.0, 4) == 1
+    assert uniform_share(0.8, 4) == pytest.approx(0.4096 + 0.0016)
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "engine"),
+    [
+        (None, 1, "none"),
+        (None, 2, "ddp"),
+        ("--multi_gpu", 2, "ddp"),
+        ("zero2", 8, "zero2"),
+        ("zero3_offload", 8, "zero3_offload"),
+        ("fsdp2", 8, "fsdp2"),
+    ],
+)
+def test_engine_of_a_launch(name, processes, engine):
+    assert find_engine(name, processes) == engine
+
+
+def test_an_unknown_launch_is_refused():
+    with pytest.raises(UserError, match=r"zero4.*choose.*zero3"):
+        find_engine("zero4", 8)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("gpus", 0), ("gpu_memory", 0.0), ("tokenizer", "nowhere/at/all")]
+)
+def test_arguments_out_of_range_are_refused(key, value):
+    with pytest.raises(ValueError, match=f"^{key}: "):
+        PreflightArguments(recipe="x", **{key: value})
+
+
+def test_a_refusal_is_split_into_finding_and_remedy():
+    assert from_error("a", UserError("x: 1; bad; use 2")) == Finding(
+        "error", "a", "x: 1; bad", "use 2"
+    )
+    assert from_error("a", UserError("x: bad")) == Finding("error", "a", "x: bad", "")
+
+
+def test_the_run_is_filled_in():
+    values = fill({"a": "{run}/x", "b": ["{run}", 1], "c": 2}, "runs/r")
+    assert values == {"a": "runs/r/x", "b": ["runs/r", 1], "c": 2}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_page_has_the_worst_first_and_fits(width):
+    out = io.StringIO()
+    found = [
+        Finding("ok", "keys", "fine"),
+        Finding("warning", "grpo.yaml", "word " * 60, "change [this]"),
+        Finding("error", "disk", "full", "buy one"),
+    ]
+    show(Recipe(Path("configs/x"), "run", Launch(2, "ddp")), found, Console(file=out, width=width))
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert text.index("error") < text.index("warning") < text.index("fine")
+    assert "→ change [this]" in text  # brackets are no markup
+    assert "2 processes, ddp" in text
+    assert text.rstrip().endswith("preflight: 1 error, 1 warning, 1 ok")
