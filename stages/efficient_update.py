@@ -1,7 +1,8 @@
 """The GRPO update without its padding: rows of similar length go through the model together.
 
 Used by the trainer of `stages.grpo`, with `update_tokens`. Loss and gradient are TRL's but for the
-rounding: the same rows, in other passes. Three things save time:
+rounding: the same rows, in other passes. Metrics that TRL averages over micro-batches (entropy, KL,
+clip shares) weigh the rows differently where they are sorted. Three things save time:
 
 - the rows of an optimizer step are sorted by length, so that a micro-batch holds similar ones;
 - a micro-batch, of the update as of the old and the reference log-probs, is run in several forward
@@ -46,8 +47,7 @@ class EfficientUpdate(GRPOTrainer):
         batches = self._buffered_inputs
         if self.update_tokens is None or batches is before or batches is None:
             return inputs
-        # bnpo divides by each micro-batch's own tokens: sorted, short rows would weigh more.
-        if self.loss_type != "bnpo":
+        if not self._has_mean_of_micro_batch():
             window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
             self._buffered_inputs = sort_rows(batches, window)
         return self._buffered_inputs[self._step % len(batches)]
@@ -94,6 +94,11 @@ class EfficientUpdate(GRPOTrainer):
         if self.beta != 0.0 or self._entropy_bonus_enabled:
             return None
         return self._advantages.reshape(len(self._advantages), -1).ne(0).any(dim=1)
+
+    def _has_mean_of_micro_batch(self) -> bool:
+        """Whether a row counts by the rows beside it: sorted, short ones would weigh more."""
+        is_by_entropy = self._entropy_bonus_enabled or self.top_entropy_quantile < 1.0
+        return self.loss_type == "bnpo" or is_by_entropy
 
     def _highest(self, counts: torch.Tensor) -> torch.Tensor:
         """The highest of each count over all processes, shape (n,)."""

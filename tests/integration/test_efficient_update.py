@@ -13,9 +13,10 @@ pytestmark = pytest.mark.integration
 
 STEPS, NUM_TOKENS = 3, 100  # a prompt has about 60 tokens, a completion up to 12
 ONLY_RIGHT = {"reward_funcs": ["correctness_reward"], "reward_weights": [1.0]}
+MINIBATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}
 CASES = {
     "one micro-batch": {},
-    "micro-batches": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},
+    "micro-batches": MINIBATCHES,
     "two optimizer steps a batch": {
         "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4,
         "steps_per_generation": 8,
@@ -26,24 +27,47 @@ CASES = {
     "reference": {"beta": 0.04},
     "mean of rows": {"loss_type": "grpo", "per_device_train_batch_size": 4,
                      "gradient_accumulation_steps": 2},
-    "mean of each micro-batch": {"loss_type": "bnpo", "per_device_train_batch_size": 4,
-                                 "gradient_accumulation_steps": 2},
+    "mean of each micro-batch": MINIBATCHES | {"loss_type": "bnpo"},
     "early stop": {"max_mean_ratio": 5.0, "per_device_train_batch_size": 4,
                    "steps_per_generation": 2},
     "checkpointing": {"gradient_checkpointing": True},
     "LoRA": {"use_peft": True, "lora_r": 4, "lora_dropout": 0.0},
+    "sequences": MINIBATCHES | {"loss_type": "luspo", "importance_sampling_level": "sequence"},
+    "masked": MINIBATCHES | {"mask_truncated_completions": True},
+    "entropy bonus of each micro-batch": MINIBATCHES | {"entropy_coef": 0.1},
+    "quantile of each micro-batch": MINIBATCHES | {"top_entropy_quantile": 0.3},
     "uniform groups": ONLY_RIGHT | {"num_generations": 2},
     "uniform groups with entropy bonus": ONLY_RIGHT | {"num_generations": 2, "entropy_coef": 0.1},
 }  # fmt: skip
 HAS_UNGRADED = {
     "uniform groups": True, "uniform groups with entropy bonus": False, "reference": False,
 }  # fmt: skip
-SAME = {"loss", "grad_norm", "entropy", "reward", "kl", "rollout/rewards", "train/mean_ratio",
-        "clip_ratio/region_mean", "num_tokens", "train/entropy_loss"}  # fmt: skip
+SAME = {"loss", "grad_norm", "reward", "rollout/rewards", "train/mean_ratio", "num_tokens"}
+WHOLE = {"entropy", "kl", "clip_ratio/region_mean"}  # where a generation is one micro-batch
 
 
 @pytest.fixture
-def train(run_stage, graded_by_chance, tmp_path, monkeypatch):
+def unlike_lengths(monkeypatch):
+    """Completions of 1 to 12 tokens, by what is in them; shorter ones end with EOS."""
+    from trl import GRPOTrainer
+
+    generate = GRPOTrainer._generate_single_turn
+
+    def cut(self, *args, **kwargs):
+        rollouts, *rest = generate(self, *args, **kwargs)
+        eos = self._tokenizer.eos_token_id
+        lengths = [1 + sum(row) % 12 for row in rollouts]
+        rollouts = [
+            [*row[: n - 1], eos] if n < 12 else row[:12]
+            for n, row in zip(lengths, rollouts, strict=True)
+        ]
+        return (rollouts, *rest)
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", cut)
+
+
+@pytest.fixture
+def train(run_stage, graded_by_chance, unlike_lengths, tmp_path, monkeypatch):
     """Run the stage; returns its log, its final weights and the passes of each forward."""
 
     def call(name, **settings):
@@ -74,11 +98,12 @@ def test_losses_and_weights_are_those_of_trl(train, case):
     assert max(graded + ungraded for _, graded, ungraded in passes) > 1
     for log, theirs in zip(found, expected, strict=True):
         assert log.keys() == theirs.keys()
-        for key in SAME & log.keys():
+        is_whole = "gradient_accumulation_steps" not in settings
+        for key in (SAME | WHOLE if is_whole else SAME) & log.keys():
             assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
     assert any(log["grad_norm"] > 0.01 for log in found)
     for name, weight in found_weights.items():
-        torch.testing.assert_close(weight, weights[name], rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(weight, weights[name], rtol=2e-4, atol=1e-4)
     # Within the update, some rows go through without a gradient.
     has_ungraded = any(ungraded for is_graded, _, ungraded in passes if is_graded)
     if case in HAS_UNGRADED:
