@@ -20,26 +20,36 @@ export NUM_PROCESSES
 EXTRAS ?= eval,distill,deepspeed,dev
 
 CONFIG := configs/$(RECIPE)
-ifeq ($(wildcard $(CONFIG)/*.yaml),)
-$(error no recipe in $(CONFIG); choose RECIPE from $(notdir $(wildcard configs/*)))
+ifeq ($(wildcard $(CONFIG)/data.yaml),)
+$(error no recipe in $(CONFIG); choose RECIPE from $(notdir $(patsubst %/data.yaml,%,$(wildcard configs/*/data.yaml))))
 endif
 RUN := runs/$(RECIPE)$(if $(SEED),/seed-$(SEED))
 VENV := .venv
 PY := $(VENV)/bin/python
-LAUNCHER := $(if $(filter --%,$(firstword $(ACCELERATE))),$(ACCELERATE),--config_file configs/accelerate/$(ACCELERATE).yaml)
-LAUNCHES := $(basename $(notdir $(wildcard configs/accelerate/*.yaml)))
+STAGES := sft difficulty distill grpo sweep eval report
+HOW := $(firstword $(ACCELERATE))
+LAUNCHER := $(if $(filter --%,$(HOW)),$(ACCELERATE),--config_file configs/accelerate/$(HOW).yaml \
+  $(wordlist 2,$(words $(ACCELERATE)),$(ACCELERATE)))
+LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
 ifneq ($(ACCELERATE),)
-ifeq ($(filter --% $(LAUNCHES),$(firstword $(ACCELERATE))),)
-$(error no configs/accelerate/$(ACCELERATE).yaml; choose ACCELERATE from $(LAUNCHES))
+ifeq ($(filter --% $(LAUNCHES),$(HOW)),)
+$(error ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md)
 endif
 else ifneq ($(filter-out 1,$(NUM_PROCESSES)),)
+ifneq ($(filter $(STAGES),$(MAKECMDGOALS)),)
 $(error NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))
+endif
 endif
 LAUNCH := $(if $(ACCELERATE),$(PY) -m accelerate.commands.launch $(LAUNCHER) \
   $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES)) -m,$(PY) -m)
 # ARGS goes to the one stage that is asked for by name, not to those it needs.
 FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED)) \
   $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
+ifneq ($(filter sweep,$(MAKECMDGOALS)),)
+ifeq ($(SWEEP),)
+$(error SWEEP="key=value,value ..." is missing, such as SWEEP="learning_rate=1e-7,3e-7")
+endif
+endif
 ifneq ($(ARGS),)
 TAKE_ARGS := preflight data data-report base audit sft difficulty distill grpo eval bench test test-vllm
 ifneq ($(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))),1)
@@ -77,13 +87,13 @@ audit: $(if $(COMPLETIONS),,$(RUN)/data/manifest.json $(BASE)) | $(VENV)/ready #
 	@$(RUN_AUDIT) $(if $(COMPLETIONS),--completions $(COMPLETIONS)) \
 	  $(if $(ARGS),--opens_gate false $(ARGS))
 NONE = @$(if $(1),:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no such stage" >&2; exit 2)
-sft: $(SFT) ## SFT cold start (recipes with an sft.yaml)
+sft: $(SFT) ## SFT cold start (ACCELERATE=ddp NUM_PROCESSES=8)
 	$(call NONE,$^)
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
 	$(call NONE,$^)
 distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
 	$(call NONE,$^)
-grpo: $(RUN)/grpo/manifest.json ## GRPO
+grpo: $(RUN)/grpo/manifest.json ## GRPO (ACCELERATE=… NUM_PROCESSES=…)
 data-report: $(RUN)/data/manifest.json ## one page on the data: counts, lengths, mixes, drops
 	@$(PY) -m eval.data_report --data $(RUN)/data $(ARGS)
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
@@ -117,8 +127,7 @@ $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 
 FORCE:
 sweep: $(START) | $(AUDITED) ## GRPO for every combination: SWEEP="learning_rate=1e-7,3e-7 beta=0.1,0.01"
-	@$(if $(SWEEP),,echo 'error: SWEEP="key=value,value ..." is missing' >&2; exit 2;) \
-	  $(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher "$(LAUNCH)" \
+	@$(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher "$(LAUNCH)" \
 	  --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
 preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=… ACCELERATE=… TOKENIZER=folder DATA_ROOT=…)
 	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(if $(GPUS),--gpus $(GPUS)) \
