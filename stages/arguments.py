@@ -19,6 +19,7 @@ from stages.held_out import check_held_out
 from stages.reward_arguments import RewardArguments, check_rewards
 from stages.rounding_arguments import RoundingArguments, check_rounding
 from stages.update_arguments import UpdateArguments
+from stages.value_checks import check_values
 from stages.vllm_checks import check_vllm, check_vllm_keys
 
 # TRL accepts any text for these and fails at the first loss.
@@ -127,6 +128,7 @@ def refuse_ineffective(values: dict[str, Any], reasons: dict[str, str]) -> None:
 def check_sft_keys(values: dict[str, Any]) -> None:
     """The checks of `check_sft` that need no input file."""
     refuse_ineffective(values, SFT_INEFFECTIVE)
+    check_values(values)
     check_rounding(values)
 
 
@@ -151,6 +153,7 @@ def check_grpo(values: dict[str, Any]) -> None:
 def check_grpo_numbers(values: dict[str, Any]) -> None:
     """The checks of `check_grpo` that need no input file."""
     refuse_ineffective(values, GRPO_INEFFECTIVE)
+    check_values(values)
     check_rounding(values)
     check_curriculum(values)
     check_batch(values, int(os.environ.get("WORLD_SIZE", "1")))

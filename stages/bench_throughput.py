@@ -119,7 +119,8 @@ def device() -> dict[str, Any]:
         name = torch.cuda.get_device_name()
         return {"name": name, "peak": {"bfloat16": flops.peak_flops(name, "bfloat16")}}
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    name = next(names, "CPU")  # ARM's has none
     kinds = ("float32", "bfloat16")
     peak = {kind: flops.measured_peak(getattr(torch, kind)) for kind in kinds}
     return {"name": f"one core of {name}", "peak": peak}

@@ -253,6 +253,9 @@ def watched(main: Callable[[], None]) -> Callable[[], None]:
         except (UserError, KeyboardInterrupt) as caught:
             error = first_line(caught) or "interrupted"
             raise
+        except SystemExit as caught:
+            error = f"exit code {first_line(caught)}" if caught.code else None
+            raise
         except Exception as caught:
             # Perhaps the collective's error of a host that is gone: then the watch, here or in
             # local rank 0, knows in a moment, and its one line is all that the user has to read.

@@ -20,7 +20,14 @@ ZERO = "DeepSpeed ZeRO-{}"
 FSDP = "FSDP"
 DATA_PARALLEL = "data parallel"  # one process too
 
-SWITCHES = ("cpu", "multi_gpu", "use_deepspeed", "use_fsdp", "quiet")
+# Flags of `accelerate launch` that no value follows.
+SWITCHES = {
+    "cpu", "debug", "downcast_bf16", "dynamo_use_dynamic", "dynamo_use_fullgraph",
+    "dynamo_use_regional_compilation", "enable_cpu_affinity", "fp8_use_autocast_during_eval", "h",
+    "help", "m", "module", "multi_gpu", "no_python", "no_tpu_cluster", "q", "quiet",
+    "same_network", "tpu", "tpu_cluster", "tpu_use_sudo", "use_deepspeed", "use_fsdp",
+    "use_megatron_lm", "use_parallelism_config",
+}  # fmt: skip
 LAUNCHER = re.compile(r"(accelerate|accelerate_cli\.py) launch$|accelerate(-|\.commands\.)launch$")
 
 
@@ -48,22 +55,33 @@ def launcher_settings(command: list[str]) -> dict[str, Any]:
 
     Returns:
         The config file's keys, its path as `config_file`, and over them the flags (`True` for one
-        without a value), up to the script.
+        without a value), up to the script. Where none is named, accelerate's default file if it
+        is there.
     """
     heads = [n for n, word in enumerate(command) if LAUNCHER.search(" ".join(command[: n + 1]))]
     if not heads:
         return {}
     flags: dict[str, Any] = {}
     words = command[heads[0] + 1 :]
-    while words and words[0].startswith("-") and words[0] not in ("-m", "--module"):
+    while words and words[0].startswith("-"):
         name, has_value, value = words.pop(0).partition("=")
         name = name.lstrip("-").replace("-", "_")
         if not has_value and words and not words[0].startswith("-"):
             # `--cpu train.py`: the word behind a switch is the script
             value = words.pop(0) if name not in SWITCHES else ""
-        flags[name] = value or True
+        if name not in ("m", "module"):  # what the script is, not how it is started
+            flags[name] = value or True
+    default = default_config_file(os.environ)
+    if "config_file" not in flags and "cpu" not in flags and default.is_file():
+        flags["config_file"] = str(default)
     path = flags.get("config_file")
     return (_read_config(Path(str(path))) if path else {}) | flags
+
+
+def default_config_file(env: Mapping[str, str]) -> Path:
+    """What `accelerate config` writes and `accelerate launch` reads unless told otherwise."""
+    cache = env.get("HF_HOME", os.path.join(env.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
+    return Path(os.path.expanduser(cache), "accelerate", "default_config.yaml")
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -78,6 +96,8 @@ def distributed_type(asked: Mapping[str, Any]) -> str:
     """accelerate's `distributed_type` that the launcher was asked for."""
     if is_on(asked.get("use_deepspeed")):
         return "DEEPSPEED"
+    if is_on(asked.get("multi_gpu")):  # over the config file's type
+        return "MULTI_GPU"
     return "FSDP" if is_on(asked.get("use_fsdp")) else str(asked.get("distributed_type", ""))
 
 
@@ -85,13 +105,12 @@ def zero_settings(values: Mapping[str, Any], env: Mapping[str, str]) -> dict[str
     """The `stage` of ZeRO, and whether a save `gathers` the weights of all processes.
 
     Raises:
-        UserError: the DeepSpeed file cannot be read.
+        UserError: the DeepSpeed file cannot be read, or the stage is no number.
     """
     config = values.get("deepspeed") or env.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none")
     if config == "none":
-        stage = int(env.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))
         return {
-            "stage": stage,
+            "stage": _read_stage(env.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")),
             "gathers": is_on(env.get("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL")),
         }
     if isinstance(config, str):
@@ -101,9 +120,18 @@ def zero_settings(values: Mapping[str, Any], env: Mapping[str, str]) -> dict[str
             raise UserError(f"deepspeed: {config}: not readable as JSON ({error})") from error
     zero = config.get("zero_optimization", {})
     return {
-        "stage": int(zero.get("stage", 0)),
+        "stage": _read_stage(zero.get("stage", 0)),
         "gathers": is_on(zero.get("stage3_gather_16bit_weights_on_model_save")),
     }
+
+
+def _read_stage(stage: Any) -> int:
+    if str(stage) not in ("0", "1", "2", "3"):
+        raise UserError(
+            f"zero_stage: {stage!r} is none of 0, 1, 2, 3; set one of them in the launch's "
+            "deepspeed_config (in a DeepSpeed file: zero_optimization.stage)"
+        )
+    return int(stage)
 
 
 def asked_engine(values: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> str:

@@ -29,6 +29,10 @@ from stages.launch import (
     zero_settings,
 )
 
+# Set by srun and by Open MPI's, MPICH's and Intel's mpirun, which set no WORLD_SIZE. SLURM_NTASKS
+# would not do: a batch script has it, too, which runs once.
+COPIES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
 
 def launched(check: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
     """The check of a recipe's keys, preceded by that of the launch."""
@@ -66,6 +70,19 @@ def check_launch(
 
 
 def _check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
+    if not env.get("WORLD_SIZE", "1").isdecimal():
+        raise UserError(
+            f"WORLD_SIZE: {env['WORLD_SIZE']!r} is no number of processes; unset it, or start the "
+            "stage with `accelerate launch`"
+        )
+    if "WORLD_SIZE" not in env:
+        for name in COPIES:
+            if env.get(name, "1").isdecimal() and int(env.get(name, "1")) > 1:
+                raise UserError(
+                    f"{name}: {env[name]} copies of the stage that know nothing of each other; "
+                    "start them with `accelerate launch` or torchrun (one for each host with srun: "
+                    f"{CONFIGS}/slurm.sh)"
+                )
     started = int(env.get("WORLD_SIZE", "1"))
     wishes = {
         "NUM_PROCESSES": env.get("NUM_PROCESSES"),

@@ -27,6 +27,10 @@ def layer_bytes(model: Model, step: Step) -> int:
     # keys and values to the width of the query.
     key = model.query if step.is_masked else model.key
     attention = c * (2 * model.query + 2 * key) + 4 * model.heads
+    if model.head_norms:  # of q and k (Qwen3): input in fp32, normalised input, 1 number a head
+        width = model.query + model.key
+        normalised = 0 if step.lora_rank else c * width
+        attention += 4 * width + normalised + 4 * (2 * width // model.head_norms)
     # SwiGLU keeps gate, silu(gate), up; their product is the input of down_proj.
     mlp = 3 * c * model.inner
     return 2 * norm_bytes(model, step) + attention + mlp + _linear_inputs(model, step)

@@ -5,6 +5,7 @@ for, what a colocated engine takes. Lengths are the worst case, all rows as long
 """
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,8 +83,20 @@ def lora_modules(values: dict[str, Any]) -> tuple[str, ...]:
     asked = values.get("lora_target_modules")
     if asked is None:
         return ("q_proj", "v_proj")
-    names = [asked] if isinstance(asked, str) else asked
-    return LINEARS if "all-linear" in names else tuple(n for n in LINEARS if n in names)
+    return tuple(name for name in LINEARS if is_lora_target(asked, name))
+
+
+def is_lora_target(asked: Any, name: str) -> bool:
+    """Whether peft puts LoRA on a module, by its name; a text is a pattern of its whole path."""
+    if asked is None or "all-linear" in ([asked] if isinstance(asked, str) else asked):
+        return True
+    if isinstance(asked, list) and len(asked) > 1:
+        return any(one.rpartition(".")[2] == name for one in asked)
+    # TRL makes a text of a list of one, and peft fits a text to the whole path.
+    pattern = asked[0] if isinstance(asked, list) and asked else asked
+    part = "mlp." if name in LINEARS[4:] else "self_attn."
+    path = f"model.layers.0.{part if name in LINEARS else ''}{name}"
+    return bool(pattern) and re.fullmatch(str(pattern), path) is not None
 
 
 def common(model: Model, values: dict[str, Any], launch: Launch) -> dict[str, Any]:
@@ -169,14 +182,14 @@ def prompt_room(values: dict[str, Any], longest: int | None) -> int:
 
 
 def generation_bytes(
-    model: Model, values: dict[str, Any], longest: int | None
+    model: Model, values: dict[str, Any], longest: int | None, processes: int = 1
 ) -> tuple[float, str]:
     """Bytes of generation without vLLM, and the formula: the KV cache and a step's logits."""
     rows = int(values.get("per_device_train_batch_size") or 8)
-    times = int(
-        values.get("steps_per_generation") or values.get("gradient_accumulation_steps") or 1
-    )
-    number = rows * times
+    times = values.get("steps_per_generation") or values.get("gradient_accumulation_steps") or 1
+    number = rows * int(times)
+    if values.get("generation_batch_size"):
+        number = int(values["generation_batch_size"]) // processes
     length = prompt_room(values, longest) + int(values.get("max_completion_length") or 512)
     token = 2 * weight_bytes(values) * model.layers * model.key
     logits = number * model.vocab * (weight_bytes(values) + 3 * 4)  # fp32 copies of sampling

@@ -34,7 +34,7 @@ def share(parts: list[Part], model: Model, step: Step) -> list[Part]:
         if part.name in divided and part.bytes:
             text = f"{part.formula} / {step.processes}"
             part = replace(part, bytes=part.bytes / step.processes, formula=text)
-        if part.name == "optimizer" and step.engine.endswith("offload"):
+        if part.name in OFFLOADED and step.engine.endswith("offload"):
             part = replace(part, bytes=0, formula="in the host's memory")
         shared.append(part)
     if is_zero:
@@ -52,6 +52,7 @@ def share(parts: list[Part], model: Model, step: Step) -> list[Part]:
     return shared
 
 
+OFFLOADED = ("optimizer", "weights", "LoRA weights", "reference model")  # both, as the file asks
 SHARDED = ("weights", "LoRA weights", "gradients", "optimizer", "reference model")
 
 

@@ -26,9 +26,8 @@ from eval.arguments import EvalArguments
 from stages.arguments import GrpoArguments, SftArguments, check_grpo_numbers, check_sft_keys
 from stages.memory_recipe import Launch, is_on
 from stages.preflight_findings import ERROR, OK, Finding, Recipe, fill, from_error
+from stages.preflight_launch import check_launch, find_engine, read_launch
 from stages.tiny_model import ModelArguments
-
-ACCELERATE = Path(__file__).parents[1] / "configs" / "accelerate"
 
 
 @dataclass
@@ -74,24 +73,6 @@ STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
 }
 
 
-def find_engine(name: str | None, processes: int) -> str:
-    """The engine (of `memory_model.ENGINES`) that a file of configs/accelerate starts."""
-    if name is None or name.startswith("-"):
-        return "ddp" if processes > 1 else "none"
-    path = ACCELERATE / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in ACCELERATE.glob("*.yaml")))
-        raise UserError(f"accelerate: {name!r} is no file of configs/accelerate; choose {known}")
-    values = read_yaml(str(path))
-    kind, zero = str(values.get("distributed_type", "NO")), values.get("deepspeed_config") or {}
-    if kind == "FSDP":
-        return "fsdp2"
-    if kind == "DEEPSPEED":
-        offloads = str(zero.get("offload_optimizer_device", "none")) != "none"
-        return f"zero{zero.get('zero_stage', 2)}" + ("_offload" if offloads else "")
-    return "ddp" if processes > 1 else "none"
-
-
 def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     """Read and parse the recipe's files; each that its stage would refuse gives a finding.
 
@@ -108,8 +89,11 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
             f"{folder}: no YAML file is read by a stage; stages read {', '.join(STAGES)}"
         )
     run = args.run or f"runs/{folder.resolve().name}"
-    launch = Launch(args.gpus, find_engine(args.accelerate, args.gpus), args.gpu_memory)
-    recipe = Recipe(folder, run, launch, tokenizer=args.tokenizer, data_root=args.data_root)
+    accelerate = read_launch(args.accelerate, args.gpus)
+    launch = Launch(args.gpus, find_engine(accelerate, args.gpus), args.gpu_memory)
+    recipe = Recipe(
+        folder, run, launch, accelerate, tokenizer=args.tokenizer, data_root=args.data_root
+    )
     found = [
         Finding(ERROR, path.name, "is read by no stage", f"the stages read {', '.join(STAGES)}")
         for path in sorted(folder.glob("*.yaml"))
@@ -161,33 +145,51 @@ def check_contamination(data: DataArguments, evaluation: EvalArguments) -> list[
             f"eval.yaml scores {names}, and data.yaml does not keep their problems out of training"
         )
         return [Finding(ERROR, "contamination", text, f"add to decontaminate: {names}")]
-    return [Finding(OK, "contamination", "no benchmark that is scored is trained on unchecked")]
+    return [Finding(OK, "contamination", "every scored benchmark is kept out of the training data")]
+
+
+def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
+    """A check's findings; of a value that it cannot work with, that."""
+    try:
+        return check(*args)
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        text = f"cannot be checked: {type(error).__name__}: {error}"
+        return [Finding(ERROR, topic, text, "correct the value; other findings may name its key")]
 
 
 def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     """All findings on a recipe."""
     from stages import preflight_host, preflight_lengths, preflight_tokens
     from stages.preflight_batch import check_batches
+    from stages.preflight_inputs import check_inputs, check_lora, check_problems
     from stages.preflight_memory import check_memory, contexts
 
     recipe, found = read_recipe(args)
     found += check_together(recipe)
-    found += check_batches(recipe)
+    found += attempt("launch", check_launch, recipe)
+    found += attempt("inputs", check_inputs, recipe)
+    found += attempt("inputs", check_problems, recipe)
+    found += attempt("LoRA", check_lora, recipe)
+    found += attempt("batches", check_batches, recipe)
     context = contexts(recipe)
-    found += preflight_lengths.check_limits(recipe, context)
+    found += attempt("limits", preflight_lengths.check_limits, recipe, context)
     tokenizer, problems = preflight_tokens.load(recipe)
     found += problems
     lengths: dict[str, Any] = {}
     if tokenizer is not None:
-        checks = preflight_tokens.check_tokenizer(recipe, tokenizer)
+        checks = attempt("tokenizer", preflight_tokens.check_tokenizer, recipe, tokenizer)
         found += checks
         if not any(one.level == ERROR and one.topic in ("tokenizer", "template") for one in checks):
             lengths, problems = preflight_lengths.safe_measure(recipe, tokenizer)
-            found += problems or preflight_lengths.check_lengths(recipe, lengths, context)
-    found += check_memory(recipe, preflight_lengths.longest(lengths))
-    found += preflight_host.check_ports(recipe, dict(os.environ))
+            found += problems or attempt(
+                "lengths", preflight_lengths.check_lengths, recipe, lengths, context
+            )
+    found += attempt("memory", check_memory, recipe, preflight_lengths.longest(lengths))
+    found += attempt("ports", preflight_host.check_ports, recipe)
     found += preflight_host.check_versions(recipe)
-    # What a file's own stage refuses is found again by what looks deeper.
+    # What a file's own stage refuses is found again by what looks deeper, maybe with a remedy.
+    said = {(one.level, one.topic, one.text) for one in found if one.remedy}
+    found = [one for one in found if one.remedy or (one.level, one.topic, one.text) not in said]
     return recipe, list(dict.fromkeys(found))
 
 

@@ -22,6 +22,7 @@ from stages.preflight_findings import (
 # Share of bf16 weights N(0, 0.02) that AdamW's first step changes, by learning rate (measured,
 # docs/recipes.md); below the first nothing useful is learned, below the second much is lost.
 LOST, LOSSY = 2e-6, 1e-5
+STEADY = "under {} start the stage with --dtype float32 --stochastic_rounding false"
 
 
 def check_batches(recipe: Recipe) -> list[Finding]:
@@ -173,7 +174,7 @@ def _precision(topic: str, values: dict[str, Any], recipe: Recipe) -> list[Findi
     engine = recipe.launch.engine
     if is_on(values.get("stochastic_rounding")) and engine not in ("none", "ddp"):
         text = f"stochastic_rounding: true has no effect under {engine}, which has its own weights"
-        return [Finding(ERROR, topic, text, "stochastic_rounding: false")]
+        return [Finding(ERROR, topic, text, STEADY.format(engine))]
     keeps = (
         "fp32 weights" if weight_bytes(values) == 4 else
         "LoRA's weights are fp32" if is_on(values.get("use_peft")) else

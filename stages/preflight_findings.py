@@ -42,6 +42,7 @@ class Recipe:
         values: `{file: flat mapping}` of the YAML, `{run}` filled in; a broken file is missing.
         parsed: `{file: objects}` of the files that parse without a fault.
         run: the folder of the stages' output.
+        accelerate: keys of the file that the launch is by.
         tokenizer: folder that stands in for the model's tokenizer, or None.
         data_root: folder of the raw data, or None.
     """
@@ -49,6 +50,7 @@ class Recipe:
     folder: Path
     run: str
     launch: Launch
+    accelerate: dict[str, Any] = field(default_factory=dict)
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
     parsed: dict[str, tuple] = field(default_factory=dict)
     tokenizer: str | None = None
@@ -61,7 +63,8 @@ class Recipe:
     def model(self, stage: str) -> str | None:
         """The model that a stage's weights come from at first: through `{run}/…` to its origin."""
         name = self.values.get(f"{stage}.yaml", {}).get("model_name_or_path")
-        if name == f"{self.run}/sft" and stage != "sft":
+        made = self.values.get("sft.yaml", {}).get("output_dir")
+        if stage != "sft" and name and name == made:
             return self.model("sft")
         return name
 

@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 
 from stages.memory_recipe import is_on
 from stages.preflight_findings import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, whole
+from stages.vllm_checks import SERVE
 
 HERE = ("localhost", "127.0.0.1", "0.0.0.0", "::1", "")
 MASTER_PORT, SERVER_PORT, GROUP_PORT = 29500, 8000, 51216  # torch's, and TRL's for vLLM
@@ -35,16 +36,16 @@ def answers(port: int) -> bool:
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def check_ports(recipe: Recipe, environment: dict[str, str]) -> list[Finding]:
+def check_ports(recipe: Recipe) -> list[Finding]:
     """The ports that the run's processes and its vLLM server meet on."""
     found = []
-    if recipe.launch.processes > 1:
-        port = whole(environment.get("MASTER_PORT"), MASTER_PORT)
+    port = whole(recipe.accelerate.get("main_process_port"), MASTER_PORT)
+    if recipe.launch.processes > 1 and port:  # 0: any free one
         if is_free(port):
             found.append(Finding(OK, "ports", f"{port} is free for the processes to meet"))
         else:
             text = f"{port} is taken, on which {recipe.launch.processes} processes would meet"
-            remedy = "end the other run, or export MASTER_PORT=…"
+            remedy = "end the other run, or launch with --main_process_port 0"
             found.append(Finding(WARNING, "ports", text, remedy))
     values = recipe.values.get("grpo.yaml", {})
     if not is_on(values.get("use_vllm")) or values.get("vllm_mode", "colocate") != "server":
@@ -55,16 +56,16 @@ def check_ports(recipe: Recipe, environment: dict[str, str]) -> list[Finding]:
         found.append(Finding(ERROR, "ports", text, "end the other run, or set vllm_group_port"))
     host = str(values.get("vllm_server_host", "0.0.0.0"))
     port = whole(values.get("vllm_server_port"), SERVER_PORT)
+    serve = SERVE.replace("MODEL", str(values.get("model_name_or_path")))
     if values.get("vllm_server_base_url") or host not in HERE:
-        where = values.get("vllm_server_base_url") or f"{host}:{port}"
+        where = str(values.get("vllm_server_base_url") or f"http://{host}:{port}").rstrip("/")
         text = f"the vLLM server {where} is another machine"
-        remedy = f"there: trl vllm-serve; then curl {where}/health/"
+        remedy = f"there: {serve}; then curl {where}/health"
         return [*found, Finding(UNCHECKED, "ports", text, remedy)]
     if answers(port):
         return [*found, Finding(OK, "ports", f"a server answers on port {port}")]
     text = f"vllm_mode: server, but nothing answers on port {port} of this machine"
-    model = recipe.model("grpo")
-    return [*found, Finding(WARNING, "ports", text, f"trl vllm-serve --model {model}")]
+    return [*found, Finding(WARNING, "ports", text, serve)]
 
 
 def check_versions(recipe: Recipe) -> list[Finding]:

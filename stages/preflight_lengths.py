@@ -51,7 +51,8 @@ def check_limits(recipe: Recipe, context: dict[str, int]) -> list[Finding]:
     room = completion + prompt
     if room > context.get("grpo", room):
         text = f"{prompt:,} of prompt + {completion:,} exceed {context['grpo']:,} positions"
-        found.append(Finding(ERROR, "grpo.yaml", text, "lower max_completion_length"))
+        key = "max_prompt_length" if prompt > completion else "max_completion_length"
+        found.append(Finding(ERROR, "grpo.yaml", text, f"lower {key}"))
     window = grpo.get("vllm_max_model_length")
     if window is not None and whole(window, 0) < room:
         text = f"vllm_max_model_length: {window} is below {prompt:,} of prompt + {completion:,}"
@@ -104,7 +105,9 @@ def read_some(path: str, limit: int, columns: tuple[str, ...]) -> list[dict[str,
     Raises:
         UserError: one of them is no JSON, or lacks a column.
     """
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    # Not `splitlines`: it breaks rows that hold U+2028 or U+0085.
+    text = Path(path).read_text(encoding="utf-8")
+    lines = [line for line in text.split("\n") if line.strip()]
     numbers = range(0, len(lines), max(1, math.ceil(len(lines) / limit)))
     rows = []
     for number in sorted({*numbers, len(lines) - 1} - {-1}):

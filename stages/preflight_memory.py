@@ -93,10 +93,10 @@ def contexts(recipe: Recipe) -> dict[str, int]:
     for stage in recipe.stages():
         try:
             positions = find_shape(recipe, stage).get("max_position_embeddings")
-        except UserError:  # check_memory says so
+            if positions:
+                found[stage] = int(positions)
+        except (UserError, TypeError, ValueError):  # check_memory says so
             continue
-        if positions:
-            found[stage] = int(positions)
     return found
 
 
@@ -150,7 +150,7 @@ def _device(
     if engine:
         found += _engine(topic, engine, plan, model, values, launch, longest)
     elif topic.startswith("grpo") and not is_on(values.get("use_vllm")):
-        size, text = generation_bytes(model, values, longest)
+        size, text = generation_bytes(model, values, longest, launch.processes)
         total = standing_bytes(plan) + size + CONTEXT
         level = ERROR if total > limit else OK
         text = (
@@ -228,7 +228,9 @@ def _disk(recipe: Recipe, stages: list[tuple]) -> list[Finding]:
     """Room for all that the stages keep on disk, against what is free there."""
     if not stages:
         return []
-    parts, total, found = [], 0.0, []
+    needs: dict[str, float] = {}  # by folder
+    parts: dict[str, list[str]] = {}
+    found = []
     for stage, values, checkpoint, saved in stages:
         limit = values.get("save_total_limit")
         steps = whole(values.get("max_steps"), -1)
@@ -243,20 +245,44 @@ def _disk(recipe: Recipe, stages: list[tuple]) -> list[Finding]:
                 found.append(Finding(WARNING, "disk", f"{stage}: {text}", "save_total_limit: 2"))
         evaluates = str(values.get("eval_strategy", "no")) not in ("no", "False")
         models = 2 if evaluates and stage == "grpo" else 1  # the last and the best
-        total += checkpoint * kept + saved * models
-        parts.append(f"{stage}: {kept} checkpoints of {gib(checkpoint)} + {models} of {gib(saved)}")
-    place = Path(recipe.run).absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    text = f"{gib(total)} needed ({', '.join(parts)}), {gib(free)} free for {recipe.run}"
-    if total > free:
+        folder = str(values.get("output_dir") or recipe.run)
+        needs[folder] = needs.get(folder, 0) + checkpoint * kept + saved * models
+        text = f"{stage}: {kept} checkpoints of {gib(checkpoint)} + {models} of {gib(saved)}"
+        parts.setdefault(folder, []).append(text)
+    runs_here = has_gpu() or all(is_on(values.get("use_cpu")) for _, values, *_ in stages)
+    for folders in by_disk(needs):
+        total, free = sum(needs[folder] for folder in folders), disk_free(folders[0])
+        kept = ", ".join(text for folder in folders for text in parts[folder])
+        text = f"{gib(total)} needed ({kept}), {gib(free)} free for {', '.join(folders)}"
+        if total <= free:
+            found.append(Finding(OK, "disk", text))
+            continue
         remedy = "free some, lower save_total_limit, or set output_dir to a larger disk"
-        runs_here = has_gpu() or all(is_on(values.get("use_cpu")) for _, values, *_ in stages)
         if not runs_here:
             text += ", a machine without a GPU"
-        return [*found, Finding(ERROR if runs_here else WARNING, "disk", text, remedy)]
-    return [*found, Finding(OK, "disk", text)]
+        found.append(Finding(ERROR if runs_here else WARNING, "disk", text, remedy))
+    return found
+
+
+def nearest(folder: str) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    place = Path(folder).absolute()
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def by_disk(folders: Iterable[str]) -> list[list[str]]:
+    """The folders in groups that share a file system."""
+    groups: dict[int, list[str]] = {}
+    for folder in folders:
+        groups.setdefault(nearest(folder).stat().st_dev, []).append(folder)
+    return list(groups.values())
+
+
+def disk_free(folder: str) -> int:
+    """Bytes that are free where a folder is, or will be."""
+    return shutil.disk_usage(nearest(folder)).free
 
 
 def has_gpu() -> bool:

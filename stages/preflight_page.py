@@ -1,4 +1,7 @@
-"""Preflight's findings on the terminal: the worst first, each with what to change."""
+"""Preflight's findings on the terminal: the worst last, where it is seen, with what to change."""
+
+import io
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -11,10 +14,18 @@ STYLES = {ERROR: "bold red", WARNING: "yellow", UNCHECKED: "cyan", OK: "green"}
 
 
 def show(recipe: Recipe, found: list[Finding], console: Console | None = None) -> None:
-    """Print a heading, one row a finding, and a line that counts them."""
+    """Print a heading, one row a finding, and a line that counts them.
+
+    What is no terminal gets `WIDTH` columns, and no blanks at the end of its lines.
+    """
     if console is None:
-        width = Console().width
-        console = Console(width=min(WIDTH, width) if Console().is_terminal else WIDTH)
+        terminal = Console()
+        if not terminal.is_terminal:
+            page = io.StringIO()
+            show(recipe, found, Console(file=page, width=WIDTH))
+            sys.stdout.writelines(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+            return
+        console = Console(width=min(WIDTH, terminal.width))
     launch = recipe.launch
     processes = "1 process" if launch.processes == 1 else f"{launch.processes} processes"
     engine = "" if launch.engine == "none" else f", {launch.engine}"
@@ -24,7 +35,7 @@ def show(recipe: Recipe, found: list[Finding], console: Console | None = None) -
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for one in sorted(found, key=lambda one: LEVELS.index(one.level)):
+    for one in sorted(found, key=lambda one: -LEVELS.index(one.level)):
         text = Text(one.text)
         if one.remedy:
             text.append(f"\n→ {one.remedy}", "bold")

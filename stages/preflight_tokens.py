@@ -19,8 +19,11 @@ MARK = "the answer is 42"
 
 
 def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
-    """The tokenizer of the recipe's first model: `--tokenizer`, its folder, or the hub's cache."""
-    name = recipe.tokenizer or next((recipe.model(stage) for stage in recipe.stages()), None)
+    """The tokenizer: `--tokenizer`, else a finished SFT's, else the first model's."""
+    made = str(recipe.values.get("grpo.yaml", {}).get("model_name_or_path"))
+    is_made = Path(made, "tokenizer_config.json").is_file()
+    first = next((recipe.model(stage) for stage in recipe.stages()), None)
+    name = recipe.tokenizer or (made if is_made else first)
     if name is None:
         return None, []
     from transformers import AutoTokenizer
@@ -35,7 +38,8 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
         if Path(name).is_dir():
             text = f"{name}: {type(error).__name__}: {reason}"
             level = ERROR if any(Path(name).glob("tokenizer*")) else UNCHECKED
-            return None, [Finding(level, TOPIC, text, "save the model's tokenizer into the folder")]
+            remedy = "save the model's tokenizer and config.json into the folder again"
+            return None, [Finding(level, TOPIC, text, remedy)]
     remedy = "--tokenizer FOLDER (make: TOKENIZER=FOLDER) takes a folder with its tokenizer"
     if name.startswith(recipe.run):
         remedy = f"make base or make sft builds it; or {remedy}"
@@ -64,7 +68,8 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
             continue
         found += _prompt(tokenizer, messages, prompt)
         found += _think(recipe, prompt, system)
-        found += _turn(tokenizer, messages, prompt, end_ids(tokenizer, folder))
+        ends = end_ids(tokenizer, folder)
+        found += _turn(tokenizer, messages, prompt, ends, "sft.yaml" in recipe.values)
     return found
 
 
@@ -150,9 +155,15 @@ def _prompt(tokenizer: Any, messages: list[dict], prompt: str) -> list[Finding]:
     if _render(tokenizer, messages) != prompt:
         text = "rendering twice gives two texts"
         found.append(Finding(ERROR, "template", text, "take what changes out of the template"))
-    if "strftime_now" in str(tokenizer.chat_template) and "strftime_now" in _called(tokenizer):
+    if "strftime_now" in str(tokenizer.chat_template):
         text = "the template writes today's date: prompts change from day to day"
         found.append(Finding(WARNING, "template", text, "set a fixed date in the template"))
+    if _render(tokenizer, messages, start=False) == prompt:
+        text = (
+            "the template ignores add_generation_prompt: a prompt does not open the answer's turn"
+        )
+        remedy = "let it write the assistant's heading where add_generation_prompt is set"
+        found.append(Finding(WARNING, "template", text, remedy))
     ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     start = tokenizer.bos_token_id
     if start is not None and ids[:2] == [start, start]:
@@ -165,12 +176,6 @@ def _prompt(tokenizer: Any, messages: list[dict], prompt: str) -> list[Finding]:
             text += ", and tokenizing a rendered prompt again would double it (not done here)"
         found.append(Finding(OK, "template", text))
     return found
-
-
-def _called(tokenizer: Any) -> str:
-    """The template where it calls for the date without a default of its own."""
-    template = str(tokenizer.chat_template)
-    return "" if "date_string is defined" in template.replace("not ", "") else template
 
 
 def _think(recipe: Recipe, prompt: str, system: str) -> list[Finding]:
@@ -198,7 +203,9 @@ def _think(recipe: Recipe, prompt: str, system: str) -> list[Finding]:
     return [Finding(OK, "think", "the model writes <think> itself")]
 
 
-def _turn(tokenizer: Any, messages: list[dict], prompt: str, ends: set[int]) -> list[Finding]:
+def _turn(
+    tokenizer: Any, messages: list[dict], prompt: str, ends: set[int], has_sft: bool
+) -> list[Finding]:
     """How the template renders an answer, beside what the stages train on: prompt, text, EOS."""
     answer = f"{THINK_OPEN}\nsix times seven\n{THINK_CLOSE}\n\n{MARK}"
     whole = _render(tokenizer, [*messages, {"role": "assistant", "content": answer}], start=False)
@@ -214,6 +221,14 @@ def _turn(tokenizer: Any, messages: list[dict], prompt: str, ends: set[int]) -> 
     if not tail.strip():
         text = f"the template ends no turn; the stages add {tokenizer.eos_token!r} themselves"
         found.append(Finding(WARNING, "template", text, "let it write the EOS after each turn"))
+    elif not set(ids) & known and has_sft and tokenizer.eos_token_id in ends:
+        # As in Qwen2.5's base models, whose EOS is <|endoftext|>.
+        text = (
+            f"the template ends a turn with {tail.strip()!r}, which ends no generation; SFT "
+            f"teaches {tokenizer.eos_token!r}, which does"
+        )
+        remedy = f"eos_token: {tail.strip()!r} only if the model has to stop in other chats as well"
+        found.append(Finding(WARNING, "template", text, remedy))
     elif not set(ids) & known:
         text = f"the template ends a turn with {tail.strip()!r}, which ends no generation"
         remedy = f"set eos_token to {tail.strip()!r}, in tokenizer and generation config"

@@ -58,8 +58,8 @@ def made_by(checkpoint: Path) -> tuple[int | None, str | None]:
 
 def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
     """Rows that one optimizer step, and in GRPO one generation batch, take from all processes."""
-    per_device = config.get("per_device_train_batch_size", 8) * num_processes
-    rows = {"step": per_device * config.get("gradient_accumulation_steps", 1)}
+    per_device = (config.get("per_device_train_batch_size") or 8) * num_processes
+    rows = {"step": per_device * (config.get("gradient_accumulation_steps") or 1)}
     if config.get("steps_per_generation"):
         rows["generation batch"] = per_device * config["steps_per_generation"]
     return rows

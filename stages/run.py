@@ -239,7 +239,8 @@ def finish(trainer: Trainer) -> None:
     trainer.accelerator.end_training()
 
 
-def last_logged(trainer: Trainer, key: str) -> float:
-    """The last value of a metric in the trainer's log; NaN if the run was too short to log it."""
-    values = [entry[key] for entry in trainer.state.log_history if entry.get(key) is not None]
+def last_logged(trainer: Trainer, *keys: str) -> float:
+    """The last value of the first of these metrics that was logged; NaN if none was."""
+    history = trainer.state.log_history
+    values = [entry[key] for key in keys[::-1] for entry in history if entry.get(key) is not None]
     return values[-1] if values else math.nan

@@ -109,8 +109,10 @@ def main() -> None:
             rows_out=len(rows),
             dropped={"over_max_length": dropped},
         )
+    # A run shorter than logging_steps has logged nothing but its mean loss.
+    loss = run.last_logged(trainer, "loss", "train_loss")
     run.say(
-        f"sft: {trainer.state.global_step} steps, loss {run.last_logged(trainer, 'loss'):.4f}, "
+        f"sft: {trainer.state.global_step} steps, loss {loss:.4f}, "
         f"token accuracy {run.last_logged(trainer, 'mean_token_accuracy'):.3f} -> {sft.output_dir}"
     )
     run.finish(trainer)

@@ -43,6 +43,18 @@ class SweepArguments:
     )
 
 
+# Not to vary, because the sweep itself gives them or the runs are told apart by them.
+OWN = ("config", "output_dir", "run_dir", "train_file")
+
+
+def meaning(value: str) -> float | str:
+    """A value as two that mean the same are equal: `1e-7` and `1.0e-7`, `true` and `True`."""
+    try:
+        return float(value)
+    except ValueError:
+        return value.lower() if value.lower() in ("true", "false") else value
+
+
 def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
     """`["beta=0.1,0.01", "seed=0"]` as `{"beta=0.1,seed=0": {"beta": "0.1", "seed": "0"}, ...}`.
 
@@ -55,9 +67,9 @@ def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
         found = values.split(",")
         if not equals or not key or not all(found) or "/" in entry:
             raise UserError(f"sweep: {entry!r} is not key=value,value, such as beta=0.1,0.01")
-        if key in choices or len({*found}) < len(found):
+        if key in choices or len({*map(meaning, found)}) < len(found):
             raise UserError(f"sweep: {entry!r} has a key or a value for the second time")
-        if key in ("output_dir", "train_file"):
+        if key in OWN:
             raise UserError(f"sweep: {key} tells the runs apart from each other; vary another key")
         choices[key] = found
     if not choices:

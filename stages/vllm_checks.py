@@ -18,6 +18,7 @@ from data_prep.config import UserError
 from stages.eval_arguments import is_set
 from stages.reward_arguments import MAX_COMPLETION_LENGTH
 
+BATCH_SIZE = 8  # TRL's default of per_device_train_batch_size
 MODES = ("colocate", "server")
 SERVER_DEFAULTS = {  # TRL's
     "vllm_server_host": "0.0.0.0",
@@ -70,8 +71,12 @@ def _has_old_logps(values: dict[str, Any]) -> bool:
         return default if value is None else int(float(value))
 
     accumulation = number("gradient_accumulation_steps", 1)
-    uses = number("steps_per_generation", accumulation) * number("num_iterations", 1)
-    return accumulation % uses != 0
+    steps = number("steps_per_generation", accumulation)
+    if values.get("generation_batch_size") is not None:
+        rows = number("per_device_train_batch_size", BATCH_SIZE)
+        rows *= int(os.environ.get("WORLD_SIZE") or 1)
+        steps = number("generation_batch_size", rows) // max(1, rows)
+    return accumulation % max(1, steps * number("num_iterations", 1)) != 0
 
 
 def check_vllm(values: dict[str, Any]) -> None:
@@ -95,6 +100,11 @@ def check_vllm(values: dict[str, Any]) -> None:
             raise UserError(
                 "vllm_mode: server sends the weights with NCCL, which needs a CUDA device, and "
                 "this run has none; use colocate"
+            )
+        if has_gpu():
+            raise UserError(
+                "use_cpu: true, and vLLM would still take the GPU that this host has; hide it with "
+                "CUDA_VISIBLE_DEVICES='', or remove the key"
             )
         check_cpu(values)
     elif is_server and os.environ.get("RANK", "0") == "0":

@@ -51,5 +51,10 @@ class Planted:
         assert old in text
         path.write_text(text.replace(old, new))
 
+    def tokenizer(self):
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self.model)
+
     def findings(self):
         return inspect(PreflightArguments(recipe=str(self.recipe), **self.args))[1]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from planted_recipe import Planted
 
-from stages import preflight_memory
+from stages import preflight_host, preflight_memory
 
 pytestmark = pytest.mark.integration
 SYSTEM_REFUSED = (
@@ -15,8 +15,7 @@ SYSTEM_REFUSED = (
 
 
 @pytest.fixture
-def planted(tmp_path, tiny_model_dir, data_dir, monkeypatch):
-    monkeypatch.delenv("MASTER_PORT", raising=False)
+def planted(tmp_path, tiny_model_dir, data_dir):
     return Planted(tmp_path, tiny_model_dir, data_dir)
 
 
@@ -111,6 +110,7 @@ def template_closes_think(planted, monkeypatch):
 
 def template_ends_otherwise(planted, monkeypatch):
     planted.change_template("<|im_end|>", "<end_of_turn>")
+    (planted.recipe / "sft.yaml").unlink()
 
 
 def template_refuses_system(planted, monkeypatch):
@@ -204,7 +204,8 @@ MISTAKES = [  # plant, level, topic, what is said, remedy
     (torn_group, "error", "grpo.yaml", "6 does not divide the 8 completions", "num_generations"),
     (torn_over_processes, "error", "grpo.yaml", "32 is no multiple of", "a multiple of that"),
     (rounded_away, "error", "grpo.yaml", "learning_rate 5e-07", "stochastic_rounding: true"),
-    (rounding_under_zero, "error", "grpo.yaml", "no effect under zero2", "rounding: false"),
+    (rounding_under_zero, "error", "grpo.yaml", "no effect under zero2",
+     "--dtype float32 --stochastic_rounding false"),
     (dead_ratio, "warning", "grpo.yaml", "max_mean_ratio: 5.0 can drop nothing",
      "steps_per_generation: 4"),
     (uniform_groups, "warning", "grpo.yaml", "41% at pass rate 0.8", "num_generations: 8"),
@@ -238,7 +239,7 @@ MISTAKES = [  # plant, level, topic, what is said, remedy
     (contaminated, "error", "contamination", "math500", "decontaminate: math500"),
     (graded_differently, "error", "grading", "eval.yaml true", "grade alike"),
     (unknown_model, "not checked", "sft memory", "someone/some-model", "download"),
-    (server_is_down, "warning", "ports", "nothing answers", "trl vllm-serve"),
+    (server_is_down, "warning", "ports", "nothing answers", "run/sft --enable-scale-out"),
 ]  # fmt: skip
 
 
@@ -260,13 +261,15 @@ def test_a_planted_mistake_is_found(planted, monkeypatch, plant, level, topic, s
     assert match[0].remedy
 
 
-def test_a_taken_port_is_found(planted, monkeypatch):
+def test_a_taken_port_is_found_where_the_launch_names_one(planted, monkeypatch):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         one.listen()
         port = one.getsockname()[1]
-        monkeypatch.setenv("MASTER_PORT", str(port))
-        planted.args["gpus"] = 2
+        monkeypatch.setattr(preflight_host, "MASTER_PORT", port)
+        planted.args |= {"gpus": 2, "accelerate": "--multi_gpu"}
         found = [one for one in planted.findings() if one.topic == "ports"]
+        planted.args["accelerate"] = "ddp"  # which takes any free one
+        assert not [one for one in planted.findings() if one.topic == "ports"]
     assert found[0].level == "warning" and str(port) in found[0].text
-    assert "MASTER_PORT" in found[0].remedy
+    assert "--main_process_port 0" in found[0].remedy

@@ -5,6 +5,7 @@ import queue
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +41,7 @@ ENDED = "is lost: its processes ended, killed or by an error in its log"
 
 
 def hang_up(host):
+    host.is_over = True  # killed, it has no word for the others
     for peer in host.peers.values():
         with contextlib.suppress(OSError):  # the other end was faster
             peer.shutdown(socket.SHUT_RDWR)
@@ -128,6 +130,26 @@ def test_off_on_one_host(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     with pytest.raises(TypeError):
         watched(lambda: None)()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [(2, "exit code 2"), ("no room\nleft", "exit code no room"), (0, None), (None, None)],
+)
+def test_a_stage_that_exits_by_itself(monkeypatch, code, told):
+    """A code that is no success is an error to the others, not a good-bye."""
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    words = []
+    watch = SimpleNamespace(stop=words.append)
+    monkeypatch.setattr(host_loss, "start", lambda env: watch)
+
+    def stage():
+        raise SystemExit(code)
+
+    with pytest.raises(SystemExit):
+        watched(stage)()
+    assert words == [told]
 
 
 def test_refused_settings(address, monkeypatch):

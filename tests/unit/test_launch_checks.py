@@ -1,8 +1,6 @@
 """A launch that would become another one is refused; every launch that does as it says is not."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,6 +38,8 @@ GOOD = {
     "nothing but the recipe": ({}, {}, {}),
     "one process on a CPU": (CPU, {}, {}),
     "two of two": (CPU, TWO | {"NUM_PROCESSES": "2"}, {"num_processes": "2"}),
+    "one step of a batch job": ({}, {"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1"}, {}),
+    "a launcher on each host by srun": ({}, TWO | {"SLURM_STEP_NUM_TASKS": "2"}, {}),
     "a CPU config for a CPU recipe": (CPU, TWO, FILE | {"use_cpu": True, "num_processes": 2}),
     "a CPU recipe in a launch for GPUs": (CPU, TWO, FILE | {"use_cpu": False}),
     "accelerate's switch for the CPU": ({}, {"ACCELERATE_USE_CPU": "True"}, {"cpu": True}),
@@ -47,6 +47,9 @@ GOOD = {
     "FSDP of the recipe": ({"fsdp": True}, TWO, {}),
     "no FSDP": ({"fsdp": False}, {}, {}),
     "ZeRO-2": ({}, TWO | ZERO2, FILE | {"distributed_type": "DEEPSPEED"}),
+    "a flag over the file's DeepSpeed": (
+        {}, TWO, FILE | {"distributed_type": "DEEPSPEED", "multi_gpu": True},
+    ),
     "ZeRO-2 on a CPU": (CPU, TWO | ZERO2, {"use_deepspeed": "true"}),
     "ZeRO-3": ({}, TWO | ZERO3, {}),
     "the same precision twice": (
@@ -60,6 +63,10 @@ GOOD = {
 BAD = {
     "make's number": (CPU, {"NUM_PROCESSES": "2"}, {}, "NUM_PROCESSES: 2 asked for, .*started 1;"),
     "make's number is a word": (CPU, {"NUM_PROCESSES": "two"}, {}, "NUM_PROCESSES: 'two' is no"),
+    "srun": (CPU, {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS: 4 copies .*torchrun"),
+    "Open MPI": ({}, {"OMPI_COMM_WORLD_SIZE": "2"}, {}, "OMPI_COMM_WORLD_SIZE: 2 copies of the"),
+    "MPICH": ({}, {"PMI_SIZE": "2", "PMI_RANK": "1"}, {}, "PMI_SIZE: 2 copies of the stage"),
+    "a launcher's variable without a value": ({}, {"WORLD_SIZE": ""}, {}, "WORLD_SIZE: '' is no"),
     "accelerate --cpu": (
         CPU, {"ACCELERATE_USE_CPU": "True"}, {"cpu": True, "num_processes": "2"},
         "num_processes: 2 asked for, .*started 1;",
@@ -118,6 +125,10 @@ BAD = {
         {}, TWO | ZERO3 | {"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "false"}, {},
         "zero3_save_16bit_model: is off",
     ),
+    "ZeRO of no stage": (
+        {}, TWO | ZERO2 | {"ACCELERATE_DEEPSPEED_ZERO_STAGE": "auto"}, {},
+        "zero_stage: 'auto' is none of 0, 1, 2, 3;",
+    ),
     "ZeRO-3 of the recipe that saves no model": (
         {"deepspeed": {"zero_optimization": {"stage": 3}}}, TWO, {}, "zero3_save_16bit_model: is o",
     ),
@@ -161,63 +172,6 @@ def test_deepspeed_that_is_not_installed(monkeypatch):
         check_launch({}, TWO | ZERO2, {})
 
 
-COMMANDS = {
-    "/venv/bin/python /venv/bin/accelerate launch --num_processes 2 -m stages.sft --seed 3": {
-        "num_processes": "2"
-    },
-    "python -m accelerate.commands.launch --num-processes=2 train.py": {"num_processes": "2"},
-    "/venv/bin/accelerate-launch --num-processes=2 train.py": {"num_processes": "2"},
-    "accelerate launch --cpu --num-processes=4 -m stages.sft": {"cpu": True, "num_processes": "4"},
-    "accelerate launch --cpu train.py --num_processes 3": {"cpu": True},
-    "accelerate launch -m stages.sft --num_processes 3": {},
-    "torchrun --nproc_per_node 2 -m stages.sft": {},
-    "make launch": {},
-    "": {},
-}
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_flags_of_the_launcher(command):
-    assert launch.launcher_settings(command.split()) == COMMANDS[command]
-
-
-def test_flags_beat_the_launchers_config_file(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("num_processes: 8\nmixed_precision: bf16\nuse_cpu: false\n")
-    found = launch.launcher_settings(
-        [
-            "accelerate",
-            "launch",
-            f"--config_file={path}",
-            "--num_processes",
-            "2",
-            "-m",
-            "stages.sft",
-        ]
-    )
-    assert found["num_processes"] == "2" and found["mixed_precision"] == "bf16"
-    assert found["use_cpu"] is False and found["config_file"] == str(path)
-
-
-def test_the_parents_command_line_is_read():
-    """As `accelerate launch` starts a stage: a child of a process of that name."""
-    child = "from stages import launch; print(launch.launcher_settings(launch.parent_command()))"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    command = [
-        sys.executable,
-        "-c",
-        parent,
-        "accelerate",
-        "launch",
-        "--cpu",
-        "--num_processes",
-        "2",
-    ]
-    root = Path(__file__).parents[2]
-    found = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
-    assert found.stdout == "{'cpu': True, 'num_processes': '2'}\n", found
-
-
 def test_the_stages_own_check_follows(monkeypatch):
     calls = []
     monkeypatch.delenv("NUM_PROCESSES", raising=False)
@@ -239,6 +193,9 @@ def test_engines(tmp_path):
     zero = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
     path.write_text(json.dumps({"zero_optimization": zero}))
     assert launch.asked_engine({"deepspeed": str(path)}, {}) == "DeepSpeed ZeRO-3"
+    auto = {"zero_optimization": {"stage": "auto"}}
+    with pytest.raises(UserError, match=r"zero_stage: 'auto' .*zero_optimization\.stage"):
+        launch.asked_engine({"deepspeed": auto}, {})
     check_launch({"deepspeed": str(path)}, TWO, {})
     assert (
         launch.asked_engine({}, ZERO2 | {"ACCELERATE_DEEPSPEED_CONFIG_FILE": str(path)})[-1] == "3"

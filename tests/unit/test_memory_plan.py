@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.config import UserError
 from stages.memory_activations import layer_bytes, mask_bytes
-from stages.memory_model import Model, Step, read_model
+from stages.memory_model import LINEARS, Model, Step, read_model
 from stages.memory_plan import plan_step
 from stages.memory_recipe import (
     GIB,
@@ -14,6 +14,7 @@ from stages.memory_recipe import (
     checkpoint_bytes,
     generation_bytes,
     grpo_step,
+    lora_modules,
     plan_engine,
     sft_step,
 )
@@ -63,6 +64,31 @@ def test_what_a_layer_keeps_in_bf16():
     # The norm's input in fp32, its normalised input in bf16.
     step = dataclasses.replace(FP32, weight=2)
     assert layer_bytes(ONE, step) == 2 * (16 + 8 + 4) + 2 * 2 * 4 + 24 + 8 + 64
+
+
+def test_norms_of_queries_and_keys_keep_their_inputs():
+    # Qwen3, heads of 2: for the 4 + 2 numbers of q and k an fp32 and a normalised input, and
+    # 1/rms for each of 2 + 1 heads.
+    qwen3 = dataclasses.replace(ONE, head_norms=4)
+    assert layer_bytes(qwen3, FP32) - layer_bytes(ONE, FP32) == 4 * 6 + 4 * 6 + 4 * 3
+    lora = dataclasses.replace(FP32, lora_rank=1)
+    assert layer_bytes(qwen3, lora) - layer_bytes(ONE, lora) == 4 * 6 + 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "modules"),
+    [
+        (None, ("q_proj", "v_proj")),
+        ("all-linear", LINEARS),
+        (["all-linear"], LINEARS),
+        (["q_proj", "down_proj"], ("q_proj", "down_proj")),
+        (["q_proj"], ()),  # TRL makes it a text, which peft fits to the whole path
+        (r".*\.(q|o)_proj", ("q_proj", "o_proj")),
+        (["q_porj", "c_attn"], ()),
+    ],
+)
+def test_modules_of_lora(asked, modules):
+    assert lora_modules({"lora_target_modules": asked}) == modules
 
 
 def test_a_mask_repeats_keys_and_costs_its_square():
@@ -117,7 +143,8 @@ def test_zero_shares_states_and_ddp_adds_buckets():
         assert shared["optimizer"] + shared["master weights"] == 12 * model.params / 8
     assert sum(three.values()) < sum(two.values()) < alone.peak
     offloaded = parts("zero3_offload")
-    assert not {"optimizer", "master weights"} & set(offloaded)
+    assert not {"optimizer", "master weights", "weights"} & set(offloaded)
+    assert offloaded["gathered weights"] == three["gathered weights"]
 
 
 def test_published_7b_run_in_fp32_needs_112_gb_of_states():
@@ -179,3 +206,6 @@ def test_generation_without_an_engine():
     size, text = generation_bytes(ONE, values, None)
     assert size == 6 * 30 * (2 * 4 * 2 * 2) + 6 * 10 * 16
     assert "6 completions x 30 tokens" in text
+    values["generation_batch_size"] = 16  # of all processes
+    size, _ = generation_bytes(ONE, values, None, processes=4)
+    assert size == 4 * 30 * (2 * 4 * 2 * 2) + 4 * 10 * 16

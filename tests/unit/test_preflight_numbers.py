@@ -1,6 +1,7 @@
 """Preflight's small numbers: percentiles, chances, engines, the page."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ from rich.console import Console
 
 from data_prep.config import UserError
 from stages.memory_recipe import Launch
-from stages.preflight import PreflightArguments, find_engine
+from stages.preflight import PreflightArguments, attempt
 from stages.preflight_batch import uniform_share
 from stages.preflight_findings import Finding, Recipe, fill, from_error
-from stages.preflight_lengths import percentile
+from stages.preflight_inputs import _writes
+from stages.preflight_launch import find_engine, read_launch
+from stages.preflight_lengths import percentile, read_some
 from stages.preflight_page import show
 
 
@@ -40,12 +43,12 @@ def test_chance_of_a_uniform_group():
     ],
 )
 def test_engine_of_a_launch(name, processes, engine):
-    assert find_engine(name, processes) == engine
+    assert find_engine(read_launch(name, processes), processes) == engine
 
 
 def test_an_unknown_launch_is_refused():
     with pytest.raises(UserError, match=r"zero4.*choose.*zero3"):
-        find_engine("zero4", 8)
+        read_launch("zero4", 8)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_the_run_is_filled_in():
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_page_has_the_worst_first_and_fits(width):
+def test_the_page_has_the_worst_last_and_fits(width):
     out = io.StringIO()
     found = [
         Finding("ok", "keys", "fine"),
@@ -79,7 +82,43 @@ def test_the_page_has_the_worst_first_and_fits(width):
     show(Recipe(Path("configs/x"), "run", Launch(2, "ddp")), found, Console(file=out, width=width))
     text = out.getvalue()
     assert max(map(len, text.splitlines())) <= width
-    assert text.index("error") < text.index("warning") < text.index("fine")
+    assert text.index("fine") < text.index("warning") < text.index("error ")
     assert "→ change [this]" in text  # brackets are no markup
     assert "2 processes, ddp" in text
     assert text.rstrip().endswith("preflight: 1 error, 1 warning, 1 ok")
+
+
+def test_a_page_that_is_no_terminal_has_no_trailing_blanks(capsys):
+    found = [Finding("ok", "keys", "fine"), Finding("error", "grpo.yaml", "word " * 60, "change")]
+    show(Recipe(Path("configs/x"), "run", Launch()), found)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 4 and lines == [line.rstrip() for line in lines]
+
+
+def test_a_check_that_fails_on_a_value_is_a_finding():
+    assert attempt("x", lambda: []) == []
+    (found,) = attempt("ports", int, "many")
+    assert (found.level, found.topic) == ("error", "ports") and "'many'" in found.text
+
+
+@pytest.mark.parametrize(
+    ("stage", "path", "is_written"),
+    [
+        ("data.yaml", "run/a/sft_train.jsonl", True),
+        ("data.yaml", "run/a/sft_trian.jsonl", False),
+        ("data.yaml", "run/ab/sft_train.jsonl", False),
+        ("grpo.yaml", "run/a/checkpoint-20", True),
+        ("grpo.yaml", "run/a", True),
+        ("grpo.yaml", "run/b", False),
+    ],
+)
+def test_what_a_stage_writes(stage, path, is_written):
+    assert _writes(stage, "run/a", path) == is_written
+
+
+def test_line_separators_within_a_row_and_blank_lines_are_no_rows(tmp_path):
+    path, texts = tmp_path / "rows.jsonl", ["a\u2028b", "c\u0085d"]
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in texts]
+    lines = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    path.write_text(f"{lines}\n\n\n", encoding="utf-8")
+    assert read_some(str(path), 10, ("prompt",)) == rows

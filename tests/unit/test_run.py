@@ -153,6 +153,7 @@ def test_last_logged():
     history = [{"loss": 2.0}, {"loss": 1.5, "reward": None}, {"train_runtime": 3}]
     trainer = SimpleNamespace(state=SimpleNamespace(log_history=history))
     assert run.last_logged(trainer, "loss") == 1.5
+    assert run.last_logged(trainer, "reward", "loss") == 1.5
     assert math.isnan(run.last_logged(trainer, "reward"))
 
 

@@ -26,7 +26,11 @@ def test_every_combination_in_the_order_of_the_keys():
         (["beta=../x"], "is not key=value"),
         (["beta=0.1,0.1"], "second time"),
         (["beta=0.1", "beta=0.2"], "second time"),
+        (["learning_rate=1e-7,1.0e-7"], "second time"),
+        (["scale_rewards=true,True"], "second time"),
         (["output_dir=a,b"], "tells the runs apart"),
+        (["run_dir=a,b"], "tells the runs apart"),
+        (["config=a,b"], "tells the runs apart"),
     ],
 )
 def test_a_mistake_is_one_line(entries, word):

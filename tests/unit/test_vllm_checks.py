@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 ON = {"use_vllm": True}
 SERVER = ON | {"vllm_mode": "server"}
 NO_CORRECTION = ON | {"vllm_importance_sampling_correction": False}
+GENERATION = {"gradient_accumulation_steps": 8, "per_device_train_batch_size": 1}
 CONFIG = {
     "weight_transfer_config": {"backend": "nccl"},
     "model_config": {"logprobs_mode": "processed_logprobs"},
@@ -38,6 +39,7 @@ CONFIG = {
         # Several optimizer steps share a generation: TRL keeps the old log-probs.
         NO_CORRECTION | {"gradient_accumulation_steps": 2, "steps_per_generation": 8},
         NO_CORRECTION | {"num_iterations": "2"},
+        NO_CORRECTION | GENERATION | {"generation_batch_size": 64},
     ],
 )  # fmt: skip
 def test_sound(values):
@@ -56,12 +58,22 @@ def test_sound(values):
         (NO_CORRECTION, "false leaves guard_alignment blind"),
         (NO_CORRECTION | {"guard_alignment": "stop"}, "set guard_alignment: off too, or remove"),
         (NO_CORRECTION | {"gradient_accumulation_steps": 8}, "leaves guard_alignment blind"),
+        (NO_CORRECTION | GENERATION | {"generation_batch_size": 8}, "guard_alignment blind"),
     ],
 )
 def test_numbers(values, words):
     with pytest.raises(UserError) as error:
         check_vllm_keys(values)
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_generation_batch_is_divided_by_the_processes(monkeypatch):
+    values = NO_CORRECTION | GENERATION | {"generation_batch_size": 64}
+    monkeypatch.setenv("WORLD_SIZE", "8")  # 8 steps a generation, 8 accumulated: one update
+    with pytest.raises(UserError, match="leaves guard_alignment blind"):
+        check_vllm_keys(values)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    check_vllm_keys(values)
 
 
 @pytest.fixture
@@ -99,8 +111,10 @@ def test_models_on_a_cpu(host, tmp_path):
             check_vllm(save_config(tmp_path, **config))
     host(gpu=True)
     check_vllm(save_config(tmp_path, hidden_size=96))
-    with pytest.raises(UserError, match="heads have size 24"):  # its GPU is not to be used
-        check_vllm(save_config(tmp_path, hidden_size=96) | {"use_cpu": "true"})
+    with pytest.raises(UserError, match=r"^use_cpu: true, .*CUDA_VISIBLE_DEVICES=''"):
+        check_vllm(save_config(tmp_path, hidden_size=128) | {"use_cpu": "true"})
+    host()
+    check_vllm(save_config(tmp_path, hidden_size=128) | {"use_cpu": "true"})
 
 
 @pytest.mark.parametrize(
