@@ -24,6 +24,11 @@ from typing import Any
 
 import yaml
 
+# Both tell every stage of GPUs that are not there, as soon as transformers or accelerate find them.
+for _name in ("torchao", "torch.utils._pytree"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
+logging.getLogger("DeepSpeed").addFilter(lambda record: record.filename != "real_accelerator.py")
+
 
 class UserError(ValueError):
     """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
@@ -211,13 +216,6 @@ def _refuse(message: str) -> None:
     raise UserError(f"command line: {message}")
 
 
-def _hush_imports() -> None:
-    """Keep torchao and DeepSpeed from telling every stage of the GPUs that are not there."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("DeepSpeed").addFilter(lambda r: r.filename != "real_accelerator.py")
-
-
 def parse(
     doc: str,
     own: type,
@@ -277,7 +275,6 @@ def parse(
         check(merged)
     os.environ.update({key: str(value) for key, value in env.items()})
 
-    _hush_imports()
     import trl  # late: everything above answers in well under two seconds
 
     parser = trl.TrlParser([own, *(getattr(trl, name) for name in hf)])
