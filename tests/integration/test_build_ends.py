@@ -30,7 +30,14 @@ def config(tmp_path):
 def start(config):
     """A build with both of its workers at work; returns it and them."""
     command = [sys.executable, "-m", "data_prep.build", "--config", str(config)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As in a terminal: what runs in the background of a shell ignores it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         children = psutil.Process(process.pid).children(recursive=True)
