@@ -1,6 +1,7 @@
 """SFT with the real trainer: what the loss sees, and what a run leaves on disk."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -164,7 +165,8 @@ def test_two_steps_leave_model_manifest_state_and_events(
 def test_a_run_shorter_than_its_logging_interval_ends_well(run_stage, capsys):
     folder = run_stage("sft", max_steps=1, logging_steps=50)
     assert manifest.read(folder)["counts"]["steps"] == 1
-    assert "sft: 1 steps, loss nan" in capsys.readouterr().out
+    # The mean of the run, which is all that was logged.
+    assert re.search(r"sft: 1 steps, loss \d+\.\d{4}, ", capsys.readouterr().out)
 
 
 def test_lora_writes_a_merged_model_and_its_adapter(run_stage, tiny_model_dir):
