@@ -71,7 +71,7 @@ RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
   $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
 .PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight \
-  bench bench-memory bench-grader bench-data bench-curriculum bench-overhead bench-guards lint test vllm-cpu \
+  bench bench-memory bench-grader bench-data bench-curriculum bench-overhead bench-guards lint house test vllm-cpu \
   test-vllm clean
 
 help: ## show this list
@@ -95,7 +95,7 @@ distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
 	$(call NONE,$^)
 grpo: $(RUN)/grpo/manifest.json ## GRPO (ACCELERATE=… NUM_PROCESSES=…)
 data-report: $(RUN)/data/manifest.json ## one page on the data: counts, lengths, mixes, drops
-	@$(PY) -m eval.data_report --data $(RUN)/data $(ARGS)
+	@$(PY) -m eval.report.data_report --data $(RUN)/data $(ARGS)
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 
@@ -112,10 +112,10 @@ $(RUN)/audit/manifest.json: $(wildcard $(CONFIG)/*.yaml) $(RUN)/data/manifest.js
 $(RUN)/sft/manifest.json: $(CONFIG)/sft.yaml $(RUN)/data/manifest.json $(BASE) | $(VENV)/ready
 	@$(LAUNCH) stages.sft $(call FLAGS,sft)
 $(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(RUN)/sft/manifest.json
-	@$(LAUNCH) data_prep.difficulty $(call FLAGS,difficulty)
+	@$(LAUNCH) stages.difficulty $(call FLAGS,difficulty)
 $(RUN)/distill/manifest.json: $(CONFIG)/distill.yaml $(RUN)/data/manifest.json \
   $(if $(shell grep -s '{run}/sft' $(CONFIG)/distill.yaml),$(RUN)/sft/manifest.json)
-	@$(LAUNCH) data_prep.distill $(call FLAGS,distill)
+	@$(LAUNCH) stages.distill $(call FLAGS,distill)
 $(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(START) | $(AUDITED)
 	@$(LAUNCH) stages.grpo $(call FLAGS,grpo)
 # Other settings or data than the YAML's: eval.run looks itself at what is there already.
@@ -145,11 +145,11 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "setup: done"
 
 bench-grader: | $(VENV)/ready ## speed and accuracy of the grader beside TRL's (DATA_ROOT=…)
-	@OMP_NUM_THREADS=1 $(PY) -m data_prep.bench_grader --out docs/results/grader.md \
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_grader --out docs/results/grader.md \
 	  $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
 SIZES ?= 106000 300000 860000
 bench-data: | $(VENV)/ready ## speed and memory of the data build (DATA_ROOT=… SIZES=…)
-	@OMP_NUM_THREADS=1 $(PY) -m data_prep.bench_data --data_root "$(DATA_ROOT)" --sizes $(SIZES) \
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_data --data_root "$(DATA_ROOT)" --sizes $(SIZES) \
 	  --out $(or $(OUT),docs/results/data-build.md)
 # One SFT checkpoint, its own recipe: `make bench-curriculum SEEDS="0 1 2" MODES="stock predictive"`
 SEEDS ?= 0 1 2 3 4
@@ -158,25 +158,27 @@ BENCH := RECIPE=skewed-cpu SEED=
 BENCH_FLAGS := --grpo_config configs/skewed-cpu/grpo.yaml --recipe_run runs/skewed-cpu
 bench-curriculum: | $(VENV)/ready ## the curriculum's modes beside TRL's trainer (SEEDS=… MODES=…)
 	@$(MAKE) --no-print-directory sft $(BENCH)
-	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_curriculum $(BENCH_FLAGS) --seeds $(SEEDS) \
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_curriculum $(BENCH_FLAGS) --seeds $(SEEDS) \
 	  --modes $(MODES) --out $(or $(OUT),docs/results/curriculum.md)
 bench-overhead: | $(VENV)/ready ## what the trainer costs over TRL's, step for step
 	@$(MAKE) --no-print-directory sft $(BENCH)
-	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_overhead $(BENCH_FLAGS) \
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_overhead $(BENCH_FLAGS) \
 	  --out $(or $(OUT),docs/results/trainer-overhead.md)
 bench-guards: | $(VENV)/ready ## which guard fires when: the demo's GRPO broken, and healthy
 	@$(MAKE) -s --no-print-directory difficulty RECIPE=tiny-cpu SEED=
-	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_guards --grpo_config configs/tiny-cpu/grpo.yaml \
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_guards --grpo_config configs/tiny-cpu/grpo.yaml \
 	  --recipe_run runs/tiny-cpu --out $(or $(OUT),docs/results/guards.md)
 bench-memory: | $(VENV)/ready ## the memory plan beside the measured peak (SHAPES=…)
-	@OMP_NUM_THREADS=1 $(PY) -m stages.bench_memory --shapes $(or $(SHAPES),tiny small) \
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_memory --shapes $(or $(SHAPES),tiny small) \
 	  --out $(or $(OUT),docs/results/memory.md)
 SHAPE ?= tiny
 bench: | $(VENV)/ready ## throughput of SFT and GRPO beside stock TRL (SHAPE=0.5B ARGS=…)
-	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m stages.bench_throughput --shape $(SHAPE) \
+	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.bench_throughput --shape $(SHAPE) \
 	  --out $(or $(OUT),docs/results/throughput.md) $(ARGS)
 lint: | $(VENV)/ready ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+house: | $(VENV)/ready ## size and shape of the source tree, against its ceilings
+	@$(PY) tests/house.py
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(ARGS)
 VLLM := .venv-vllm

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from data_prep.answers import is_parseable
 from data_prep.config import UserError
+from data_prep.grading.answers import is_parseable
 from data_prep.prompts import build_completion, build_prompt
-from data_prep.reading import read_rows
+from data_prep.reading.reading import read_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
-from data_prep.engines import load_engine
-from data_prep.engines import quiet as quiet_transformers
-from data_prep.engines.processes import Processes
-from eval.arguments import EvalArguments, check_inputs, split_checkpoints
-from eval.fingerprint import SETTINGS, fingerprint
+from data_prep.sampling import load_engine
+from data_prep.sampling import quiet as quiet_transformers
+from data_prep.sampling.processes import Processes
+from eval.harness.arguments import EvalArguments, check_inputs, split_checkpoints
+from eval.harness.fingerprint import SETTINGS, fingerprint
 
 
 def main() -> None:
@@ -95,9 +95,9 @@ def evaluate_checkpoint(
 ) -> None:
     """Run all tasks on one checkpoint; write `completions.parquet`, then `scores.json`."""
     quiet()
-    from data_prep.engines.hf import tokenizer_path
-    from data_prep.engines.samples import SampleStore
-    from eval.scores import write_parquet
+    from data_prep.sampling.hf import tokenizer_path
+    from data_prep.sampling.samples import SampleStore
+    from eval.harness.scores import write_parquet
 
     started = time.time()
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
@@ -146,16 +146,16 @@ def run_tasks(
     """Run the harness on every task in every mode.
 
     Returns:
-        `{task: {mode: eval.scores.think_metrics or official_metrics}}`, and the rows of
+        `{task: {mode: eval.harness.scores.think_metrics or official_metrics}}`, and the rows of
         `completions.parquet`; both are for nothing in a process that is not the main one.
     """
     import lm_eval
     import lm_eval.api.task
 
-    from eval.parser_process import protect
-    from eval.scores import official_metrics, official_rows, think_metrics, think_rows
-    from eval.stored_lm import StoredLM
-    from eval.suite import MODES, load_official_tasks, load_think_tasks
+    from eval.harness.parser_process import protect
+    from eval.harness.scores import official_metrics, official_rows, think_metrics, think_rows
+    from eval.harness.stored_lm import StoredLM
+    from eval.harness.suite import MODES, load_official_tasks, load_think_tasks
 
     lm_eval.api.task.tqdm = lambda items, **_: items  # its bar for building prompts, over at once
     tasks: dict[str, dict[str, dict]] = {}

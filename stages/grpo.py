@@ -14,17 +14,17 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
-from data_prep.pass_rates import load_pass_counts
 from data_prep.prompts import prefills_think, render_prompt
+from data_prep.sampling.pass_rates import load_pass_counts
 from data_prep.schema import read_problems
-from stages.arguments import DEFAULTS, GrpoArguments, check_grpo
-from stages.best_model import NAME as BEST
-from stages.best_model import read_best
-from stages.curriculum import build_curriculum, keep_by_pass_rate
-from stages.eval_arguments import LEAST_PROBLEMS
-from stages.held_out import hold_out
-from stages.host_loss import watched
-from stages.launch_checks import launched
+from stages.launching.host_loss import watched
+from stages.launching.launch_checks import launched
+from stages.settings.arguments import DEFAULTS, GrpoArguments, check_grpo
+from stages.settings.eval_arguments import LEAST_PROBLEMS
+from stages.settings.held_out import hold_out
+from stages.trainer.best_model import NAME as BEST
+from stages.trainer.best_model import read_best
+from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
 COLUMNS = ("id", "prompt", "answer")  # TRL hands every column to every reward function
 
@@ -96,12 +96,12 @@ def build_trainer(
     from datasets import Dataset
 
     from stages import run
-    from stages.grpo_trainer import MathGRPOTrainer
-    from stages.guards import Guards
     from stages.rewards import BatchGrader, build_rewards
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.guards import Guards
 
     if grpo.use_vllm:
-        from stages.vllm_cpu import generate_on_cpu
+        from stages.trainer.vllm_cpu import generate_on_cpu
 
         generate_on_cpu()
     grpo.scale_rewards = "none" if args.advantage == "posterior" else args.advantage
@@ -141,7 +141,8 @@ def main() -> None:
     )
     rows = list(read_problems(args.train_file))
 
-    from stages import run, shared_folder
+    from stages import run
+    from stages.launching import shared_folder
 
     run.quiet()
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
@@ -177,7 +178,7 @@ def main() -> None:
         )
     trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
     if args.stochastic_rounding:
-        from stages.stochastic_rounding import use_stochastic_rounding
+        from stages.trainer.stochastic_rounding import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
     run.train(trainer, "grpo", checkpoint)

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
 
-from data_prep.answers import VERDICTS, Golds, is_well_formed
-from data_prep.rollouts import grade_rollouts
+from data_prep.grading.answers import VERDICTS, Golds, is_well_formed
+from data_prep.grading.rollouts import grade_rollouts
+from stages.settings.reward_arguments import REWARD_FUNCS
 
 if TYPE_CHECKING:
     from transformers import TrainerState
     from trl import GRPOConfig
 
-    from stages.arguments import GrpoArguments
+    from stages.settings.arguments import GrpoArguments
 
 Completion = list[dict[str, str]]  # what TRL hands over for a conversational prompt
 
@@ -35,7 +36,7 @@ class BatchGrader:
     completions that TRL keeps with `log_completions`.
 
     Args:
-        think_prefilled, final_number: see `data_prep.rollouts.grade_rollouts`.
+        think_prefilled, final_number: see `data_prep.grading.rollouts.grade_rollouts`.
     """
 
     def __init__(self, think_prefilled: bool, final_number: bool) -> None:
@@ -89,7 +90,7 @@ def correctness_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
 
         r = 1[verdict = right]        range {0, 1}, source: the grpo7b recipe
 
-    Graded by `data_prep.answers`, the same code that checks data and scores evaluation. Never None:
+    Graded by `answers`, the same code that checks data and scores evaluation. Never None:
     no answer, no thought and a time-out of the grader are all paid as wrong.
     """
     return [float(verdict == "right") for verdict in grader.verdicts(**batch)]
@@ -181,15 +182,7 @@ def random_reward(
     return [float(coin.toss(key)) for _ in completions]
 
 
-# The rewards that are above 0 for right and for nothing else, and what right is worth over wrong.
-GRADED = {correctness_reward.__name__: 1.0, rlinf_reward.__name__: 10.0}
-REWARDS: dict[str, Callable[..., list[float]]] = {
-    f.__name__: f
-    for f in (
-        correctness_reward, rlinf_reward, think_format_reward, soft_length_penalty,
-        repetition_penalty, overlong, random_reward,
-    )
-}  # fmt: skip
+REWARDS: dict[str, Callable[..., list[float]]] = {name: globals()[name] for name in REWARD_FUNCS}
 
 
 def build_rewards(

@@ -23,10 +23,16 @@ from transformers.utils import logging as hf_logging
 
 from data_prep import manifest
 from data_prep.config import UserError
-from stages.launch import asked_engine
-from stages.launch_checks import check_engine, check_started
+from stages.launching.launch import asked_engine
+from stages.launching.launch_checks import check_engine, check_started
+from stages.launching.resume_checks import (
+    RUN_FILE,
+    check_resume,
+    differ_in_batch_only,
+    last_checkpoint,
+    read_run,
+)
 from stages.progress import StageProgress, keep_metric_names
-from stages.resume_checks import RUN_FILE, check_resume, differ_in_batch_only, read_run
 
 # Where several processes share a CPU accelerate calls it cpu:0, and `torch.load`, told by the
 # Trainer to read the optimizer's state onto that, knows no such place: no run could be resumed.
@@ -58,21 +64,6 @@ def say(line: str) -> None:
     if is_main_process():
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; one cut short (state not written or not readable) is skipped.
-
-    The Trainer writes `trainer_state.json` after weights, optimizer and random state.
-    """
-    found = sorted(folder.glob("checkpoint-*[0-9]"), key=lambda p: int(p.name.rpartition("-")[2]))
-    for checkpoint in reversed(found):
-        try:
-            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError):
-            continue
-        return checkpoint
-    return None
 
 
 def prepare(

@@ -14,11 +14,11 @@ from typing import Any
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import render_completion, render_prompt
-from data_prep.reading import read_rows
+from data_prep.reading.reading import read_rows
 from data_prep.schema import check_row
-from stages.arguments import DEFAULTS, SftArguments, check_sft
-from stages.host_loss import watched
-from stages.launch_checks import launched
+from stages.launching.host_loss import watched
+from stages.launching.launch_checks import launched
+from stages.settings.arguments import DEFAULTS, SftArguments, check_sft
 
 
 def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
@@ -74,7 +74,8 @@ def main() -> None:
     from datasets import Dataset
     from trl import SFTTrainer
 
-    from stages import run, shared_folder
+    from stages import run
+    from stages.launching import shared_folder
 
     run.quiet()
     tokenizer = run.load_tokenizer(model, sft)
@@ -91,7 +92,7 @@ def main() -> None:
         **run.trainer_kwargs(model, sft),
     )
     if args.stochastic_rounding:
-        from stages.stochastic_rounding import use_stochastic_rounding
+        from stages.trainer.stochastic_rounding import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
     run.train(trainer, "sft", checkpoint)

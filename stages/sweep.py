@@ -23,7 +23,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, read_yaml, run_cli
-from stages.arguments import DEFAULTS, GrpoArguments, check_grpo
+from stages.settings.arguments import DEFAULTS, GrpoArguments, check_grpo
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
 ASKED = "asked.json"  # what a run's folder was made for

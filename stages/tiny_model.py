@@ -2,7 +2,7 @@
 
     python -m stages.tiny_model --config configs/tiny-cpu/model.yaml
 
-The tokenizer is Qwen2's own class (byte-level BPE), trained on the words of `data_prep.synthetic`.
+The tokenizer is Qwen2's own class (byte-level BPE), trained on the words of `synthetic`.
 Whole numbers are *added tokens*: Qwen2's pre-tokenizer splits numbers into digits, and
 `AutoTokenizer` puts that pre-tokenizer back whatever a tokenizer file says, but added tokens are
 matched before it. A round trip through `AutoTokenizer` is checked before anything is saved.
@@ -16,7 +16,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
-from data_prep.synthetic import MAX_VALUE
+from data_prep.sources.synthetic import MAX_VALUE
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
 CHAT_TEMPLATE = (
@@ -126,7 +126,7 @@ def main() -> None:
 
     from transformers.utils import logging as hf_logging
 
-    from data_prep.reading import read_rows
+    from data_prep.reading.reading import read_rows
 
     hf_logging.disable_progress_bar()
     texts = []

@@ -131,7 +131,7 @@ fi
 # shellcheck disable=SC2086
 on_main eval.audit --recipe "configs/$RECIPE" --run "$RUN" $data_root
 if [[ -f configs/$RECIPE/difficulty.yaml && ! -f $RUN/difficulty/manifest.json ]]; then
-  on_main data_prep.difficulty --config "configs/$RECIPE/difficulty.yaml" --run_dir "$RUN"
+  on_main stages.difficulty --config "configs/$RECIPE/difficulty.yaml" --run_dir "$RUN"
 fi
 generation=
 if ((VLLM_HOSTS > 0)); then

@@ -1,6 +1,6 @@
 """One module per data set: `build_problem(row, problem_id, where) -> Problem | Drop`.
 
-To add one, write its module and name it in `data_prep.builders.BUILDERS`. What rows of several data
+To add one, write its module and name it in `BUILDERS`. What rows of several data
 sets have in common is read here: columns under many names, prompts, ids, broken escapes.
 `problem_id` is `<source>-<split>-<position>`. A prompt in a template that is not known is a `Drop`
 of reason `unknown_template` in every set; the modules name their other reasons.

@@ -10,8 +10,8 @@ split).
 import re
 from typing import Any
 
-from data_prep.answers import last_boxed
 from data_prep.config import UserError
+from data_prep.grading.answers import last_boxed
 from data_prep.schema import Problem
 from data_prep.sources import Drop, find_value, get_question, get_text, own_id, repair_escapes
 from data_prep.sources.rows import SUBJECTS, clean_gold, get_subject

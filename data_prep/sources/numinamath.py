@@ -2,7 +2,7 @@ r"""NuminaMath-CoT and 1.5 (`AI-MO/NuminaMath-CoT`, `AI-MO/NuminaMath-1.5`), wit
 
 The gold is `answer` (1.5), or the last `\boxed{…}` of the solution (CoT, whose mirrors name the
 columns `instruction` and `response`). Golds such as `proof`, `notfound` or `C` are kept: they are
-sorted out for all sources alike, see `data_prep.policies`. `Drop` reasons:
+sorted out for all sources alike, see `data_prep.build.policies`. `Drop` reasons:
 
     invalid_problem     1.5 says that the problem is not valid
     proof, multiple_choice  1.5 says that it is one, and the gold is no value
@@ -16,10 +16,10 @@ sorted out for all sources alike, see `data_prep.policies`. `Drop` reasons:
 import re
 from typing import Any
 
-from data_prep.answers import is_parseable, last_boxed
-from data_prep.kinds import is_option, is_sentinel
+from data_prep.grading.answers import is_parseable, last_boxed
 from data_prep.schema import Problem
 from data_prep.sources import Drop, find_value, get_question, get_text, repair_escapes
+from data_prep.sources.kinds import is_option, is_sentinel
 from data_prep.sources.rows import clean_gold, get_golds
 
 _ENVIRONMENT = re.compile(r"\\(?:begin|end|operatorname)\{\w+\}")

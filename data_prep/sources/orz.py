@@ -1,6 +1,6 @@
 """Open-Reasoner-Zero (`Open-Reasoner-Zero/orz_math_57k_collection` and its kin).
 
-A training row is a bare list of two turns, which `data_prep.reading` wraps as `conversations`: the
+A training row is a bare list of two turns, which `reading` wraps as `conversations`: the
 question, and a turn of the assistant without text but with `ground_truth`: the gold as `value`, and
 in most rows `pass_at_n`, the share of a model's samples that were right. A row of an evaluation
 file has `prompt`, a list of one turn, and `final_answer`. `Drop` reason: `no_answer`.

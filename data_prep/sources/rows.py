@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.extraction import find_boxes
+from data_prep.grading.extraction import find_boxes
 from data_prep.schema import Problem
 from data_prep.sources import Drop, find_value, get_question, get_text, repair_escapes, to_text
 

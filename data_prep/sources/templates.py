@@ -7,7 +7,7 @@ around its questions must go first; `data_prep.sources.instructions` does the se
 import re
 from typing import Any
 
-from data_prep.json_rows import decode_at, is_conversation
+from data_prep.reading.json_rows import decode_at, is_conversation
 from data_prep.sources.instructions import strip_instructions
 
 _ROLE_NAMES = "system|developer|user|human|prompter|assistant|chatbot|bot|model|gpt"

@@ -1,6 +1,6 @@
 """Worked solutions that a reasoning model wrote: what it thought, apart from tags and answer."""
 
-from data_prep.answers import is_same_value, last_boxed
+from data_prep.grading.answers import is_same_value, last_boxed
 from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 
 

@@ -1,4 +1,4 @@
-"""Traces that `data_prep.distill` kept: a question with one worked solution of a teacher.
+"""Traces that `stages.distill` kept: a question with one worked solution of a teacher.
 
 A question may occur several times, with another `trace` each, which is added to the id.
 """

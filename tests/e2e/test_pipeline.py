@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.normalise import normalise_question
+from data_prep.decontamination.normalise import normalise_question
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -189,7 +189,7 @@ def test_again_does_nothing_then_only_what_a_change_calls_for(make, folder, run)
     os.utime(folder / "tiny-cpu/grpo.yaml")
     planned = make("-n", "report")
     modules = ["stages.grpo", "eval.run", "eval.report"]
-    others = ["data_prep.build", "stages.tiny_model", "stages.sft", "data_prep.difficulty"]
+    others = ["data_prep.build", "stages.tiny_model", "stages.sft", "stages.difficulty"]
     assert all(module in planned for module in modules)
     assert not any(module in planned for module in others)
     assert state_of(run) == before

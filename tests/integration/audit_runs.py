@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from data_prep import synthetic
 from data_prep.config import run_cli
 from data_prep.schema import grpo_row, sft_row
-from eval import audit
+from data_prep.sources import synthetic
+from eval.audit import __main__ as audit
 
 NUM_ROWS = 6
 FLAGS = {"num_tricked": 3, "num_parsed": 1}

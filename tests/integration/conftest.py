@@ -80,8 +80,8 @@ def tiny_model_dir(tmp_path_factory):
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
     """Folder with 40 SFT rows (`sft_train.jsonl`) and 12 GRPO problems (`grpo_train.jsonl`)."""
-    from data_prep import synthetic
     from data_prep.schema import grpo_row, sft_row
+    from data_prep.sources import synthetic
 
     folder = tmp_path_factory.mktemp("data")
     sft = [sft_row(p, "none") for p in synthetic.load("train", 40, 0, max_level=2)]
@@ -97,9 +97,9 @@ def pool(tmp_path_factory, tiny_model_dir):
     """24 problems of four levels: `(path of the rows, {id: row and prompt_ids})`."""
     from transformers import AutoTokenizer
 
-    from data_prep import synthetic
     from data_prep.prompts import render_prompt
     from data_prep.schema import grpo_row
+    from data_prep.sources import synthetic
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     rows = [grpo_row(p, "none") for p in synthetic.load("rl", 24, 0, max_level=4)]
@@ -157,7 +157,7 @@ def run_stage(write_recipe, monkeypatch):
 @pytest.fixture
 def graded_by_chance(monkeypatch):
     """The model writes noise: call half of it right, so that groups have something to teach."""
-    from data_prep.answers import Grade
+    from data_prep.grading.answers import Grade
     from stages import rewards
 
     def grade_rollouts(prompts, completions, golds, **_):

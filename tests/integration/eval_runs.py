@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from data_prep.engines.samples import Completion
 from data_prep.prompts import build_prompt
+from data_prep.sampling.samples import Completion
 from eval import run
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ class Counting:
         self.asked = []
 
     def __enter__(self):
-        from data_prep.engines.hf import HfEngine
+        from data_prep.sampling.hf import HfEngine
 
         complete, loglikelihood = HfEngine.complete, HfEngine.loglikelihood
 

@@ -28,7 +28,7 @@ def whole_checkpoints(folder):
 
 def training(run_stage, monkeypatch):
     """A function that runs the stage with a subclass of its trainer; returns the output folder."""
-    from stages import grpo_trainer
+    from stages.trainer import grpo_trainer
 
     monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
 

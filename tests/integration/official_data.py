@@ -9,7 +9,7 @@ from unittest import mock
 
 import yaml
 
-from eval.suite import FOLDER
+from eval.harness.suite import FOLDER
 
 MATHS = ["\\frac{1}{2}", "4", "x^2+1", "(1,2)", "\\sqrt{3}", "-7"]
 TASKS = {

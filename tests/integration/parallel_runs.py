@@ -85,7 +85,7 @@ def run(order):
     from transformers import Trainer
 
     from data_prep.config import run_cli
-    from stages import grpo_trainer
+    from stages.trainer import grpo_trainer
 
     os.environ.update(order["env"])
     sys.argv = [order["stage"], "--config", order["recipe"]]
@@ -128,7 +128,7 @@ def serve():
 
     import trl.trainer.sft_trainer  # noqa: F401
 
-    import stages.grpo_trainer  # noqa: F401 - what takes long
+    import stages.trainer.grpo_trainer  # noqa: F401 - what takes long
 
     with contextlib.suppress(ImportError):
         from deepspeed.accelerator import get_accelerator

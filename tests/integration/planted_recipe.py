@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from stages.preflight import PreflightArguments, inspect
+from stages.preflight.__main__ import PreflightArguments, inspect
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

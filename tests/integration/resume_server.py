@@ -23,7 +23,7 @@ def grade_by_checksum(prompts, completions, golds, **_):
 
     Which half is a matter of every single character.
     """
-    from data_prep.answers import Grade
+    from data_prep.grading.answers import Grade
 
     is_right = [zlib.crc32(text.encode()) % 2 for text in completions]
     return [Grade("right" if right else "wrong", None) for right in is_right]
@@ -94,7 +94,7 @@ def record(*bases):
 
 def exact(trainer):
     """Bases of the stage's trainer with `ExactResume` among them."""
-    from stages.exact_resume import ExactResume
+    from stages.trainer.exact_resume import ExactResume
 
     return (trainer,) if issubclass(trainer, ExactResume) else (ExactResume, trainer)
 
@@ -152,7 +152,8 @@ class Server:
 def serve():
     """Fork a run per order on standard input; answer with its pid, or with a run's exit code."""
     from data_prep.config import run_cli
-    from stages import grpo, grpo_trainer, rewards
+    from stages import grpo, rewards
+    from stages.trainer import grpo_trainer
 
     rewards.grade_rollouts = grade_by_checksum
     grpo_trainer.MathGRPOTrainer = record(*exact(grpo_trainer.MathGRPOTrainer))

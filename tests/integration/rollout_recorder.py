@@ -42,7 +42,7 @@ def record(base, steps, patch=setattr, is_right=is_right, rollout=None):
     """
     from trl import GRPOTrainer
 
-    from data_prep.answers import Grade
+    from data_prep.grading.answers import Grade
     from stages import rewards
 
     rounds, golds_seen = [], []
@@ -152,7 +152,8 @@ def hashed_rollout(prompt_ids, number):
 def run(order):
     """One process of a run: trains and writes `<output_dir>.rank<n>.jsonl`."""
     from data_prep.config import run_cli
-    from stages import grpo, grpo_trainer
+    from stages import grpo
+    from stages.trainer import grpo_trainer
 
     calls = []
 
@@ -206,7 +207,7 @@ def leave(order):
 
 def serve():
     """Fork the processes of each order and answer with their exit codes."""
-    import stages.grpo_trainer  # noqa: F401 - what takes long
+    import stages.trainer.grpo_trainer  # noqa: F401 - what takes long
 
     gc.freeze()  # else every collection in a child copies all that they share
     for line in sys.stdin:

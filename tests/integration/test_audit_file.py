@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from data_prep.config import UserError
-from data_prep.engines.samples import Completion
-from eval import audit, parser_process
-from eval.audit_file import parse_rows, read_completions
-from eval.parsers import PARSERS, parse_officially
+from data_prep.sampling.samples import Completion
+from eval.audit import __main__ as audit
+from eval.audit.audit_file import parse_rows, read_completions
+from eval.audit.parsers import PARSERS, parse_officially
+from eval.harness import parser_process
 
 pytestmark = pytest.mark.integration
 

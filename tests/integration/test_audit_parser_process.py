@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from lm_eval.tasks.minerva_math import utils as minerva
 
-from eval import parser_process
-from eval.parser_process import MAX_CHARS, protect
+from eval.harness import parser_process
+from eval.harness.parser_process import MAX_CHARS, protect
 
 pytestmark = pytest.mark.integration
 

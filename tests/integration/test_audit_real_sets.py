@@ -8,10 +8,10 @@ import pytest
 import yaml
 from audit_runs import write_rows
 
-from data_prep import synthetic
 from data_prep.config import run_cli
 from data_prep.schema import grpo_row, sft_row
-from eval import audit
+from data_prep.sources import synthetic
+from eval.audit import __main__ as audit
 
 pytestmark = pytest.mark.integration
 

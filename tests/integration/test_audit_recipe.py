@@ -7,7 +7,7 @@ import pytest
 from audit_runs import NUM_ROWS, Recipe, read_rows, write_rows
 
 from data_prep.prompts import SYSTEM_PROMPTS
-from eval.audit_cases import TRICKS
+from eval.audit.audit_cases import TRICKS
 
 pytestmark = pytest.mark.integration
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 from audit_runs import Recipe
 
-from data_prep.answers import Grade
+from data_prep.grading.answers import Grade
 from stages import rewards
 
 pytestmark = pytest.mark.integration
@@ -123,7 +123,7 @@ def test_a_graded_reward_without_weight_is_checked_all_the_same(recipe, refused,
 @pytest.fixture
 def turn_verdicts(monkeypatch):
     """Let the harness tasks, and nothing else, take right for wrong and wrong for right."""
-    from eval import scoring
+    from eval.harness import scoring
 
     grade = scoring.grade_rollouts
 
@@ -147,7 +147,7 @@ def test_a_task_with_a_reversed_verdict(refused):
 
 
 def test_a_task_that_reads_other_problems(recipe, refused, monkeypatch):
-    from eval import datasets
+    from eval.harness import datasets
 
     def reversed_rows(**metadata):
         return list(reversed(read(**metadata)))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from data_prep import bench_grader, bench_report
-from data_prep.bench_completions import PAIRS, Case, expression_cases, integer_cases
-from data_prep.bench_report import BASELINE, SINGLE
+from benchmarks import bench_grader, bench_report
+from benchmarks.bench_completions import PAIRS, Case, expression_cases, integer_cases
+from benchmarks.bench_report import BASELINE, SINGLE
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -17,8 +17,8 @@ SMALL = {
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
     """Arguments, folder with a tiny model, and tokenizer, as `run_parts` makes them."""
-    from stages.bench_throughput import ThroughputArguments
-    from stages.bench_throughput_workload import build_tokenizer, save_model
+    from benchmarks.bench_throughput import ThroughputArguments
+    from benchmarks.bench_throughput_workload import build_tokenizer, save_model
 
     folder, tokenizer = tmp_path_factory.mktemp("bench"), build_tokenizer()
     save_model("tiny", folder / "model", tokenizer, "float32")
@@ -27,7 +27,7 @@ def bench(tmp_path_factory):
 
 @pytest.mark.slow  # every part, with a warm-up: about 25 s
 def test_all_parts_from_the_command_line(tmp_path, monkeypatch, capsys):
-    from stages.bench_throughput import main
+    from benchmarks.bench_throughput import main
 
     page = tmp_path / "throughput.md"
     argv = [f"--{key}={value}" for key, value in SMALL.items()]
@@ -64,8 +64,8 @@ def by_prompt(prompts, values):
 
 def test_generation_ends_where_the_table_says(bench):
     """And graded texts earn the rewards that were drawn."""
-    from stages.bench_throughput_grpo import KINDS, build_trainer
-    from stages.bench_throughput_workload import Rollouts, draw_groups
+    from benchmarks.bench_throughput_grpo import KINDS, build_trainer
+    from benchmarks.bench_throughput_workload import Rollouts, draw_groups
 
     args, folder, tokenizer = bench
     groups = draw_groups(2, 2, 0.0, seed=3)
@@ -95,7 +95,7 @@ def test_a_trainer_that_computes_something_else_gets_no_ratio(bench, monkeypatch
     """Rows left out of the gradient: the loss stays, because the ratio is 1, the norm does not."""
     import torch
 
-    from stages import bench_throughput_grpo as grpo
+    from benchmarks import bench_throughput_grpo as grpo
 
     args, folder, tokenizer = bench
 
@@ -112,7 +112,7 @@ def test_packed_rows_that_see_each_other_get_no_ratio(bench, monkeypatch):
     """What keeps them apart under sdpa is the mask that transformers reads off `position_ids`."""
     from transformers import masking_utils
 
-    from stages import bench_throughput_sft as sft
+    from benchmarks import bench_throughput_sft as sft
 
     args, folder, tokenizer = bench
     found = sft.measure(args, folder, tokenizer)
@@ -131,8 +131,8 @@ def test_flops_are_those_that_torch_counts():
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoModelForCausalLM
 
-    from stages.flops import forward_flops, peak_flops
-    from stages.model_shapes import build_config, load_shape
+    from stages.preflight.flops import forward_flops, peak_flops
+    from stages.preflight.model_shapes import build_config, load_shape
 
     config = build_config(load_shape("tiny"))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
@@ -149,7 +149,7 @@ def test_flops_are_those_that_torch_counts():
 
 def test_lengths_are_those_of_the_real_rows(shared_data):
     """The file that ships, derived anew from the data."""
-    from stages.bench_throughput_lengths import MIX, LengthArguments, measure
+    from benchmarks.bench_throughput_lengths import MIX, LengthArguments, measure
 
     kept = json.loads(MIX.read_text())
     found = measure(LengthArguments(data_root=str(shared_data)))

@@ -6,7 +6,8 @@ import sys
 import pytest
 import yaml
 
-from data_prep import build, manifest
+from data_prep import manifest
+from data_prep.build import __main__ as build
 from data_prep.config import UserError
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,8 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from data_prep import build, manifest
+from data_prep import manifest
+from data_prep.build import __main__ as build
 
 pytestmark = pytest.mark.integration
 

@@ -7,8 +7,9 @@ import sys
 import pytest
 import yaml
 
-from data_prep import build, manifest
-from eval import data_report
+from data_prep import manifest
+from data_prep.build import __main__ as build
+from eval.report import data_report
 
 pytestmark = pytest.mark.integration
 
@@ -125,7 +126,7 @@ def test_real_files(tmp_path, monkeypatch, shared_data):
 
 
 def test_cli_says_one_line_and_exits_2(tmp_path):
-    command = [sys.executable, "-m", "eval.data_report", "--data", str(tmp_path)]
+    command = [sys.executable, "-m", "eval.report.data_report", "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"error: data: {tmp_path} has no manifest.json")

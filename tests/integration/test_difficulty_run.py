@@ -11,10 +11,12 @@ import pytest
 from conftest import build_tiny_model
 from stage_processes import finish, start, stop_when
 
-from data_prep import difficulty, manifest, synthetic
-from data_prep.answers import Grade
-from data_prep.engines.hashes import hash_checkpoint
+from data_prep import manifest
+from data_prep.grading.answers import Grade
+from data_prep.sampling.hashes import hash_checkpoint
 from data_prep.schema import grpo_row
+from data_prep.sources import synthetic
+from stages import difficulty
 
 pytestmark = pytest.mark.integration
 # The model writes noise: grade it by a checksum, or every pass rate would be zero. A question with
@@ -72,7 +74,7 @@ def measure(tmp_path, flags):
     """Run it in this process; returns the rows, and how many samples were generated."""
 
     def call(name, **changes):
-        from data_prep.engines.hf import HfEngine
+        from data_prep.sampling.hf import HfEngine
 
         complete, asked = HfEngine.complete, []
 
@@ -83,7 +85,7 @@ def measure(tmp_path, flags):
         with (
             mock.patch.object(sys, "argv", ["difficulty", *flags(name, **changes)]),
             mock.patch.object(HfEngine, "complete", count),
-            mock.patch("data_prep.sampled.grade_rollouts", grade_rollouts),
+            mock.patch("data_prep.sampling.sampled.grade_rollouts", grade_rollouts),
             mock.patch.dict(os.environ),
         ):
             difficulty.main()
@@ -162,7 +164,7 @@ def test_more_samples_extend_and_batches_change_nothing(measure):
 
 def test_a_second_run_loads_no_model(measure):
     first, _ = measure("a", limit=3)
-    with mock.patch("data_prep.difficulty.load_engine", side_effect=AssertionError):
+    with mock.patch("stages.difficulty.load_engine", side_effect=AssertionError):
         assert measure("a", limit=3) == (first, 0)
 
 

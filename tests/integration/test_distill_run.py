@@ -12,11 +12,12 @@ from conftest import build_tiny_model
 from fake_openai import answer, serve
 from stage_processes import finish, start, stop_when
 
-from data_prep import distill, manifest
+from data_prep import manifest
 from data_prep.config import UserError
-from data_prep.engines.hashes import hash_checkpoint
-from data_prep.engines.samples import Completion
 from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt
+from data_prep.sampling.hashes import hash_checkpoint
+from data_prep.sampling.samples import Completion
+from stages import distill
 
 pytest.importorskip("openai", reason="the extra `distill` has the client")
 pytestmark = pytest.mark.integration
@@ -63,7 +64,7 @@ def by_server(url, **changes):
 
 
 def run(folder, problems, **changes):
-    """`python -m data_prep.distill` in this process; returns the rows of traces.jsonl."""
+    """`python -m stages.distill` in this process; returns the rows of traces.jsonl."""
     argv = ["distill", *flags(folder, problems, **changes)]
     with mock.patch.object(sys, "argv", argv), mock.patch.dict(os.environ):
         distill.main()
@@ -155,7 +156,7 @@ def test_killed_then_finished(problems, tmp_path, concurrency):
         return teach(body)
 
     with serve(reply) as server:
-        command = ["-m", "data_prep.distill"]
+        command = ["-m", "stages.distill"]
         command += flags(folder, problems, **by_server(server.url, concurrency=concurrency))
 
         def stored():
@@ -180,7 +181,7 @@ def test_killed_then_finished(problems, tmp_path, concurrency):
 
 
 def test_a_server_that_dies_midway(problems, tmp_path, monkeypatch):
-    monkeypatch.setattr("data_prep.engines.openai_server.MAX_RETRIES", 0)
+    monkeypatch.setattr("data_prep.sampling.openai_server.MAX_RETRIES", 0)
     folder = tmp_path / "out"
     with (
         serve(lambda body, number: teach(body) if number < 9 else None) as server,
@@ -217,7 +218,7 @@ def test_a_teacher_of_one_s_own(problems, tmp_path, is_prefilled):
         def close(self):
             pass
 
-    with mock.patch("data_prep.distill.load_engine", return_value=Reciting()):
+    with mock.patch("stages.distill.load_engine", return_value=Reciting()):
         rows = run(tmp_path / "out", problems, model_name_or_path=model, dtype="float32")
     tail = "<|im_start|>assistant\n" + ("<think>\n" if is_prefilled else "")
     assert {request.prompt.endswith(tail) for request in asked} == {True}

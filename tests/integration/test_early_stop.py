@@ -27,8 +27,8 @@ def train(run_stage, monkeypatch):
     import torch
     from transformers import TrainerCallback
 
-    from stages import grpo_trainer
-    from stages.early_stop import MinibatchEarlyStop
+    from stages.trainer import grpo_trainer
+    from stages.trainer.early_stop import MinibatchEarlyStop
 
     base = grpo_trainer.MathGRPOTrainer
 
@@ -89,7 +89,7 @@ def column(logs, key):
 
 
 def test_without_a_threshold_the_trainer_is_trls(train, monkeypatch):
-    from stages.early_stop import MinibatchEarlyStop
+    from stages.trainer.early_stop import MinibatchEarlyStop
 
     logs, states = train(None)
     high_logs, high_states = train(1e9)
@@ -169,7 +169,7 @@ TWO_PROCESSES = """
 import sys, torch
 from data_prep.config import run_cli
 from stages import grpo, grpo_trainer
-from stages.early_stop import MinibatchEarlyStop
+from stages.trainer.early_stop import MinibatchEarlyStop
 
 class Trainer(grpo_trainer.MathGRPOTrainer, MinibatchEarlyStop):
     def train(self, *args, **kwargs):

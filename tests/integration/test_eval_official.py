@@ -18,8 +18,8 @@ from official_data import (
 )
 
 from data_prep.config import UserError
-from eval.datasets import process_gpqa
-from eval.suite import OFFICIAL_TASKS, load_official_tasks
+from eval.harness.datasets import process_gpqa
+from eval.harness.suite import OFFICIAL_TASKS, load_official_tasks
 
 pytestmark = pytest.mark.integration
 OURS = {"tasks": ["gsm8k"], "official": OFFICIAL_TASKS, "limit": 3}

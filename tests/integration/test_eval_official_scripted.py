@@ -7,7 +7,7 @@ import pytest
 from eval_runs import Scripted, evaluate, read_rows, read_scores, recite
 from official_data import MATHS, TASKS, arc, gpqa, gsm8k, write_official
 
-from eval.suite import OFFICIAL_TASKS
+from eval.harness.suite import OFFICIAL_TASKS
 
 pytestmark = pytest.mark.integration
 GSM8K = {row["question"]: row["answer"].split()[-1] for row in gsm8k(3, 1)}

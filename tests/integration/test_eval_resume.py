@@ -22,8 +22,8 @@ from eval_runs import (
     write_problems,
 )
 
-from data_prep.engines import hashes
-from eval import fingerprint
+from data_prep.sampling import hashes
+from eval.harness import fingerprint
 
 pytestmark = pytest.mark.integration
 NUM = len(PROBLEMS)

@@ -20,9 +20,9 @@ from eval_runs import (
 from official_data import write_official
 
 from data_prep.config import UserError
-from data_prep.engines.samples import Settings
-from eval.fingerprint import SETTINGS
-from eval.stored_lm import HARNESS_MAX_NEW_TOKENS, StoredLM, read_settings
+from data_prep.sampling.samples import Settings
+from eval.harness.fingerprint import SETTINGS
+from eval.harness.stored_lm import HARNESS_MAX_NEW_TOKENS, StoredLM, read_settings
 
 pytestmark = pytest.mark.integration
 

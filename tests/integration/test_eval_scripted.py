@@ -18,7 +18,7 @@ from eval_runs import (
     write_problems,
 )
 
-from eval import report
+from eval.report import __main__ as report
 
 pytestmark = pytest.mark.integration
 

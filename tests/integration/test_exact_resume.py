@@ -142,7 +142,7 @@ def test_uninterrupted_it_is_trls_own(run_stage, monkeypatch, tmp_path):
     """Prompts, completions, losses and weights of three epochs, step for step."""
     from trl import GRPOTrainer
 
-    from stages import grpo_trainer
+    from stages.trainer import grpo_trainer
 
     ours, known = record(*exact(grpo_trainer.MathGRPOTrainer)), inspect.signature(GRPOTrainer)
 
@@ -167,7 +167,8 @@ def test_uninterrupted_it_is_trls_own(run_stage, monkeypatch, tmp_path):
 @pytest.fixture
 def train_as(monkeypatch, run_stage):
     """Run the stage with `train(trainer)` in place of its training; settings as for `run_stage`."""
-    from stages import grpo_trainer, run
+    from stages import run
+    from stages.trainer import grpo_trainer
 
     def call(train, **settings):
         recorder = record(*exact(grpo_trainer.MathGRPOTrainer))

@@ -18,7 +18,7 @@ ONE = {"reward_funcs": ["correctness_reward"], "reward_weights": [1.0]}
 @pytest.fixture
 def train(run_stage, monkeypatch, pool):
     """Train with 4 groups a batch; returns what was done, the trainer, its curriculum before."""
-    from stages import grpo_trainer
+    from stages.trainer import grpo_trainer
 
     def call(**settings):
         steps, trainers = [], []

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from stages.guards import GUARDS
+from stages.trainer.guards import GUARDS
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +47,7 @@ def record(base, steps):
 @pytest.fixture
 def train(run_stage, graded_by_chance, monkeypatch, tmp_path):
     """Run the stage with a trainer; returns its steps, its log and the final weights."""
-    from stages import grpo_trainer
+    from stages.trainer import grpo_trainer
 
     def call(name, build, **settings):
         steps = []
@@ -66,7 +66,7 @@ def test_what_is_off_leaves_no_trace(train, shape):
     import torch
     from trl import GRPOTrainer
 
-    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     known = inspect.signature(GRPOTrainer).parameters
 

@@ -33,8 +33,8 @@ def train(server, write_recipe, pool, tmp_path):
 
     Completions are made of prompt and number in the group, in all processes alike.
     """
-    from stages.arguments import GrpoArguments
-    from stages.curriculum import build_curriculum
+    from stages.settings.arguments import GrpoArguments
+    from stages.trainer.curriculum import build_curriculum
 
     def call(num_processes, verdicts="by problem", **settings):
         folder = tmp_path / f"{num_processes} processes"

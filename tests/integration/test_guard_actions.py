@@ -26,7 +26,7 @@ def built(train, monkeypatch):
 def test_mask_leaves_completions_out_of_the_loss(train, capsys):
     import torch
 
-    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     batches, num_compared = [], 0
 
@@ -99,7 +99,7 @@ def test_truncated_completions_are_masked_and_counted(train, tiny_model_dir):
 def test_which_completions_a_guard_objects_to(built):
     import torch
 
-    from stages.guards import Firing
+    from stages.trainer.guards import Firing
 
     trainer = built(guard_length="mask", guard_eos="mask", guard_alignment="mask")
     pad, eos, word = trainer._tokenizer.pad_token_id, trainer._tokenizer.eos_token_id, 7
@@ -134,7 +134,7 @@ def test_which_completions_a_guard_objects_to(built):
 
 
 def test_a_step_that_uses_several_generations_is_judged_once(train):
-    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     trainers, batches = [], []
 
@@ -158,8 +158,8 @@ def test_a_step_that_uses_several_generations_is_judged_once(train):
 
 def test_what_cannot_work_is_refused_and_off_is_off(built):
     from data_prep.config import UserError
-    from stages.guard_callback import StepEnd
-    from stages.guards import GUARDS
+    from stages.trainer.guard_callback import StepEnd
+    from stages.trainer.guards import GUARDS
 
     trainer = built(guard_length="rollback")
     trainer.args.save_only_model = True
@@ -177,7 +177,7 @@ def test_what_cannot_work_is_refused_and_off_is_off(built):
 def test_stop_names_the_last_healthy_checkpoint(train, capsys):
     """At the very last step too; the same command stops at the same place."""
     from data_prep.config import UserError, run_cli
-    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     class Faulty(MathGRPOTrainer):
         def _scores(self, batch):

@@ -39,8 +39,10 @@ def train(run_stage, monkeypatch, tiny_model_dir, capsys):
     from transformers import AutoTokenizer
 
     from stages import rewards
+    from stages.settings import reward_arguments
 
     monkeypatch.setitem(rewards.REWARDS, "pays_for_length", pays_for_length)
+    monkeypatch.setattr(reward_arguments, "REWARD_FUNCS", ("pays_for_length",))
     eos = AutoTokenizer.from_pretrained(tiny_model_dir).eos_token_id
 
     def call(settings, **changes):
@@ -116,8 +118,8 @@ def test_bfloat16_weights_that_do_not_move(train):
 
 
 def test_an_engine_with_stale_weights(train, monkeypatch):
-    from stages import grpo_trainer
-    from stages.bench_engine import with_engine
+    from benchmarks.bench_engine import with_engine
+    from stages.trainer import grpo_trainer
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     trainer, found = grpo_trainer.MathGRPOTrainer, {}
@@ -152,7 +154,7 @@ def test_an_engine_with_stale_weights(train, monkeypatch):
 def test_only_a_step_that_should_move_weights_is_judged(changes, share):
     import torch
 
-    from stages.guard_callback import StepEnd
+    from stages.trainer.guard_callback import StepEnd
 
     case = {"rate": 1.0, "gradient": 1.0, "is_skipped": False, "is_deepspeed": False}
     case |= {"actions": {"weights": "warn"}} | changes

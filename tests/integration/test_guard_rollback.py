@@ -37,7 +37,7 @@ def faulty(highest_rate, first=5):
     """
     from safetensors.torch import load_file
 
-    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     class Faulty(MathGRPOTrainer):
         die, returns = None, []
@@ -78,7 +78,7 @@ def faulty(highest_rate, first=5):
 
 def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys):
     """Twice, without a kill and with kills at the worst places, to the same weights."""
-    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     trainer = faulty(highest_rate=3e-4)  # 1e-3, 5e-4, 2.5e-4
     settings = {"guard_repetition": "rollback", "save_steps": 2, "max_steps": 10}
@@ -160,7 +160,7 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train):
 
 
 def test_of_several_the_one_that_looks_back_furthest(built):
-    from stages.guards import Firing
+    from stages.trainer.guards import Firing
 
     trainer = built(guard_length="rollback", guard_eos="rollback", guard_entropy="stop")
     folder = Path(trainer.args.output_dir)

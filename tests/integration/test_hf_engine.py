@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from data_prep.config import UserError
-from data_prep.engines.hf import HfEngine, choose_device, eos_token_ids
-from data_prep.engines.samples import Request, Settings
+from data_prep.sampling.hf import HfEngine, choose_device, eos_token_ids
+from data_prep.sampling.samples import Request, Settings
 
 pytestmark = pytest.mark.integration
 PROMPTS = ["Mia has 14 pens.", *("19 - 3 = 16\n" * n + "How many pens?" for n in range(9))]

@@ -11,9 +11,9 @@ import torch
 from eval_runs import PROBLEMS, evaluate, write_problems
 
 from data_prep.config import UserError
-from data_prep.engines.hf import HfEngine, cut_at, split_stops, tokenizer_path
-from data_prep.engines.samples import Continuation, Request, Settings
 from data_prep.prompts import build_prompt, render_prompt
+from data_prep.sampling.hf import HfEngine, cut_at, split_stops, tokenizer_path
+from data_prep.sampling.samples import Continuation, Request, Settings
 
 pytestmark = pytest.mark.integration
 CONTEXT = 512  # of the tiny model

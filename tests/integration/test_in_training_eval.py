@@ -19,8 +19,8 @@ TIMES = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "st
 @pytest.fixture(scope="module")
 def eval_file(tmp_path_factory):
     """Five held-out problems."""
-    from data_prep import synthetic
     from data_prep.schema import grpo_row
+    from data_prep.sources import synthetic
 
     path = tmp_path_factory.mktemp("held-out") / "validation.jsonl"
     rows = [grpo_row(p, "none") for p in synthetic.load("validation", 5, 0, max_level=2)]
@@ -137,7 +137,7 @@ def scripted(monkeypatch):
     def script(*values):
         left = iter(values)
         monkeypatch.setattr(
-            "stages.eval_trainer.average_at_k", lambda num_right, k: (next(left), 0.1)
+            "stages.trainer.eval_trainer.average_at_k", lambda num_right, k: (next(left), 0.1)
         )
 
     return script
@@ -214,7 +214,7 @@ def test_prompts_over_the_limit_are_not_evaluated_either(run_stage, eval_file, t
 TWO_PROCESSES = """
 import json, zlib
 from trl import GRPOTrainer
-from data_prep.answers import Grade
+from data_prep.grading.answers import Grade
 from data_prep.config import run_cli
 from stages import grpo, rewards
 

@@ -1,4 +1,4 @@
-"""Contract: what `stages.eval_trainer` leans on in TRL, transformers and torch."""
+"""Contract: what `stages.trainer.eval_trainer` leans on in TRL, transformers and torch."""
 
 import inspect
 
@@ -21,7 +21,7 @@ def in_order(source, *steps):
 def test_overridden_methods_keep_their_signatures():
     from trl import GRPOTrainer
 
-    from stages.eval_trainer import EvaluatedGRPO
+    from stages.trainer.eval_trainer import EvaluatedGRPO
 
     prefix = "metric_key_prefix"
     arguments = {
@@ -43,8 +43,8 @@ def test_overridden_methods_keep_their_signatures():
 def test_no_part_of_the_trainer_hides_a_method_of_another():
     from trl import GRPOTrainer
 
-    from stages.eval_trainer import EvaluatedGRPO
-    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.eval_trainer import EvaluatedGRPO
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     parts = [part for part in MathGRPOTrainer.__mro__ if part.__module__.startswith("stages.")]
     own = {name for name in vars(EvaluatedGRPO) if not hasattr(GRPOTrainer, name)}
@@ -122,7 +122,7 @@ def test_defaults_are_trls():
 
     from trl import GRPOConfig
 
-    from stages.eval_arguments import DEFAULT_SIZE
+    from stages.settings.eval_arguments import DEFAULT_SIZE
 
     defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
     assert defaults["num_generations"] == defaults["per_device_eval_batch_size"] == DEFAULT_SIZE
@@ -135,7 +135,7 @@ def test_random_numbers_go_on_as_they_would_have():
     import numpy as np
     import torch
 
-    from stages.eval_trainer import random_state_kept
+    from stages.trainer.eval_trainer import random_state_kept
 
     def draw():
         return random.random(), np.random.rand(), torch.rand(1).item()

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from stages.bench_memory import CASES, LLAMA, SMALL, TOLERANCE, describe, run_case
-from stages.bench_memory_run import Case, measure
+from benchmarks.bench_memory import CASES, LLAMA, SMALL, TOLERANCE, describe, run_case
+from benchmarks.bench_memory_run import Case, measure
 
 pytestmark = pytest.mark.integration
 
@@ -58,7 +58,7 @@ def test_plan_of_the_layers(case, monkeypatch):
     import trl.kernels.chunked_logprob as kernel
     import trl.trainer.utils as utils
 
-    from stages import memory_plan
+    from stages.preflight import memory_plan
 
     monkeypatch.setattr(kernel, "TOKEN_CHUNK_SIZE", 64)
     monkeypatch.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 128)
@@ -73,7 +73,7 @@ def test_tiles_of_the_fused_head_are_trls():
     import trl.kernels.chunked_logprob as kernel
     import trl.trainer.utils as utils
 
-    from stages import memory_plan
+    from stages.preflight import memory_plan
 
     assert memory_plan.HEAD_TOKENS == kernel.TOKEN_CHUNK_SIZE
     assert memory_plan.HEAD_VOCAB == utils._CHUNKED_LOGPROB_CHUNK_SIZE

@@ -9,9 +9,9 @@ import pytest
 from fake_openai import answer, serve
 
 from data_prep.config import UserError
-from data_prep.engines import openai_server
-from data_prep.engines.openai_server import OpenAIEngine
-from data_prep.engines.samples import Request, Settings
+from data_prep.sampling import openai_server
+from data_prep.sampling.openai_server import OpenAIEngine
+from data_prep.sampling.samples import Request, Settings
 
 pytest.importorskip("openai", reason="the extra `distill` has the client")
 pytestmark = pytest.mark.integration

@@ -10,9 +10,9 @@ import pytest
 from guard_runs import read_events, read_logs, whole_checkpoints
 from stage_processes import finish, start, stop_when
 
+from benchmarks.bench_precision import measure
 from data_prep.config import UserError
-from stages.bench_precision import measure
-from stages.rounding_arguments import check_rounding
+from stages.settings.rounding_arguments import check_rounding
 
 pytestmark = pytest.mark.integration
 
@@ -79,7 +79,7 @@ def test_sampling_does_not_notice():
     """The numbers follow from seed and step; what is drawn after them is as without them."""
     import torch
 
-    from stages.stochastic_rounding import RoundingNumbers
+    from stages.trainer.stochastic_rounding import RoundingNumbers
 
     def drawn_within(seed, step):
         numbers = RoundingNumbers(torch.device("cpu"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.preflight import PreflightArguments, inspect
+from stages.preflight.__main__ import PreflightArguments, inspect
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from planted_recipe import Planted
 
-from stages import preflight_host, preflight_memory
+from stages.preflight import preflight_host, preflight_memory
 
 pytestmark = pytest.mark.integration
 SYSTEM_REFUSED = (

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from data_prep.answers import grade_short_all, is_parseable
-from data_prep.benchmarks import load_benchmark
-from data_prep.normalise import normalise_question
-from data_prep.reading import read_rows
+from data_prep.decontamination.benchmarks import load_benchmark
+from data_prep.decontamination.normalise import normalise_question
+from data_prep.grading.answers import grade_short_all, is_parseable
+from data_prep.reading.reading import read_rows
 from data_prep.sources import Drop, math
 
 pytestmark = pytest.mark.integration

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.answers import last_boxed
-from data_prep.contamination import EvalIndex, EvalQuestion
-from data_prep.duplicates import find_near_duplicates, is_near_duplicate, signature
-from data_prep.matching import tokenise
+from data_prep.build.duplicates import find_near_duplicates, is_near_duplicate, signature
+from data_prep.decontamination.contamination import EvalIndex, EvalQuestion
+from data_prep.decontamination.matching import tokenise
+from data_prep.grading.answers import last_boxed
 
 pytestmark = pytest.mark.integration
 

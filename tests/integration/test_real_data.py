@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import build, manifest
-from data_prep.reading import read_rows
+from data_prep import manifest
+from data_prep.build import __main__ as build
+from data_prep.reading.reading import read_rows
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from data_prep.reading import read_rows, read_rows_and_faults
+from data_prep.reading.reading import read_rows, read_rows_and_faults
 from data_prep.schema import Problem
 from data_prep.sources import (
     Drop,

@@ -38,7 +38,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults(name):
-    from stages.shared_folder import find_fault
+    from stages.launching.shared_folder import find_fault
 
     changes, fault = FAULTS[name]
     assert find_fault("runs/x", [view(0), view(0), view(1, **changes)]) == fault
@@ -48,7 +48,7 @@ SOURCE = """
 import os, sys
 from torch import distributed
 from data_prep.config import UserError
-from stages import host_loss, shared_folder
+from stages.launching import host_loss, shared_folder
 from stages.run import quiet
 quiet()
 shared_folder.VISIBLE_SECONDS = 0.5

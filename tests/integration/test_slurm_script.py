@@ -148,7 +148,7 @@ def test_two_trainers_and_a_server(job):
     assert {r[2] for r in records if r[0] == "curl"} == {"http://n3:8000/health"}
     order = [r[3] if r[0] == "python" else r[0] for r in records]
     order = [name for n, name in enumerate(order) if n == 0 or order[n - 1] != name]
-    before, after = ["data_prep.build", "accelerate", "eval.audit", "data_prep.difficulty"], "trl"
+    before, after = ["data_prep.build", "accelerate", "eval.audit", "stages.difficulty"], "trl"
     assert order[:4] == before and order[-3:] == ["curl", "accelerate", after]
     assert all(r[1] == "n1" for r in records if r[0] == "python")
 
@@ -158,7 +158,7 @@ def test_the_real_parsers_take_the_flags(job):
     from trl.scripts.vllm_serve import make_parser
 
     from data_prep.config import parse
-    from stages.arguments import GrpoArguments
+    from stages.settings.arguments import GrpoArguments
 
     recipe = job.folder / "configs" / "small"
     recipe.mkdir()

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from data_prep import manifest
-from data_prep.synthetic import MAX_VALUE
+from data_prep.sources.synthetic import MAX_VALUE
 from stages import tiny_model
 
 pytestmark = pytest.mark.integration
@@ -43,7 +43,7 @@ def tokenizer(base):
 
 
 def read_texts(data_dir):
-    from data_prep.reading import read_rows
+    from data_prep.reading.reading import read_rows
 
     return [
         row[key] for _, row in read_rows(data_dir / "sft_train.jsonl")

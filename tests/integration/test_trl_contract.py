@@ -6,8 +6,8 @@ import inspect
 import pytest
 
 from data_prep.config import HF_SOURCES, UserError, hf_fields
-from stages.arguments import BATCH_DEFAULTS, check_batch
-from stages.reward_arguments import MAX_COMPLETION_LENGTH
+from stages.settings.arguments import BATCH_DEFAULTS, check_batch
+from stages.settings.reward_arguments import MAX_COMPLETION_LENGTH
 
 pytestmark = pytest.mark.integration
 
@@ -28,7 +28,7 @@ def names_of(function):
 def test_overridden_methods_keep_their_signatures():
     from trl import GRPOTrainer
 
-    from stages.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.grpo_trainer import MathGRPOTrainer
 
     arguments = {
         "_calculate_rewards": ["inputs", "prompts", "completions", "completion_ids_list"],
@@ -45,7 +45,7 @@ def test_what_the_grpo_trainer_is_given_and_logs(run_stage, monkeypatch):
     import torch
     from trl import GRPOTrainer as base
 
-    from stages import grpo_trainer
+    from stages.trainer import grpo_trainer
 
     seen = {"rewards": [], "logs": []}
     calculate, log = base._calculate_rewards, base.log
@@ -112,7 +112,7 @@ def test_sft_trainer_reads_tokenized_rows_with_a_mask(tiny_model_dir, tmp_path):
 
 
 def test_the_trainer_writes_its_state_last():
-    """`run.last_checkpoint` takes a readable trainer_state.json for a whole checkpoint."""
+    """`last_checkpoint` takes a readable trainer_state.json for a whole checkpoint."""
     from transformers import Trainer
 
     source = inspect.getsource(Trainer._save_checkpoint)
@@ -203,7 +203,7 @@ def test_loss_types_of_the_early_check_are_those_trl_computes():
 
     from trl import GRPOTrainer
 
-    from stages.arguments import CHOICES
+    from stages.settings.arguments import CHOICES
 
     source = inspect.getsource(GRPOTrainer._compute_loss)
     compared = re.findall(r"self\.loss_type (?:==|in) (\[[^\]]*\]|\"\w+\")", source)

@@ -14,7 +14,7 @@ def test_advantages_equal_trls_to_the_last_bit(run_stage, monkeypatch, kind):
     import torch
     from trl import GRPOTrainer
 
-    from stages.advantages import advantages, sum_rewards
+    from stages.trainer.advantages import advantages, sum_rewards
 
     seen = {}
     calculate = GRPOTrainer._calculate_rewards
@@ -51,7 +51,7 @@ def parameters(function):
 def test_overridden_methods_keep_their_signatures():
     from trl import GRPOTrainer
 
-    from stages.early_stop import MinibatchEarlyStop
+    from stages.trainer.early_stop import MinibatchEarlyStop
 
     for name in ("compute_loss", "_get_grad_norm"):
         theirs = parameters(getattr(GRPOTrainer, name))

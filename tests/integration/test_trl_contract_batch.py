@@ -88,7 +88,7 @@ def test_a_generation_batch(run_stage, monkeypatch, settings, more):
     """Keys, types and shapes; the table of completions; one value for each metric."""
     from trl import GRPOTrainer
 
-    from stages import grpo_trainer
+    from stages.trainer import grpo_trainer
 
     score, seen = GRPOTrainer._generate_and_score_completions, []
 
@@ -165,7 +165,8 @@ def test_calls_around_a_step_and_a_second_train(run_stage, monkeypatch, tmp_path
     from transformers import TrainerCallback
     from trl import GRPOTrainer
 
-    from stages import grpo_trainer, run
+    from stages import run
+    from stages.trainer import grpo_trainer
 
     events, folder = [], tmp_path / "grpo"
 

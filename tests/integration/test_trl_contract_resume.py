@@ -1,4 +1,4 @@
-"""Contract: what `stages.exact_resume` leans on in TRL and transformers."""
+"""Contract: what `stages.trainer.exact_resume` leans on in TRL and transformers."""
 
 import inspect
 
@@ -22,7 +22,7 @@ def test_overridden_methods_keep_their_signatures():
     from transformers import Trainer
     from trl import GRPOTrainer
 
-    from stages.exact_resume import ExactResume
+    from stages.trainer.exact_resume import ExactResume
 
     assert names_of(Trainer._save_rng_state) == ["self", "output_dir"]
     assert names_of(GRPOTrainer._load_optimizer_and_scheduler) == ["self", "checkpoint"]

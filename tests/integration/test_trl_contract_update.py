@@ -1,4 +1,4 @@
-"""Contract: how TRL asks for log-probs, as `stages.efficient_update` and `row_packing` rely on."""
+"""Contract: how TRL asks for log-probs, as `efficient_update` and `row_packing` rely on."""
 
 import inspect
 

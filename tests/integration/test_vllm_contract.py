@@ -6,8 +6,8 @@ import json
 import pytest
 
 from data_prep.config import UserError
-from data_prep.engines.vllm import LORA_RANKS, lora_rank
-from data_prep.engines.vllm_environment import choose_device
+from data_prep.sampling.vllm import LORA_RANKS, lora_rank
+from data_prep.sampling.vllm_environment import choose_device
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

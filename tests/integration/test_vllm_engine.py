@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from data_prep.config import UserError
-from data_prep.engines.samples import Continuation, Request, Settings
-from data_prep.engines.vllm import VllmEngine, encode_pair, lora_rank
+from data_prep.sampling.samples import Continuation, Request, Settings
+from data_prep.sampling.vllm import VllmEngine, encode_pair, lora_rank
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -273,8 +273,8 @@ def test_refusals_are_one_line(start, models, tiny_model_dir, tmp_path, monkeypa
 
 SCRIPT = """
 import json, os, sys
-from data_prep.engines.samples import Request, Settings
-from data_prep.engines.vllm import VllmEngine
+from data_prep.sampling.samples import Request, Settings
+from data_prep.sampling.vllm import VllmEngine
 
 rank, before = int(os.environ["RANK"]), dict(os.environ)
 settings = {"gpu_memory_utilization": 0.1, "max_model_len": None, "device_index": rank}

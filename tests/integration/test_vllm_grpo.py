@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from stage_processes import finish, start, stop_when
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from data_prep import manifest, synthetic
+from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.schema import grpo_row
+from data_prep.sources import synthetic
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -52,7 +53,7 @@ def models(tmp_path_factory, tiny_model_dir):
 @pytest.fixture
 def train(run_stage, models, monkeypatch):
     """Function: run the stage in this process; returns its folder and the batches it generated."""
-    from stages import grpo_trainer
+    from stages.trainer import grpo_trainer
 
     monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
     before, built = dict(os.environ), []
@@ -127,11 +128,11 @@ def read_weights(folder):
 
 
 def never_sync(monkeypatch):
-    monkeypatch.setattr("stages.vllm_cpu.CpuGeneration.sync_weights", lambda self: None)
+    monkeypatch.setattr("stages.trainer.vllm_cpu.CpuGeneration.sync_weights", lambda self: None)
 
 
 def forget_the_head(monkeypatch):
-    monkeypatch.setattr("stages.vllm_cpu.pack_tied_head", lambda model: None)
+    monkeypatch.setattr("stages.trainer.vllm_cpu.pack_tied_head", lambda model: None)
 
 
 @pytest.mark.parametrize("break_sync", [never_sync, forget_the_head])

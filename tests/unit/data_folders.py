@@ -3,7 +3,7 @@
 import json
 import sys
 
-from eval import data_report
+from eval.report import data_report
 
 EVIL = (
     "<script>alert(1)</script></pre></details>\n```\n`````\n<img src=http://evil.example/x>"
@@ -105,7 +105,7 @@ def write_build(folder, files, pairs=(), config=None, rows=None, drops=None, **m
 
 
 def run_report(monkeypatch, data, *flags):
-    """`python -m eval.data_report` on a folder; returns the report's folder."""
+    """`python -m eval.report.data_report` on a folder; returns the report's folder."""
     monkeypatch.setattr(sys, "argv", ["data_report", "--data", str(data), *flags])
     data_report.main()
     return data.parent / "data-report"

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from stages.advantages import (
+from stages.settings.curriculum_arguments import ADVANTAGES
+from stages.trainer.advantages import (
     advantages,
     batch_advantages,
     centred_advantages,
@@ -13,7 +14,6 @@ from stages.advantages import (
     posterior_advantages,
     sum_rewards,
 )
-from stages.curriculum_arguments import ADVANTAGES
 
 NAN = math.nan
 # Group one: mean 1/4, squares about it 12/16, unbiased std 1/2. Group two: mean 0, std sqrt(16/3).

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.answers import (
+from data_prep.grading.answers import (
     VERDICTS,
     grade,
     grade_all,
@@ -138,8 +138,8 @@ def test_grading_works_in_any_thread():
 
 def test_integers_are_graded_without_sympy_and_without_a_child():
     code = (
-        "import sys; from data_prep.answers import grade\n"
-        "from data_prep import grading_pool\n"
+        "import sys; from data_prep.grading.answers import grade\n"
+        "from data_prep.grading import grading_pool\n"
         "assert grade(r'<think>a</think>\\boxed{19}', '18').verdict == 'wrong'\n"
         "assert grade(r'<think>a</think>\\boxed{\\frac12}', '0.5').verdict == 'right'\n"
         "assert not {'math_verify', 'sympy', 'mpmath', 'torch'} & set(sys.modules)\n"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from data_prep.config import UserError
-from stages.arguments import (
+from stages.settings.arguments import (
     GrpoArguments,
     check_batch,
     check_grpo,
@@ -197,8 +197,8 @@ MODULES = {
     "data_prep.build": "data.yaml",
     "stages.tiny_model": "model.yaml",
     "stages.sft": "sft.yaml",
-    "data_prep.difficulty": "difficulty.yaml",
-    "data_prep.distill": "distill.yaml",
+    "stages.difficulty": "difficulty.yaml",
+    "stages.distill": "distill.yaml",
     "stages.grpo": "grpo.yaml",
     "eval.run": "eval.yaml",
     "stages.preflight": None,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from data_prep.answers import grade_all
+from data_prep.grading.answers import grade_all
 from data_prep.prompts import THINK_OPEN, build_prompt, wants_answer_tags
-from eval.audit_cases import (
+from eval.audit.audit_cases import (
     ENDINGS,
     SPARE,
     TRICKS,

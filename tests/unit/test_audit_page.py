@@ -4,10 +4,10 @@ import copy
 
 import pytest
 
-from eval.audit import MAX_FAULTS, judge
-from eval.audit_cases import TRICKS
-from eval.audit_page import MAX_CHARS, MAX_LINES, failure_lines, percent, show, to_markdown
-from eval.parsers import PARSERS
+from eval.audit.__main__ import MAX_FAULTS, judge
+from eval.audit.audit_cases import TRICKS
+from eval.audit.audit_page import MAX_CHARS, MAX_LINES, failure_lines, percent, show, to_markdown
+from eval.audit.parsers import PARSERS
 
 SHARES = {"ours": 1.0} | dict.fromkeys(PARSERS.values(), 0.4)
 REPORT = {

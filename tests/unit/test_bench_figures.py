@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages.arguments import GrpoArguments, check_grpo_numbers
-from stages.bench_curriculum import DEFAULT_MODES, MODES, BenchArguments
-from stages.bench_figures import (
+from benchmarks.bench_curriculum import DEFAULT_MODES, MODES, BenchArguments
+from benchmarks.bench_figures import (
     accuracy_at,
     compare,
     cost_of,
@@ -18,7 +17,8 @@ from stages.bench_figures import (
     ratio_interval,
     summary,
 )
-from stages.bench_page import TARGETS, figures_of, short, targets, write_page
+from benchmarks.bench_page import TARGETS, figures_of, short, targets, write_page
+from stages.settings.arguments import GrpoArguments, check_grpo_numbers
 
 RECIPE = Path(__file__).parents[2] / "configs/skewed-cpu/grpo.yaml"
 INF = math.inf

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from data_prep import bench_completions, bench_grader, bench_report
-from data_prep.answers import extract, is_parseable, is_well_formed
-from data_prep.bench_report import BASELINE, SINGLE, Limit, Measured
+from benchmarks import bench_completions, bench_grader, bench_report
+from benchmarks.bench_report import BASELINE, SINGLE, Limit, Measured
 from data_prep.config import UserError
+from data_prep.grading.answers import extract, is_parseable, is_well_formed
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from stages import bench_throughput, flops
-from stages.bench_throughput_steps import peak_memory
+from benchmarks import bench_throughput
+from benchmarks.bench_throughput_steps import peak_memory
+from stages.preflight import flops
 
 
 @pytest.fixture(autouse=True)

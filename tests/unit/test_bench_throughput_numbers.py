@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.config import UserError
-from stages.bench_throughput import ThroughputArguments
-from stages.bench_throughput_lengths import SFT_ROWS, joint_quantiles
-from stages.bench_throughput_page import (
+from benchmarks.bench_throughput import ThroughputArguments
+from benchmarks.bench_throughput_lengths import SFT_ROWS, joint_quantiles
+from benchmarks.bench_throughput_page import (
     SHAPES,
     TITLES,
     add_figures,
@@ -16,8 +15,9 @@ from stages.bench_throughput_page import (
     workload,
     write_page,
 )
-from stages.bench_throughput_workload import draw_groups, draw_sft_rows, length_pairs
-from stages.flops import training_flops
+from benchmarks.bench_throughput_workload import draw_groups, draw_sft_rows, length_pairs
+from data_prep.config import UserError
+from stages.preflight.flops import training_flops
 
 CONFIG = SimpleNamespace(
     hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from data_prep import benchmarks
-from data_prep.benchmarks import find_benchmark_file, load_benchmark
 from data_prep.config import UserError
+from data_prep.decontamination import benchmarks
+from data_prep.decontamination.benchmarks import find_benchmark_file, load_benchmark
 
 
 def write(path, rows):

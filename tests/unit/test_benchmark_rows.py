@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from data_prep.answers import grade, is_parseable
 from data_prep.config import UserError
+from data_prep.grading.answers import grade, is_parseable
 from data_prep.schema import Problem
 from data_prep.sources import (
     Drop,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval import bootstrap
-from eval.bootstrap import mean_interval, paired_difference, problem_means
+from eval.harness import bootstrap
+from eval.harness.bootstrap import mean_interval, paired_difference, problem_means
 
 
 def test_samples_of_one_problem_are_averaged_first():

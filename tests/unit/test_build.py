@@ -7,7 +7,9 @@ import sys
 import pytest
 import yaml
 
-from data_prep import build, build_output, manifest
+from data_prep import manifest
+from data_prep.build import __main__ as build
+from data_prep.build import build_output
 from data_prep.config import UserError
 
 OUTPUTS = ["grpo_train.jsonl", "sft_train.jsonl", "test.jsonl", "validation.jsonl"]
@@ -285,7 +287,7 @@ def test_cli_says_one_line_and_exits_2(tmp_path):
 
 def test_importing_the_cli_imports_nothing_heavy():
     code = (
-        "import sys, data_prep.build\n"
+        "import sys, data_prep.build.__main__\n"
         "heavy = {'torch', 'trl', 'datasets', 'transformers', 'sympy', 'pyarrow'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )

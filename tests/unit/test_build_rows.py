@@ -2,12 +2,12 @@
 
 import pytest
 
-from data_prep import rows
+from data_prep.build import rows
+from data_prep.build.data_arguments import DataArguments
+from data_prep.build.recipe import Source
+from data_prep.build.rows import SourceRows, sample_rows
 from data_prep.config import UserError
-from data_prep.data_arguments import DataArguments
-from data_prep.reading import BadRow
-from data_prep.recipe import Source
-from data_prep.rows import SourceRows, sample_rows
+from data_prep.reading.reading import BadRow
 
 
 def test_a_sample_is_uniform_enough_and_ordered():

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from data_prep.contamination import EvalIndex, EvalQuestion
+from data_prep.decontamination.contamination import EvalIndex, EvalQuestion
 
 PERIMETER = (
     "Triangle $ABC$ is isosceles, with $AB=AC$ and altitude $AM=11.$ Suppose that there is a point "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data_prep.config import UserError
-from stages.curriculum import DRIFT, Curriculum
+from stages.trainer.curriculum import DRIFT, Curriculum
 
 SIZE = 8  # rollouts in a group
 

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from data_prep.config import UserError, parse
-from stages.arguments import GrpoArguments, check_grpo_numbers
-from stages.curriculum_arguments import ADVANTAGES, MODES
-from stages.guards import GuardSettings
+from stages.settings.arguments import GrpoArguments, check_grpo_numbers
+from stages.settings.curriculum_arguments import ADVANTAGES, MODES
+from stages.trainer.guards import GuardSettings
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FILE = {"pass_rates": "pass_rates.jsonl"}

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from data_prep.config import UserError
-from data_prep.pass_rates import load_pass_counts
-from stages import curriculum as module
-from stages.curriculum import (
+from data_prep.sampling.pass_rates import load_pass_counts
+from stages.settings.curriculum_arguments import ADVANTAGES, MODES, CurriculumArguments
+from stages.trainer import curriculum as module
+from stages.trainer.curriculum import (
     Curriculum,
     build_curriculum,
     find_peers,
     keep_by_pass_rate,
 )
-from stages.curriculum_arguments import ADVANTAGES, MODES, CurriculumArguments
 
 ROWS = [{"id": name} for name in "abcdefg"]
 COUNTS = {  # g was not measured

@@ -9,15 +9,15 @@ import pytest
 from data_folders import add_up, make_drop, make_pair, make_source, write_lines
 
 import data_prep
-from data_prep import clean, policies
-from eval import data_findings, drop_reasons
-from eval.blocks import Bars, Details, Excerpt, Page
-from eval.data_build import describe_benchmarks, describe_files, labels
-from eval.data_figures import bin_edges, fill_bins
-from eval.data_mix import group_levels, group_rates, largest
-from eval.data_rows import quantile, read_matches, sample_dropped
-from eval.html_page import render_html
-from eval.markdown_page import escape, render_markdown
+from data_prep.build import clean, policies
+from eval.report import data_findings, drop_reasons
+from eval.report.blocks import Bars, Details, Excerpt, Page
+from eval.report.data_build import describe_benchmarks, describe_files, labels
+from eval.report.data_figures import bin_edges, fill_bins
+from eval.report.data_mix import group_levels, group_rates, largest
+from eval.report.data_rows import quantile, read_matches, sample_dropped
+from eval.report.html_page import render_html
+from eval.report.markdown_page import escape, render_markdown
 
 SFT, GRPO = "sft_train.jsonl", "grpo_train.jsonl"
 KNOWN = {*drop_reasons.BEFORE, *drop_reasons.SOURCES, *drop_reasons.AFTER}

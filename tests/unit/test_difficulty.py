@@ -5,11 +5,11 @@ import json
 import pytest
 
 from data_prep.config import UserError
-from data_prep.difficulty import DifficultyArguments, write_rates
-from data_prep.engines.samples import Completion, SampleStore
-from data_prep.pass_rates import load_pass_counts
 from data_prep.prompts import build_prompt
-from data_prep.sampled import SampledSet, read_rows
+from data_prep.sampling.pass_rates import load_pass_counts
+from data_prep.sampling.sampled import SampledSet, read_rows
+from data_prep.sampling.samples import Completion, SampleStore
+from stages.difficulty import DifficultyArguments, write_rates
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}
 
@@ -72,7 +72,7 @@ def sampled(tmp_path):
 
 @pytest.mark.parametrize("at_once", [1, 4, 1024])
 def test_rates(sampled, tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr("data_prep.sampled.GRADED_AT_ONCE", at_once)
+    monkeypatch.setattr("data_prep.sampling.sampled.GRADED_AT_ONCE", at_once)
     counts = write_rates(tmp_path / "pass_rates.jsonl", *sampled, "0123456789ab")
     rows = [json.loads(line) for line in (tmp_path / "pass_rates.jsonl").read_text().splitlines()]
     common = {"num_samples": 3, "checkpoint": "0123456789ab"}

@@ -5,15 +5,15 @@ from itertools import count
 
 import pytest
 
-from data_prep.answers import grade_all
 from data_prep.config import UserError
-from data_prep.distill import DistillArguments, check_rows
-from data_prep.engines.openai_server import join_thought
-from data_prep.engines.samples import Completion, SampleStore
+from data_prep.grading.answers import grade_all
 from data_prep.prompts import build_completion, build_prompt
-from data_prep.rejection import choose_traces, trace_row, write_traces
-from data_prep.sampled import SampledSet
+from data_prep.sampling.openai_server import join_thought
+from data_prep.sampling.sampled import SampledSet
+from data_prep.sampling.samples import Completion, SampleStore
 from data_prep.sources import traces
+from stages.distill import DistillArguments, check_rows
+from stages.rejection import choose_traces, trace_row, write_traces
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}
 SERVER = {"backend": "openai", "base_url": "http://localhost:8000/v1"}

@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from data_prep.duplicates import (
+from data_prep.build.duplicates import (
     MAX_COMPARED,
     NUM_BANDS,
     find_near_duplicates,
     is_near_duplicate,
     signature,
 )
-from data_prep.matching import tokenise
+from data_prep.decontamination.matching import tokenise
 
 QUESTION = (
     "A rhombus with side length $1$ has an inscribed circle with radius $\\frac{1}{3}$. "
@@ -35,8 +35,9 @@ def test_signature_has_one_key_per_band():
 
 def test_signature_is_the_same_in_every_process():
     code = (
-        "import sys; from data_prep.duplicates import signature; "
-        "from data_prep.matching import tokenise; print(signature(tokenise(sys.argv[1])).tolist())"
+        "import sys; from data_prep.build.duplicates import signature; "
+        "from data_prep.decontamination.matching import tokenise; "
+        "print(signature(tokenise(sys.argv[1])).tolist())"
     )
     printed = [
         subprocess.run(

@@ -9,7 +9,7 @@ import torch
 from trl import GRPOTrainer
 
 from data_prep.config import UserError
-from stages.early_stop import MinibatchEarlyStop, ratio_totals, zero_loss
+from stages.trainer.early_stop import MinibatchEarlyStop, ratio_totals, zero_loss
 
 INF, NAN = math.inf, math.nan
 

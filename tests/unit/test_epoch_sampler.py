@@ -3,7 +3,7 @@
 import pytest
 from trl.trainer.utils import RepeatSampler
 
-from stages.exact_resume import EpochSampler
+from stages.trainer.exact_resume import EpochSampler
 
 
 def build(shuffle=True, seed=7):

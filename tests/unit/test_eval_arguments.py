@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from data_prep.config import UserError
-from eval.arguments import EvalArguments, check_inputs, split_checkpoints
+from eval.harness.arguments import EvalArguments, check_inputs, split_checkpoints
 
 ROOT = Path(__file__).parents[2]
 ROW = json.dumps(

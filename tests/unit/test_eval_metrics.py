@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval import metrics
-from eval.metrics import (
+from eval.harness import metrics
+from eval.harness.metrics import (
     greedy_metrics,
     majority_at_k,
     pass_at_k,

@@ -3,9 +3,9 @@
 import pytest
 
 from data_prep.config import UserError
-from data_prep.engines.samples import Completion
 from data_prep.prompts import build_prompt
-from eval.scores import (
+from data_prep.sampling.samples import Completion
+from eval.harness.scores import (
     official_metrics,
     official_problem,
     official_rows,
@@ -13,7 +13,7 @@ from eval.scores import (
     think_rows,
     write_parquet,
 )
-from eval.scoring import count_completions, grade_completions, process_completions
+from eval.harness.scoring import count_completions, grade_completions, process_completions
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
 WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"

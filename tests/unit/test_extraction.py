@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from data_prep.answers import extract, is_same_value, is_well_formed
-from data_prep.extraction import extract_short, find_boxes, last_boxed
+from data_prep.grading.answers import extract, is_same_value, is_well_formed
+from data_prep.grading.extraction import extract_short, find_boxes, last_boxed
 
 
 @pytest.mark.parametrize(

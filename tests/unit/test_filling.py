@@ -5,10 +5,10 @@ import threading
 import pytest
 from torch.distributed import HashStore
 
-from data_prep.engines import filling
-from data_prep.engines.filling import fill
-from data_prep.engines.processes import Processes
-from data_prep.engines.samples import Completion, Request, SampleStore, Settings
+from data_prep.sampling import filling
+from data_prep.sampling.filling import fill
+from data_prep.sampling.processes import Processes
+from data_prep.sampling.samples import Completion, Request, SampleStore, Settings
 
 WANTED = [Request(prompt, Settings(8), sample) for prompt in "abc" for sample in range(4)]
 

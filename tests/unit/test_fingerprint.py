@@ -6,16 +6,14 @@ from pathlib import Path
 from own_imports import imported_files
 
 from data_prep import manifest
-from eval import fingerprint as prints
-from eval.arguments import EvalArguments
-from eval.fingerprint import HERE, SCORING_CODE, hash_data
+from eval.harness import fingerprint as prints
+from eval.harness.arguments import EvalArguments
+from eval.harness.fingerprint import SCORING_CODE, hash_data
 
-# What the engines decide is part of the samples' keys.
-ENGINES = HERE.parent / "data_prep" / "engines"
-# Of what else an evaluation imports, these decide no score: errors, command lines of the grader,
-# checks, records.
-EXEMPT = {"config.py", "grade_file.py", "graded_rows.py"}
-EXEMPT |= {"arguments.py", "fingerprint.py", "manifest.py", "checkpoints.py"}
+HERE = Path(prints.__file__).parent
+# What the engines decide is part of the samples' keys; of the rest these decide no score.
+ENGINES = HERE.parents[1] / "data_prep" / "sampling"
+EXEMPT = {"config.py", "manifest.py", "checkpoints.py", "run.py"}
 
 
 def arguments(**changes):
@@ -25,7 +23,7 @@ def arguments(**changes):
 
 def test_all_that_an_evaluation_imports_is_scoring_code():
     todo = [path for path in SCORING_CODE if path.suffix == ".py"]
-    todo += imported_files(HERE / "run.py")
+    todo += imported_files(HERE.parent / "run.py")
     seen = set()
     while todo:
         path = todo.pop()

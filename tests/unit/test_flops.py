@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages.flops import forward_flops, layer_weights, training_flops
-from stages.model_shapes import SHAPES
+from stages.preflight.flops import forward_flops, layer_weights, training_flops
+from stages.preflight.model_shapes import SHAPES
 
 # Two layers, four heads of size 2 of which two are of keys and values.
 SMALL = SimpleNamespace(

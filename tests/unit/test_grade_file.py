@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import grade_file, graded_rows
-from data_prep.answers import grade_all
 from data_prep.config import UserError
-from data_prep.graded_rows import encode
+from data_prep.grading import grade_file, graded_rows
+from data_prep.grading.answers import grade_all
+from data_prep.grading.graded_rows import encode
 
 ROOT = Path(__file__).parents[2]
 THOUGHT = "<think>so</think> "
@@ -276,7 +276,7 @@ def test_a_wrong_command_line_is_one_line(arguments, words, pairs, tmp_path, mon
 def test_help_loads_neither_torch_nor_sympy():
     code = (
         "import runpy, sys; sys.argv = ['answers', '--help']\n"
-        "try: runpy.run_module('data_prep.answers', run_name='__main__')\n"
+        "try: runpy.run_module('data_prep.grading.answers', run_name='__main__')\n"
         "finally: assert not {'torch', 'sympy', 'math_verify', 'trl', 'rich'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -3,8 +3,8 @@
 import pytest
 
 from data_prep.config import UserError, check_value
-from stages.arguments import check_grpo_numbers
-from stages.guard_arguments import check_rollback, look_back
+from stages.settings.arguments import check_grpo_numbers
+from stages.settings.guard_arguments import check_rollback, look_back
 
 ROLLBACK = {"guard_eos": "rollback"}
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stages.guards import GUARDS, Guards, GuardSettings
+from stages.trainer.guards import GUARDS, Guards, GuardSettings
 
 NAN = math.nan
 

@@ -8,9 +8,9 @@ import time
 import pytest
 import torch
 
-from data_prep import synthetic
 from data_prep.prompts import build_completion
-from stages.guard_statistics import (
+from data_prep.sources import synthetic
+from stages.trainer.guard_statistics import (
     WeightProbe,
     best_reference,
     length_growth,

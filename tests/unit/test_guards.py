@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from stages.guards import (
+from stages.trainer.guards import (
     ACTIONS,
     GUARDS,
     Guards,
@@ -142,7 +142,7 @@ def test_a_rollback_forgets_the_streak_that_led_to_it():
 
 
 def test_guards_need_no_torch():
-    code = "import sys, stages.guards; sys.exit('torch' in sys.modules)"
+    code = "import sys, stages.trainer.guards; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

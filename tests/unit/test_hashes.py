@@ -6,8 +6,8 @@ import pytest
 from own_imports import imported_files
 
 from data_prep.config import UserError
-from data_prep.engines import hashes
-from data_prep.engines.hashes import ENGINE_CODE, HERE, hash_checkpoint, hash_engine, shorten
+from data_prep.sampling import hashes
+from data_prep.sampling.hashes import ENGINE_CODE, HERE, hash_checkpoint, hash_engine, shorten
 
 
 @pytest.mark.parametrize("backend", ENGINE_CODE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.language import LANGUAGES, find_foreign
+from data_prep.build.language import LANGUAGES, find_foreign
 
 FRENCH = "Trouver tous les entiers naturels dont la somme des chiffres est égale au produit."
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import launch
+from stages.launching import launch
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,10 @@ def test_flags_beat_the_launchers_config_file(tmp_path):
 
 def test_the_parents_command_line_is_read():
     """As `accelerate launch` starts a stage: a child of a process of that name."""
-    child = "from stages import launch; print(launch.launcher_settings(launch.parent_command()))"
+    child = (
+        "from stages.launching import launch\n"
+        "print(launch.launcher_settings(launch.parent_command()))"
+    )
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     command = [
         sys.executable,

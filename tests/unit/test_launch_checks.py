@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from data_prep.config import UserError
-from stages import launch, launch_checks
-from stages.launch_checks import check_engine, check_launch, check_started, launched
+from stages.launching import launch, launch_checks
+from stages.launching.launch_checks import check_engine, check_launch, check_started, launched
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "accelerate"
 TWO = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}

@@ -3,7 +3,7 @@
 
 import pytest
 
-from data_prep.matching import (
+from data_prep.decontamination.matching import (
     content,
     formula,
     is_retold,
@@ -11,8 +11,8 @@ from data_prep.matching import (
     same_wording,
     tokenise,
 )
-from data_prep.matching_text import figures, without_choices
-from data_prep.normalise import normalise_question
+from data_prep.decontamination.matching_text import figures, without_choices
+from data_prep.decontamination.normalise import normalise_question
 
 SAME = [
     ("What is $2+2$?", "what  is\n$ 2 + 2 $"),

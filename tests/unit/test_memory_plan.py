@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from data_prep.config import UserError
-from stages.memory_activations import layer_bytes, mask_bytes
-from stages.memory_model import LINEARS, Model, Step, read_model
-from stages.memory_plan import plan_step
-from stages.memory_recipe import (
+from stages.preflight.memory_activations import layer_bytes, mask_bytes
+from stages.preflight.memory_model import LINEARS, Model, Step, read_model
+from stages.preflight.memory_plan import plan_step
+from stages.preflight.memory_recipe import (
     GIB,
     Launch,
     checkpoint_bytes,
@@ -18,7 +18,7 @@ from stages.memory_recipe import (
     plan_engine,
     sft_step,
 )
-from stages.model_shapes import load_shape
+from stages.preflight.model_shapes import load_shape
 
 ONE = Model(
     hidden=4, inner=8, layers=2, query=4, key=2, heads=2, vocab=10, is_tied=True, has_bias=True,

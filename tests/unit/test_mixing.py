@@ -4,8 +4,16 @@ from collections import Counter
 
 import pytest
 
+from data_prep.build.mixing import (
+    Bands,
+    Limits,
+    Mix,
+    check_bands,
+    check_mix,
+    choose_mix,
+    plan_counts,
+)
 from data_prep.config import UserError
-from data_prep.mixing import Bands, Limits, Mix, check_bands, check_mix, choose_mix, plan_counts
 from data_prep.schema import Problem
 
 

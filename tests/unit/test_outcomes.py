@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.answers import grade_all, is_well_formed
-from data_prep.lenient import grade_leniently
-from eval.metrics import sampled_metrics
-from eval.outcomes import (
+from data_prep.grading.answers import grade_all, is_well_formed
+from data_prep.grading.lenient import grade_leniently
+from eval.harness.metrics import sampled_metrics
+from eval.harness.outcomes import (
     CAUSES,
     OUTCOMES,
     cut_off_right,

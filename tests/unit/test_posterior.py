@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.posterior import add_binomial, expected_rate, useful_chance
+from stages.trainer.posterior import add_binomial, expected_rate, useful_chance
 
 quick = settings(deadline=None, max_examples=50, derandomize=True, database=None)
 MEANS, VARIANCES = st.floats(-40, 40), st.floats(0.01, 30)

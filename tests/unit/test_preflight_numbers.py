@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 
 from data_prep.config import UserError
-from stages.memory_recipe import Launch
-from stages.preflight import PreflightArguments, attempt
-from stages.preflight_batch import uniform_share
-from stages.preflight_findings import Finding, Recipe, fill, from_error
-from stages.preflight_inputs import _writes
-from stages.preflight_launch import find_engine, read_launch
-from stages.preflight_lengths import percentile, read_some
-from stages.preflight_page import show
+from stages.preflight.__main__ import PreflightArguments, attempt
+from stages.preflight.memory_recipe import Launch
+from stages.preflight.preflight_batch import uniform_share
+from stages.preflight.preflight_findings import Finding, Recipe, fill, from_error
+from stages.preflight.preflight_inputs import _writes
+from stages.preflight.preflight_launch import find_engine, read_launch
+from stages.preflight.preflight_lengths import percentile, read_some
+from stages.preflight.preflight_page import show
 
 
 @pytest.mark.parametrize(

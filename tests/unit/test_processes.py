@@ -5,7 +5,7 @@ import threading
 import pytest
 from torch.distributed import HashStore
 
-from data_prep.engines.processes import Processes
+from data_prep.sampling.processes import Processes
 
 
 def run_all(world_size, work):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from data_prep.answers import grade
 from data_prep.config import UserError
+from data_prep.grading.answers import grade
 from data_prep.prompts import (
     SYSTEM_PROMPTS,
     build_completion,

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from data_prep.config import UserError
-from data_prep.reading import BadRow, load_hub, read_rows, read_rows_and_faults
+from data_prep.reading.reading import BadRow, load_hub, read_rows, read_rows_and_faults
 
 ROWS = [{"a": 1, "b": "x\u2028y"}, {"a": 2, "b": "z"}]
 LINES = "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode()

@@ -2,7 +2,7 @@
 
 from report_runs import both_modes, make_rows, solved
 
-from eval import flips
+from eval.report import flips
 
 
 def grouped(rows):

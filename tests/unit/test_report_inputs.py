@@ -6,9 +6,9 @@ import pytest
 from report_runs import both_modes, make_rows, run_report, solved, write_result
 
 from data_prep.config import UserError
-from data_prep.engines.hashes import hash_checkpoint
-from eval.results import read_result, read_texts
-from eval.scores import write_parquet
+from data_prep.sampling.hashes import hash_checkpoint
+from eval.harness.scores import write_parquet
+from eval.report.results import read_result, read_texts
 
 
 @pytest.fixture

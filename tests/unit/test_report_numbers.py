@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from report_runs import both_modes, make_rows, solved, write_result
 
-from eval import compare, findings, pages, plots, references, scores, text
-from eval.bootstrap import mean_interval
-from eval.outcomes import split_change
-from eval.results import check_comparable, read_result
+from eval.harness import scores
+from eval.harness.bootstrap import mean_interval
+from eval.harness.outcomes import split_change
+from eval.report import compare, findings, pages, plots, references, text
+from eval.report.results import check_comparable, read_result
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +152,7 @@ def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expect
 
 
 def test_the_harness_limit_is_as_said():
-    stored_lm = (Path(findings.__file__).parent / "stored_lm.py").read_text()
+    stored_lm = (Path(scores.__file__).parent / "stored_lm.py").read_text()
     assert f"\nHARNESS_MAX_NEW_TOKENS = {findings.HARNESS_LIMIT} " in stored_lm
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from data_prep.config import UserError
-from stages.arguments import check_grpo_numbers
+from stages.settings.arguments import check_grpo_numbers
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from stages.rollout_batch import (
+from stages.trainer.rollout_batch import (
     COMPLETION_KEYS,
     PROMPT_KEYS,
     Groups,

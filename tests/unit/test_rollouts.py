@@ -2,8 +2,8 @@
 
 import pytest
 
+from data_prep.grading.rollouts import grade_rollouts
 from data_prep.prompts import build_prompt
-from data_prep.rollouts import grade_rollouts
 
 BOXED, TAGGED = build_prompt("1 + 1?", "think"), build_prompt("1 + 1?", "answer_tags")
 IN_BOX, IN_TAGS = "<think>so</think> \\boxed{2}", "<think>so</think> <answer>2</answer>"

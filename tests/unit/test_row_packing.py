@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from stages.row_packing import plan_passes, sort_rows
-from stages.update_arguments import UpdateArguments
+from stages.settings.update_arguments import UpdateArguments
+from stages.trainer.row_packing import plan_passes, sort_rows
 
 CASES = {
     "nothing to do": ([], 10, True, []),

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from data_prep.config import UserError
-from data_prep.engines.samples import Completion, Continuation, Request, SampleStore, Settings
+from data_prep.sampling.samples import Completion, Continuation, Request, SampleStore, Settings
 
 SETTINGS = Settings(8, temperature=0.7, top_p=0.9, until=("a",), rendered=True, seed=3)
 REQUEST = Request("Mia has", SETTINGS, 1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from data_prep.engines.sampling import SeededSampler, build_sampler
+from data_prep.sampling.sampling import SeededSampler, build_sampler
 
 NOT = -torch.inf
 

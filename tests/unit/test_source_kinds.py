@@ -2,7 +2,7 @@ r"""Proofs, multiple choice, pictures and golds that are no answer are told from
 
 import pytest
 
-from data_prep.kinds import (
+from data_prep.sources.kinds import (
     asks_for_proof,
     holds_several_answers,
     is_option,

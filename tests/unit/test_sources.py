@@ -3,7 +3,7 @@
 import pytest
 
 from data_prep.config import UserError
-from data_prep.reading import read_rows
+from data_prep.reading.reading import read_rows
 from data_prep.schema import Problem
 from data_prep.sources import (
     Drop,

@@ -1,7 +1,7 @@
 """Problems go to disk and come back as they were."""
 
+from data_prep.build.spool import Spool
 from data_prep.schema import Problem
-from data_prep.spool import Spool
 
 
 def test_a_spool_gives_back_what_it_took_in_any_order(tmp_path):

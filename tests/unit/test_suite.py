@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.benchmarks import BENCHMARKS
-from data_prep.builders import BUILDERS
 from data_prep.config import UserError
-from eval.scores import SOURCES
-from eval.suite import (
+from data_prep.decontamination.benchmarks import BENCHMARKS
+from data_prep.sources.builders import BUILDERS
+from eval.harness.scores import SOURCES
+from eval.harness.suite import (
     FOLDER,
     HARNESS_FOLDERS,
     OFFICIAL_TASKS,
@@ -65,7 +65,7 @@ def test_an_official_task_overrides_shots_and_data_only(task):
     for one in found["task"]:
         assert one["task"] in known
         assert set(one) <= allowed
-        assert one["custom_dataset"] == "eval.datasets.load_official"
+        assert one["custom_dataset"] == "eval.harness.datasets.load_official"
     for metadata in read_official_metadata(task).values():
         assert metadata["benchmark"] == task
         assert metadata["hub"] == read_metadata(task)["hub"]

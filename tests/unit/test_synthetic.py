@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep import synthetic
-from data_prep.mixing import Limits
-from data_prep.normalise import question_key
-from data_prep.policies import Policies, check_problem
+from data_prep.build.mixing import Limits
+from data_prep.build.policies import Policies, check_problem
+from data_prep.decontamination.normalise import question_key
 from data_prep.schema import Problem
+from data_prep.sources import synthetic
 
 RECIPE = Path(__file__).parents[2] / "configs/tiny-cpu/data.yaml"
 STEP = re.compile(r"(\d+)((?: [+-] \d+)+) = (\d+)")

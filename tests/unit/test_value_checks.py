@@ -3,7 +3,7 @@
 import pytest
 
 from data_prep.config import UserError
-from stages.value_checks import check_values
+from stages.settings.value_checks import check_values
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from data_prep.config import UserError
-from stages import vllm_checks
-from stages.arguments import check_grpo, check_grpo_numbers
-from stages.vllm_checks import check_vllm, check_vllm_keys, has_gpu
+from stages.settings import vllm_checks
+from stages.settings.arguments import check_grpo, check_grpo_numbers
+from stages.settings.vllm_checks import check_vllm, check_vllm_keys, has_gpu
 
 ROOT = Path(__file__).parents[2]
 ON = {"use_vllm": True}
@@ -237,7 +237,7 @@ def test_the_stage_asks(tmp_path, host):
 
 def test_torch_is_not_imported():
     source = (
-        "import sys\nfrom stages.vllm_checks import check_vllm, check_vllm_keys\n"
+        "import sys\nfrom stages.settings.vllm_checks import check_vllm, check_vllm_keys\n"
         "check_vllm_keys({'use_vllm': True})\n"
         "try:\n    check_vllm({'use_vllm': True, 'vllm_mode': 'server', 'use_cpu': True})\n"
         "except ValueError as error:\n    assert 'use_vllm' in str(error) or 'NCCL' in str(error)\n"

@@ -1,0 +1,233 @@
+"""One run of the curriculum's benchmark: train to a token budget, test on the way, write figures.
+
+Started by `bench_curriculum`, one process a run. Every mode trains the same recipe from the
+same checkpoint; "stock" is TRL's own `GRPOTrainer`, the others are this project's trainer. Tokens
+are counted, and groups judged, in the reward function, which sees every rollout of every mode. The
+clock runs from the first step to the last and stands still during the tests.
+"""
+
+import json
+import time
+from dataclasses import asdict, dataclass, field
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any
+
+from data_prep import manifest
+from data_prep.config import parse, run_cli
+from data_prep.grading.rollouts import grade_rollouts
+from data_prep.prompts import prefills_think, render_prompt
+from data_prep.schema import read_problems
+from stages import grpo as grpo_stage
+from stages.settings.arguments import GrpoArguments, check_grpo
+
+RESULT = "result.json"
+
+
+@dataclass(kw_only=True)
+class BenchRunArguments(GrpoArguments):
+    """Keys of one run: those of `grpo.yaml`, and these."""
+
+    mode: str = field(metadata={"help": "name of the mode in the table"})
+    stock: bool = field(default=False, metadata={"help": "train TRL's own trainer"})
+    token_budget: int = field(metadata={"help": "train until so many tokens are generated"})
+    test_file: str = field(metadata={"help": "held-out problems"})
+    num_tests: int = field(default=10, metadata={"help": "tests on the way, evenly in tokens"})
+    num_test_samples: int = field(default=2, metadata={"help": "completions a held-out problem"})
+    num_scoring_samples: int = field(
+        default=4, metadata={"help": "offline: completions a problem that the filter is made of"}
+    )
+
+
+class Recorder:
+    """Stands before the correctness reward and notes what every call has cost and shown."""
+
+    def __init__(self, reward: Any, num_generations: int) -> None:
+        self._reward, self._size = reward, num_generations
+        self.tokens = 0
+        self.groups: list[int] = []  # right rollouts of each group since `take`
+        update_wrapper(self, reward)
+
+    def __call__(self, **batch: Any) -> list[float]:
+        values = self._reward(**batch)
+        self.tokens += sum(map(len, batch["completion_ids"]))
+        right = [value > 0 for value in values]
+        self.groups += [sum(right[n : n + self._size]) for n in range(0, len(right), self._size)]
+        return values
+
+    def take(self) -> list[int]:
+        """The groups since the last call."""
+        groups, self.groups = self.groups, []
+        return groups
+
+
+class Sampler:
+    """Samples and grades completions of a set of problems with the model as it is."""
+
+    def __init__(self, rows: list[dict], tokenizer: Any, num_samples: int, max_tokens: int) -> None:
+        self._rows, self._tokenizer = rows, tokenizer
+        self._prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+        self._num_samples, self._max_tokens = num_samples, max_tokens
+        self._think_prefilled = prefills_think(self._prompts[0])
+
+    def count_right(self, model: Any, seed: int, batch_size: int = 200) -> tuple[list[int], int]:
+        """Right completions of each problem, and tokens generated; torch's stream is restored."""
+        import torch
+
+        state, was_training = torch.get_rng_state(), model.training
+        torch.manual_seed(seed)
+        model.eval()
+        found, num_tokens, size = [], 0, self._num_samples
+        for start in range(0, len(self._rows), batch_size):
+            rows = self._rows[start : start + batch_size]
+            texts = self._sample(model, self._prompts[start : start + batch_size])
+            num_tokens += sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
+            each = [row for row in rows for _ in range(size)]
+            grades = grade_rollouts(
+                [row["prompt"] for row in each], texts, [row["answer"] for row in each],
+                think_prefilled=self._think_prefilled, final_number=False,
+            )  # fmt: skip
+            right = [grade.verdict == "right" for grade in grades]
+            found += [sum(right[n : n + size]) for n in range(0, len(right), size)]
+        torch.set_rng_state(state)
+        model.train(was_training)
+        return found, num_tokens
+
+    def _sample(self, model: Any, prompts: list[str]) -> list[str]:
+        """`num_samples` completions (without special tokens) of each prompt, in its order."""
+        import torch
+
+        batch = self._tokenizer(
+            prompts, return_tensors="pt", padding=True, padding_side="left",
+            add_special_tokens=False,
+        ).to(model.device)  # fmt: skip
+        with torch.inference_mode():
+            ids = model.generate(
+                **batch,
+                do_sample=True,
+                temperature=1.0,
+                top_p=1.0,
+                top_k=0,  # else the checkpoint's generation_config would have its say
+                repetition_penalty=1.0,
+                max_new_tokens=self._max_tokens,
+                num_return_sequences=self._num_samples,
+            )  # (B * num_samples, P + C)
+        new = ids[:, batch["input_ids"].shape[1] :]
+        return self._tokenizer.batch_decode(new, skip_special_tokens=True)
+
+
+def build(args: BenchRunArguments, grpo: Any, model: Any, rows: list[dict]) -> tuple[Any, Recorder]:
+    """The mode's trainer, its correctness reward behind a recorder."""
+    from stages import rewards, run
+
+    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    name = args.reward_funcs[0]
+    recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
+    rewards.REWARDS[name] = recorder
+    if args.stock:
+        from datasets import Dataset
+        from trl import GRPOTrainer
+
+        kept = [{key: row[key] for key in grpo_stage.COLUMNS} for row in rows]
+        prefilled = prefills_think(render_prompt(rows[0]["prompt"], tokenizer))
+        trainer = GRPOTrainer(
+            reward_funcs=rewards.build_rewards(args, grpo, prefilled),
+            train_dataset=Dataset.from_list(kept),
+            processing_class=tokenizer,
+            **run.trainer_kwargs(model, grpo),
+        )
+    else:
+        problems, _ = grpo_stage.select(rows, args, tokenizer)
+        trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
+    return trainer, recorder
+
+
+def score(args: BenchRunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[str, float]:
+    """Write the pass rates that the offline filter needs; returns what that has cost."""
+    from transformers import AutoModelForCausalLM
+
+    from stages import run
+
+    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    policy = AutoModelForCausalLM.from_pretrained(model.model_name_or_path, dtype=model.dtype)
+    sampler = Sampler(rows, tokenizer, args.num_scoring_samples, grpo.max_completion_length)
+    started = time.perf_counter()
+    found, num_tokens = sampler.count_right(policy.to(grpo.device), grpo.seed)
+    seconds = time.perf_counter() - started
+    counts = {"num_samples": args.num_scoring_samples}
+    lines = [
+        json.dumps({"id": row["id"], "num_right": right} | counts) + "\n"
+        for row, right in zip(rows, found, strict=True)
+    ]
+    Path(args.pass_rates).parent.mkdir(parents=True, exist_ok=True)
+    Path(args.pass_rates).write_text("".join(lines), encoding="utf-8")
+    return {"tokens": num_tokens, "seconds": seconds}
+
+
+def main() -> None:
+    """Score where the mode needs it, train and test, write the result last."""
+    args, grpo, model = parse(
+        __doc__, BenchRunArguments, ("GRPOConfig", "ModelConfig"),
+        lambda values: check_grpo(values | {"pass_rates": None}),
+    )  # fmt: skip
+    rows, tests = list(read_problems(args.train_file)), list(read_problems(args.test_file))
+
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+    from stages import run
+
+    run.quiet()
+    scoring = {"tokens": 0, "seconds": 0.0}
+    if args.curriculum == "offline":
+        scoring = score(args, grpo, model, rows)
+    trainer, recorder = build(args, grpo, model, rows)
+    sampler = Sampler(
+        tests, trainer.processing_class, args.num_test_samples, grpo.max_completion_length
+    )
+    steps, found = [], []
+
+    class Watch(TrainerCallback):
+        """Clock, tests and the end of the budget."""
+
+        seconds, since = 0.0, 0.0
+
+        def test(self) -> None:
+            right, _ = sampler.count_right(trainer.model, 1_000_003 * (grpo.seed + 1))
+            accuracy = sum(right) / len(right) / args.num_test_samples
+            found.append({"tokens": recorder.tokens, "seconds": self.seconds, "accuracy": accuracy})
+
+        def on_train_begin(self, arguments, state, control, **kwargs):
+            self.test()
+            self.since = time.perf_counter()
+
+        def on_step_end(self, arguments, state, control, **kwargs):
+            self.seconds += time.perf_counter() - self.since
+            steps.append(
+                {"tokens": recorder.tokens, "seconds": self.seconds, "groups": recorder.take()}
+            )
+            is_over = recorder.tokens >= args.token_budget
+            if is_over or recorder.tokens >= len(found) * args.token_budget / args.num_tests:
+                self.test()
+            control.should_training_stop |= is_over
+            self.since = time.perf_counter()
+
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(Watch())
+    trainer.train()
+
+    logs = [log for log in trainer.state.log_history if "frac_reward_zero_std" in log]
+    for step, log in zip(steps, logs, strict=True):
+        step["zero_std"] = log["frac_reward_zero_std"]
+    result = {
+        "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": found, "steps": steps,
+        "groups_per_step": grpo.generation_batch_size // grpo.num_generations,
+        "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
+        "versions": manifest.versions(), "arguments": asdict(args),
+    }  # fmt: skip
+    manifest.write_json(Path(grpo.output_dir) / RESULT, result)
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,233 @@
+"""Relations: what `x = 5`, `1 < x`, `x \\in S` or `y = 2x + 3` say, and when two say the same."""
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+from data_prep.grading.equivalence import numeric
+from data_prep.grading.equivalence.tokens import TooLarge, Unreadable
+from data_prep.grading.equivalence.trees import INVERSE, MINUS_ONE, Tree, variables
+from data_prep.grading.equivalence.values import (
+    INFINITY,
+    MINUS_INFINITY,
+    Opaque,
+    Relation,
+    Scalar,
+    Sequence,
+    Value,
+    Words,
+    interval,
+)
+from data_prep.grading.equivalence.vocabulary import TRIGONOMETRIC
+
+_IN_NAMES = {"(", ")", "|", ",", "'", "_", "{", "}", r"\cap", r"\cup", r"\overline", r"\triangle"}
+
+
+def is_label(value: Value) -> bool:
+    """Whether a part only names what follows: x, f(x), AB, m + n, \\cos x, (x, y), words."""
+    if isinstance(value, Words):
+        is_condition = re.search(r"\b(?:where|for|if|when)\b", value.text)
+        return value not in (INFINITY, MINUS_INFINITY) and not is_condition
+    if isinstance(value, Sequence):
+        return value.kind in ("pair", "ratio") and all(map(is_label, value.items))
+    if isinstance(value, Opaque):  # P(A \\cap B)
+        return any(t.kind == "word" for t in value.tokens) and all(
+            t.kind in ("word", "text") or t.text in _IN_NAMES for t in value.tokens
+        )
+    if not isinstance(value, Scalar) or value.unit or value.percent:
+        return False
+
+    def names_only(tree: Tree) -> bool:
+        if tree[0] == "num":
+            return tree[1] == -1
+        if tree[0] == "const":
+            return False
+        if tree[0] == "call":  # \\cos\\theta names a value; \\sqrt{x} = 3 is to be solved
+            is_value = tree[1].startswith("function ")  # f(3) = 12
+            return is_value or (tree[1] in ("abs", *TRIGONOMETRIC) and names_only(tree[2]))
+        if tree[0] == "pow" and tree[2] == INVERSE:  # A^{-1}, f^{-1}(x)
+            return tree[1][0] == "var" and (tree[1][1].isupper() or tree[1][1] in "fgh")
+        return all(names_only(part) for part in tree[1:] if isinstance(part, tuple))
+
+    is_call = value.tree[0] == "call"
+    if value.tree[:2] == ("mul", MINUS_ONE):
+        return False  # -x = 5
+    return bool(variables(value.tree) or is_call) and names_only(value.tree)
+
+
+def plain_label(relation: Relation) -> str | None:
+    """The variable in `x = …`, None for any other label."""
+    for part in relation.parts:
+        if isinstance(part, Words) or (isinstance(part, Scalar) and part.tree[0] == "var"):
+            return part.text
+    return None
+
+
+def is_rounded(exact: Value, decimal: Value) -> bool:
+    """Whether a decimal is the value rounded at its last place."""
+    if not (isinstance(exact, Scalar) and isinstance(decimal, Scalar)):
+        return False
+    places = len(decimal.text.partition(".")[2])
+    step = ("num", Fraction(1, 10**places))
+    gap = ("call", "abs", numeric.difference(exact.tree, decimal.tree))
+    # floor(|exact - decimal| / step) = 0: less than one unit in the last place.
+    try:
+        quotient = ("call", "floor", ("mul", gap, ("pow", step, ("num", Fraction(-1)))))
+        return numeric.exact_value(quotient) == 0
+    except Unreadable:
+        return False
+
+
+_FLIPPED = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+
+
+def turned(relation: Relation) -> Relation:
+    """The relation with its > and \\ge turned into < and \\le."""
+    if not set(relation.ops) <= {">", r"\ge"}:
+        return relation
+    ops = tuple(_FLIPPED[op] for op in reversed(relation.ops))
+    return Relation(relation.text, tuple(reversed(relation.parts)), ops)
+
+
+def _bound(value: Value) -> bool:
+    return value in (INFINITY, MINUS_INFINITY) or (
+        isinstance(value, Scalar) and numeric.is_number(value.tree)
+    )
+
+
+def all_variables(relation: Relation) -> set[str]:
+    """The variables in all parts of a relation."""
+    return set().union(*(variables(p.tree) for p in relation.parts if isinstance(p, Scalar)))
+
+
+def as_interval(relation: Value) -> Sequence | None:
+    """`1 < x \\le 3` or `x > 5` as an interval, `x \\ne 3` as a union; None for others."""
+    if not isinstance(relation, Relation):
+        return None
+    parts, ops = list(relation.parts), list(relation.ops)
+    if len(parts) == 2 and _bound(parts[0]):
+        parts.reverse()
+        ops = [_FLIPPED.get(ops[0], ops[0])]
+    if len(parts) == 2:
+        variable, bound, op = parts[0], parts[1], ops[0]
+        if isinstance(variable, Scalar) and variable.tree[:2] == ("call", "abs"):
+            return _interval_of_abs(variable, bound, op)
+        if not (isinstance(variable, Scalar) and variable.tree[0] == "var" and _bound(bound)):
+            return None
+        if op in (">", r"\ge"):
+            return interval("(" if op == ">" else "[", bound, INFINITY, ")")
+        if op in ("<", r"\le"):
+            return interval("(", MINUS_INFINITY, bound, ")" if op == "<" else "]")
+        if op == r"\ne":
+            pieces = interval("(", MINUS_INFINITY, bound, ")"), interval("(", bound, INFINITY, ")")
+            return Sequence(relation.text, "union", pieces)
+        return None
+    if len(parts) != 3:
+        return None
+    if ops[0] in (">", r"\ge"):
+        parts.reverse()
+        ops = [_FLIPPED.get(op, op) for op in reversed(ops)]
+    if not (
+        set(ops) <= {"<", r"\le"} and isinstance(parts[1], Scalar) and parts[1].tree[0] == "var"
+    ):
+        return None
+    return interval(
+        "(" if ops[0] == "<" else "[", parts[0], parts[2], ")" if ops[1] == "<" else "]"
+    )
+
+
+def intersection(values: Sequence) -> Sequence:
+    """`x \\ge 1 and x < 4` as the interval [1, 4); any other sequence as it is."""
+    bounds = [as_interval(item) for item in values.items]
+    if values.kind != "list" or len(bounds) != 2 or None in bounds:
+        return values
+    bounds.sort(key=lambda bound: bound.items[0] == MINUS_INFINITY)  # the lower bound first
+    low, high = bounds
+    is_one = all_variables(values.items[0]) == all_variables(values.items[1])
+    if not is_one or (low.items[1], high.items[0]) != (INFINITY, MINUS_INFINITY):
+        return values
+    return interval(low.form[0], low.items[0], high.items[1], high.form[1])
+
+
+def _interval_of_abs(variable: Scalar, bound: Value, op: str) -> Sequence | None:
+    """`|x| < 2` as (-2, 2), `|x| > 2` as the union outside."""
+    if variable.tree[2][0] != "var" or not (isinstance(bound, Scalar) and _bound(bound)):
+        return None
+    minus = Scalar("-" + bound.text, ("mul", MINUS_ONE, bound.tree))
+    if op in ("<", r"\le"):
+        return interval("(" if op == "<" else "[", minus, bound, ")" if op == "<" else "]")
+    if op not in (">", r"\ge"):
+        return None
+    left = interval("(", MINUS_INFINITY, minus, ")" if op == ">" else "]")
+    return Sequence(
+        "|x|", "union", (left, interval("(" if op == ">" else "[", bound, INFINITY, ")"))
+    )
+
+
+def same_equation(ours: Relation, theirs: Relation) -> bool | None:
+    """Two equations or inequalities whose differences of sides are proportional."""
+    trees = []
+    for relation in (ours, theirs):
+        if len(relation.parts) != 2 or not all(
+            isinstance(p, Scalar | Words) and p.tree for p in relation.parts
+        ):
+            return False
+        left, right = (part.tree for part in relation.parts)
+        trees.append(numeric.difference(left, right))
+    if ours.ops != theirs.ops:
+        return False
+    try:
+        return numeric.proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
+    except TooLarge:
+        raise
+    except Unreadable:
+        return None
+
+
+def with_single_labels(value: Value) -> Value:
+    """`(x, y) = (1, 2)` as the list `x = 1, y = 2`; any other value as it is."""
+    if not isinstance(value, Relation) or value.ops != ("=",) or not is_label(value.parts[0]):
+        return value
+    names, values = value.parts
+    if not (isinstance(names, Sequence) and isinstance(values, Sequence) and values.kind == "pair"):
+        return value
+    if len(names.items) != len(values.items):
+        return value
+    pairs = zip(names.items, values.items, strict=True)
+    return Sequence(
+        value.text, "list", tuple(Relation(f"{a.text}={b.text}", (a, b), ("=",)) for a, b in pairs)
+    )
+
+
+def names(values: Sequence) -> set[str]:
+    """The labels of a sequence without their subscripts."""
+    return {(label or "").partition("_")[0] for label in labels(values)}
+
+
+def may_name_one(ours: Value, theirs: Value) -> bool:
+    """Whether two labels may name one thing: the same, or y and f(x); not x and y, nor sums."""
+    if ours.text == theirs.text:
+        return True
+    kinds = {_kind_of_name(ours), _kind_of_name(theirs)}
+    return kinds == {"call", "name"}
+
+
+def _kind_of_name(label: Value) -> str | None:
+    is_product = re.fullmatch(r"[A-Za-z]\([A-Za-z,]+\)", label.text)  # h(x), as it is read
+    tree = label.tree if isinstance(label, Scalar) else ("words",)
+    if is_product or (tree[0] == "call" and tree[1].startswith("function")):
+        return "call"
+    is_name = isinstance(label, Words) or (isinstance(label, Scalar) and label.tree[0] == "var")
+    return "name" if is_name else None
+
+
+def by_label(values: Sequence) -> Sequence:
+    """The items in the order of their labels where each has one of its own, as tuples have them."""
+    if len(labels(values) - {None}) != len(values.items):
+        return values
+    return replace(values, items=tuple(sorted(values.items, key=plain_label)))
+
+
+def labels(values: Sequence) -> set[str | None]:
+    """The variables of the relations in a sequence."""
+    return {plain_label(item) for item in values.items if isinstance(item, Relation)}

@@ -1,0 +1,304 @@
+"""Syntax: the tokens of one scalar as an expression tree.
+
+`parse` reads the algebra that answers are made of (numbers, letters, + - * / ^, fractions, roots,
+the usual functions) and refuses everything else with `Unreadable`, rather than guess: a refused
+text can still be equal as text.
+"""
+
+from fractions import Fraction
+
+from data_prep.grading.equivalence.tokens import MAX_DEPTH, Token, Unreadable, to_fraction
+from data_prep.grading.equivalence.trees import INVERSE, MINUS_ONE, Tree, keep_order
+from data_prep.grading.equivalence.vocabulary import (
+    COMBINATIONS,
+    ENGLISH,
+    FUNCTIONS,
+    LETTERS,
+    MARKS,
+)
+
+_PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+
+
+class _Parser:
+    """Recursive descent over tokens; / and implicit products bind alike, from left to right."""
+
+    def __init__(self, tokens: list[Token]):
+        self.tokens = list(tokens)
+        self.at = self.depth = 0
+        self.in_bars = False  # inside |…|, where the next bar closes
+
+    def peek(self, ahead: int = 0) -> Token:
+        index = self.at + ahead
+        return self.tokens[index] if index < len(self.tokens) else Token("end", "")
+
+    def take(self, text: str | None = None) -> Token:
+        token = self.peek()
+        if token.kind == "end" or (text is not None and token.text != text):
+            raise Unreadable(token.text)
+        self.at += 1
+        return token
+
+    def expression(self) -> Tree:
+        terms = [self.signed_term()]
+        while self.peek().text in ("+", "-"):
+            terms.append(self.signed_term())
+        tree = terms[0] if len(terms) == 1 else ("add", *terms)
+        if self.peek().text == r"\over":
+            self.take()
+            tree = ("mul", tree, ("pow", self.expression(), MINUS_ONE))
+        elif self.peek().text == r"\choose":
+            self.take()
+            tree = ("call", "binomial", tree, self.expression())
+        return tree
+
+    def signed_term(self) -> Tree:
+        negative = False
+        if self.peek().text in ("+", "-"):
+            negative = self.take().text == "-"
+        if self.peek().text in ("+", "-"):
+            raise Unreadable("two signs")
+        term = self.term()
+        return ("mul", MINUS_ONE, term) if negative else term
+
+    def term(self) -> Tree:
+        factors = [self.mixed_number() or self.power()]
+        while True:
+            token = self.peek()
+            if token.text in ("*", r"\cdot", r"\times"):
+                self.take()
+                factors.append(self.signed_factor())
+            elif token.text in ("/", r"\div"):
+                self.take()
+                factors.append(("pow", self.signed_factor(), MINUS_ONE))
+            elif self.starts_factor(token):
+                if token.kind == "num" and self.tokens[self.at - 1].kind == "num":
+                    raise Unreadable("two numbers side by side")
+                factors.append(self.power())
+            else:
+                factors = keep_order(factors)
+                return factors[0] if len(factors) == 1 else ("mul", *factors)
+
+    def signed_factor(self) -> Tree:
+        if self.peek().text in ("-", "+"):
+            sign = self.take().text
+            return ("mul", MINUS_ONE, self.power()) if sign == "-" else self.power()
+        return self.power()
+
+    def starts_factor(self, token: Token) -> bool:
+        if token.kind in ("num", "word"):
+            return True
+        if token.kind == "cmd":
+            name = token.text[1:]
+            return (
+                name in FUNCTIONS or name in LETTERS or name in MARKS
+                or name in ("frac", "sqrt", "binom", "pi", "lfloor", "lceil")
+            )  # fmt: skip
+        return token.text in ("(", "[", "{") or (token.text == "|" and not self.in_bars)
+
+    def mixed_number(self) -> Tree | None:
+        """`1\\frac{1}{2}` and `1 1/2`: an integer beside a fraction of integers is a sum."""
+        first, second = self.peek(), self.peek(1)
+        if first.kind != "num" or not first.text.isdigit():
+            return None
+        if second.text == r"\frac":
+            start = self.at
+            self.at += 1
+            fraction = self.base()
+            _, *parts = fraction
+            if all(part[0] == "num" and part[1].denominator == 1 for part in parts[:1]) and (
+                parts[1][0] == "pow" and parts[1][1][0] == "num"
+            ):
+                if parts[0][1] >= parts[1][1][1] or self.peek().text in ("^", "!"):
+                    raise Unreadable("neither a mixed number nor a product")
+                return ("add", ("num", to_fraction(first.text)), fraction)
+            self.at = start
+        elif second.kind == "num" and second.spaced and second.text.isdigit():
+            slash, bottom = self.peek(2), self.peek(3)
+            if slash.text == "/" and bottom.kind == "num" and bottom.text.isdigit():
+                self.at += 4
+                if int(bottom.text) <= int(second.text):
+                    raise Unreadable("an improper fraction beside a number")
+                fraction = Fraction(int(second.text), int(bottom.text))
+                return ("num", int(first.text) + fraction)
+        return None
+
+    def power(self) -> Tree:
+        base = self.base()
+        while True:
+            token = self.peek()
+            if token.text == "^":
+                self.take()
+                base = ("pow", base, self.exponent())
+            elif token.text == "!":
+                self.take()
+                if self.peek().text == "!":
+                    raise Unreadable("a double factorial")
+                base = ("call", "factorial", base)
+            elif token.text == r"\degree":
+                self.take()
+                base = ("mul", base, ("const", "degree"))
+            else:
+                return base
+
+    def exponent(self) -> Tree:
+        negative = self.peek().text == "-" and bool(self.take())
+        tree = self.base()
+        if self.peek().text == "^":
+            self.take()
+            tree = ("pow", tree, self.exponent())
+        return ("mul", MINUS_ONE, tree) if negative else tree
+
+    def group(self) -> Tree:
+        """A macro's argument: a brace group, or one token (of digits, the first: `\\frac12`)."""
+        token = self.peek()
+        if token.text in ("{", "("):
+            return self.base()
+        if token.kind == "num" and len(token.text) > 1:
+            if not token.text.isdigit():
+                raise Unreadable(token.text)
+            self.tokens[self.at : self.at + 1] = [
+                Token("num", token.text[0]),
+                Token("num", token.text[1:]),
+            ]
+        return self.base()
+
+    def base(self) -> Tree:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable("nested too deeply")
+        tree = self.base_at(self.take())
+        self.depth -= 1
+        return tree
+
+    def base_at(self, token: Token) -> Tree:
+        if token.kind == "num":
+            return ("num", to_fraction(token.text))
+        if token.kind == "word":
+            return self.letters(token)
+        if token.text in _PAIRS:
+            return self.enclosed(token.text)
+        if token.kind != "cmd":
+            raise Unreadable(token.text)
+        name = token.text[1:]
+        if name == "frac":
+            top, bottom = self.group(), self.group()
+            return ("mul", top, ("pow", bottom, MINUS_ONE))
+        if name == "binom":
+            return ("call", "binomial", self.group(), self.group())
+        if name == "sqrt":
+            return self.root()
+        if name == "pi":
+            return ("const", "pi")
+        if name in FUNCTIONS:
+            return self.function(name)
+        if name in LETTERS:
+            return self.subscripted(name)
+        if name in MARKS:
+            return self.named(name)
+        raise Unreadable(token.text)
+
+    def enclosed(self, opening: str) -> Tree:
+        outer, self.in_bars = self.in_bars, opening == "|"
+        inner = self.expression()
+        self.in_bars = outer
+        self.take(_PAIRS[opening])
+        calls = {"|": "abs", r"\lfloor": "floor", r"\lceil": "ceiling"}
+        return ("call", calls[opening], inner) if opening in calls else inner
+
+    def root(self) -> Tree:
+        degree = ("num", Fraction(2))
+        if self.peek().text == "[":
+            degree = self.base()
+        plain = self.peek().kind == "num"  # nobody means \sqrt{1}2 by \sqrt12
+        return ("call", "root", self.base() if plain else self.group(), degree)
+
+    def letters(self, token: Token) -> Tree:
+        """One letter is a variable, capitals side by side are one name, few others a product."""
+        word = token.text
+        if word == "e" and self.peek().text != "_":
+            return ("const", "e")
+        of_number = self.peek(1).kind == "num" and self.peek(2).text == ")"
+        if len(word) == 1 and self.peek().text == "(" and (word in "fg" or of_number):
+            return ("call", "function " + word, self.base())  # f(-x) is not -f(x)
+        if word == "C" and (binomial := self.combinations()):
+            return binomial
+        if len(word) == 1 or word.isupper():
+            return self.subscripted(word)
+        if len(word) > 4 or word.lower() in ENGLISH:
+            raise Unreadable(word)
+        self.tokens[self.at - 1 : self.at] = [Token("word", letter) for letter in word]
+        self.at -= 1
+        return self.base()
+
+    def combinations(self) -> Tree | None:
+        """`C_{10}^{3}`: 10 choose 3."""
+        match = COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
+        if not match:
+            return None
+        self.at += len(match[0].split())
+        n, k = (Fraction(number) for number in match.groups() if number)
+        if k > n:
+            raise Unreadable("neither a power nor a number of combinations")
+        return ("call", "binomial", ("num", n), ("num", k))
+
+    def subscripted(self, name: str) -> Tree:
+        while self.peek().text == "'":
+            name += self.take().text
+        if self.peek().text == "_":
+            self.take()
+            name += "_" + self.raw_group()
+        return ("var", name)
+
+    def named(self, name: str) -> Tree:
+        return self.subscripted(f"{name}:{self.raw_group()}")
+
+    def raw_group(self) -> str:
+        """A group or token as written: subscripts and \\overline{AB} name things."""
+        token = self.take()
+        if token.text != "{":
+            return token.text
+        pieces = []
+        while self.peek().text != "}":
+            if self.peek().kind == "op" and self.peek().text not in ",'+-":
+                raise Unreadable(self.peek().text)
+            pieces.append(self.take().text.lstrip("\\"))
+        self.take("}")
+        return "".join(pieces)
+
+    def function(self, name: str) -> Tree:
+        base, power = None, None
+        if name == "log" and self.peek().text == "_":
+            self.take()
+            base = self.group()
+        if self.peek().text == "^":
+            self.take()
+            power = self.exponent()
+        argument = self.argument()
+        if power == INVERSE:
+            if "arc" + name not in FUNCTIONS:
+                raise Unreadable(f"inverse of {name}")
+            return ("call", "arc" + name, argument)
+        call = ("call", name, argument) if base is None else ("call", "log", argument, base)
+        return call if power is None else ("pow", call, power)
+
+    def argument(self) -> Tree:
+        """What a function applies to: a group, or the product of plain factors after it."""
+        if self.peek().text in _PAIRS:
+            return self.base()
+        factors = []
+        while not factors or self.starts_factor(self.peek()):
+            token = self.peek()
+            if factors and (token.text in _PAIRS or token.text[1:] in FUNCTIONS):
+                break
+            factors.append(self.power())
+        return factors[0] if len(factors) == 1 else ("mul", *factors)
+
+
+def parse(tokens: list[Token]) -> Tree:
+    """The tokens of one scalar as a tree; `Unreadable` unless every token has its place."""
+    parser = _Parser(tokens)
+    tree = parser.expression()
+    if parser.peek().kind != "end":
+        raise Unreadable(parser.peek().text)
+    return tree

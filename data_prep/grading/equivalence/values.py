@@ -1,0 +1,95 @@
+"""Values: the kinds of thing an answer can be."""
+
+from dataclasses import dataclass
+
+from data_prep.grading.equivalence.tokens import Token
+from data_prep.grading.equivalence.trees import Tree
+from data_prep.grading.equivalence.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One number or expression, with the unit or per cent sign beside it."""
+
+    text: str
+    tree: Tree
+    unit: Unit | None = None
+    percent: bool = False
+    is_guess: bool = False  # the unit is a letter that may be a variable
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words, or letters as written (AB is not BA); `tree` where they could be a product."""
+
+    text: str
+    tree: Tree | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Based:
+    """A number in a base, compared as written."""
+
+    text: str
+    digits: str
+    base: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An option of a multiple-choice question: its letter, and its value where it stands there."""
+
+    text: str
+    letter: str
+    value: "Value | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Several values.
+
+    kind: list, alternatives (all joined by "or"), set, pair (in brackets: tuple or interval),
+    interval (from an inequality), union, ratio, matrix, cases. `form` is what has to agree besides
+    the items: the brackets, or a matrix's shape.
+    """
+
+    text: str
+    kind: str
+    items: tuple
+    form: tuple = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """parts[0] ops[0] parts[1] …, with ops in = < > \\le \\ge \\ne \\approx \\in \\equiv \\to."""
+
+    text: str
+    parts: tuple
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Something no reader knows; `tokens` for those who want to try."""
+
+    text: str
+    tokens: tuple[Token, ...] = ()
+
+
+Value = Scalar | Words | Based | Choice | Sequence | Relation | Opaque
+
+RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
+INFINITY = Words(r"\infty")
+MINUS_INFINITY = Words(r"-\infty")
+ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
+
+
+def open_interval(low: Value, high: Value) -> Sequence:
+    """(low, high)."""
+    return interval("(", low, high, ")")
+
+
+def interval(opening: str, low: Value, high: Value, closing: str) -> Sequence:
+    """The interval between two values, with its brackets."""
+    text = f"{opening}{low.text},{high.text}{closing}"
+    return Sequence(text, "interval", (low, high), (opening, closing))

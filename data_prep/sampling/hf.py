@@ -1,0 +1,276 @@
+"""The transformers engine: a checkpoint that completes prompts, batch by batch.
+
+Differences from the harness's own Hugging Face model: a sample does not depend on its batch
+(`data_prep.sampling.sampling`), nothing of the checkpoint's sampling defaults leaks in, a rendered
+prompt is tokenised without adding special tokens (the chat template already wrote them), and each
+completion keeps its token count and whether it was cut off. Log-likelihoods are the harness's own.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from data_prep.config import UserError
+from data_prep.sampling.samples import Completion, Continuation, Request, Settings
+from data_prep.sampling.sampling import build_sampler
+
+# Log-likelihoods keep the logits of whole prompts, tokens x vocabulary, for each of these.
+LOGLIKELIHOOD_BATCH = 8
+
+
+def base_and_adapter(checkpoint: str) -> tuple[str, str | None]:
+    """`(base model, adapter folder)` of a peft checkpoint, `(checkpoint, None)` of any other."""
+    config = Path(checkpoint) / "adapter_config.json"
+    if not config.is_file():
+        return checkpoint, None
+    return json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"], checkpoint
+
+
+def tokenizer_path(checkpoint: str) -> str:
+    """Where the checkpoint's tokenizer is: an adapter folder may leave it to its base model."""
+    base, adapter = base_and_adapter(checkpoint)
+    has_own = adapter and (Path(adapter) / "tokenizer_config.json").is_file()
+    return adapter if has_own else base
+
+
+def load_tokenizer(checkpoint: str, key: str) -> Any:
+    """The checkpoint's tokenizer, to render chat prompts with.
+
+    Args:
+        key: the YAML key that names the checkpoint, for messages.
+
+    Raises:
+        UserError: it cannot be loaded, or has no chat template.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
+    except (OSError, ValueError, KeyError) as error:
+        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise UserError(
+            f"{key}: {checkpoint}: its tokenizer cannot be loaded ({type(error).__name__}: "
+            f"{message}); save or fetch it again"
+        ) from error
+    if not tokenizer.chat_template:
+        raise UserError(
+            f"{key}: {checkpoint}: its tokenizer has no chat template; take a chat model, or save "
+            "a template with the tokenizer"
+        )
+    return tokenizer
+
+
+def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The text before the first of the stop strings, and whether there was one."""
+    found = [place for stop in stops if (place := text.find(stop)) >= 0]
+    return (text[: min(found)], True) if found else (text, False)
+
+
+def split_stops(stops: Sequence[str], tokenizer: Any) -> tuple[set[int], list[str]]:
+    """Stop strings that are special tokens, as ids (decoding drops them), and the others."""
+    special = set(tokenizer.all_special_tokens)
+    ids = {tokenizer.convert_tokens_to_ids(stop) for stop in stops if stop in special}
+    return ids, [stop for stop in stops if stop and stop not in special]
+
+
+def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
+    """Tokenizer and model of a model folder, hub id or adapter folder; adapters are merged.
+
+    Args:
+        key: the YAML key that names the checkpoint, for messages.
+
+    Raises:
+        UserError: it is damaged or incomplete, or its tokenizer knows no end of sequence.
+    """
+    try:
+        base, adapter = base_and_adapter(checkpoint)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
+        if adapter:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    # Other people's files: what is wrong with them decides what is raised.
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise UserError(
+            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
+            "save or fetch it again"
+        ) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token_id is None:
+        raise UserError(
+            f"{key}: {checkpoint}: its tokenizer has neither eos_token nor pad_token; set one"
+        )
+    return tokenizer, model
+
+
+def choose_device(index: int) -> str:
+    """This process's GPU, or the CPU where there is none; raises `UserError` past the last one."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    if index >= torch.cuda.device_count():
+        raise UserError(
+            f"process {index} of this host has no GPU: it has {torch.cuda.device_count()}; start "
+            "no more processes than GPUs"
+        )
+    return f"cuda:{index}"
+
+
+class HfEngine:
+    """A causal model of transformers, or a peft adapter on one.
+
+    Args:
+        checkpoint: a model folder, hub id or peft adapter folder.
+        dtype: of the weights: float32, bfloat16 or float16.
+        key: the YAML key that names the checkpoint, for messages.
+        batch_size: completions generated at once.
+        device_index: which GPU; without any the CPU is used.
+    """
+
+    def __init__(
+        self, checkpoint: str, dtype: str, *, key: str, batch_size: int, device_index: int = 0
+    ) -> None:
+        self.tokenizer, model = load_checkpoint(checkpoint, dtype, key)
+        self._eos_ids = eos_token_ids(model, self.tokenizer)
+        # A new one: whatever temperature or penalty the checkpoint ships would fill our gaps.
+        model.generation_config = GenerationConfig(pad_token_id=self.tokenizer.pad_token_id)
+        self.model = model.to(choose_device(device_index)).eval()
+        self._batch_size = batch_size
+        self._harness_model: Any = None
+        # Recurrent models have no limit of their own, and some configurations name none.
+        config = model.config.get_text_config()
+        self.max_length = int(
+            getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
+        )
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
+        """Yield `(index into requests, completion)` as batches are finished.
+
+        Raises:
+            UserError: a rendered prompt and `max_new_tokens` together exceed the model's context.
+        """
+        groups: dict[Settings, list[int]] = defaultdict(list)
+        for index, request in enumerate(requests):
+            groups[request.settings].append(index)
+        for settings, indices in groups.items():
+            prompts = [requests[i].prompt for i in indices]
+            ids = self.tokenizer(prompts, add_special_tokens=not settings.rendered)["input_ids"]
+            prompt_ids = {
+                i: fit(one, settings, self.max_length) for i, one in zip(indices, ids, strict=True)
+            }
+            # Longest first: padding is small, and the greatest batch comes at the start.
+            indices.sort(key=lambda i: -len(prompt_ids[i]))
+            for start in range(0, len(indices), self._batch_size):
+                batch = indices[start : start + self._batch_size]
+                seeds = [requests[i].seed for i in batch]
+                try:
+                    found = self._complete([prompt_ids[i] for i in batch], seeds, settings)
+                except torch.cuda.OutOfMemoryError as error:
+                    raise UserError(
+                        f"batch_size: {self._batch_size} completions of up to "
+                        f"{settings.max_new_tokens} tokens do not fit the GPU; lower it, or set "
+                        "backend: vllm (what is finished is stored)"
+                    ) from error
+                yield from zip(batch, found, strict=True)
+
+    @torch.inference_mode()
+    def _complete(
+        self, prompt_ids: list[list[int]], seeds: list[int], settings: Settings
+    ) -> list[Completion]:
+        """Generate one batch; `prompt_ids` are B lists of token ids, padded left to P here."""
+        padded = self.tokenizer.pad(
+            {"input_ids": prompt_ids}, padding_side="left", return_tensors="pt"
+        ).to(self.model.device)
+        prompt_length = padded["input_ids"].shape[1]
+        sampler = build_sampler(
+            settings.temperature, settings.top_p, seeds, prompt_length, settings.max_new_tokens
+        )
+        end_ids, stops = split_stops(settings.until, self.tokenizer)
+        end_ids |= self._eos_ids
+        sequences = self.model.generate(
+            **padded,
+            max_new_tokens=settings.max_new_tokens,
+            do_sample=False,  # the sampler leaves one token possible
+            logits_processor=sampler,
+            eos_token_id=sorted(end_ids),
+            **({"stop_strings": stops, "tokenizer": self.tokenizer} if stops else {}),
+        )  # (B, P + C)
+        rows = sequences[:, prompt_length:].tolist()
+        return [self._read(row, end_ids, stops) for row in rows]
+
+    def _read(self, row: list[int], end_ids: set[int], stops: list[str]) -> Completion:
+        """A completion from C generated ids, padded on the right."""
+        # The first end-of-sequence token ends the row, also where it doubles as padding.
+        end = next((i for i, token in enumerate(row) if token in end_ids), None)
+        num_tokens = len(row) if end is None else end + 1
+        text = self.tokenizer.decode(row[:end], skip_special_tokens=True)
+        text, is_stopped = cut_at(text, stops)
+        if end is None and is_stopped:  # rows that stopped early are padded
+            while num_tokens and row[num_tokens - 1] == self.tokenizer.pad_token_id:
+                num_tokens -= 1
+        return Completion(text, num_tokens, cut_off=end is None and not is_stopped)
+
+    def loglikelihood(
+        self, pairs: Sequence[Continuation]
+    ) -> Iterator[tuple[int, tuple[float, bool]]]:
+        """Yield `(index into pairs, (log-probability in nats, whether it was the greedy choice))`.
+
+        By the harness's own model, a batch at a time.
+        """
+        from lm_eval.api.instance import Instance
+        from lm_eval.models.huggingface import HFLM
+
+        if self._harness_model is None:
+            # Its cache of logits mixes up requests that split one text in different places.
+            self._harness_model = HFLM(
+                pretrained=self.model,
+                tokenizer=self.tokenizer,
+                batch_size=min(self._batch_size, LOGLIKELIHOOD_BATCH),
+                logits_cache=False,
+            )
+        # Whole prompts together: the harness computes a shared context once.
+        order = sorted(range(len(pairs)), key=lambda i: (-len(pairs[i].prompt), pairs[i].prompt))
+        for start in range(0, len(order), LOGLIKELIHOOD_BATCH):
+            batch = order[start : start + LOGLIKELIHOOD_BATCH]
+            instances = [
+                Instance("loglikelihood", {}, (pairs[i].prompt, pairs[i].continuation), i)
+                for i in batch
+            ]
+            found = self._harness_model.loglikelihood(instances, disable_tqdm=True)
+            yield from zip(batch, found, strict=True)
+
+    def close(self) -> None:
+        """Free the model's memory."""
+        self.model = self._harness_model = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def eos_token_ids(model: Any, tokenizer: Any) -> set[int]:
+    """The tokenizer's end-of-sequence id and those of the checkpoint's generation config."""
+    configured = model.generation_config.eos_token_id
+    configured = configured if isinstance(configured, list) else [configured]
+    return {i for i in (*configured, tokenizer.eos_token_id) if i is not None}
+
+
+def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]:
+    """The prompt that fits the context of `max_length` tokens with `max_new_tokens` after it.
+
+    Raises:
+        UserError: a rendered prompt is too long; others are cut on the left, as the harness does.
+    """
+    room = max_length - settings.max_new_tokens
+    if len(prompt_ids) <= room:
+        return prompt_ids
+    if settings.rendered or room < 1:
+        raise UserError(
+            f"max_new_tokens: {settings.max_new_tokens} and a prompt of {len(prompt_ids)} tokens "
+            f"exceed the model's context of {max_length}; lower max_new_tokens"
+        )
+    return prompt_ids[-room:]

@@ -1,0 +1,205 @@
+"""The engine behind a server: an OpenAI-compatible one, such as `vllm serve`, writes completions.
+
+A request's prompt is the chat's messages as JSON; the server applies the template. Its thought may
+come apart from the answer (`reasoning_content`, `reasoning`), or in the text with or without the
+opening tag; a completion always has it between `<think>` and `</think>`. Threads ask side by side,
+each sample with its own seed, and every completion is handed over as it arrives.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.prompts import THINK_CLOSE, THINK_OPEN
+from data_prep.sampling.samples import Completion, Request
+
+MAX_RETRIES = 5  # by the client, after 0.5, 1, 2, 4 and 8 seconds, for 408, 409, 429 and 5xx too
+CONNECT_S = 20.0
+STORED = "; what is finished is stored"
+
+
+class OpenAIEngine:
+    """A model that a server has.
+
+    Args:
+        model: the name under which it is served.
+        base_url: of the API, such as http://localhost:8000/v1.
+        api_key_env: environment variable with the key; servers of one's own need none.
+        concurrency: requests under way at once.
+        timeout_s: the longest that one completion may take, in seconds.
+
+    Raises:
+        UserError: the client is not installed.
+    """
+
+    def __init__(
+        self, model: str, *, base_url: str, api_key_env: str, concurrency: int, timeout_s: float
+    ) -> None:
+        try:
+            import openai
+        except ImportError as error:
+            raise UserError(
+                f"backend: openai needs a package that is not installed ({error}); run "
+                "`make .venv/ready EXTRAS=eval,distill,dev`"
+            ) from error
+        self._openai, self._model, self._base_url = openai, model, base_url
+        self._api_key_env, self._concurrency, self._timeout_s = api_key_env, concurrency, timeout_s
+        self._client = openai.OpenAI(
+            api_key=os.environ.get(api_key_env) or "EMPTY",
+            base_url=base_url,
+            timeout=openai.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
+            max_retries=MAX_RETRIES,
+        )
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
+        """Yield `(index into requests, completion)` as they arrive.
+
+        Raises:
+            UserError: the server cannot be reached, refuses a request or does not answer in time.
+        """
+        todo: SimpleQueue[int] = SimpleQueue()
+        for index in range(len(requests)):
+            todo.put(index)
+        done: SimpleQueue[tuple[int, Completion | Exception]] = SimpleQueue()
+        is_over = threading.Event()
+
+        def work() -> None:
+            while not is_over.is_set():
+                try:
+                    index = todo.get_nowait()
+                except Empty:
+                    return
+                try:
+                    done.put((index, self._ask(requests[index])))
+                except Exception as error:  # told to the user by the main thread
+                    is_over.set()
+                    done.put((index, error))
+
+        # Daemons: on an error or Ctrl-C nobody waits for what is under way, which may take long.
+        for _ in range(min(self._concurrency, len(requests))):
+            threading.Thread(target=work, daemon=True).start()
+        try:
+            for _ in requests:
+                index, found = done.get()
+                if isinstance(found, Exception):
+                    raise self._explain(found) from found
+                yield index, found
+        finally:
+            is_over.set()
+
+    def _ask(self, request: Request) -> Completion:
+        settings = request.settings
+        response = self._client.chat.completions.create(
+            model=self._model,
+            messages=json.loads(request.prompt),
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_tokens=settings.max_new_tokens,
+            seed=request.seed >> 32,  # some servers keep 32 bits, signed
+            n=1,
+        )
+        return read_completion(response)
+
+    def _explain(self, error: Exception) -> UserError:
+        """What went wrong in words of the recipe; the client has tried again before."""
+        openai, where = self._openai, f"base_url: {self._base_url}"
+        if isinstance(error, UserError):
+            return UserError(f"{where}: {error}{STORED}")
+        if isinstance(error, openai.APITimeoutError):
+            return UserError(
+                f"{where}: no answer within timeout_s {self._timeout_s:g}, {MAX_RETRIES + 1} "
+                f"times; raise timeout_s or lower concurrency{STORED}"
+            )
+        if isinstance(error, openai.APIConnectionError):
+            cause = error.__cause__ or error
+            return UserError(
+                f"{where}: cannot be reached ({type(cause).__name__}: {_one_line(cause)}); start "
+                f"the server or correct base_url, then run the same command again{STORED}"
+            )
+        if isinstance(error, openai.APIStatusError):
+            return self._explain_status(error)
+        return UserError(
+            f"{where}: the answer is none of an OpenAI-compatible server ({type(error).__name__}: "
+            f"{_one_line(error)}); base_url should end in /v1{STORED}"
+        )
+
+    def _explain_status(self, error: Any) -> UserError:
+        where, status = f"base_url: {self._base_url}", error.status_code
+        body = error.body if isinstance(error.body, dict) else {}
+        message = _one_line(body.get("message") or error.message)
+        if status in (401, 403):
+            return UserError(
+                f"{where}: status {status}, the key is refused ({message}); set the environment "
+                f"variable {self._api_key_env}{STORED}"
+            )
+        if status == 404:
+            served = self._served()
+            if served and self._model not in served:
+                return UserError(
+                    f"model_name_or_path: {self._model!r} is not served at {self._base_url}; "
+                    f"choose {', '.join(served)}{STORED}"
+                )
+            return UserError(f"{where}: status 404 ({message}); base_url should end in /v1{STORED}")
+        if status < 500 and status != 429:
+            remedy = "change the setting that it names (max_tokens is max_new_tokens)"
+        else:
+            remedy = "see the server's log or lower concurrency, then run the same command again"
+        return UserError(f"{where}: status {status} ({message}); {remedy}{STORED}")
+
+    def _served(self) -> list[str]:
+        """Names of the models that the server says it has; none where it does not say."""
+        try:
+            client = self._client.with_options(timeout=CONNECT_S, max_retries=0)
+            return [str(model.id) for model in client.models.list().data]
+        # Asked for a better message only: no fault of the answer may hide the first error.
+        except Exception:
+            return []
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+
+def read_completion(response: Any) -> Completion:
+    """The completion in a server's answer, with its thought between tags.
+
+    Raises:
+        UserError: there is none.
+    """
+    choices = getattr(response, "choices", None)
+    message = (
+        getattr(choices[0], "message", None) if isinstance(choices, list) and choices else None
+    )
+    if message is None:
+        raise UserError(f"an answer without a completion, {response!r:.80}; see the server's log")
+    content = _text(message, "content")
+    reasoning = _text(message, "reasoning_content") or _text(message, "reasoning")
+    num_tokens = getattr(getattr(response, "usage", None), "completion_tokens", None)
+    return Completion(
+        join_thought(reasoning, content),
+        num_tokens if isinstance(num_tokens, int) else 0,  # the server does not count
+        cut_off=choices[0].finish_reason == "length",
+    )
+
+
+def join_thought(reasoning: str, content: str) -> str:
+    """One text of a thought that came apart from the content, or without its opening tag."""
+    if reasoning.strip():
+        return f"{THINK_OPEN}\n{reasoning.strip()}\n{THINK_CLOSE}\n\n{content.lstrip()}"
+    if THINK_CLOSE in content and THINK_OPEN not in content:
+        return THINK_OPEN + content  # the server's template wrote the opening tag
+    return content
+
+
+def _text(message: Any, name: str) -> str:
+    value = getattr(message, name, None)
+    return value if isinstance(value, str) else ""
+
+
+def _one_line(text: Any) -> str:
+    """A server's text without line ends and control characters, and not too long."""
+    return "".join(c if c.isprintable() else " " for c in str(text))[:300].strip()

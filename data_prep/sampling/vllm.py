@@ -1,0 +1,269 @@
+"""The vLLM engine: completions and log-likelihoods of one checkpoint by continuous batching.
+
+It asks the same of a model as the transformers engine and answers in the same words, only faster:
+prompts are tokenised here, ids go to vLLM, and completions are handed over one by one as they
+finish, so that each can be stored at once. Opt-in: vLLM is imported when an engine is built.
+
+Differs from the harness's vLLM model: nothing waits for a batch to end, every sample has its own
+seed, completions keep their token counts, and nothing of the checkpoint's generation config leaks
+in but its end-of-sequence ids.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from data_prep.config import UserError
+from data_prep.sampling.hf import base_and_adapter, cut_at, fit, split_stops, tokenizer_path
+from data_prep.sampling.samples import Completion, Continuation, Request, Settings
+from data_prep.sampling.vllm_environment import hushed, import_vllm, own_environment, refusals
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
+
+
+class VllmEngine:
+    """One checkpoint in vLLM, on one device; several processes have one each.
+
+    Args:
+        checkpoint: model folder, hub id or peft adapter folder.
+        dtype: float32, bfloat16 or float16, of the weights and all else.
+        gpu_memory_utilization: share of the device's memory in (0, 1], weights included; without
+            a GPU, of the host's.
+        max_model_len: context in tokens, prompt and completion together; None is the model's own.
+        device_index: which of the visible GPUs; None leaves it to vLLM.
+
+    Raises:
+        UserError: vLLM is not installed, or refuses the checkpoint or a setting.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str,
+        dtype: str,
+        *,
+        gpu_memory_utilization: float,
+        max_model_len: int | None,
+        device_index: int | None,
+    ) -> None:
+        base, adapter = base_and_adapter(checkpoint)
+        tokenizer = tokenizer_path(checkpoint)
+        self.tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+        with own_environment(device_index):
+            with hushed():
+                is_cpu = import_vllm().is_cpu()
+            if is_cpu:
+                # In this process: no child outlives a kill. A GPU's engine is a child process,
+                # whose end frees all of the GPU's memory.
+                os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+                assert not torch.distributed.is_initialized(), "vLLM makes its own process group"
+            set_num_threads = torch.set_num_threads
+            # A child process keeps the stderr that it is born with: there it stays open.
+            with hushed(is_cpu), refusals(checkpoint):
+                self._start(
+                    base,
+                    adapter,
+                    tokenizer=tokenizer,
+                    dtype=dtype,
+                    gpu_memory_utilization=gpu_memory_utilization,
+                    max_model_len=max_model_len,
+                    enforce_eager=is_cpu,  # there, compiling takes 40 s and gains nothing
+                    # A seeded request whose prompt comes in pieces has its generator set back,
+                    # which one of a CPU cannot do: the step fails.
+                    **({"enable_chunked_prefill": False} if is_cpu else {}),
+                )
+            torch.set_num_threads = set_num_threads  # on a CPU, vLLM leaves a stub in its place
+        model_config = self._engine.model_config
+        self.max_length: int = model_config.max_model_len  # tokens
+        configured = model_config.try_get_generation_config().get("eos_token_id")
+        configured = configured if isinstance(configured, list) else [configured]
+        eos_ids = {*configured, self.tokenizer.eos_token_id}
+        self._eos_ids = {i for i in eos_ids if i is not None}
+        if is_cpu:
+            self._check_head_size(checkpoint)
+
+    def _start(self, base: str, adapter: str | None, **settings: Any) -> None:
+        from vllm import LLM
+        from vllm.lora.request import LoRARequest
+
+        if adapter:
+            settings |= {"enable_lora": True, "max_lora_rank": lora_rank(adapter)}
+        llm = LLM(
+            base,
+            tokenizer_mode="hf",
+            generation_config="vllm",  # vLLM's own defaults, not the checkpoint's
+            use_tqdm_on_load=False,
+            disable_log_stats=True,
+            **settings,
+        )
+        self._engine = llm.llm_engine
+        self._lora = LoRARequest("adapter", 1, adapter) if adapter else None
+        if self._lora:
+            self._engine.add_lora(self._lora)  # now, so that a refusal comes now
+
+    def _check_head_size(self, checkpoint: str) -> None:
+        """vLLM's attention on CPUs knows some sizes only, and fails at the first prompt."""
+        from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+        size = self._engine.model_config.get_head_size()
+        known = CPUAttentionBackend.get_supported_head_sizes()
+        if size not in known:
+            self.close()
+            raise UserError(
+                f"backend: vllm on a CPU cannot run {checkpoint}, whose attention heads have size "
+                f"{size} and not one of {known}; set backend: hf"
+            )
+
+    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
+        """Generate every request's completion.
+
+        Args:
+            requests: settings may differ between them; equal prompts are computed once.
+
+        Yields:
+            (index into `requests`, completion), in the order in which they finish.
+
+        Raises:
+            UserError: a rendered prompt and its `max_new_tokens` exceed the context.
+        """
+        known: dict[tuple[str, Settings], list[int]] = {}
+        for prompt, settings in dict.fromkeys((one.prompt, one.settings) for one in requests):
+            ids = self.tokenizer(prompt, add_special_tokens=not settings.rendered)["input_ids"]
+            known[prompt, settings] = fit(ids, settings, self.max_length)
+        asked = [(known[one.prompt, one.settings], self._sampling(one)) for one in requests]
+        for index, output in self._run(asked):
+            (generated,) = output.outputs
+            ids = list(generated.token_ids)
+            end_ids, stops = self._ends(requests[index].settings)
+            end = len(ids) - (ids[-1] in end_ids)
+            # Not vLLM's text, which is decoded bit by bit and after the prompt.
+            text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
+            text, _ = cut_at(text, stops)
+            yield index, Completion(text, len(ids), cut_off=generated.finish_reason == "length")
+
+    def _ends(self, settings: Settings) -> tuple[set[int], list[str]]:
+        """Token ids and strings that end a completion."""
+        end_ids, stops = split_stops(settings.until, self.tokenizer)
+        return end_ids | self._eos_ids, stops
+
+    def _sampling(self, request: Request) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        settings = request.settings
+        end_ids, stops = self._ends(settings)
+        return SamplingParams(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            top_k=0,  # off
+            repetition_penalty=1.0,
+            max_tokens=settings.max_new_tokens,
+            seed=request.seed,
+            stop=stops,
+            stop_token_ids=sorted(end_ids),
+            detokenize=bool(stops),  # it is for finding them
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def loglikelihood(
+        self, pairs: Sequence[Continuation]
+    ) -> Iterator[tuple[int, tuple[float, bool]]]:
+        """Score every continuation after its prompt, which is cut on the left to the context.
+
+        vLLM insists on room for a generated token, so the window is two tokens shorter than the
+        harness's: `max_length - 1` tokens, the first of which is not scored.
+
+        Yields:
+            (index into `pairs`, (sum of the natural log-probabilities of the continuation's
+            tokens, whether each of them was the greedy choice)), in the order of finishing.
+
+        Raises:
+            UserError: a continuation alone exceeds the context.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        scoring = SamplingParams(
+            temperature=0.0,
+            max_tokens=1,
+            prompt_logprobs=1,  # of the prompt's token and of the best one
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        asked, lengths = [], []
+        for pair in pairs:
+            prompt_ids, ids = encode_pair(self.tokenizer, pair.prompt, pair.continuation)
+            window = (prompt_ids + ids)[-(self.max_length - 1) :]
+            if len(ids) >= len(window):
+                raise UserError(
+                    f"a continuation of {len(ids)} tokens exceeds the model's context of "
+                    f"{self.max_length}; raise vllm_max_model_length, or set backend: hf"
+                )
+            asked.append((window, scoring))
+            lengths.append(len(ids))
+        for index, output in self._run(asked):
+            total, is_greedy = 0.0, True
+            for position in range(-lengths[index], 0):
+                candidates = output.prompt_logprobs[position]
+                own = candidates[output.prompt_token_ids[position]].logprob
+                total += own
+                is_greedy &= own >= max(one.logprob for one in candidates.values())
+            yield index, (total, is_greedy)
+
+    def _run(self, asked: list[tuple[list[int], Any]]) -> Iterator[tuple[int, Any]]:
+        """Hand all of `asked` (prompt ids, sampling) to vLLM; yield (index, output) as they end."""
+        from vllm.inputs import tokens_input
+
+        waiting: dict[str, int] = {}
+        try:
+            for index, (ids, sampling) in enumerate(asked):
+                waiting[str(index)] = index
+                prompt = tokens_input(prompt_token_ids=ids)
+                self._engine.add_request(str(index), prompt, sampling, lora_request=self._lora)
+            while self._engine.has_unfinished_requests():
+                for output in self._engine.step():
+                    if output.finished:
+                        yield waiting.pop(output.request_id), output
+            assert not waiting, "vLLM lost requests"
+        finally:
+            # Where the caller stopped early: its requests must not run on in the next call.
+            self._engine.abort_request(list(waiting))
+
+    def close(self) -> None:
+        """Free the device's memory, so that the next checkpoint fits; this engine is then over."""
+        from vllm.distributed import cleanup_dist_env_and_memory
+
+        self._engine.engine_core.shutdown()
+        del self._engine
+        cleanup_dist_env_and_memory()  # collects garbage and empties torch's cache, too
+
+
+def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[int], list[int]]:
+    """Token ids of a prompt and of what follows, exactly as the harness's models have them.
+
+    The two are tokenised together and split at the prompt's own length; spaces at the prompt's
+    end go to the continuation, where tokenizers want them. An empty prompt becomes the
+    beginning-of-sequence token, or the end-of-sequence token where there is none.
+    """
+    has_bos = tokenizer.bos_token_id is not None
+    first_id = tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id
+    if not prompt:
+        ids = tokenizer.encode(continuation, add_special_tokens=False)
+        return (ids[:1], ids[1:]) if ids[0] == first_id else ([first_id], ids)
+    stripped = prompt.rstrip()
+    # A text that begins with the special token does not get a second one.
+    is_plain = not prompt.startswith(tokenizer.decode(first_id))
+    whole = tokenizer.encode(prompt + continuation, add_special_tokens=is_plain)
+    prompt_ids = tokenizer.encode(stripped, add_special_tokens=is_plain)
+    return prompt_ids, whole[len(prompt_ids) :]
+
+
+def lora_rank(adapter: str) -> int:
+    """The smallest rank that vLLM takes and the adapter fits in; its layers may differ in rank."""
+    config = json.loads((Path(adapter) / "adapter_config.json").read_text(encoding="utf-8"))
+    rank = max(config["r"], *(config.get("rank_pattern") or {}).values(), 1)
+    return min((one for one in LORA_RANKS if one >= rank), default=rank)

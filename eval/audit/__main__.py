@@ -1,0 +1,170 @@
+"""Audit a recipe before a GPU-hour is spent on it: is a right answer paid, and nothing else?
+
+    python -m eval.audit --recipe configs/tiny-cpu --run runs/tiny-cpu
+    python -m eval.audit --recipe configs/grpo7b --run runs/grpo7b --data_root DIR --tokenizer bytes
+    python -m eval.audit --recipe configs/grpo7b --completions outputs.jsonl
+
+Gold answers in the recipe's own completion format go through its real template, tokenizer, stop
+rules, reward and every think-aware task of its eval.yaml, and through the harness's own parsers for
+comparison; wrong answers and known tricks follow. No weights are loaded. Below 99 % for the golds,
+or where anything else is paid, the exit code is 2 and there is no `<run>/audit/manifest.json`,
+without which `make grpo` and `make eval` do not start. `audit.json` and `audit.md` have all of it.
+
+It reads what every stage reads, so it may import any of them; nothing imports it.
+"""
+
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_prep import manifest
+from data_prep.config import UserError, parse, run_cli
+from eval.audit.audit_page import percent, show, to_markdown
+from eval.harness.arguments import EvalArguments, check_data
+
+THRESHOLD = 0.99
+MAX_FAULTS = 5  # in the closing line
+
+
+@dataclass
+class AuditArguments:
+    """Keys of the command line; there is no YAML for this one."""
+
+    recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
+    run: str = field(
+        default="", metadata={"help": "the run's folder; runs/<name of the recipe> by default"}
+    )
+    tasks: list[str] | None = field(
+        default=None, metadata={"help": "think-aware tasks instead of eval.yaml's"}
+    )
+    data_root: str | None = field(default=None, metadata={"help": "folder of their local files"})
+    tokenizer: str | None = field(
+        default=None,
+        metadata={"help": "path or hub id instead of the recipe's; `bytes` is a stand-in"},
+    )
+    max_new_tokens: int | None = field(default=None, metadata={"help": "instead of eval.yaml's"})
+    limit: int | None = field(
+        default=None, metadata={"help": "only the first so many problems of each task"}
+    )
+    num_rows: int = field(default=300, metadata={"help": "at most so many of each training file"})
+    num_tricked: int = field(
+        default=100, metadata={"help": "problems of each set that all tricks are tried on"}
+    )
+    num_parsed: int = field(
+        default=100,
+        metadata={"help": "problems of each set that the harness's parsers read (slow)"},
+    )
+    opens_gate: bool = field(
+        default=True, metadata={"help": "a pass lets make grpo and make eval start"}
+    )
+    completions: str | None = field(
+        default=None,
+        metadata={"help": "only show what each parser makes of this file's completions"},
+    )
+
+    def __post_init__(self) -> None:
+        self.recipe = self.recipe.rstrip("/")
+        self.run = self.run or f"runs/{Path(self.recipe).name}"
+        for key in ("num_rows", "num_tricked", "num_parsed"):
+            if getattr(self, key) < 1:
+                raise UserError(f"{key}: {getattr(self, key)} must be at least 1")
+
+
+def check_recipe(values: dict[str, Any]) -> None:
+    """Check the paths of the command line; raises `UserError`."""
+    folder = Path(values["recipe"])
+    if not (folder / "eval.yaml").is_file():
+        raise UserError(f"recipe: {folder} has no eval.yaml; set it to a folder of configs/")
+    path = values.get("completions")
+    if path and not Path(path).is_file():
+        raise UserError(f"completions: {path} does not exist; check the path")
+
+
+def main() -> None:
+    (args,) = parse(__doc__, AuditArguments, check=check_recipe)
+    if args.completions:
+        from eval.audit.audit_file import audit_file
+
+        audit_file(args)
+        return
+    from eval.audit.audit_checks import audit_recipe
+
+    folder = Path(args.run, "audit")
+    started = manifest.start(folder)
+    settings = read_eval(args)
+    report = audit_recipe(args, settings)
+    report["passes"], report["faults"] = judge(report)
+    manifest.write_json(folder / "audit.json", report)
+    (folder / "audit.md").write_text(to_markdown(report), encoding="utf-8")
+    show(report)
+    if not report["passes"]:
+        faults = report["faults"]
+        more = f"; {len(faults) - MAX_FAULTS} more faults" * (len(faults) > MAX_FAULTS)
+        raise UserError(
+            f"{args.recipe}: {'; '.join(faults[:MAX_FAULTS])}{more}; details in {folder}/audit.md; "
+            "mend the recipe, or go on at your own risk with AUDIT=off"
+        )
+    if args.opens_gate:
+        manifest.write(
+            folder,
+            "audit",
+            asdict(args),
+            inputs=report["inputs"],
+            counts={name: found["num_rows"] for name, found in report["sets"].items()},
+            started=started,
+        )
+    rates = [rate for found in report["sets"].values() for rate in found["rates"].values()]
+    lowest = min(rate for rate in rates if rate is not None)
+    golds = "every gold is paid" if lowest == 1 else f"at least {percent(lowest)} % of golds pass"
+    sys.stdout.write(
+        f"audit: {args.recipe} passes: {golds} in {len(report['sets'])} sets, none of "
+        f"{report['num_tricks']:,} wrong answers and tricks is paid; {folder}/audit.md\n"
+        + "audit: not the recipe as it is: make grpo and make eval will audit it again\n"
+        * (not args.opens_gate)
+    )
+
+
+def read_eval(args: AuditArguments) -> EvalArguments:
+    """The recipe's `eval.yaml` with the audit's own keys over it; raises `UserError`."""
+    argv = ["--config", f"{args.recipe}/eval.yaml", "--run_dir", args.run]
+    for key in ("tasks", "data_root", "max_new_tokens", "limit"):
+        value = getattr(args, key)
+        if value is not None:
+            argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+
+    def check(values: dict[str, Any]) -> None:
+        # The other sets may be on the hub only: those that cannot be had are reported.
+        tasks = values.get("tasks", ["held_out"])
+        is_held_out = "held_out" in tasks
+        check_data(values | {"tasks": ["held_out"] if is_held_out else [], "official": []})
+
+    return parse(__doc__, EvalArguments, check=check, argv=argv)[0]
+
+
+def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
+    """Whether an audit passes, and what is wrong where it does not.
+
+    Args:
+        report: `eval.audit.audit_checks.audit_recipe`.
+    """
+    faults = []
+    for name, found in report["sets"].items():
+        for check, rate in found["rates"].items():
+            if rate is not None and rate < THRESHOLD:
+                faults.append(
+                    f"{name}: {check} passes {percent(rate)} % of the golds "
+                    f"(at least {100 * THRESHOLD:.0f} % are asked for)"
+                )
+    for trick, found in report["tricks"].items():
+        if found["num_paid"]:
+            faults.append(f"{trick!r} is paid {found['num_paid']} of {found['num_rows']} times")
+    if not report["sets"]:
+        faults.append("no set could be audited")
+    elif report.get("skipped") and all(f["rates"]["task"] is None for f in report["sets"].values()):
+        faults.append(f"no task could be audited: {next(iter(report['skipped'].values()))}")
+    return not faults, faults
+
+
+if __name__ == "__main__":
+    run_cli(main)

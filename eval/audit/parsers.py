@@ -1,0 +1,144 @@
+"""What the harness's own parsers make of completions: of any, whoever wrote them.
+
+The completions are handed to the official tasks as if a model had just written them; the golds are
+put into the shape of the tasks' data. Only stop strings and token limit act on the text, and
+`eval.harness.parser_process` keeps the parsers from hanging on it.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.tasks.minerva_math.utils import (
+    last_boxed_only_string,
+    normalize_final_answer,
+    remove_boxed,
+)
+
+from data_prep.sampling.samples import Completion
+from eval.harness.parser_process import protect
+from eval.harness.stored_lm import read_settings
+from eval.harness.suite import load_official_tasks
+
+# The benchmarks whose official tasks read what a model writes, and the shape of their rows. The
+# row's number stands for its question, which no parser reads: one keeps only these columns.
+SHAPES: dict[str, tuple[str, Callable[[int, str], dict]]] = {
+    "gsm8k": ("gsm8k/{}.jsonl", lambda at, gold: {"question": str(at), "answer": f"#### {gold}"}),
+    "math500": (
+        "math/math500.jsonl",
+        lambda at, gold: {"problem": str(at), "solution": _boxed(gold), "answer": gold},
+    ),
+}
+PARSERS = {
+    ("gsm8k", "strict-match", "exact_match"): "gsm8k strict",
+    ("gsm8k", "flexible-extract", "exact_match"): "gsm8k flexible",
+    ("minerva_math500", "none", "exact_match"): "minerva",
+    ("minerva_math500", "none", "math_verify"): "minerva math_verify",
+    ("hendrycks_math500", "none", "exact_match"): "hendrycks",
+}
+MAX_GOLD = 10_000  # characters; the harness normalises golds in quadratic time, in this process
+
+
+class ScriptedLM(LM):
+    """Says what it is told: `say(doc_id, turn)` is the completion number `turn` of a problem.
+
+    The task's stop strings and token limit act on it as they would on a model's.
+    """
+
+    def __init__(self, say: Callable[[int, int], str], cut: Any) -> None:
+        super().__init__()
+        self._say, self._cut = say, cut
+
+    def generate_until(self, requests: list[Instance]) -> list[Completion]:
+        """One completion per request, in order."""
+        turns: dict[tuple, int] = {}
+        found = []
+        for request in requests:
+            place = (request.task_name, request.doc_id)
+            turns[place] = turns.get(place, -1) + 1
+            settings = read_settings(request.args[1], 0, False)
+            found.append(self._cut(self._say(request.doc_id, turns[place]), settings))
+        return found
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        raise NotImplementedError("options are compared without writing: there is nothing to say")
+
+    loglikelihood_rolling = loglikelihood
+
+
+def run_scripted(
+    tasks: dict[str, Any], say: Callable[[int, int], str], cut: Any, limit: int | None = None
+) -> dict[str, list[dict]]:
+    """The harness's samples of each task with completions that were given.
+
+    Args:
+        say: see `ScriptedLM`; a `doc_id` is the number of the row in the task's data, from 0.
+        cut: `cut(text, settings) -> Completion`, the stop rules.
+        limit: only the first so many problems.
+    """
+    import lm_eval
+    import lm_eval.api.task
+
+    lm_eval.api.task.tqdm = lambda items, **_: items  # its bar for building prompts
+    loaded = {"tasks": tasks, "groups": {}, "group_map": {}}
+    return lm_eval.evaluate(ScriptedLM(say, cut), loaded, limit=limit, bootstrap_iters=1)["samples"]
+
+
+def parse_officially(
+    golds: Sequence[str], completions: Sequence[str], cut: Any
+) -> tuple[dict[str, list[bool]], list[int]]:
+    """What the harness's parsers make of completions.
+
+    Args:
+        golds: one for each completion.
+        cut: `cut(text, settings) -> Completion`, the stop rules.
+
+    Returns:
+        For each of `PARSERS` whether it scores each completion, and the places of the completions
+        on which one of them had to be stopped, or whose gold the harness cannot read: unscored.
+    """
+    unfit = {place for place, gold in enumerate(golds) if not _fits(gold)}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, shape in SHAPES.values():
+            lines = [
+                json.dumps(shape(place, "?" if place in unfit else gold)) + "\n"
+                for place, gold in enumerate(golds)
+            ]
+            for split in ("train", "test"):
+                path = Path(folder, name.format(split))
+                path.parent.mkdir(exist_ok=True)
+                path.write_text("".join(lines), encoding="utf-8")
+        tasks = load_official_tasks(list(SHAPES), {"data_root": folder})
+    for task in tasks.values():
+        task.set_config("num_fewshot", 0)
+    stopped = protect(tasks)
+    samples = run_scripted(tasks, lambda place, _: completions[place], cut)
+    unfit |= {int(doc.get("question") or doc["problem"]) for doc in stopped}
+    found = {}
+    for (task, chosen, metric), name in PARSERS.items():
+        scores = {s["doc_id"]: s[metric] for s in samples[task] if s["filter"] == chosen}
+        found[name] = [
+            bool(scores[place]) and place not in unfit for place in range(len(completions))
+        ]
+    return found, sorted(unfit)
+
+
+def _boxed(gold: str) -> str:
+    return f"\\boxed{{{gold}}}"
+
+
+def _fits(gold: str) -> bool:
+    """Whether a gold survives the harness's reading of its own data."""
+    if len(gold) > MAX_GOLD:
+        return False
+    try:
+        gold.encode()  # half of a surrogate pair cannot be written
+        normalize_final_answer(remove_boxed(last_boxed_only_string(_boxed(gold))))
+    # The harness takes the golds of its data on trust: unbalanced braces end in one of these.
+    except (UnicodeEncodeError, AssertionError, TypeError, IndexError):
+        return False
+    return True

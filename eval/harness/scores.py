@@ -1,0 +1,172 @@
+"""From the harness's results to ours: one row per completion, and each task's metrics.
+
+Think-aware tasks come back as records that `scoring` made. For an official task the harness's
+own verdicts decide the score; the project's grader reads the same completions for the diagnosis.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.prompts import THINK_OPEN, prefills_think
+from data_prep.schema import Problem
+from data_prep.sources.builders import BUILDERS
+from eval.harness.bootstrap import mean_interval
+from eval.harness.metrics import greedy_metrics, sampled_metrics
+from eval.harness.outcomes import outcome
+from eval.harness.scoring import grade_completions
+
+OPTIONS = tuple(enumerate("ABCD", 1))
+# Of completions.parquet, beside `gold`, a list of strings.
+COLUMNS = {
+    "task": "string", "mode": "string", "id": "string", "source": "string", "level": "int",
+    "sample": "int", "question": "string", "prompt": "string", "completion": "string",
+    "verdict": "string", "prediction": "string", "well_formed": "bool", "cut_off": "bool",
+    "num_tokens": "int", "lenient": "string", "outcome": "string", "score": "float",
+}  # fmt: skip
+# How an official task's rows become problems, by the benchmark that it stands beside.
+SOURCES = {
+    "gsm8k": "gsm8k", "math500": "math", "arc_challenge": "arc", "gpqa_diamond": "gpqa",
+}  # fmt: skip
+
+
+def think_rows(task: str, mode: str, samples: list[dict]) -> list[dict]:
+    """One row per completion of a think-aware task.
+
+    Args:
+        task: its name in `eval/tasks/`.
+        mode: "greedy" or "sampled".
+        samples: the harness's samples of it.
+    """
+    return [
+        {key: sample["doc"][key] for key in ("id", "source", "level", "question")}
+        | {"task": task, "mode": mode, "sample": number, "gold": sample["doc"]["answer"]}
+        | {"prompt": sample["doc"]["rendered"]}
+        | record
+        for sample in samples
+        for number, record in enumerate(sample["completions"])
+    ]
+
+
+def think_metrics(rows: list[dict], mode: str) -> dict[str, Any]:
+    """`{num_problems, main, metrics}` of one task and mode; metrics are means over problems."""
+    by_problem = defaultdict(list)
+    for row in rows:
+        by_problem[row["source"], row["id"]].append(row)
+    measure = greedy_metrics if mode == "greedy" else sampled_metrics
+    found = [measure(records) for records in by_problem.values()]
+    metrics = {name: mean_interval([one[name] for one in found]) for name in found[0]}
+    main = "accuracy" if mode == "greedy" else next(n for n in metrics if n.startswith("avg@"))
+    return {"num_problems": len(found), "main": main, "metrics": metrics}
+
+
+def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
+    """The problem of an official task's row: its question and its gold."""
+    problem_id = f"{benchmark}-{doc_id}"
+    if benchmark == "gpqa_diamond":  # the harness has shuffled the options already
+        question = "\n".join([doc["Question"], *(f"({c}) {doc[f'choice{i}']}" for i, c in OPTIONS)])
+        return Problem(problem_id, "gpqa", question, doc["answer"].strip("()"))
+    # minerva_math500 puts its own shorthand of the gold into `answer`: the solution has it whole.
+    row = {key: value for key, value in doc.items() if key != "answer" or benchmark != "math500"}
+    found = BUILDERS[SOURCES[benchmark]](row, problem_id, problem_id)
+    if not isinstance(found, Problem):
+        raise UserError(f"{problem_id}: {found.reason}: its gold cannot be read; fix the row")
+    return found
+
+
+def official_rows(
+    task: str, benchmark: str, main: str, samples: list[dict], final_number: bool
+) -> list[dict]:
+    """One row per problem of an official task.
+
+    Args:
+        task: the harness's name of it.
+        benchmark: the think-aware task that it stands beside.
+        main: the metric that counts, as `metric,filter`.
+        samples: the harness's samples: one for each problem and filter.
+        final_number: see `data_prep.grading.rollouts.grade_rollouts`.
+    """
+    metric, _, wanted = main.partition(",")
+    rows = []
+    for sample in samples:
+        if sample["filter"] != wanted:
+            continue
+        problem = official_problem(sample["doc"], benchmark, sample["doc_id"])
+        row = {
+            "id": problem.id,
+            "source": problem.source,
+            "level": problem.level,
+            "question": problem.question,
+            "task": benchmark,
+            "mode": f"official:{task}",
+            "sample": 0,
+            "gold": [problem.answer],
+            "prompt": sample["arguments"][0][0],
+            "score": float(sample[metric]),
+        }
+        rows.append(row | _diagnose(row, sample["resps"][0][0], final_number))
+    return rows
+
+
+def _diagnose(row: dict, response: Any, final_number: bool) -> dict:
+    """What the project's grader makes of an official task's completion; nothing of an option."""
+    is_right = row["score"] == 1
+    if isinstance(response, tuple):  # a log-likelihood: nothing was written
+        return {"completion": None, "outcome": "right" if is_right else "wrong"}
+    (record,) = grade_completions(
+        [{"role": "user", "content": row["question"]}],
+        row["gold"],
+        [response],
+        think_prefilled=prefills_think(row["prompt"]),
+        final_number=final_number,
+    )
+    found = outcome(record, is_right=is_right)
+    # A few-shot prompt asks for no thought: what is missing is not `</think>` but a parser's eye.
+    if found == "unclosed" and THINK_OPEN not in record["completion"]:
+        found = "unread"
+    return record | {"outcome": found}
+
+
+def official_metrics(results: dict[str, Any], rows: list[dict], main: str) -> dict[str, Any]:
+    """`{num_problems, main, metrics}` of an official task: the harness's figures, as it has them.
+
+    Args:
+        results: the harness's results of the task.
+        rows: `official_rows` of it.
+        main: the metric that counts.
+    """
+    metrics = {}
+    for key, value in results.items():
+        metric, _, name = key.partition(",")
+        if not name or metric.endswith("_stderr"):
+            continue
+        stderr = results.get(f"{metric}_stderr,{name}")
+        metrics[key] = {
+            "value": float(value),
+            "stderr": None if stderr in (None, "N/A") else float(stderr),
+            "n": len(rows),
+        }
+    return {"num_problems": len(rows), "main": main, "metrics": metrics}
+
+
+def write_parquet(path: Path, rows: list[dict]) -> None:
+    """Write `completions.parquet` so that a reader sees the old file or the whole new one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"string": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "float": pa.float64()}
+    schema = pa.schema(
+        [(name, kinds[kind]) for name, kind in COLUMNS.items()] + [("gold", pa.list_(pa.string()))]
+    )
+    whole = [{name: _whole(row.get(name)) for name in schema.names} for row in rows]
+    partial = path.with_name(path.name + ".partial")
+    pq.write_table(pa.Table.from_pylist(whole, schema=schema), partial, compression="zstd")
+    partial.replace(path)
+
+
+def _whole(value: Any) -> Any:
+    """Halves of surrogate pairs, which UTF-8 lacks, become U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value

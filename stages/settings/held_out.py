@@ -1,0 +1,109 @@
+"""The problems that a GRPO run is evaluated on while it trains: chosen, kept out, averaged over.
+
+Either some of `eval_file`, or some of `train_file`, which are then not trained on.
+"""
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
+
+from data_prep.config import UserError
+from data_prep.decontamination.normalise import normalise_question
+from data_prep.reading.reading import read_rows
+from data_prep.schema import check_row, read_problems
+from stages.settings.eval_arguments import LEAST_PROBLEMS, evaluates
+
+if TYPE_CHECKING:
+    from stages.settings.arguments import GrpoArguments
+
+Rows = list[dict[str, Any]]
+
+
+def key_of(row: dict[str, Any]) -> str:
+    """What two copies of a problem have in common: the normalised question."""
+    return normalise_question(row.get("question") or row["prompt"][-1]["content"])
+
+
+def choose(rows: Rows, num: int | None, seed: int) -> Rows:
+    """`num` different problems, the same ones whatever the order of the rows; None for all.
+
+    The choice is by a hash of seed and question, so a greater `num` only adds problems, and
+    appending rows to a file changes few of them.
+    """
+    different = {key_of(row): row for row in reversed(rows)}  # of copies the first
+
+    def rank(key: str) -> bytes:
+        return hashlib.sha256(f"{seed} {key}".encode()).digest()
+
+    return [different[key] for key in sorted(different, key=rank)[:num]]
+
+
+def hold_out(rows: Rows, args: "GrpoArguments", seed: int) -> tuple[Rows, Rows]:
+    """The rows to train on, and those to evaluate on; of the latter none without evaluation.
+
+    Args:
+        rows: of `train_file`.
+        seed: the recipe's.
+    """
+    if args.eval_file:
+        return rows, choose(list(read_problems(args.eval_file)), args.eval_problems, seed)
+    if not args.eval_problems:
+        return rows, []
+    held_out = choose(rows, args.eval_problems, seed)
+    keys = {key_of(row) for row in held_out}
+    return [row for row in rows if key_of(row) not in keys], held_out
+
+
+def _read_keys(path: str) -> dict[str, str]:
+    """Of every problem of a file the normalised question, and the place of its first copy."""
+    keys: dict[str, str] = {}
+    for where, row in read_rows(path):
+        check_row(row, ("id", "prompt", "answer"), where)
+        keys.setdefault(key_of(row), where)
+    return keys
+
+
+def check_held_out(values: dict[str, Any]) -> None:
+    """Refuse too few held-out problems, and held-out problems that would be trained on.
+
+    Args:
+        values: the flat recipe; its files exist.
+    """
+    if not evaluates(values):
+        return
+    train_file, eval_file = values["train_file"], values.get("eval_file")
+    train, num = _read_keys(train_file), values.get("eval_problems")
+    held_out = _read_keys(eval_file) if eval_file else train
+    if len(held_out) < LEAST_PROBLEMS:
+        raise UserError(
+            f"{'eval_file' if eval_file else 'train_file'}: {eval_file or train_file} has "
+            f"{len(held_out)} problems; at least {LEAST_PROBLEMS} are needed to evaluate on"
+        )
+    if num is not None and int(float(num)) > len(held_out):
+        raise UserError(
+            f"eval_problems: {num} is more than the {len(held_out)} different problems of "
+            f"{eval_file or train_file}; use fewer"
+        )
+    if eval_file is None and int(float(num)) == len(train):
+        raise UserError(f"eval_problems: {num} would leave nothing of {train_file} to train on")
+    if eval_file and (shared := [key for key in held_out if key in train]):
+        first = shared[0]
+        raise UserError(
+            f"eval_file: {held_out[first]}: the question is also in {train[first]} ({len(shared)} "
+            f"of {len(held_out)} are); take them out of one of the files"
+        )
+
+
+def average_at_k(num_right: list[int], k: int) -> tuple[float, float]:
+    """avg@k and its standard error over problems, both within 0..1.
+
+        avg@k = mean over problems of s, s = right completions / k
+        standard error = standard deviation of s over problems / sqrt(number of problems)
+
+    Args:
+        num_right: right completions of each problem, of k; two problems or more.
+    """
+    shares = [num / k for num in num_right]
+    mean = sum(shares) / len(shares)
+    variance = sum((share - mean) ** 2 for share in shares) / (len(shares) - 1)
+    return mean, math.sqrt(variance / len(shares))

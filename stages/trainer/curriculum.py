@@ -1,0 +1,268 @@
+"""Which problems GRPO trains on, decided before anything is generated. No torch.
+
+A group teaches only where its rollouts differ: with pass rate p, all G rollouts agree with
+probability p^G + (1-p)^G. Resampling such groups (DAPO, arXiv:2503.14476) pays for them in
+generated tokens; here a posterior of each pass rate picks problems whose group will likely differ.
+
+The posterior is a Rasch model followed over time (item response theory; the filter is that of
+Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two normals,
+
+    eta_i = level[peers of i] + offset_i        p_i = 1 / (1 + exp(-eta_i))
+
+where peers share a source and a level, and a group with k of G right is a binomial observation of
+it, whose correction the two share by their variances. So a group
+that gets better lifts its peers too, and problems not seen for long follow the policy. What is
+known fades: a level walks by `DRIFT` a batch, an offset returns to its prior with a half-life.
+
+Decided on raw correctness, never on the summed reward. All processes hold the same state and draw
+the same numbers: they are fed gathered results, and the random stream is keyed on (seed, batch).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_prep.config import UserError
+from data_prep.sampling.pass_rates import load_pass_counts
+from stages.trainer.posterior import add_binomial, expected_rate, useful_chance
+
+if TYPE_CHECKING:
+    from stages.settings.curriculum_arguments import CurriculumArguments
+
+# Logits. Deviations of the priors: of the peers' levels, and of the problems around their level
+# (estimated as groups come in; the prior counts as so many problems). A walk of 0.1 a batch is
+# 1 logit (50 to 73 %) in a hundred batches.
+PRIOR_LEVEL, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 1.5, 20.0
+DRIFT = 0.1
+SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
+
+
+def keep_by_pass_rate(
+    rows: list[dict], counts: dict[str, tuple[int, int]], low: float, high: float
+) -> list[dict]:
+    """The rows whose pass rate lies in [low, high]; rows without a rate are left out."""
+    rates = {key: right / samples for key, (right, samples) in counts.items()}
+    return [row for row in rows if low <= rates.get(row["id"], -1.0) <= high]
+
+
+class Curriculum:
+    """The posterior of every problem's pass rate, and the choice of the next problems.
+
+    Args:
+        peers: what is known to be alike, one hashable per problem, such as (source, level).
+        num_generations: G, rollouts in a group.
+        seed: of the choice; the same on every process.
+        is_predictive: choose by the chance of a useful group; else all problems alike.
+        explore_share: share of all choices, in [0, 1], that goes to the problems not used for
+            longest: with n problems a batch, each of N is used once in N / (share n) batches.
+        rest: batches for which a problem just used is left alone; fewer in a pool so small that
+            more than half of it would rest.
+        half_life: batches after which half of what a problem has shown of itself is forgotten.
+    """
+
+    def __init__(
+        self,
+        peers: Sequence[Any],
+        num_generations: int,
+        seed: int,
+        *,
+        is_predictive: bool = True,
+        explore_share: float = 0.05,
+        rest: int = 3,
+        half_life: float = 100.0,
+    ) -> None:
+        names = {name: number for number, name in enumerate(dict.fromkeys(peers))}
+        self._peers = np.array([names[name] for name in peers])  # (N,), numbers below P
+        self._num_generations, self._seed, self._rest = num_generations, seed, rest
+        self.is_predictive, self._explore_share = is_predictive, explore_share
+        self._keep = 0.5 ** (1 / half_life)
+        num, num_peers = len(self._peers), len(names)
+        self._level = np.array([[0.0] * num_peers, [PRIOR_LEVEL**2] * num_peers])  # mean, variance
+        self._offset = np.array([[0.0] * num, [PRIOR_OFFSET**2] * num])  # mean, variance
+        # Sum and count behind the variance of the peers' offsets, shape (2, P).
+        spread = [[PRIOR_COUNT * PRIOR_OFFSET**2] * num_peers, [PRIOR_COUNT] * num_peers]
+        self._spread = np.array(spread)
+        self._last_used = np.full(num, -1)  # batch number, -1: never; shape (N,)
+        self._batch = 0
+
+    def start_batch(self) -> None:
+        """One generation batch on: the policy has moved and what is known fades."""
+        self._batch += 1
+        self._level[1] += DRIFT**2
+        keep = self._keep
+        self._offset[0] *= keep
+        self._offset[1] = keep**2 * self._offset[1] + (1 - keep**2) * self._prior_variance()
+
+    def _prior_variance(self) -> np.ndarray:
+        """Variance of every problem's offset before anything is known of itself, shape (N,)."""
+        return (self._spread[0] / self._spread[1])[self._peers]
+
+    def _logits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of every problem's logit, shapes (N,)."""
+        mean, variance = self._level[:, self._peers] + self._offset
+        return mean, variance
+
+    def pass_rates(self, problems: Sequence[int]) -> list[float]:
+        """Expected pass rate of the problems (by index) before their next group, in (0, 1)."""
+        mean, variance = (values[list(problems)] for values in self._logits())
+        return expected_rate(mean, variance).tolist()
+
+    def choose(self, count: int, taken: Iterable[int] = ()) -> list[int]:
+        """The next problems, all different.
+
+        Args:
+            count: how many.
+            taken: problems already in this batch; used again only where no other is left.
+
+        Returns:
+            Indices, shape (count,), the explored ones first.
+
+        Raises:
+            ValueError: there are fewer problems than `count`.
+        """
+        num = len(self._peers)
+        if count > num:
+            raise ValueError(f"{count} problems are needed at a time, the pool has {num}")
+        taken = set(taken)
+        noise = np.random.default_rng([self._seed, self._batch, len(taken)]).random(num)
+        # Lower comes first: free problems, then those that rest, then those already in the batch.
+        # In a small pool no longer than half of it, or there would be nothing left to choose.
+        rest = min(self._rest, num // (2 * count))
+        is_resting = (self._last_used >= 0) & (self._batch - self._last_used <= rest)
+        rank = is_resting.astype(int)
+        rank[list(taken)] = 2
+        weight, explored = np.ones(num), []
+        if self.is_predictive:
+            weight = useful_chance(*self._logits(), self._num_generations) ** SHARPNESS
+            share = self._explore_share * count
+            due = 0 if taken else int(self._batch * share) - int((self._batch - 1) * share)
+            explored = np.lexsort((noise, self._last_used, rank))[:due]
+            rank[explored] = 3
+        # Sampling without replacement by weight: Efraimidis and Spirakis 2006.
+        keys = -np.log(noise) / np.maximum(weight, 1e-12)
+        others = np.lexsort((keys, rank))[: count - len(explored)]
+        return [int(i) for i in (*explored, *others)]
+
+    def update(self, problems: Sequence[int], num_right: Sequence[int], total: int) -> None:
+        """Add what groups have shown.
+
+        Args:
+            problems: indices; num_right: right rollouts of each, both shape (N groups,).
+            total: rollouts in each group.
+        """
+        for problem, right in zip(problems, num_right, strict=True):
+            peer = self._peers[problem]
+            level, offset = self._level[:, peer], self._offset[:, problem]  # views
+            mean, variance = level + offset
+            (new_mean,), (new_variance,) = add_binomial(
+                *(np.array([x], dtype=float) for x in (mean, variance, right, total))
+            )
+            for part in (level, offset):
+                gain = part[1] / variance
+                part[0] += gain * (new_mean - mean)
+                part[1] -= gain**2 * (variance - new_variance)
+            self._spread[:, peer] += offset[0] ** 2 + offset[1], 1.0
+            self._last_used[problem] = self._batch
+
+    def learn_prior(self, counts: dict[int, tuple[int, int]]) -> None:
+        """Start from offline pass rates: `{problem: (num_right, num_samples)}`.
+
+        Levels, spreads and offsets are fitted together by expectation maximisation: nothing is
+        known of the levels yet, so offsets measured against them one by one would be wrong.
+        """
+        if not counts:
+            return
+        problems = np.array(list(counts), dtype=int)
+        right, total = np.array(list(counts.values())).T
+        peers = self._peers[problems]
+        seen = np.bincount(peers, minlength=len(self._level[0]))
+        shrunk = seen + PRIOR_COUNT
+        level, spread = self._level[0].copy(), np.full(len(seen), PRIOR_OFFSET**2)
+        for _ in range(50):
+            mean, variance = add_binomial(level[peers], spread[peers], right, total)
+            # The levels' own prior holds where all peers are right or all wrong.
+            weight = seen + spread / PRIOR_LEVEL**2
+            level = np.bincount(peers, mean, len(seen)) / weight
+            squares = np.bincount(peers, (mean - level[peers]) ** 2 + variance, len(seen))
+            spread = (squares + PRIOR_COUNT * PRIOR_OFFSET**2) / shrunk
+        self._level = np.array([level, spread / (seen + spread / PRIOR_LEVEL**2)])
+        self._spread = np.array([spread * shrunk, shrunk])
+        self._offset[1] = self._prior_variance()
+        self._offset[:, problems] = mean - level[peers], variance
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes, as JSON takes it; floats survive the round trip exactly."""
+        return {
+            "batch": self._batch,
+            "level": self._level.tolist(),
+            "offset": self._offset.tolist(),
+            "spread": self._spread.tolist(),
+            "last_used": self._last_used.tolist(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()` of a curriculum over the same problems."""
+        num_saved, num = len(state["last_used"]), len(self._peers)
+        if num_saved != num:
+            raise UserError(
+                f"resume_from_checkpoint: its curriculum has {num_saved} problems, this one {num}; "
+                "resume with the same data and keys, or train anew in another output_dir"
+            )
+        self._batch = state["batch"]
+        self._level, self._offset, self._spread = (
+            np.array(state[name]) for name in ("level", "offset", "spread")
+        )
+        self._last_used = np.array(state["last_used"])
+
+
+def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Which problems are alike: source and level or, without a level, how long the question is.
+
+    Lengths are cut into eight equal parts of their source: a longer question is often a harder one,
+    and where it is not, the posterior of each problem finds out.
+    """
+    lengths: dict[str, list[int]] = {}
+    for row in rows:
+        if row.get("level") is None:
+            lengths.setdefault(row.get("source", ""), []).append(len(row["prompt"][-1]["content"]))
+    cuts = {name: np.quantile(found, np.arange(1, 8) / 8) for name, found in lengths.items()}
+    peers = []
+    for row in rows:
+        source, level = row.get("source", ""), row.get("level")
+        if level is None:
+            part = int(np.searchsorted(cuts[source], len(row["prompt"][-1]["content"])))
+            peers.append((source, f"length {part + 1} of 8"))
+        else:
+            peers.append((source, f"level {level}"))
+    return peers
+
+
+def build_curriculum(
+    rows: list[dict[str, Any]], args: "CurriculumArguments", num_generations: int, seed: int
+) -> Curriculum | None:
+    """The curriculum of a recipe over its rows; None where nothing has to be followed."""
+    if not args.follows_pass_rates():
+        return None
+    curriculum = Curriculum(
+        find_peers(rows),
+        num_generations,
+        seed,
+        is_predictive="predictive" in args.curriculum,
+        explore_share=args.explore_share,
+        rest=args.rest_batches,
+        half_life=args.half_life,
+    )
+    index = {row["id"]: number for number, row in enumerate(rows)}
+    if len(index) < len(rows):
+        raise UserError("train_file: two rows have the same id; run `make data` again")
+    if args.pass_rates:
+        counts = load_pass_counts(args.pass_rates)
+        known = {index[key]: counts[key] for key in counts if key in index}
+        if not known:
+            raise UserError(
+                f"pass_rates: {args.pass_rates} has none of the ids of train_file; run "
+                "`make difficulty` again"
+            )
+        curriculum.learn_prior(known)
+    return curriculum

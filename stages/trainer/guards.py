@@ -1,0 +1,290 @@
+"""Collapse guards of GRPO: when is a run going wrong, and what is done about it.
+
+Each guard has a statistic, a limit and an action that the recipe chooses. The trainer hands the
+statistics of every step to `Guards.observe`, carries out the actions of the firings it gets back,
+and writes each as a line of `events.jsonl`. `stages.trainer.guard_statistics` measures.
+
+    guard       fires where                                              statistic
+    repetition  too many completions repeat themselves                   repetition
+    eos         completions no longer end, and reward falls              cut_off_rate, reward
+    entropy     the policy is (nearly) deterministic, or not a number    entropy
+    length      completions grow suddenly                                length
+    alignment   sampler and trainer disagree about log-probs             logp_mismatch
+    weights     optimizer steps leave most weights as they were          moved_share
+"""
+
+import copy
+import json
+import math
+import os
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from data_prep.manifest import finite
+from stages.trainer.guard_statistics import RECENT, SPAN, best_reference, length_growth, mean
+
+ACTIONS = ("off", "warn", "mask", "rollback", "stop")
+GUARDS = ("repetition", "eos", "entropy", "length", "alignment", "weights")
+NOT_MASKABLE = ("entropy", "weights")  # they are about the policy, not about single completions
+
+# Guards that compare one statistic with one limit: statistic, limit, whether more is worse.
+LEVELS = {
+    "repetition": ("repetition", "max_repetitive_share", True),
+    "entropy": ("entropy", "min_entropy", False),
+    "alignment": ("logp_mismatch", "max_logp_mismatch", True),
+    "weights": ("moved_share", "min_moved_share", False),
+}
+# What a guard's value is, its limit and what helps, for the message.
+WORDS = {
+    "repetition": (
+        "share of repetitive completions", "max_repetitive_share",
+        "lower learning_rate or add repetition_penalty to reward_funcs",
+    ),
+    "eos": (
+        "rise of the cut-off rate since the best reward", "cut_off_rise",
+        "lower learning_rate, or raise beta or max_completion_length",
+    ),
+    "entropy": (
+        "entropy in nats per token", "min_entropy",
+        "lower learning_rate, or raise epsilon_high, temperature or beta",
+    ),
+    "length": (
+        "growth of the mean length", "max_length_growth",
+        "lower learning_rate or add soft_length_penalty or overlong to reward_funcs",
+    ),
+    "alignment": (
+        "mean exp|log-prob difference| of sampler and trainer", "max_logp_mismatch",
+        "check that the sampler has the trainer's weights, precision and temperature",
+    ),
+    "weights": (
+        "share of weights that moved", "min_moved_share",
+        "keep the weights in float32 or raise learning_rate",
+    ),
+}  # fmt: skip
+
+
+def _key(default: Any, text: str) -> Any:
+    """A setting and its line of `--help`."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class GuardSettings:
+    """What each guard does, and from where on. A recipe's key is `guard_` and the name here.
+
+    An action is one of `ACTIONS`: "mask" leaves the completions concerned out of the loss,
+    "rollback" goes back to the last healthy checkpoint. Shares and rates are in [0, 1].
+
+    Raises:
+        ValueError: an action that is none or cannot work, or a limit out of its range.
+    """
+
+    repetition: str = _key("warn", "where many completions repeat: off, warn, mask, rollback, stop")
+    eos: str = _key("warn", "where completions no longer end: off, warn, mask, rollback, stop")
+    entropy: str = _key("warn", "where the policy gets deterministic: off, warn, rollback, stop")
+    length: str = _key("warn", "where completions grow suddenly: off, warn, mask, rollback, stop")
+    alignment: str = _key("warn", "where the sampler disagrees: off, warn, mask, rollback, stop")
+    weights: str = _key("warn", "where most weights do not move: off, warn, rollback, stop")
+    # `repeated_ngram_share` says why not fewer; a healthy run's entropy may end near 0.02.
+    repetition_ngram: int = _key(8, "n of the n-grams that are compared, tokens")
+    max_repetition: float = _key(0.5, "score above which one completion is repetitive, 0..1")
+    max_repetitive_share: float = _key(0.2, "repetitive completions, share of a step's")
+    cut_off_rise: float = _key(0.2, "rise of the cut-off rate, absolute, 0..1")
+    min_entropy: float = _key(0.002, "least entropy, nats per token")
+    max_length_growth: float = _key(2.0, "recent mean length over the reference")
+    max_logp_mismatch: float = _key(1.05, "mean exp|log-prob difference| of sampler and trainer")
+    min_moved_share: float = _key(0.05, "share of the weights that an optimizer step moves")
+    patience: int = _key(3, "violating steps in a row before a guard acts")
+    baseline_steps: int = _key(5, "steps before any verdict on length and end-of-sequence")
+
+    def __post_init__(self) -> None:
+        for name in GUARDS:
+            action = getattr(self, name)
+            usable = [a for a in ACTIONS if a != "mask" or name not in NOT_MASKABLE]
+            why = "has no single completions to mask" if action in ACTIONS else "is no action"
+            if action not in usable:
+                raise ValueError(
+                    f"guard_{name}: {action!r} {why}; use {', '.join(usable[1:])} or {usable[0]}"
+                )
+        ranges = {
+            "repetition_ngram": (1, math.inf),
+            "max_repetition": (0, 1),
+            "max_repetitive_share": (0, 1),
+            "cut_off_rise": (0, 1),
+            "min_entropy": (0, math.inf),
+            "max_length_growth": (1, math.inf),
+            "max_logp_mismatch": (1, math.inf),
+            "min_moved_share": (0, 1),
+            "patience": (1, RECENT),
+            "baseline_steps": (1, SPAN),
+        }
+        assert {*ranges, *GUARDS} == {f.name for f in fields(self)}
+        for name, (low, high) in ranges.items():
+            if not low <= getattr(self, name) <= high:  # NaN too
+                reach = f"at least {low}" if high == math.inf else f"within {low}..{high}"
+                raise ValueError(f"guard_{name}: {getattr(self, name)} must be {reach}")
+
+
+@dataclass(frozen=True)
+class Firing:
+    """A guard's call for its action.
+
+    `since` is the first step that looks unhealthy: the first of the streak or, where a guard judges
+    the mean of several steps, the first of those, the run's baseline left out. Checkpoints from
+    there on are not to be trusted.
+    """
+
+    guard: str
+    step: int
+    value: float
+    limit: float
+    action: str
+    since: int
+    message: str
+
+
+class Guards:
+    """Streaks of violating steps, one per guard.
+
+    A guard that has found `patience` violating steps in a row fires: "mask" at every step while
+    the streak lasts, all else once per streak. A step whose statistic is missing or NaN neither
+    adds to a streak nor ends it; only an entropy that is no finite number is a violation.
+
+    `length` looks at `length_growth`. `eos` compares the last 10 steps with `best_reference`:
+
+        mean cut-off rate > the reference's + `cut_off_rise`  and  mean reward < the reference's
+    """
+
+    def __init__(self, settings: GuardSettings) -> None:
+        self.settings = settings
+        self._streaks = {name: {"count": 0, "since": 0} for name in GUARDS}
+        self._eos_trace: list[list[float]] = []  # step, cut-off rate, reward
+        self._length_trace: list[list[float]] = []  # step, length
+        self._best: list[float] | None = None
+        self._values: dict[str, float] = {}
+
+    def observe(self, step: int, statistics: dict[str, float]) -> list[Firing]:
+        """Take a step's statistics, all or some; each may come once a step.
+
+        Args:
+            step: optimizer steps behind the weights that wrote the completions, so that the
+                checkpoint of this very number counts as unhealthy. The same for the statistics of
+                the generation and of the step's end.
+            statistics: `repetition` (see `repetitive_share`) and `cut_off_rate` in [0, 1],
+                `reward`, `length` in tokens, `logp_mismatch` from 1, `entropy` in nats per token,
+                `moved_share` in [0, 1]; means over all completions of all processes.
+
+        Returns:
+            The actions to take now, in the order of `GUARDS`.
+        """
+        measured = self._measure(step, statistics)
+        firings = []
+        for name in GUARDS:
+            action = getattr(self.settings, name)
+            if name not in measured or action == "off":
+                continue
+            value, limit, is_violation, first = measured[name]
+            self._values[name] = value
+            streak = self._streaks[name]
+            streak["count"] = streak["count"] + 1 if is_violation else 0
+            if streak["count"] == 1:
+                streak["since"] = first
+            late = streak["count"] - self.settings.patience
+            if late == 0 or (late > 0 and action == "mask"):
+                (what, key, remedy), since = WORDS[name], streak["since"]
+                message = f"{name}: {what} is {value:.4g}, guard_{key} {limit:g}, "
+                message += f"since step {since}; {remedy}"
+                firings.append(Firing(name, step, value, limit, action, since, message))
+        return firings
+
+    def is_firing(self, name: str) -> bool:
+        """Whether a guard's present streak has reached `patience`."""
+        return self._streaks[name]["count"] >= self.settings.patience
+
+    def metrics(self) -> dict[str, float]:
+        """The last value each guard has judged, as `guard/<name>`."""
+        return {f"guard/{name}": value for name, value in self._values.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that later verdicts depend on, ready for JSON."""
+        state = {"streaks": self._streaks, "best": self._best}
+        state |= {"eos_trace": self._eos_trace, "length_trace": self._length_trace}
+        return copy.deepcopy(state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the guards that gave `state` would have, with the same settings."""
+        state = copy.deepcopy(state)
+        self._streaks, self._best = state["streaks"], state["best"]
+        self._eos_trace, self._length_trace = state["eos_trace"], state["length_trace"]
+        self._values = {}
+
+    def _measure(
+        self, step: int, statistics: dict[str, float]
+    ) -> dict[str, tuple[float, float, bool, int]]:
+        """`{guard: (value, limit, is a violation, first step looked at)}` of those to be judged."""
+        s, measured = self.settings, {}
+        get = {"cut_off_rate": math.nan, "reward": math.nan, "length": math.nan} | statistics
+        for name, (key, limit_name, more_is_worse) in LEVELS.items():
+            value, limit = statistics.get(key, math.nan), getattr(s, limit_name)
+            if name == "entropy" and key in statistics:
+                measured[name] = (value, limit, not limit <= value < math.inf, step)
+            elif not math.isnan(value):
+                is_violation = value > limit if more_is_worse else value < limit
+                measured[name] = (value, limit, is_violation, step)
+
+        if math.isfinite(get["cut_off_rate"]) and math.isfinite(get["reward"]):
+            row = [step, get["cut_off_rate"], get["reward"]]
+            self._eos_trace = [*self._eos_trace, row][-RECENT - SPAN :]
+            steps, cut_off_rates, rewards = zip(*self._eos_trace, strict=True)
+            if len(steps) > s.baseline_steps:
+                best = best_reference(cut_off_rates, rewards, s.baseline_steps, self._best)
+                rise = mean(cut_off_rates[-RECENT:]) - best[0]
+                is_violation = rise > s.cut_off_rise and mean(rewards[-RECENT:]) < best[1]
+                first = steps[max(len(steps) - RECENT, s.baseline_steps)]
+                measured["eos"] = (rise, s.cut_off_rise, is_violation, first)
+                self._best = best
+        if math.isfinite(get["length"]):
+            self._length_trace = [*self._length_trace, [step, get["length"]]][-RECENT - SPAN :]
+            steps, lengths = zip(*self._length_trace, strict=True)
+            growth = length_growth(lengths, s.patience, s.baseline_steps)
+            if not math.isnan(growth):
+                first = steps[max(len(steps) - s.patience, s.baseline_steps)]
+                limit = s.max_length_growth
+                measured["length"] = (growth, limit, growth > limit, first)
+        return measured
+
+
+def append_event(path: str | Path, event: dict[str, Any]) -> None:
+    """Add one JSON line to a file, on disk when this returns.
+
+    Numbers that JSON does not know (NaN, infinity) become null. After a line that was cut short
+    the event starts on a line of its own.
+    """
+    line = json.dumps(finite(event), allow_nan=False, default=str).encode() + b"\n"
+    with Path(path).open("a+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def last_healthy_checkpoint(folder: str | Path, since: int) -> Path | None:
+    """The newest whole checkpoint of a step before `since`; None where there is none.
+
+    Whole as `resume_checks.last_checkpoint` has it: the Trainer writes `trainer_state.json` last.
+    """
+    found = {}
+    for path in Path(folder).glob("checkpoint-*"):
+        if (name := re.fullmatch(r"checkpoint-(\d+)", path.name)) and int(name[1]) < since:
+            found[int(name[1])] = path
+    for step in sorted(found, reverse=True):
+        try:
+            json.loads((found[step] / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # not written, cut short
+            continue
+        return found[step]
+    return None
