@@ -30,14 +30,14 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected.json"
 # Make the recipe short; every other key is tiny-cpu's.
-NUM_ROWS = {"sft": 400, "grpo": 40, "validation": 20, "test": 20}
+NUM_ROWS = {"sft": 2400, "grpo": 40, "validation": 20, "test": 20}
 SHORT = {
     "model": {"hidden_size": 64, "num_layers": 2, "intermediate_size": 128},
-    "sft": {"max_steps": 20, "save_steps": 10, "logging_steps": 5},
+    "sft": {"max_steps": 300, "save_steps": 300, "logging_steps": 50},
     "difficulty": {"num_samples": 2, "max_new_tokens": 40},
     "distill": {"num_samples": 2, "max_new_tokens": 40},
     "grpo": {
-        "min_pass_rate": 0.0, "max_pass_rate": 1.0, "num_generations": 4, "max_steps": 3,
+        "num_generations": 4, "max_steps": 3,
         "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "save_steps": 1,
         "max_completion_length": 40, "eval_problems": 8, "eval_steps": 1,
         "curriculum": "predictive+refill", "beta": 0.04, "num_iterations": 2,

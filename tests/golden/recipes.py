@@ -136,4 +136,5 @@ def rewards(path: Path) -> dict[str, Any]:
         "log_metric": lambda *_: None,
         "log_extra": lambda *_: None,
     }
-    return {f.__name__: [round(x, 6) for x in f(**batch)] for f in build_rewards(args, stub, False)}
+    functions = build_rewards(args, stub, False)
+    return {f.__name__: " ".join(f"{x:.6g}" for x in f(**batch)) for f in functions}
