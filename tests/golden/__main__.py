@@ -125,7 +125,9 @@ def chain(folder: Path) -> dict[str, Any]:
         for path in sorted((run / stage).rglob("model.safetensors"))
         if "checkpoint-" not in str(path)
     }
-    weights["pass rates"] = sha256(run / "difficulty/pass_rates.jsonl")
+    rates = (run / "difficulty/pass_rates.jsonl").read_text().splitlines()
+    counts = [[json.loads(line)[key] for key in ("id", "num_right", "verdicts")] for line in rates]
+    weights["pass rates"] = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
     if (run / "distill").is_dir():
         weights["traces"] = sha256(run / "distill/traces.jsonl")
     report = numbers(json.loads((run / "report/report.json").read_text()))
