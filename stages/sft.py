@@ -18,7 +18,8 @@ from data_prep.reading.reading import read_rows
 from data_prep.schema import check_row
 from stages.launching.host_loss import watched
 from stages.launching.launch_checks import launched
-from stages.settings.arguments import DEFAULTS, SftArguments, check_sft
+from stages.arguments import DEFAULTS, SFT, SftArguments
+from stages.checks import check_sft
 
 
 def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
