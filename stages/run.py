@@ -23,11 +23,12 @@ from transformers.utils import logging as hf_logging
 
 from data_prep import manifest
 from data_prep.config import UserError
-from stages.launching.launch import asked_engine
-from stages.launching.launch_checks import check_engine, check_started
-from stages.launching.resume_checks import (
+from stages.launch import (
     RUN_FILE,
+    asked_engine,
+    check_engine,
     check_resume,
+    check_started,
     differ_in_batch_only,
     last_checkpoint,
     read_run,

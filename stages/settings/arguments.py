@@ -1,10 +1,10 @@
 """Shim: `stages.arguments` and `stages.checks`."""
 
-from stages.arguments import *  # noqa: F403
-from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments  # noqa: F401
-from stages import checks
-from stages.checks import *  # noqa: F403
 from data_prep.config import Settings
+from stages import checks
+from stages.arguments import *  # noqa: F403
+from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
+from stages.checks import *  # noqa: F403
 
 BATCH_DEFAULTS = {
     "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 8,
