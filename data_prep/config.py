@@ -403,7 +403,10 @@ def read_settings(
     """
     known = known_keys(own, hf)
     shell = _command_line(list(sys.argv[1:] if argv is None else argv))
-    paths = {key: shell.pop(key, None) for key in ("config", "overlay", "run_dir")}
+    paths = {
+        key: None if key in known else shell.pop(key, None)
+        for key in ("config", "overlay", "run_dir")
+    }
     for key, value in paths.items():
         if not isinstance(value, str | None):
             raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {value!r}")
@@ -431,20 +434,23 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
 
     Each of these is told in one line on stderr. A YAML that contradicts itself is refused.
     """
+    lines = ""
     while True:
         try:
             check(settings)
-            return settings
+            break
         except PointlessKey as error:
             cause = settings.overridden_cause(error)
             if cause is None:
                 raise
-            if os.environ.get("RANK", "0") == "0":
-                sys.stderr.write(
-                    f"{error.key}: {settings[error.key]} of {settings.path} is left out: no effect "
-                    f"with {cause}: {getattr(settings, cause, None)}\n"
-                )
+            lines += (
+                f"{error.key}: {settings[error.key]} of {settings.path} is left out: no effect "
+                f"with {cause}: {getattr(settings, cause, None)}\n"
+            )
             settings = settings.replaced(**{error.key: UNSET})
+    if os.environ.get("RANK", "0") == "0":
+        sys.stderr.write(lines)
+    return settings
 
 
 def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
