@@ -14,6 +14,7 @@ from typing import Any
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import render_completion, render_prompt
+from data_prep.quiet import quiet
 from data_prep.reading.reading import read_rows
 from data_prep.schema import check_row
 from stages.arguments import DEFAULTS, SFT, SftArguments
@@ -75,7 +76,7 @@ def main() -> None:
 
     from stages import run
 
-    run.quiet()
+    quiet()
     tokenizer = run.load_tokenizer(model, sft)
     rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
     config = run.effective_config(args, sft, model)
