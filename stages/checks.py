@@ -335,7 +335,7 @@ def check_evaluation(settings: Settings) -> None:
                 )
         return
     if settings.eval_strategy != "steps":
-        raise UserError(f"eval_strategy: {settings.eval_strategy}: use steps, with eval_steps")
+        raise UserError(f"eval_strategy: {settings.eval_strategy!r}: use steps, with eval_steps")
     problems, steps = settings.eval_problems, settings.eval_steps
     if not settings.eval_file and not problems:
         raise UserError(
@@ -343,11 +343,11 @@ def check_evaluation(settings: Settings) -> None:
             "or an eval_file"
         )
     if problems is not None and problems < LEAST_PROBLEMS:
-        raise UserError(f"eval_problems: must be at least {LEAST_PROBLEMS} (got {problems})")
+        raise UserError(f"eval_problems: {problems} must be at least {LEAST_PROBLEMS}")
     if steps is None:
         raise UserError("eval_steps: missing; set the optimizer steps between two evaluations")
     if steps < 1 or not float(steps).is_integer():
-        raise UserError(f"eval_steps: must be a whole number of optimizer steps (got {steps})")
+        raise UserError(f"eval_steps: {steps} must be a whole number of optimizer steps above 0")
     if settings.dataloader_drop_last:
         raise UserError(
             "dataloader_drop_last: True would leave held-out problems out; remove the key"
