@@ -74,15 +74,17 @@ def changed(part: Any) -> dict[str, Any]:
 def resolved() -> dict[tuple[str, str], dict[str, Any]]:
     """`{(recipe, stage): {key: value that is not the default}}`; LoRA twins are `<recipe>-lora`."""
     found = {}
-    for path in sorted((ROOT / "configs").glob("*/*.yaml")):
-        recipe, stage = path.parent.name, path.stem
-        if stage in MODULES:
-            argv = ["--config", str(path.relative_to(ROOT))]
-            if stage in ("sft", "grpo"):  # transformers wants a GPU for bf16 otherwise
-                argv += ["--use_cpu", "true"]
-            parts = run_main(stage, argv, checks=False)
-            values = {key: value for part in parts for key, value in changed(part).items()}
-            found[recipe, stage] = json.loads(json.dumps(values, default=str))
+    paths = [p for p in sorted((ROOT / "configs").glob("*/*.yaml")) if p.stem in MODULES]
+    cpu = ("tiny-cpu", "skewed-cpu")  # they have no twin
+    twins = [(path, "-lora") for path in paths if path.parent.name not in cpu]
+    for path, twin in [*((path, "") for path in paths), *twins]:
+        recipe, stage = path.parent.name + twin, path.stem
+        argv = ["--config", str(path.relative_to(ROOT)), "--run_dir", f"runs/{recipe}"]
+        if stage in ("sft", "grpo"):  # transformers wants a GPU for bf16 otherwise
+            argv += ["--use_cpu", "true"] + (["--overlay", "configs/lora.yaml"] if twin else [])
+        parts = run_main(stage, argv, checks=False)
+        values = {key: value for part in parts for key, value in changed(part).items()}
+        found[recipe, stage] = json.loads(json.dumps(values, default=str))
     return found
 
 
