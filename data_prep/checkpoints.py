@@ -1,7 +1,9 @@
-"""Is there a model where a recipe says one is? Asked by every stage before torch is imported."""
+"""Checkpoints as a recipe names them: is there a model, before torch is imported; its tokenizer."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from data_prep.config import UserError
 
@@ -29,3 +31,47 @@ def check_checkpoint(path: str | None, key: str, target: str | None) -> None:
     if not any((Path(path) / name).is_file() for name in ("config.json", "adapter_config.json")):
         remedy = f"run `make {target}` first" if target else "give a model's folder or hub id"
         raise UserError(f"{key}: {path} holds no model; {remedy}")
+
+
+def base_and_adapter(checkpoint: str) -> tuple[str, str | None]:
+    """`(base model, adapter folder)` of a peft checkpoint, `(checkpoint, None)` of any other."""
+    config = Path(checkpoint) / "adapter_config.json"
+    if not config.is_file():
+        return checkpoint, None
+    return json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"], checkpoint
+
+
+def load_tokenizer(
+    checkpoint: str, key: str, needs: tuple[str, ...] = ("chat_template",), **kwargs: Any
+) -> Any:
+    """Load a checkpoint's tokenizer; an adapter folder may leave it to its base model.
+
+    Args:
+        key: the YAML key that names the checkpoint, for messages.
+        needs: attributes that it must have, such as `eos_token`.
+        kwargs: of `AutoTokenizer.from_pretrained`.
+
+    Raises:
+        UserError: neither a folder nor the hub has it, it is damaged, or lacks what is needed.
+    """
+    from transformers import AutoTokenizer
+
+    base, adapter = base_and_adapter(checkpoint)
+    if adapter and (Path(adapter) / "tokenizer_config.json").is_file():
+        base = adapter
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base, **kwargs)
+    # Other people's files: what is wrong with them decides what is raised.
+    except (OSError, ValueError, KeyError) as error:
+        message = (str(error).strip().splitlines() or [""])[0]
+        raise UserError(
+            f"{key}: {checkpoint}: its tokenizer cannot be loaded ({type(error).__name__}: "
+            f"{message}); check the name, the files or the network"
+        ) from error
+    for need in needs:
+        if not getattr(tokenizer, need):
+            raise UserError(
+                f"{key}: the tokenizer of {checkpoint} has no {need}; use an instruct checkpoint, "
+                "or save one with its tokenizer"
+            )
+    return tokenizer

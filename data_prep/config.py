@@ -1,12 +1,14 @@
-"""One flat YAML file per stage, checked before anything heavy is imported.
+"""One flat YAML file per stage and its command line become typed values, once, without torch.
 
-Every entry point calls `parse(...)` first. The YAML is read, its keys and simple types are checked
-against our dataclasses and against the *source text* of the TRL config (parsed, not imported: TRL
-and torch take seconds to load, and a typo should not cost them), and only then `TrlParser` builds
-the objects. The command line beats the file, the file beats the default, unknown keys fail.
+Every entry point calls `parse(...)` first. Keys and types come from our dataclass and from the
+*source text* of Hugging Face's (read by `ast`: importing TRL takes seconds, and a typo should not
+cost them). Nothing behind `read_settings` parses text again: checks and dataclasses get typed
+values. The command line beats the overlay, the overlay the file, the file the default; unknown keys
+fail.
 
-`{run}` in a YAML value becomes the run folder, `runs/<name of the YAML's folder>` unless
-`--run_dir` says otherwise, so that a recipe's stages find each other's output.
+`{run}` in a value becomes the run folder, `runs/<name of the YAML's folder>` unless `--run_dir`
+says otherwise, so that a recipe's stages find each other's output. `null` gives a key its default
+again.
 """
 
 import ast
@@ -14,24 +16,31 @@ import dataclasses
 import difflib
 import functools
 import importlib.util
-import logging
 import os
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-# Both tell every stage of GPUs that are not there, as soon as transformers or accelerate find them.
-for _name in ("torchao", "torch.utils._pytree"):
-    logging.getLogger(_name).setLevel(logging.ERROR)
-logging.getLogger("DeepSpeed").addFilter(lambda record: record.filename != "real_accelerator.py")
+from data_prep.quiet import quiet_imports
+
+quiet_imports()
 
 
 class UserError(ValueError):
     """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
+
+
+class PointlessKey(UserError):
+    """A key without effect because of the values of other keys, its `causes`."""
+
+    def __init__(self, key: str, message: str, causes: tuple[str, ...]) -> None:
+        super().__init__(f"{key}: {message}")
+        self.key, self.causes = key, causes
 
 
 def run_cli(main: Callable[[], None]) -> None:
@@ -44,6 +53,42 @@ def run_cli(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted: run the same command again to go on\n")
         sys.exit(130)
+
+
+UNSET: Any = object()
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a key takes, and what it has where a recipe leaves it out.
+
+    Args:
+        annotation: of the dataclass's field, as text.
+        default: UNSET where the key is required, or its default cannot be read from the source.
+        is_own: of our dataclass, not Hugging Face's.
+    """
+
+    annotation: str
+    default: Any = UNSET
+    is_own: bool = False
+
+    @functools.cached_property
+    def members(self) -> list[str]:
+        """The types of the union: `float | None` has `float` and `None`."""
+
+        def split(node: ast.expr) -> list[str]:
+            if isinstance(node, ast.BinOp):
+                return split(node.left) + split(node.right)
+            return [ast.unparse(node)]
+
+        return split(ast.parse(self.annotation, mode="eval").body)
+
+    @functools.cached_property
+    def item(self) -> str | None:
+        """The type of a list's items, "Any" for a bare `list`; None where no list is taken."""
+        found = [member for member in self.members if member.startswith("list")]
+        return (found[0][5:-1] or "Any") if found else None
 
 
 # Where the fields of each Hugging Face dataclass are written: (package, file, class), bases last.
@@ -68,39 +113,70 @@ def _classes(package: str, file: str) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
+@functools.cache
 def enum_values(annotation: str) -> list[str]:
-    """The values of the transformers enum that an annotation names, such as `SchedulerType | str`.
+    """The values of the transformers enum that an annotation such as `SchedulerType | str` names.
 
     Empty where it names none.
     """
     for file in ("trainer_utils.py", "training_args.py"):
         for name, node in _classes("transformers", file).items():
             is_enum = any(ast.unparse(base) == "ExplicitEnum" for base in node.bases)
-            if is_enum and re.search(rf"\b{name}\b", annotation) and "list" not in annotation:
+            if is_enum and name in Key(annotation).members:
                 return [ast.literal_eval(n.value) for n in node.body if isinstance(n, ast.Assign)]
     return []
 
 
-def hf_fields(class_name: str) -> dict[str, str]:
-    """Field names of an installed Hugging Face dataclass and their annotations as text.
+def _default_of(value: ast.expr | None) -> Any:
+    """The default that a field's source has; UNSET where it is not a literal."""
+    if isinstance(value, ast.Call):  # field(default=..., metadata=...)
+        arguments = {keyword.arg: keyword.value for keyword in value.keywords}
+        if "default_factory" in arguments:
+            return []
+        value = arguments.get("default")
+    try:
+        return UNSET if value is None else ast.literal_eval(value)
+    except ValueError:
+        return UNSET
 
-    Read from the source by `ast`, in milliseconds and without importing torch.
-    """
-    fields: dict[str, str] = {}
+
+@functools.cache
+def hf_keys(class_name: str) -> dict[str, Key]:
+    """The keys of an installed Hugging Face dataclass, read from its source in milliseconds."""
+    keys: dict[str, Key] = {}
     for package, file, name in HF_SOURCES[class_name]:
         for node in _classes(package, file)[name].body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                fields.setdefault(node.target.id, ast.unparse(node.annotation))
-    return {name: kind for name, kind in fields.items() if not name.startswith("_")}
+                key = Key(ast.unparse(node.annotation), _default_of(node.value))
+                keys.setdefault(node.target.id, key)
+    return {name: key for name, key in keys.items() if not name.startswith("_")}
+
+
+def own_keys(cls: type) -> dict[str, Key]:
+    """The keys of one of our dataclasses."""
+    keys = {}
+    for field in dataclasses.fields(cls):
+        kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        keys[field.name] = Key(kind, UNSET if default is dataclasses.MISSING else default, True)
+    return keys
+
+
+def hf_fields(class_name: str) -> dict[str, str]:
+    """Field names of an installed Hugging Face dataclass and their annotations as text."""
+    return {name: key.annotation for name, key in hf_keys(class_name).items()}
 
 
 def own_fields(cls: type) -> dict[str, str]:
     """Field names of one of our dataclasses and their annotations as text."""
-    return {
-        f.name: f.type.__name__ if isinstance(f.type, type) else str(f.type)
-        for f in dataclasses.fields(cls)
-        if f.init
-    }
+    return {name: key.annotation for name, key in own_keys(cls).items()}
+
+
+def known_keys(own: type, hf: tuple[str, ...] = ()) -> dict[str, Key]:
+    """All keys that a stage's YAML may have; ours win."""
+    return {name: key for one in hf for name, key in hf_keys(one).items()} | own_keys(own)
 
 
 def read_yaml(path: str) -> dict[str, Any]:
@@ -118,64 +194,166 @@ def read_yaml(path: str) -> dict[str, Any]:
     return config
 
 
-# Annotations of keys that hold one text and nothing else.
-TEXT = ("str", "str | None", "None | str", "Optional[str]")
+SWITCHES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_WANTED = {
+    "bool": "is not true or false",
+    "int": "is not a whole number",
+    "float": "is not a number",
+}
 
 
-def _check_texts(key: str, value: Any, where: str) -> None:
-    # The command line gives a list of one as text.
-    values = value if isinstance(value, list) else [value] * (where == "command line")
-    if (not values and value != []) or not all(isinstance(item, str) for item in values):
-        raise UserError(f"{where}: {key}: {value!r} is not a list of texts; write [a, b]")
+def convert(name: str, value: Any, key: Key, where: str) -> Any:
+    """A value of YAML or command line as the type that its key takes.
 
+    Args:
+        value: not None; from the command line a text, a list of texts, or True for a bare `--key`.
+        where: the file, or `COMMAND_LINE`, for messages.
 
-def check_value(key: str, value: Any, annotation: str, where: str) -> None:
-    """Refuse a scalar that cannot be the number, switch or choice its annotation asks for."""
-    if value is not None and re.search(r"\b[A-Z]\w+(Strategy|Type|Names)\b", annotation):
-        choices = enum_values(annotation)
-        # YAML reads a bare `no` as false.
-        if choices and str(value) not in choices and not (value is False and "no" in choices):
-            raise UserError(f"{where}: {key}: {value!r} is none of {', '.join(choices)}")
-    takes_none = "None" in annotation or "Optional" in annotation or annotation == "Any"
-    if value is None and not takes_none:
-        raise UserError(f"{where}: {key}: is empty; give it a value or remove the key")
-    if value is None:
-        return
-    # YAML reads a bare `off` as false; stages that know such a word take it.
-    is_word = isinstance(value, bool) and where != "command line"
-    if annotation in TEXT and not isinstance(value, str) and not is_word:
-        raise UserError(f"{where}: {key}: {value!r} is not one text; quote it")
-    if annotation == "list[str]":
-        _check_texts(key, value, where)
-    if "str" in annotation:
-        return
-    takes_many = "list" in annotation or "dict" in annotation or "tuple" in annotation
-    if isinstance(value, list | dict):
-        if not takes_many:
-            raise UserError(f"{where}: {key}: {value!r} is not one value")
-        return
-    wanted = next((kind for kind in ("float", "int", "bool") if kind in annotation), None)
-    switches = ("true", "false", "yes", "no", "1", "0")
-    if wanted == "bool" and str(value).lower() not in switches:
-        raise UserError(f"{where}: {key}: {value!r} is not true or false")
-    if wanted in ("int", "float"):
+    Raises:
+        UserError: it cannot be that.
+    """
+
+    def refusal(fault: str) -> UserError:
+        return UserError(f"{where}: {name}: {value!r} {fault}")
+
+    members = key.members
+    if choices := enum_values(key.annotation):
+        word = "no" if value is False else value  # YAML reads a bare `no` as false
+        if word not in choices:
+            raise refusal(f"must be one of {', '.join(choices)}")
+        return word
+    if "Any" in members:
+        return value
+    if isinstance(value, dict):
+        if not any(member.startswith("dict") for member in members):
+            raise refusal("is not one value")
+        return value
+    if key.item and (isinstance(value, list) or "str" not in members):
+        # The command line gives a list of one as its item.
+        is_one = not isinstance(value, list) and (where == COMMAND_LINE or "None" in members)
+        items = [value] if is_one else value
+        is_texts = isinstance(items, list) and all(isinstance(item, str) for item in items)
+        if not isinstance(items, list) or (key.item == "str" and not is_texts):
+            raise refusal("is not a list of texts; write [a, b]")
+        return [convert(name, item, Key(key.item), where) for item in items]
+    if isinstance(value, list):
+        raise refusal("is not one value")
+    if isinstance(value, bool) and "bool" not in members:
+        if where == COMMAND_LINE or "str" not in members:
+            raise refusal(next((_WANTED[m] for m in members if m in _WANTED), "is not one text"))
+        # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
+        return ("on" if value else "off") if key.is_own else value
+    if "bool" in members and str(value).lower() in SWITCHES:
+        return SWITCHES[str(value).lower()]
+    if "int" in members or "float" in members:
         try:
             number = float(value)
         except (TypeError, ValueError):
-            raise UserError(f"{where}: {key}: {value!r} is not a number") from None
-        if wanted == "int" and not number.is_integer():
-            raise UserError(f"{where}: {key}: {value!r} is not a whole number")
+            number = None
+        if number is not None and "float" in members:
+            return number if isinstance(value, str) else value
+        if number is not None and number.is_integer():
+            return int(number)
+    if "str" in members:
+        if not isinstance(value, str):
+            raise refusal("is not one text; quote it")
+        return value
+    raise refusal(next((_WANTED[m] for m in members if m in _WANTED), "is not one value"))
 
 
-def _command_line(
-    argv: list[str], known: dict[str, str]
-) -> tuple[str | None, str | None, dict[str, Any]]:
-    """Split argv (`--key value`, `--key=value`, `--switch`) into config, run folder, values."""
+class Settings(Mapping[str, Any]):
+    """A stage's typed settings.
+
+    A mapping over the keys that were *given*; as an attribute every key has its *effective* value,
+    given or default.
+
+    Args:
+        file: the YAML's values, typed.
+        overrides: those of overlay and command line; UNSET takes the file's away.
+        known: all keys of the stage.
+        path: the YAML, for messages.
+        env: environment variables that the YAML sets for the stage.
+    """
+
+    def __init__(
+        self,
+        file: dict[str, Any],
+        overrides: dict[str, Any],
+        known: dict[str, Key],
+        path: str = COMMAND_LINE,
+        env: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._file, self._overrides, self._known = file, overrides, known
+        self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
+        self._given = {k: v for k, v in (file | overrides).items() if v is not UNSET}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], own: type, hf: tuple[str, ...] = ()) -> "Settings":
+        """The settings that a plain mapping gives; unknown keys are kept as they are."""
+        if isinstance(values, Settings):
+            return values
+        known = known_keys(own, hf)
+        typed = _typed({k: v for k, v in values.items() if k in known}, known, "recipe")
+        return cls(dict(values) | typed, {}, known)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._given[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("_"):  # not set yet: while it is copied
+            raise AttributeError(key)
+        value = self._given.get(key, self._known[key].default if key in self._known else UNSET)
+        if value is UNSET:
+            raise AttributeError(f"{key}: neither given nor is its default known")
+        return value
+
+    def replaced(self, **changes: Any) -> "Settings":
+        """The same with other values; UNSET takes a key away."""
+        return Settings(self._file, self._overrides | changes, self._known, self.path, self.env)
+
+    def overridden_cause(self, pointless: PointlessKey) -> str | None:
+        """The key whose override makes a key of the YAML pointless; None where none does so."""
+        if pointless.key not in self._file or pointless.key in self._overrides:
+            return None
+        before = Settings(self._file, {}, self._known)
+        changed = (
+            key
+            for key in pointless.causes
+            if key in self._overrides and getattr(before, key, None) != getattr(self, key, None)
+        )
+        return next(changed, None)
+
+
+def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
+    typed = {}
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see --help for the known keys"
+            raise UserError(f"{where}: unknown key {name!r}; {hint}")
+        key = known[name]
+        if value is None or (where == COMMAND_LINE and value == "null"):
+            # None only where it says something else than the default, as `max_length: null` does.
+            is_value = "None" in key.members and key.default not in (None, UNSET)
+            typed[name] = None if is_value else UNSET
+        else:
+            typed[name] = convert(name, value, key, where)
+    return typed
+
+
+def _command_line(argv: list[str]) -> dict[str, Any]:
+    """Split argv: `--key value`, `--key=value`, `--key a b` (a list), `--switch` (True)."""
     values: dict[str, Any] = {}
     index = 0
     while index < len(argv):
         if not argv[index].startswith("--"):
-            raise UserError(f"command line: unexpected {argv[index]!r}; write --key value")
+            raise UserError(f"{COMMAND_LINE}: unexpected {argv[index]!r}; write --key value")
         key, has_equals, value = argv[index][2:].partition("=")
         index += 1
         if not has_equals:
@@ -185,21 +363,21 @@ def _command_line(
                 index += 1
             value = True if not rest else rest[0] if len(rest) == 1 else rest
         values[key] = value
-    config, run_dir = values.pop("config", None), values.pop("run_dir", None)
-    for key, value in (("config", config), ("run_dir", run_dir)):
-        if not isinstance(value, str | None):
-            raise UserError(f"command line: --{key} takes one path, found {value!r}")
-    _check(values, known, "command line")
-    return config, run_dir, values
+    return values
 
 
-def _check(values: dict[str, Any], known: dict[str, str], where: str) -> None:
-    for key, value in values.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "see --help for the known keys"
-            raise UserError(f"{where}: unknown key {key!r}; {hint}")
-        check_value(key, value, known[key], where)
+def _scaled(overlay: dict[str, Any], file: dict[str, Any], known: dict[str, Key]) -> dict[str, Any]:
+    """An overlay in which `<key>_factor: 10` has become ten times the file's value of the key."""
+    scaled = {}
+    for name, value in overlay.items():
+        key = name.removesuffix("_factor")
+        if name in known or key == name or key not in known:
+            scaled[name] = value
+            continue
+        factor = convert(name, value, Key("float"), "overlay")
+        base = file.get(key, known[key].default)
+        scaled[key] = float(Decimal(str(base)) * Decimal(str(factor)))  # 5e-7 x 10 is 5e-6
+    return scaled
 
 
 def _fill(value: Any, run_dir: str) -> Any:
@@ -212,15 +390,96 @@ def _fill(value: Any, run_dir: str) -> Any:
     return value
 
 
-def _refuse(message: str) -> None:
-    raise UserError(f"command line: {message}")
+def read_settings(
+    own: type,
+    hf: tuple[str, ...] = (),
+    argv: list[str] | None = None,
+    defaults: dict[str, Any] | None = None,
+) -> Settings:
+    """Read `--config`, `--overlay` and the other keys of a command line; see `parse`.
+
+    Raises:
+        UserError: unknown key, wrong type, missing file or key; names file, key and remedy.
+    """
+    known = known_keys(own, hf)
+    shell = _command_line(list(sys.argv[1:] if argv is None else argv))
+    paths = {
+        key: None if key in known else shell.pop(key, None)
+        for key in ("config", "overlay", "run_dir")
+    }
+    for key, value in paths.items():
+        if not isinstance(value, str | None):
+            raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {value!r}")
+    path, overlay, run_dir = paths.values()
+    overrides = _typed(shell, known, COMMAND_LINE)
+    config = (defaults or {}) | (read_yaml(path) if path else {})
+    env = config.pop("env", None) or {}
+    if not isinstance(env, dict):
+        raise UserError(f"{path}: env: {env!r} is not a mapping; write {{NAME: value}}")
+    file = _typed(config, known, path or COMMAND_LINE)
+    if overlay:
+        overrides = _typed(_scaled(read_yaml(overlay), file, known), known, overlay) | overrides
+    if run_dir is None:
+        run_dir = f"runs/{Path(path).absolute().parent.name}" if path else "runs"
+    file, overrides = _fill(file, run_dir), _fill(overrides, run_dir)
+    settings = Settings(file, overrides, known, path or COMMAND_LINE, env)
+    for name, key in known.items():
+        if key.is_own and key.default is UNSET and name not in settings:
+            raise UserError(f"{settings.path}: missing key {name!r}; set it")
+    return settings
+
+
+def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings:
+    """Check settings, without the YAML's keys that overlay or command line made pointless.
+
+    Each of these is told in one line on stderr. A YAML that contradicts itself is refused.
+    """
+    lines = ""
+    while True:
+        try:
+            check(settings)
+            break
+        except PointlessKey as error:
+            cause = settings.overridden_cause(error)
+            if cause is None:
+                raise
+            lines += (
+                f"{error.key}: {settings[error.key]} of {settings.path} is left out: no effect "
+                f"with {cause}: {getattr(settings, cause, None)}\n"
+            )
+            settings = settings.replaced(**{error.key: UNSET})
+    if os.environ.get("RANK", "0") == "0":
+        sys.stderr.write(lines)
+    return settings
+
+
+def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
+    """An instance of `own`, then one of each `hf` class, from typed values.
+
+    Raises:
+        UserError: a dataclass's own check refuses a value.
+    """
+    classes = [own]
+    if hf:
+        import trl  # late: everything before it answers in well under two seconds
+
+        classes += [getattr(trl, name) for name in hf]
+    try:
+        return tuple(
+            cls(**{f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings})
+            for cls in classes
+        )
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{settings.path}: {error}") from error
 
 
 def parse(
     doc: str,
     own: type,
     hf: tuple[str, ...] = (),
-    check: Callable[[dict[str, Any]], None] | None = None,
+    check: Callable[[Settings], None] | None = None,
     argv: list[str] | None = None,
     defaults: dict[str, Any] | None = None,
 ) -> tuple:
@@ -230,7 +489,7 @@ def parse(
         doc: the entry point's module docstring, shown by `--help`.
         own: our dataclass for the stage.
         hf: names of the Hugging Face dataclasses (keys of `HF_SOURCES`) that share the YAML.
-        check: extra check of the flat mapping, called before torch is imported; raises `UserError`.
+        check: extra check of the settings, called before torch is imported; raises `UserError`.
         argv: the command line without the program's name; `sys.argv[1:]` by default.
         defaults: our defaults where they are not Hugging Face's.
 
@@ -241,51 +500,15 @@ def parse(
         UserError: unknown key, wrong type, missing file; the message names file, key and remedy.
     """
     argv = sys.argv[1:] if argv is None else argv
-    ours = own_fields(own)
-    theirs = {name: hf_fields(name) for name in hf}
-    known = {key: kind for fields in theirs.values() for key, kind in fields.items()} | ours
     if "-h" in argv or "--help" in argv:
-        lines = [doc.strip(), "", "keys (YAML or --key value):", "  config, run_dir"]
+        lines = [doc.strip(), "", "keys (YAML or --key value):", "  config, overlay, run_dir"]
         for field in dataclasses.fields(own):
             lines.append(f"  {field.name:28} {field.metadata.get('help', '')}")
-        lines += [f"and {name}'s: {', '.join(fields)}" for name, fields in theirs.items()]
+        lines += [f"and {name}'s: {', '.join(hf_keys(name))}" for name in hf]
         sys.stdout.write("\n".join(lines) + "\n")
         sys.exit(0)
-
-    config_path, run_dir, overrides = _command_line(list(argv), known)
-    config = (defaults or {}) | (read_yaml(config_path) if config_path else {})
-    env = config.pop("env", None) or {}  # TrlParser's own convention
-    if not isinstance(env, dict):
-        raise UserError(f"{config_path}: env: {env!r} is not a mapping; write {{NAME: value}}")
-    _check(config, known, str(config_path))
-    if run_dir is None:
-        run_dir = f"runs/{Path(config_path).absolute().parent.name}" if config_path else "runs"
-    config = {key: _fill(value, run_dir) for key, value in config.items()}
-    overrides = {key: _fill(value, run_dir) for key, value in overrides.items()}
-    merged = config | overrides
-    missing = [
-        f.name
-        for f in dataclasses.fields(own)
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        and f.name not in merged
-    ]  # fmt: skip
-    if missing:
-        raise UserError(f"{config_path or 'command line'}: missing key {missing[0]!r}; set it")
+    settings = read_settings(own, hf, argv, defaults)
     if check:
-        check(merged)
-    os.environ.update({key: str(value) for key, value in env.items()})
-
-    import trl  # late: everything above answers in well under two seconds
-
-    parser = trl.TrlParser([own, *(getattr(trl, name) for name in hf)])
-    parser.error = _refuse  # argparse would print its usage of 200 keys
-    parser.set_defaults_with_config(**config)
-    flags = []
-    for key, value in overrides.items():
-        flags += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
-    try:
-        return tuple(parser.parse_args_into_dataclasses(args=flags))
-    except UserError:
-        raise
-    except ValueError as error:  # the dataclasses' own __post_init__ checks
-        raise UserError(f"{config_path or 'command line'}: {error}") from error
+        settings = run_check(settings, check)
+    os.environ.update(settings.env)
+    return build(settings, own, hf)

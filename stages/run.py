@@ -7,32 +7,32 @@ with other inputs, or when it had finished, it begins anew and the old run is mo
 """
 
 import json
-import logging
 import math
 import os
 import shutil
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer
-from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.utils import logging as hf_logging
+from tqdm.auto import tqdm
+from transformers import Trainer, TrainerCallback
+from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from data_prep import manifest
+from data_prep import checkpoints, manifest
 from data_prep.config import UserError
-from stages.launching.launch import asked_engine
-from stages.launching.launch_checks import check_engine, check_started
-from stages.launching.resume_checks import (
+from data_prep.quiet import quiet  # noqa: F401
+from stages.launch import (
     RUN_FILE,
+    asked_engine,
+    check_engine,
     check_resume,
+    check_started,
     differ_in_batch_only,
     last_checkpoint,
     read_run,
 )
-from stages.progress import StageProgress, keep_metric_names
 
 # Where several processes share a CPU accelerate calls it cpu:0, and `torch.load`, told by the
 # Trainer to read the optimizer's state onto that, knows no such place: no run could be resumed.
@@ -44,19 +44,6 @@ torch.serialization.register_package(
 def is_main_process() -> bool:
     """Whether this is the one process that touches files and prints (rank 0)."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def quiet() -> None:
-    """Keep third-party chatter off the terminal; errors still show."""
-    warnings.filterwarnings("ignore", category=UserWarning)
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    logging.getLogger("trl").setLevel(logging.ERROR)
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    import datasets
-
-    datasets.disable_progress_bars()
 
 
 def say(line: str) -> None:
@@ -126,35 +113,22 @@ def effective_config(*parts: Any) -> dict[str, Any]:
 
 
 def load_tokenizer(model: Any, config: Any, **kwargs: Any) -> Any:
-    """The checkpoint's tokenizer.
+    """The tokenizer of the checkpoint that a stage trains.
 
     Args:
         model: TRL's `ModelConfig`; config: `SFTConfig` or `GRPOConfig`.
 
     Raises:
-        UserError: neither a folder nor the hub has it, or it has no chat template or EOS.
+        UserError: it cannot be loaded, or has no chat template or EOS.
     """
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model.model_name_or_path,
-            revision=model.model_revision,
-            trust_remote_code=config.trust_remote_code,
-            **kwargs,
-        )
-    except OSError as error:
-        raise UserError(
-            f"model_name_or_path: {model.model_name_or_path} is no checkpoint folder, and the hub "
-            f"did not give it ({str(error).splitlines()[0]}); check the name or the network"
-        ) from error
-    for key in ("chat_template", "eos_token"):
-        if not getattr(tokenizer, key):
-            raise UserError(
-                f"model_name_or_path: the tokenizer of {model.model_name_or_path} has no {key}; "
-                "use an instruct checkpoint, or save one with its tokenizer"
-            )
-    return tokenizer
+    return checkpoints.load_tokenizer(
+        model.model_name_or_path,
+        "model_name_or_path",
+        ("chat_template", "eos_token"),
+        revision=model.model_revision,
+        trust_remote_code=config.trust_remote_code,
+        **kwargs,
+    )
 
 
 def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
@@ -201,8 +175,6 @@ def save(trainer: Trainer) -> None:
 
 def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
-    from transformers.trainer_callback import PrinterCallback, ProgressCallback
-
     check_engine(trainer)
     keep_metric_names()
     trainer.remove_callback(ProgressCallback)
@@ -228,6 +200,67 @@ def finish(trainer: Trainer) -> None:
     if vllm := getattr(getattr(trainer, "vllm_generation", None), "llm", None):
         vllm.llm_engine.engine_core.shutdown()  # its own groups lie within the one that ends now
     trainer.accelerator.end_training()
+
+
+class StageProgress(TrainerCallback):
+    """One bar per stage with a few live metrics, in place of a printed dict per logging step."""
+
+    SHOWN = {  # noqa: RUF012 - never changed
+        "loss": "loss",
+        "mean_token_accuracy": "token accuracy",
+        "rollout/rewards": "reward",
+        "rollout/correctness": "correct",
+        "rollout/response_length": "tokens",
+        "rollout/uniform_groups": "uniform groups",
+    }
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bar: tqdm | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            # Without a terminal every refresh is a line in a log: one in ten seconds is enough.
+            self.bar = tqdm(
+                total=state.max_steps,
+                initial=state.global_step,
+                desc=self.name,
+                unit="step",
+                mininterval=0.5 if sys.stderr.isatty() else 10,
+                dynamic_ncols=True,
+            )
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.bar is not None:
+            self.bar.update(state.global_step - self.bar.n)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self.bar is not None and logs:
+            shown = {s: f"{float(logs[k]):.3g}" for k, s in self.SHOWN.items() if k in logs}
+            if shown:
+                self.bar.set_postfix(shown, refresh=False)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def keep_metric_names() -> None:
+    """Log `rollout/…`, `train/…` and `guard/…` under just these names in TensorBoard and W&B.
+
+    Both callbacks push every key through `rewrite_logs`, which would put `train/` before it.
+    """
+    rewrite = integration_utils.rewrite_logs
+    if getattr(rewrite, "keeps_names", False):
+        return
+
+    def rewrite_logs(logs: dict[str, Any]) -> dict[str, Any]:
+        named = {k: v for k, v in logs.items() if k.startswith(("rollout/", "train/", "guard/"))}
+        return rewrite({k: v for k, v in logs.items() if k not in named}) | named
+
+    rewrite_logs.keeps_names = True
+    integration_utils.rewrite_logs = rewrite_logs
 
 
 def last_logged(trainer: Trainer, *keys: str) -> float:

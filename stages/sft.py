@@ -14,11 +14,13 @@ from typing import Any
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import render_completion, render_prompt
+from data_prep.quiet import quiet
 from data_prep.reading.reading import read_rows
 from data_prep.schema import check_row
-from stages.launching.host_loss import watched
-from stages.launching.launch_checks import launched
-from stages.settings.arguments import DEFAULTS, SftArguments, check_sft
+from stages.arguments import DEFAULTS, SFT, SftArguments
+from stages.checks import check_sft
+from stages.host_loss import watched
+from stages.launch import check_shared, launched
 
 
 def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
@@ -64,9 +66,7 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
 
 def main() -> None:
     """Parse, tokenize, train, save, write the manifest."""
-    args, sft, model = parse(
-        __doc__, SftArguments, ("SFTConfig", "ModelConfig"), launched(check_sft), defaults=DEFAULTS
-    )
+    args, sft, model = parse(__doc__, SftArguments, SFT, launched(check_sft), defaults=DEFAULTS)
     if sft.completion_only_loss is None:
         # TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
         sft.completion_only_loss = True
@@ -75,15 +75,14 @@ def main() -> None:
     from trl import SFTTrainer
 
     from stages import run
-    from stages.launching import shared_folder
 
-    run.quiet()
+    quiet()
     tokenizer = run.load_tokenizer(model, sft)
     rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
     config = run.effective_config(args, sft, model)
     inputs = manifest.hash_inputs([args.train_file, model.model_name_or_path])
     started, checkpoint = run.prepare(sft.output_dir, config, inputs)
-    shared_folder.check(sft.output_dir, checkpoint, inputs)
+    check_shared(sft.output_dir, checkpoint, inputs)
     run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
 
     trainer = SFTTrainer(

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.config import UserError, parse, read_yaml, run_cli
-from stages.settings.arguments import DEFAULTS, GrpoArguments, check_grpo
+from data_prep.config import UserError, build, parse, read_settings, read_yaml, run_check, run_cli
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments
+from stages.checks import check_grpo
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
 ASKED = "asked.json"  # what a run's folder was made for
@@ -37,6 +38,7 @@ class SweepArguments:
     grpo_config: str = field(metadata={"help": "the recipe's grpo.yaml"})
     run: str = field(metadata={"help": "the recipe's run folder, such as runs/grpo7b"})
     sweep: list[str] = field(metadata={"help": "key=value,value,... for each key to vary"})
+    overlay: str | None = field(default=None, metadata={"help": "such as configs/lora.yaml"})
     launcher: str = field(
         default=f"{shlex.quote(sys.executable)} -m",
         metadata={"help": "how a stage is started, up to its module's name"},
@@ -84,7 +86,8 @@ def flags(args: SweepArguments, name: str, values: dict[str, str]) -> list[str]:
     """The command line of one run behind the stage's name."""
     changed = values | {"output_dir": f"{args.run}/sweep/{name}/grpo"}
     options = [part for key, value in changed.items() for part in (f"--{key}", value)]
-    return ["--config", args.grpo_config, "--run_dir", args.run, *options]
+    files = ["--config", args.grpo_config, "--run_dir", args.run]
+    return files + (["--overlay", args.overlay] if args.overlay else []) + options
 
 
 def is_finished(folder: Path, asked: dict[str, Any]) -> bool:
@@ -187,14 +190,13 @@ def show(rows: list[dict[str, Any]], title: str) -> None:
 def main() -> None:
     """Check all combinations, run those that are not finished, write the table."""
     (args,) = parse(__doc__, SweepArguments)
-    runs = combinations([args.sweep] if isinstance(args.sweep, str) else args.sweep)
-    recipe = read_yaml(args.grpo_config)
-    device = {key: recipe.get(key) for key in ("use_cpu", "bf16")}
+    runs = combinations(args.sweep)
+    recipe = read_yaml(args.grpo_config) | (read_yaml(args.overlay) if args.overlay else {})
     for name, values in runs.items():  # every mistake before the first run
-        # Parsed as for a CPU: the GPU's memory is the runs' own. Checked as what it is.
-        argv = [*flags(args, name, values), "--use_cpu", "true", "--bf16", "false"]
-        hf = ("GRPOConfig", "ModelConfig")
-        parse(__doc__, GrpoArguments, hf, lambda v: check_grpo(v | device), argv, DEFAULTS)
+        settings = read_settings(GrpoArguments, GRPO, flags(args, name, values), DEFAULTS)
+        settings = run_check(settings, check_grpo)
+        # Built as for a CPU: the GPU's memory is the runs' own.
+        build(settings.replaced(use_cpu=True, bf16=False), GrpoArguments, GRPO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run, too
     root = Path(args.run, "sweep")
     title = f"Sweep of {args.grpo_config}"

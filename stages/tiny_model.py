@@ -16,6 +16,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
+from data_prep.quiet import quiet
 from data_prep.sources.synthetic import MAX_VALUE
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
@@ -124,11 +125,9 @@ def main() -> None:
         raise UserError(f"train_file: {args.train_file} does not exist; run `make data` first")
     started = manifest.start(args.output_dir)
 
-    from transformers.utils import logging as hf_logging
-
     from data_prep.reading.reading import read_rows
 
-    hf_logging.disable_progress_bar()
+    quiet()
     texts = []
     for _, row in read_rows(args.train_file):
         messages = "".join(f"{m['role']}\n{m['content']}\n" for m in row["prompt"])

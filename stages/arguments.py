@@ -1,0 +1,197 @@
+"""Our own keys of the SFT and GRPO recipes.
+
+Everything else in `sft.yaml` and `grpo.yaml` is TRL's `SFTConfig`, `GRPOConfig` and `ModelConfig`.
+A dataclass refuses what one value, or one of our own keys with another, gets wrong;
+`stages.checks` looks at our keys together with Hugging Face's.
+"""
+
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any
+
+from stages.trainer.guards import GuardSettings
+
+DEFAULTS = {"report_to": "tensorboard"}  # Hugging Face's default reports to nobody
+SFT = ("SFTConfig", "ModelConfig")
+GRPO = ("GRPOConfig", "ModelConfig")
+
+MODES = ("off", "offline", "predictive", "refill", "predictive+refill")
+ADVANTAGES = ("group", "none", "batch", "posterior")
+# Names of the functions in `stages.rewards`.
+REWARD_FUNCS = (
+    "correctness_reward", "rlinf_reward", "think_format_reward", "soft_length_penalty",
+    "repetition_penalty", "overlong", "random_reward",
+)  # fmt: skip
+# The rewards that are above 0 for right and for nothing else, and what right is worth over wrong.
+GRADED = {"correctness_reward": 1.0, "rlinf_reward": 10.0}
+
+
+def _key(default: Any, text: str) -> Any:
+    """A key and its line of `--help`."""
+    return field(default=default, metadata={"help": text})
+
+
+_ROUNDING = "round bfloat16 weights by chance, so that small updates are kept"
+
+
+@dataclass(kw_only=True)
+class SftArguments:
+    """Keys of `sft.yaml` that are ours."""
+
+    train_file: str = field(metadata={"help": "JSON lines with `prompt` and `completion`"})
+    stochastic_rounding: bool = _key(False, _ROUNDING)
+
+
+# `guard_` before each name of `GuardSettings`.
+_GuardKeys = make_dataclass(
+    "_GuardKeys",
+    [
+        (f"guard_{f.name}", f.type, field(default=f.default, metadata=dict(f.metadata)))
+        for f in fields(GuardSettings)
+    ],
+    kw_only=True,
+)
+
+
+@dataclass(kw_only=True)
+class GrpoArguments(_GuardKeys):
+    """Keys of `grpo.yaml` that are ours: these, and one `guard_...` per setting of the guards."""
+
+    train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
+    max_prompt_length: int | None = _key(None, "drop problems whose prompt has more tokens")
+    stochastic_rounding: bool = _key(False, _ROUNDING)
+    update_tokens: int | None = _key(
+        None,
+        "tokens, padding included, of one forward pass of the update: rows of similar length go "
+        "through the model together; unset: all rows padded to the longest, as TRL",
+    )
+    guard_rollback_lr_factor: float = _key(
+        0.5, "a roll-back multiplies the learning rate with it, 0..1"
+    )
+    guard_max_rollbacks: int = _key(3, "roll-backs after which the next one stops the run")
+
+    # Which problems are used, and how a group becomes a gradient.
+    curriculum: str = _key(
+        "off",
+        "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
+        "the chance of a useful group; refill: replace uniform groups; predictive+refill",
+    )
+    pass_rates: str | None = _key(
+        None, "pass_rates.jsonl of the SFT model; offline needs it, others start from it"
+    )
+    min_pass_rate: float = _key(0.25, "offline: least pass rate of a problem, 0..1")
+    max_pass_rate: float = _key(0.5, "offline: greatest pass rate of a problem, 0..1")
+    explore_share: float = _key(
+        0.05, "share of the choices for the problems not used for longest, 0..1"
+    )
+    rest_batches: int = _key(3, "generation batches for which a used problem is left alone")
+    half_life: float = _key(
+        100.0, "batches after which half of what a problem has shown is forgotten"
+    )
+    max_refill_rounds: int = _key(2, "times that the uniform groups of a batch are replaced")
+    advantage: str = field(
+        default="group",
+        metadata={
+            "help": "of a rollout over its group: group (mean and std), none (mean), batch (group "
+            "mean, batch std), posterior (the problem's posterior pass rate is the baseline)"
+        },
+    )
+    max_mean_ratio: float | None = _key(
+        None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
+    )
+
+    # Rewards; `reward_weights` is TRL's own key.
+    reward_funcs: list[str] = field(
+        default_factory=lambda: [
+            "correctness_reward",
+            "think_format_reward",
+            "soft_length_penalty",
+        ],
+        metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
+    )
+    length_penalty_start: int = _key(
+        500, "completion length, tokens, up to which nothing is taken off"
+    )
+    length_penalty_end: int = _key(
+        800, "completion length, tokens, from which the full penalty holds"
+    )
+    length_penalty_max: float = _key(0.1, "the full penalty, a positive number that is subtracted")
+    repetition_ngram_size: int = _key(3, "n of the n-grams that repetition_penalty counts, tokens")
+    repetition_max_penalty: float = _key(
+        1.0, "penalty where all repeats, a positive number that is subtracted"
+    )
+    overlong_cache: int | None = _key(
+        None, "tokens before max_completion_length in which overlong sets in"
+    )
+    final_number: bool = _key(
+        False, "where there is no box, the plain number at the end is the answer"
+    )
+
+    # Evaluation during training. When, and how many completions a problem: Hugging Face's
+    # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
+    eval_file: str | None = _key(
+        None, "held-out problems, rows as in train_file; else part of train_file is"
+    )
+    eval_problems: int | None = _key(
+        None, "held-out problems to evaluate on; all of eval_file where it is absent"
+    )
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.reward_funcs if name not in REWARD_FUNCS]
+        for key, is_right, rule in (
+            ("reward_funcs", not unknown, f"be of {', '.join(REWARD_FUNCS)}"),
+            ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
+            ("advantage", self.advantage in ADVANTAGES, f"be one of {', '.join(ADVANTAGES)}"),
+            (
+                "length_penalty_start",
+                0 <= self.length_penalty_start < self.length_penalty_end,
+                f"lie below length_penalty_end, {self.length_penalty_end}",
+            ),
+            ("length_penalty_max", self.length_penalty_max >= 0, "not be negative"),
+            ("repetition_ngram_size", self.repetition_ngram_size >= 1, "be at least 1"),
+            ("repetition_max_penalty", self.repetition_max_penalty >= 0, "not be negative"),
+            (
+                "min_pass_rate",
+                0 <= self.min_pass_rate <= self.max_pass_rate <= 1,
+                f"be in order with max_pass_rate, {self.max_pass_rate}, within 0..1",
+            ),
+            ("explore_share", 0 <= self.explore_share <= 1, "be within 0..1"),
+            ("rest_batches", self.rest_batches >= 0, "be at least 0"),
+            ("max_refill_rounds", self.max_refill_rounds >= 1, "be at least 1"),
+            ("half_life", self.half_life > 0, "be above 0"),
+            (
+                "max_mean_ratio",
+                self.max_mean_ratio is None or self.max_mean_ratio > 1,
+                "be above 1, the ratio of a policy that has not moved",
+            ),
+            (
+                "pass_rates",
+                self.curriculum != "offline" or self.pass_rates,
+                "be set: curriculum: offline needs the file",
+            ),
+            (
+                "update_tokens",
+                self.update_tokens is None or self.update_tokens >= 1,
+                "be at least 1; the longest prompt and completion together are a good start",
+            ),
+            ("guard_rollback_lr_factor", 0 < self.guard_rollback_lr_factor <= 1, "be within 0..1"),
+            ("guard_max_rollbacks", self.guard_max_rollbacks >= 0, "be at least 0"),
+        ):
+            if not is_right:
+                raise ValueError(f"{key}: must {rule} (got {getattr(self, key)!r})")
+        self.guard_settings()
+        if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
+            raise ValueError(
+                f"reward_funcs: {', '.join(self.reward_funcs)}: none tells right from wrong, which "
+                f"curriculum: {self.curriculum} with advantage: {self.advantage} follows; add "
+                "correctness_reward, with reward_weights 0 if it shall not be paid"
+            )
+
+    def follows_pass_rates(self) -> bool:
+        """Whether the run keeps a posterior of the problems' pass rates."""
+        return self.curriculum not in ("off", "offline") or self.advantage == "posterior"
+
+    def guard_settings(self) -> GuardSettings:
+        """What the guards are told."""
+        return GuardSettings(
+            **{f.name: getattr(self, f"guard_{f.name}") for f in fields(GuardSettings)}
+        )

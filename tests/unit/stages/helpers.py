@@ -1,0 +1,24 @@
+"""The key that a refusal names, and settings from a plain mapping."""
+
+import re
+
+from data_prep.config import Settings, UserError
+from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
+
+
+def grpo(values):
+    return Settings.of({"train_file": "f"} | values, GrpoArguments, GRPO)
+
+
+def sft(values):
+    return Settings.of({"train_file": "f"} | values, SftArguments, SFT)
+
+
+def named(call, *args):
+    """What stands before the colon of the one line that refuses; None where nothing is refused."""
+    try:
+        call(*args)
+    except (UserError, ValueError) as error:
+        assert "\n" not in str(error)
+        return re.sub(r"^(recipe|command line|\S+\.yaml): ", "", str(error)).partition(":")[0]
+    return None

@@ -1,0 +1,275 @@
+"""A launch that would become another one is refused; every launch that does as it says is not."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from data_prep.config import UserError
+from stages import launch
+from stages.launch import asked_of_launcher, check_engine, check_launch, check_started, launched
+from tests.unit.stages.helpers import sft
+
+CONFIGS = Path(__file__).parents[3] / "configs" / "accelerate"
+TWO = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+CPU = {"use_cpu": True, "bf16": False}
+FSDP2 = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
+}
+ZERO2 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"}
+ZERO3 = {
+    "ACCELERATE_USE_DEEPSPEED": "true",
+    "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
+    "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
+}
+FILE = {"config_file": "x.yaml"}
+
+
+@pytest.fixture(autouse=True)
+def deepspeed_is_there(monkeypatch):
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: True)
+
+
+# name: recipe, environment, what the launcher was asked for
+GOOD = {
+    "nothing but the recipe": ({}, {}, {}),
+    "one process on a CPU": (CPU, {}, {}),
+    "two of two": (CPU, TWO | {"NUM_PROCESSES": "2"}, {"num_processes": "2"}),
+    "one step of a batch job": ({}, {"SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "1"}, {}),
+    "a launcher on each host by srun": ({}, TWO | {"SLURM_STEP_NUM_TASKS": "2"}, {}),
+    "a CPU config for a CPU recipe": (CPU, TWO, FILE | {"use_cpu": True, "num_processes": 2}),
+    "a CPU recipe in a launch for GPUs": (CPU, TWO, FILE | {"use_cpu": False}),
+    "accelerate's switch for the CPU": ({}, {"ACCELERATE_USE_CPU": "True"}, {"cpu": True}),
+    "FSDP 2": ({}, TWO | FSDP2, FILE | {"distributed_type": "FSDP"}),
+    "FSDP of the recipe": ({"fsdp": True}, TWO, {}),
+    "no FSDP": ({"fsdp": False}, {}, {}),
+    "ZeRO-2": ({}, TWO | ZERO2, FILE | {"distributed_type": "DEEPSPEED"}),
+    "a flag over the file's DeepSpeed": (
+        {}, TWO, FILE | {"distributed_type": "DEEPSPEED", "multi_gpu": True},
+    ),
+    "ZeRO-2 on a CPU": (CPU, TWO | ZERO2, {"use_deepspeed": "true"}),
+    "ZeRO-3": ({}, TWO | ZERO3, {}),
+    "the same precision twice": (
+        {"bf16": True}, {"ACCELERATE_MIXED_PRECISION": "bf16"}, FILE | {"mixed_precision": "bf16"},
+    ),
+    "TRL's own precision": ({}, {"ACCELERATE_MIXED_PRECISION": "bf16"}, {}),
+    "a config that says no precision": ({"bf16": True}, {}, FILE | {"mixed_precision": "no"}),
+}  # fmt: skip
+
+# name: recipe, environment, what the launcher was asked for, how the error begins
+BAD = {
+    "make's number": (CPU, {"NUM_PROCESSES": "2"}, {}, "NUM_PROCESSES: 2 asked for, .*started 1;"),
+    "make's number is a word": (CPU, {"NUM_PROCESSES": "two"}, {}, "NUM_PROCESSES: 'two' is no"),
+    "srun": (CPU, {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS: 4 copies .*torchrun"),
+    "Open MPI": ({}, {"OMPI_COMM_WORLD_SIZE": "2"}, {}, "OMPI_COMM_WORLD_SIZE: 2 copies of the"),
+    "MPICH": ({}, {"PMI_SIZE": "2", "PMI_RANK": "1"}, {}, "PMI_SIZE: 2 copies of the stage"),
+    "a launcher's variable without a value": ({}, {"WORLD_SIZE": ""}, {}, "WORLD_SIZE: '' is no"),
+    "accelerate --cpu": (
+        CPU, {"ACCELERATE_USE_CPU": "True"}, {"cpu": True, "num_processes": "2"},
+        "num_processes: 2 asked for, .*started 1;",
+    ),
+    "a config of a type that starts one": (
+        CPU, {}, FILE | {"distributed_type": "MULTI_CPU", "num_processes": 2},
+        "num_processes: 2 asked for",
+    ),
+    "another number": (CPU, TWO, {"num_processes": "4"}, "num_processes: 4 .*started 2;"),
+    "a CPU config for a GPU recipe": (
+        {}, TWO, FILE | {"use_cpu": True}, "use_cpu: the launch .x.yaml. is for CPUs",
+    ),
+    "FSDP on a CPU": (CPU, TWO | FSDP2, {}, "use_cpu: FSDP runs on GPUs only"),
+    "FSDP and accelerate's switch for the CPU": (
+        {}, TWO | FSDP2 | {"ACCELERATE_USE_CPU": "true"}, {}, "use_cpu: FSDP runs on GPUs only",
+    ),
+    "FSDP of the recipe on a CPU": (
+        CPU | {"fsdp": "full_shard"}, TWO, {}, "use_cpu: FSDP runs on GPUs only",
+    ),
+    "FSDP without a launcher": ({"fsdp": True}, {}, {}, "fsdp: without a launcher"),
+    "FSDP lost to --cpu": (
+        {}, {"ACCELERATE_USE_CPU": "True"}, FILE | {"distributed_type": "FSDP", "cpu": True},
+        "--cpu: takes FSDP out",
+    ),
+    "FSDP 1 by default": (
+        {}, TWO | {"ACCELERATE_USE_FSDP": "true"}, {}, "fsdp_version: the launch would run FSDP 1",
+    ),
+    "FSDP 1": ({}, TWO | FSDP2 | {"FSDP_VERSION": "1"}, {}, "fsdp_version: .*fsdp2.yaml"),
+    "FSDP twice": ({"fsdp": True}, TWO | FSDP2, {}, "fsdp: the recipe and the launch both"),
+    "sharded saves": (
+        {}, TWO | FSDP2 | {"FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT"}, {},
+        "fsdp_state_dict_type: SHARDED_STATE_DICT, which saves no model",
+    ),
+    "DeepSpeed lost to --cpu": (
+        CPU, {}, FILE | {"distributed_type": "DEEPSPEED", "cpu": True}, "--cpu: takes DeepSpeed",
+    ),
+    "DeepSpeed twice": (
+        {"deepspeed": "zero.json"}, TWO | ZERO2, {}, "deepspeed: the recipe and the launch both",
+    ),
+    "DeepSpeed and FSDP": (
+        {"fsdp": True}, TWO | ZERO2, {}, "deepspeed: asked for together with FSDP",
+    ),
+    "DeepSpeed without a launcher": (
+        {"deepspeed": {"zero_optimization": {"stage": 2}}}, {}, {},
+        "deepspeed: without a launcher",
+    ),
+    "accumulation twice": (
+        {}, TWO | ZERO2 | {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, {},
+        "gradient_accumulation_steps: is in the launch's deepspeed_config",
+    ),
+    "clipping twice": (
+        {}, TWO | ZERO2 | {"ACCELERATE_GRADIENT_CLIPPING": "1.0"}, {},
+        "gradient_clipping: .* max_grad_norm",
+    ),
+    "ZeRO-3 that saves no model": (
+        {}, TWO | ZERO3 | {"ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "false"}, {},
+        "zero3_save_16bit_model: is off",
+    ),
+    "ZeRO of no stage": (
+        {}, TWO | ZERO2 | {"ACCELERATE_DEEPSPEED_ZERO_STAGE": "auto"}, {},
+        "zero_stage: .*'auto'",
+    ),
+    "ZeRO-3 of the recipe that saves no model": (
+        {"deepspeed": {"zero_optimization": {"stage": 3}}}, TWO, {}, "zero3_save_16bit_model: is o",
+    ),
+    "a DeepSpeed file that is missing": (
+        {"deepspeed": "missing.json"}, TWO, {}, "deepspeed: missing.json: not readable",
+    ),
+    "precision from the environment alone": (
+        {"bf16": False}, {"ACCELERATE_MIXED_PRECISION": "bf16"}, {},
+        "mixed_precision: bf16 in the launch, no in the recipe",
+    ),
+    "another precision": (
+        {"bf16": True}, {"ACCELERATE_MIXED_PRECISION": "fp16"}, {}, "mixed_precision: fp16 .* bf16",
+    ),
+    "no precision, by a flag": (
+        {"bf16": True}, {"ACCELERATE_MIXED_PRECISION": "no"}, {"mixed_precision": "no"},
+        "mixed_precision: no in the launch, bf16 in the recipe",
+    ),
+    "fp8": (
+        {"fp16": True}, {"ACCELERATE_MIXED_PRECISION": "fp8"}, {}, "mixed_precision: fp8 .* fp16",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_does_as_it_says_is_let_through(name):
+    recipe, env, asked = GOOD[name]
+    check_launch(sft(recipe), env, asked)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_would_become_something_else_is_refused(name):
+    recipe, env, asked, message = BAD[name]
+    with pytest.raises(UserError, match=f"^{message}") as error:
+        check_launch(sft(recipe), env, asked)
+    assert "\n" not in str(error.value)
+
+
+def test_deepspeed_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
+    check_launch(sft({}), TWO, {})
+    with pytest.raises(UserError, match=r"deepspeed: asked for and not installed; run `pip"):
+        check_launch(sft({}), TWO | ZERO2, {})
+
+
+def test_the_stages_own_check_follows(monkeypatch):
+    calls = []
+    monkeypatch.delenv("NUM_PROCESSES", raising=False)
+    launched(calls.append)(sft(CPU))
+    assert len(calls) == 1
+    monkeypatch.setenv("NUM_PROCESSES", "3")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(UserError, match="NUM_PROCESSES: 3"):
+        launched(calls.append)(sft(CPU))
+    assert len(calls) == 1
+
+
+def test_engines(tmp_path):
+    assert launch.asked_engine({}, {}) == launch.DATA_PARALLEL
+    assert launch.asked_engine({}, FSDP2) == launch.asked_engine({"fsdp": True}, {}) == "FSDP"
+    assert launch.asked_engine({"fsdp": "", "deepspeed": None}, {}) == launch.DATA_PARALLEL
+    assert launch.asked_engine({}, ZERO3) == "DeepSpeed ZeRO-3"
+    path = tmp_path / "zero.json"
+    zero = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
+    path.write_text(json.dumps({"zero_optimization": zero}))
+    assert launch.asked_engine({"deepspeed": str(path)}, {}) == "DeepSpeed ZeRO-3"
+    auto = {"zero_optimization": {"stage": "auto"}}
+    with pytest.raises(UserError, match=r"zero_stage: .*'auto'.*zero_optimization\.stage"):
+        launch.asked_engine({"deepspeed": auto}, {})
+    check_launch(sft({"deepspeed": str(path)}), TWO, {})
+    assert (
+        launch.asked_engine({}, ZERO2 | {"ACCELERATE_DEEPSPEED_CONFIG_FILE": str(path)})[-1] == "3"
+    )
+
+
+STARTED = {
+    "one process": ({}, {}, 0, 1, None),
+    "one on a GPU": ({}, {}, 1, 1, None),
+    "two on two GPUs": ({}, TWO, 2, 2, None),
+    "two on a CPU": (CPU, TWO, 0, 2, None),
+    "two on no GPU": ({}, TWO, 0, 1, "use_cpu: false, and no GPU was found: neither would 2"),
+    "FSDP on no GPU": ({}, FSDP2 | {"LOCAL_RANK": "0"}, 0, 1, "use_cpu: false, and no GPU was"),
+    "two on one GPU": ({}, TWO, 1, 2, "num_processes: 2 on this host, which has 1 GPUs"),
+    "a CPU recipe on a GPU host": (CPU, TWO, 8, 2, "use_cpu: true, and this host has 8 GPUs"),
+    "torch's old DataParallel": ({}, {}, 8, 1, "num_processes: 1, and it sees 8 GPUs"),
+    "one of eight by a launcher": ({}, {"LOCAL_RANK": "0"}, 8, 1, None),
+    "each by itself": (CPU, TWO, 0, 1, "num_processes: 2 started, 1 work together"),
+}
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_what_has_started(monkeypatch, name):
+    import accelerate
+    import torch
+
+    config, env, num_gpus, num_running, message = STARTED[name]
+    for key in (*TWO, *ZERO3, *FSDP2):
+        monkeypatch.delenv(key, raising=False)
+    for key, value in env.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    state = SimpleNamespace(num_processes=num_running)
+    monkeypatch.setattr(accelerate, "PartialState", lambda cpu: state)
+    if message is None:
+        return check_started(config)
+    with pytest.raises(UserError, match=f"^{message}"):
+        check_started(config)
+
+
+@pytest.mark.parametrize(
+    ("env", "fsdp", "deepspeed", "is_right"),
+    [
+        ({}, False, False, True), ({}, False, True, False), (FSDP2, True, False, True),
+        (FSDP2, False, False, False), (ZERO2, False, True, True), (ZERO2, False, False, False),
+    ],
+)  # fmt: skip
+def test_the_trainer_has_the_engine_that_was_asked_for(monkeypatch, env, fsdp, deepspeed, is_right):
+    for key in (*ZERO3, *FSDP2):
+        monkeypatch.delenv(key, raising=False)
+    for key, value in env.items():
+        monkeypatch.setenv(key, value)
+    kind = SimpleNamespace(value="MULTI_CPU")
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(to_dict=dict),
+        is_fsdp_enabled=fsdp,
+        is_deepspeed_enabled=deepspeed,
+        accelerator=SimpleNamespace(distributed_type=kind),
+    )
+    if is_right:
+        return check_engine(trainer)
+    with pytest.raises(UserError, match=r"was asked for and MULTI_CPU would run; look at"):
+        check_engine(trainer)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_config_is_one_that_accelerate_knows(path):
+    """Unknown keys make accelerate fail; a comment says what the file is for and what it needs."""
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    config = load_config_from_file(str(path))
+    assert config.distributed_type.value in ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED")
+    assert path.read_text().startswith("# ")
+    settings = yaml.safe_load(path.read_text())
+    assert settings["num_processes"] == config.num_processes

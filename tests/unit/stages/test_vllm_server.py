@@ -1,0 +1,148 @@
+"""Is there a vLLM engine for the run on this host, and does the server take the trainer's weights?"""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from data_prep.config import UserError
+from stages import checks
+from tests.unit.stages.helpers import grpo, named
+
+ON = {"use_vllm": True}
+SERVER = ON | {"vllm_mode": "server"}
+CONFIG = {
+    "weight_transfer_config": {"backend": "nccl"},
+    "model_config": {"logprobs_mode": "processed_logprobs"},
+}
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """Function: whether there is a GPU and vLLM -> this host is one like that."""
+
+    def call(gpu=False, vllm=True):
+        monkeypatch.setattr(checks, "has_gpu", lambda: gpu)
+        spec = object() if vllm else None
+        monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: spec)
+
+    return call
+
+
+def check(values):
+    checks.check_vllm(grpo(values))
+
+
+@pytest.mark.parametrize(
+    ("there", "values", "refused"),
+    [
+        ({"vllm": False}, {}, None),
+        ({"vllm": False}, ON, "use_vllm"),
+        ({}, SERVER, "vllm_mode"),  # NCCL needs a CUDA device
+        ({}, ON | {"vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode"),
+        ({}, ON | {"vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size"),
+        ({}, ON | {"model_name_or_path": "owner/model"}, None),
+        ({"gpu": True}, ON | {"use_cpu": True}, "use_cpu"),
+        ({}, ON | {"use_cpu": True}, None),
+    ],
+)
+def test_what_a_host_has_not(host, there, values, refused):
+    host(**there)
+    assert named(check, values) == refused
+
+
+@pytest.mark.parametrize(
+    ("config", "fits"),
+    [
+        ({"hidden_size": 128}, True),
+        ({"hidden_size": 96, "head_dim": 64}, True),
+        ({"hidden_size": 96}, False),
+        ({"hidden_size": 128, "head_dim": 16}, False),
+    ],
+)
+def test_heads_that_a_cpu_can_run(host, tmp_path, config, fits):
+    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 4} | config))
+    values = ON | {"model_name_or_path": str(tmp_path)}
+    host()
+    assert named(check, values) == (None if fits else "use_vllm")
+    host(gpu=True)
+    check(values)
+
+
+def test_gpus_that_are_hidden(monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "nvidia0"]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert checks.has_gpu()
+    for hidden in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert not checks.has_gpu()
+
+
+@pytest.fixture
+def serve(host, monkeypatch):
+    """Function: answers by path -> recipe of a run with such a server."""
+    host(gpu=True)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("RANK", raising=False)
+    servers = []
+
+    def call(**answers):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                status, body = answers[self.path.partition("?")[0][1:]]
+                if isinstance(status, list):  # one after the other, the last for good
+                    status = status.pop(0) if len(status) > 1 else status[0]
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def log_message(self, *args):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        port = server.server_address[1]
+        return SERVER | {"vllm_server_host": "127.0.0.1", "vllm_server_port": port}
+
+    yield call
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_server_is_waited_for(serve, capfd):
+    values = serve(health=([503, 200], {}), server_info=(200, {"vllm_config": CONFIG}))
+    check(values | {"vllm_server_timeout": 60})
+    url = f"http://127.0.0.1:{values['vllm_server_port']}"
+    assert capfd.readouterr().err == f"waiting up to 60 s for the vLLM server at {url}\n"
+    check(SERVER | {"vllm_server_base_url": f"{url}/", "vllm_server_port": 1})
+    assert capfd.readouterr().err == ""
+
+
+def test_a_server_that_does_not_come(serve, monkeypatch):
+    values = serve(health=(503, {})) | {"vllm_server_timeout": "0.2"}
+    with pytest.raises(UserError, match=r"^vllm_server_host: .* within 0\.2 s .*503.*vllm serve"):
+        check(values)
+    assert named(check, SERVER | {"vllm_server_base_url": "127.0.0.1"}) == "vllm_server_base_url"
+    monkeypatch.setenv("RANK", "1")  # one process asks
+    check(values)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((404, {}), "does not tell its settings"),
+        ((200, {}), "does not tell its settings"),
+        ((200, {"vllm_config": CONFIG | {"weight_transfer_config": None}}), "takes no weights"),
+        (
+            (200, {"vllm_config": CONFIG | {"model_config": {"logprobs_mode": "raw_logprobs"}}}),
+            "gives raw_logprobs",
+        ),
+    ],
+)
+def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
+    with pytest.raises(UserError, match=f"^vllm_server_host: .* {words}.*--logprobs-mode"):
+        check(serve(health=(200, {}), server_info=answer))
