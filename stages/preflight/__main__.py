@@ -3,36 +3,26 @@
     python -m stages.preflight --recipe configs/grpo7b --gpus 8 --accelerate zero2
 
 Needs no weights, no network and no GPU. Each file is parsed exactly as its stage parses it; then
-come batch arithmetic, tokenizer and template, lengths, memory (memory_plan.py), disk, ports
-and packages. Everything is reported at once, each finding with what to change; the exit code is 2
-where one is an error. docs/preflight.md lists the findings.
+come batch arithmetic, tokenizer and template, lengths, memory, disk, ports and packages. Everything
+is reported at once, each finding with what to change; the exit code is 2 where one is an error.
+docs/preflight.md lists the findings.
 """
 
 import logging
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from data_prep.build.data_arguments import DataArguments, check_data
+from data_prep.build.data_arguments import DataArguments
 from data_prep.build.recipe import TRAINING
-from data_prep.config import UserError, own_fields, parse, read_yaml, run_cli
+from data_prep.config import UserError, own_fields, parse, run_cli
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from eval.harness.arguments import EvalArguments
-from stages.difficulty import DifficultyArguments
-from stages.distill import DistillArguments
-from stages.preflight.memory_recipe import Launch, is_on
-from stages.preflight.preflight_findings import ERROR, OK, Finding, Recipe, fill, from_error
-from stages.preflight.preflight_launch import check_launch, find_engine, read_launch
-from stages.settings.arguments import (
-    GrpoArguments,
-    SftArguments,
-    check_grpo_numbers,
-    check_sft_keys,
-)
-from stages.tiny_model import ModelArguments
+from stages.preflight import batches, capacity, inputs, launch, lengths, tokenizer
+from stages.preflight.findings import ERROR, OK, Finding, attempt, from_error, show
+from stages.preflight.inputs import STAGES, Recipe
+from stages.preflight.memory import Launch
 
 
 @dataclass
@@ -66,81 +56,22 @@ class PreflightArguments:
                 raise ValueError(f"{key}: {folder} is not a folder; name one, or leave it out")
 
 
-# File -> (our dataclass, Hugging Face's, check that needs no input file).
-STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
-    "data.yaml": (DataArguments, (), check_data),
-    "model.yaml": (ModelArguments, (), None),
-    "sft.yaml": (SftArguments, ("SFTConfig", "ModelConfig"), check_sft_keys),
-    "difficulty.yaml": (DifficultyArguments, (), None),
-    "distill.yaml": (DistillArguments, (), None),
-    "grpo.yaml": (GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo_numbers),
-    "eval.yaml": (EvalArguments, (), None),
-}
-
-
-def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
-    """Read and parse the recipe's files; each that its stage would refuse gives a finding.
-
-    Raises:
-        UserError: the folder is none, or has no file of a stage.
-    """
-    folder = Path(args.recipe)
-    if not folder.is_dir():
-        known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/data.yaml")))
-        raise UserError(f"recipe: {folder} is not a folder; known recipes: {known or 'none'}")
-    names = [name for name in STAGES if (folder / name).is_file()]
-    if not names:
-        raise UserError(
-            f"{folder}: no YAML file is read by a stage; stages read {', '.join(STAGES)}"
-        )
-    run = args.run or f"runs/{folder.resolve().name}"
-    accelerate = read_launch(args.accelerate, args.gpus)
-    launch = Launch(args.gpus, find_engine(accelerate, args.gpus), args.gpu_memory)
-    recipe = Recipe(
-        folder, run, launch, accelerate, tokenizer=args.tokenizer, data_root=args.data_root
-    )
-    found = [
-        Finding(ERROR, path.name, "is read by no stage", f"the stages read {', '.join(STAGES)}")
-        for path in sorted(folder.glob("*.yaml"))
-        if path.name not in STAGES
-    ]
-    for name in names:
-        own, hf, check = STAGES[name]
-        argv = ["--config", str(folder / name), "--run_dir", run]
-        # A recipe for GPUs must be checkable on a machine that has none.
-        argv += ["--use_cpu", "true", "--bf16", "false"] if hf else []
-        try:
-            recipe.values[name] = fill(read_yaml(str(folder / name)), run)
-            recipe.parsed[name] = parse(__doc__, own, hf, check, argv)
-        except UserError as error:
-            found.append(from_error(name, error))
-    if recipe.parsed:
-        found.append(
-            Finding(OK, "keys", f"{', '.join(recipe.parsed)}: every key is known and fits")
-        )
-    return recipe, found
-
-
-def check_together(recipe: Recipe) -> list[Finding]:
-    """What no stage sees alone: whether all grade alike, and whether benchmarks are trained on."""
+def check_grading(recipe: Recipe) -> list[Finding]:
+    """Find stages that grade by different rules."""
     graded = {
-        name: is_on(values.get("final_number"))
-        for name, values in recipe.values.items()
-        if "final_number" in own_fields(STAGES[name][0])
+        f"{stage}.yaml": values.final_number
+        for stage, values in recipe.values.items()
+        if "final_number" in own_fields(STAGES[stage][0])
     }
-    found = []
-    if len(set(graded.values())) > 1:
-        stages = ", ".join(f"{name} {str(on).lower()}" for name, on in graded.items())
-        text = f"final_number: {stages}"
-        remedy = "pass rates, reward and evaluation must grade alike"
-        found.append(Finding(ERROR, "grading", text, remedy))
-    if "data.yaml" in recipe.parsed and "eval.yaml" in recipe.parsed:
-        found += check_contamination(recipe.parsed["data.yaml"][0], recipe.parsed["eval.yaml"][0])
-    return found
+    if len({*graded.values()}) < 2:
+        return []
+    text = ", ".join(f"{file} {str(on).lower()}" for file, on in graded.items())
+    remedy = "pass rates, reward and evaluation must grade alike"
+    return [Finding(ERROR, "grading", f"final_number: {text}", remedy)]
 
 
 def check_contamination(data: DataArguments, evaluation: EvalArguments) -> list[Finding]:
-    """Benchmarks whose problems may be in the training data, unknown to anyone."""
+    """Find scored benchmarks whose problems may be in the training data."""
     trained = {source["name"] for key in TRAINING for source in getattr(data, key)}
     checked = {*data.decontaminate, *data.decontaminate_if_found}
     unchecked = [task for task in evaluation.tasks if task in BENCHMARKS and task not in checked]
@@ -153,45 +84,42 @@ def check_contamination(data: DataArguments, evaluation: EvalArguments) -> list[
     return [Finding(OK, "contamination", "every scored benchmark is kept out of the training data")]
 
 
-def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
-    """A check's findings; of a value that it cannot work with, that."""
-    try:
-        return check(*args)
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-        text = f"cannot be checked: {type(error).__name__}: {error}"
-        return [Finding(ERROR, topic, text, "correct the value; other findings may name its key")]
-
-
 def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
-    """All findings on a recipe."""
-    from stages.preflight import preflight_host, preflight_lengths, preflight_tokens
-    from stages.preflight.preflight_batch import check_batches
-    from stages.preflight.preflight_inputs import check_inputs, check_lora, check_problems
-    from stages.preflight.preflight_memory import check_memory, contexts
+    """Find all that is wrong with a recipe."""
+    accelerate = inputs.read_launch(args.accelerate, args.gpus)
+    engine = inputs.find_engine(accelerate, args.gpus)
+    recipe, found = inputs.read_recipe(
+        Path(args.recipe), args.run, Launch(args.gpus, engine, args.gpu_memory),
+        accelerate=accelerate, tokenizer=args.tokenizer, data_root=args.data_root,
+    )  # fmt: skip
+    found += check_grading(recipe)
+    if {"data", "eval"} <= recipe.parsed.keys():
+        found += check_contamination(recipe.parsed["data"], recipe.parsed["eval"])
+    found += attempt("launch", launch.check_launch, recipe)
+    found += attempt("inputs", inputs.check_inputs, recipe)
+    found += attempt("grpo.yaml", inputs.check_problems, recipe)
+    found += attempt("LoRA", inputs.check_lora, recipe)
+    found += attempt("batches", batches.check_batches, recipe)
+    positions = recipe.positions()
+    found += attempt("limits", lengths.check_limits, recipe, positions)
 
-    recipe, found = read_recipe(args)
-    found += check_together(recipe)
-    found += attempt("launch", check_launch, recipe)
-    found += attempt("inputs", check_inputs, recipe)
-    found += attempt("inputs", check_problems, recipe)
-    found += attempt("LoRA", check_lora, recipe)
-    found += attempt("batches", check_batches, recipe)
-    context = contexts(recipe)
-    found += attempt("limits", preflight_lengths.check_limits, recipe, context)
-    tokenizer, problems = preflight_tokens.load(recipe)
+    measured: dict[str, dict[str, list[int]]] = {}
+    loaded, problems = tokenizer.load(recipe)
     found += problems
-    lengths: dict[str, Any] = {}
-    if tokenizer is not None:
-        checks = attempt("tokenizer", preflight_tokens.check_tokenizer, recipe, tokenizer)
+    if loaded is not None:
+        checks = attempt("tokenizer", tokenizer.check_tokenizer, recipe, loaded)
         found += checks
         if not any(one.level == ERROR and one.topic in ("tokenizer", "template") for one in checks):
-            lengths, problems = preflight_lengths.safe_measure(recipe, tokenizer)
-            found += problems or attempt(
-                "lengths", preflight_lengths.check_lengths, recipe, lengths, context
-            )
-    found += attempt("memory", check_memory, recipe, preflight_lengths.longest(lengths))
-    found += attempt("ports", preflight_host.check_ports, recipe)
-    found += preflight_host.check_versions(recipe)
+            try:
+                measured = lengths.measure(recipe, loaded)
+                found += attempt("lengths", lengths.check_lengths, recipe, measured, positions)
+            except UserError as error:
+                found.append(from_error("data", error))
+    longest = {stage: max(lengths.row_lengths(parts)) for stage, parts in measured.items()}
+
+    found += attempt("memory", capacity.check_memory, recipe, longest)
+    found += attempt("ports", launch.check_ports, recipe)
+    found += launch.check_versions(recipe)
     # What a file's own stage refuses is found again by what looks deeper, maybe with a remedy.
     said = {(one.level, one.topic, one.text) for one in found if one.remedy}
     found = [one for one in found if one.remedy or (one.level, one.topic, one.text) not in said]
@@ -205,10 +133,9 @@ def main() -> None:
     for name in ("torchao", "torch.utils._pytree"):  # they warn of kernels for other GPUs
         logging.getLogger(name).setLevel(logging.ERROR)
     recipe, found = inspect(args)
-
-    from stages.preflight.preflight_page import show
-
-    show(recipe, found)
+    processes = "1 process" if args.gpus == 1 else f"{args.gpus} processes"
+    engine = "" if recipe.launch.engine == "none" else f", {recipe.launch.engine}"
+    show(f"{args.recipe}: {processes}{engine}, {args.gpu_memory:g} GiB a GPU", found)
     if any(one.level == ERROR for one in found):
         sys.exit(2)
 

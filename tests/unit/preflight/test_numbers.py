@@ -1,21 +1,17 @@
-"""Preflight's small numbers: percentiles, chances, engines, the page."""
+"""Preflight's small numbers: percentiles, chances, engines, findings and how they are shown."""
 
 import io
 import json
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from data_prep.config import UserError
-from stages.preflight.__main__ import PreflightArguments, attempt
-from stages.preflight.memory_recipe import Launch
-from stages.preflight.preflight_batch import uniform_share
-from stages.preflight.preflight_findings import Finding, Recipe, fill, from_error
-from stages.preflight.preflight_inputs import _writes
-from stages.preflight.preflight_launch import find_engine, read_launch
-from stages.preflight.preflight_lengths import percentile, read_some
-from stages.preflight.preflight_page import show
+from stages.preflight.__main__ import PreflightArguments
+from stages.preflight.batches import uniform_share
+from stages.preflight.findings import Finding, attempt, from_error, show
+from stages.preflight.inputs import fill, find_engine, read_launch, writes
+from stages.preflight.lengths import percentile, read_some
 
 
 @pytest.mark.parametrize(
@@ -59,40 +55,12 @@ def test_arguments_out_of_range_are_refused(key, value):
         PreflightArguments(recipe="x", **{key: value})
 
 
-def test_a_refusal_is_split_into_finding_and_remedy():
-    assert from_error("a", UserError("x: 1; bad; use 2")) == Finding(
-        "error", "a", "x: 1; bad", "use 2"
-    )
-    assert from_error("a", UserError("x: bad")) == Finding("error", "a", "x: bad", "")
-
-
-def test_the_run_is_filled_in():
-    values = fill({"a": "{run}/x", "b": ["{run}", 1], "c": 2}, "runs/r")
-    assert values == {"a": "runs/r/x", "b": ["runs/r", 1], "c": 2}
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_page_has_the_worst_last_and_fits(width):
-    out = io.StringIO()
-    found = [
-        Finding("ok", "keys", "fine"),
-        Finding("warning", "grpo.yaml", "word " * 60, "change [this]"),
-        Finding("error", "disk", "full", "buy one"),
-    ]
-    show(Recipe(Path("configs/x"), "run", Launch(2, "ddp")), found, Console(file=out, width=width))
-    text = out.getvalue()
-    assert max(map(len, text.splitlines())) <= width
-    assert text.index("fine") < text.index("warning") < text.index("error ")
-    assert "→ change [this]" in text  # brackets are no markup
-    assert "2 processes, ddp" in text
-    assert text.rstrip().endswith("preflight: 1 error, 1 warning, 1 ok")
-
-
-def test_a_page_that_is_no_terminal_has_no_trailing_blanks(capsys):
-    found = [Finding("ok", "keys", "fine"), Finding("error", "grpo.yaml", "word " * 60, "change")]
-    show(Recipe(Path("configs/x"), "run", Launch()), found)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 4 and lines == [line.rstrip() for line in lines]
+@pytest.mark.parametrize(
+    ("message", "text", "remedy"),
+    [("x: 1; bad; use 2", "x: 1; bad", "use 2"), ("x: bad", "x: bad", "")],
+)
+def test_a_refusal_is_split_into_finding_and_remedy(message, text, remedy):
+    assert from_error("a", UserError(message)) == Finding("error", "a", text, remedy)
 
 
 def test_a_check_that_fails_on_a_value_is_a_finding():
@@ -101,19 +69,48 @@ def test_a_check_that_fails_on_a_value_is_a_finding():
     assert (found.level, found.topic) == ("error", "ports") and "'many'" in found.text
 
 
+def test_the_run_is_filled_in():
+    values = fill({"a": "{run}/x", "b": ["{run}", 1], "c": 2}, "runs/r")
+    assert values == {"a": "runs/r/x", "b": ["runs/r", 1], "c": 2}
+
+
+FOUND = [
+    Finding("ok", "keys", "fine"),
+    Finding("warning", "grpo.yaml", "word " * 60, "change [this]"),
+    Finding("error", "disk", "full", "buy one"),
+]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_worst_is_shown_last_and_fits(width):
+    out = io.StringIO()
+    show("configs/x", FOUND, Console(file=out, width=width))
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert text.index("fine") < text.index("warning") < text.index("error ")
+    assert "→ change [this]" in text  # brackets are no markup
+    assert text.rstrip().endswith("preflight: 1 error, 1 warning, 1 ok")
+
+
+def test_lines_for_no_terminal_have_no_trailing_blanks(capsys):
+    show("configs/x", FOUND)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 4 and lines == [line.rstrip() for line in lines]
+
+
 @pytest.mark.parametrize(
     ("stage", "path", "is_written"),
     [
-        ("data.yaml", "run/a/sft_train.jsonl", True),
-        ("data.yaml", "run/a/sft_trian.jsonl", False),
-        ("data.yaml", "run/ab/sft_train.jsonl", False),
-        ("grpo.yaml", "run/a/checkpoint-20", True),
-        ("grpo.yaml", "run/a", True),
-        ("grpo.yaml", "run/b", False),
+        ("data", "run/a/sft_train.jsonl", True),
+        ("data", "run/a/sft_trian.jsonl", False),
+        ("data", "run/ab/sft_train.jsonl", False),
+        ("grpo", "run/a/checkpoint-20", True),
+        ("grpo", "run/a", True),
+        ("grpo", "run/b", False),
     ],
 )
 def test_what_a_stage_writes(stage, path, is_written):
-    assert _writes(stage, "run/a", path) == is_written
+    assert writes(stage, "run/a", path) == is_written
 
 
 def test_line_separators_within_a_row_and_blank_lines_are_no_rows(tmp_path):

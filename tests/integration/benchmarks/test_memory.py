@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from benchmarks.bench_memory import CASES, LLAMA, SMALL, TOLERANCE, describe, run_case
-from benchmarks.bench_memory_run import Case, measure
+from benchmarks.memory import CASES, LLAMA, SMALL, TOLERANCE, Case, describe, measure, run_case
+from stages.preflight import memory
 
 pytestmark = pytest.mark.integration
 
@@ -33,15 +33,11 @@ def name(case):
     return f"{case.stage}-{case.batch}x{case.length}-{describe(case)}".replace(" ", "-")
 
 
-@pytest.mark.parametrize("case", TINY, ids=name)
-def test_plan_of_the_tiny_model(case):
-    assert case.plan().peak == pytest.approx(measure(case).peak, rel=TOLERANCE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", OTHERS, ids=name)
-def test_plan_of_larger_models(case):
-    assert case.plan().peak == pytest.approx(measure(case).peak, rel=TOLERANCE)
+@pytest.mark.parametrize(
+    "case", [*TINY, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHERS)], ids=name
+)
+def test_plan_is_near_the_measured_peak(case):
+    assert case.plan().peak == pytest.approx(measure(case), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -58,25 +54,21 @@ def test_plan_of_the_layers(case, monkeypatch):
     import trl.kernels.chunked_logprob as kernel
     import trl.trainer.utils as utils
 
-    from stages.preflight import memory_plan
-
     monkeypatch.setattr(kernel, "TOKEN_CHUNK_SIZE", 64)
     monkeypatch.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 128)
-    monkeypatch.setattr(memory_plan, "HEAD_TOKENS", 64)
-    monkeypatch.setattr(memory_plan, "HEAD_VOCAB", 128)
+    monkeypatch.setattr(memory, "HEAD_TOKENS", 64)
+    monkeypatch.setattr(memory, "HEAD_VOCAB", 128)
     plan = case.plan()
     assert "layer" in plan.moment
-    assert plan.peak == pytest.approx(measure(case).peak, rel=0.05)
+    assert plan.peak == pytest.approx(measure(case), rel=0.05)
 
 
 def test_tiles_of_the_fused_head_are_trls():
     import trl.kernels.chunked_logprob as kernel
     import trl.trainer.utils as utils
 
-    from stages.preflight import memory_plan
-
-    assert memory_plan.HEAD_TOKENS == kernel.TOKEN_CHUNK_SIZE
-    assert memory_plan.HEAD_VOCAB == utils._CHUNKED_LOGPROB_CHUNK_SIZE
+    assert memory.HEAD_TOKENS == kernel.TOKEN_CHUNK_SIZE
+    assert memory.HEAD_VOCAB == utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
 def test_a_case_in_a_process_of_its_own():

@@ -8,11 +8,12 @@ import yaml
 
 from stages.preflight.__main__ import PreflightArguments, inspect
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
+SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
 
 
 class Planted:
-    """A sound recipe of the tiny model to plant mistakes in, or a copy of a GPU recipe."""
+    """A recipe folder and a run folder with the tiny model as `sft`, and its data."""
 
     def __init__(self, folder, model, data):
         self.run = folder / "run"
@@ -37,9 +38,18 @@ class Planted:
         path.write_text(yaml.safe_dump(new))
 
     def copy(self, name):
-        """A shipped recipe in place of the tiny one."""
+        """Put a shipped recipe in place of the tiny one."""
         shutil.rmtree(self.recipe)
         shutil.copytree(CONFIGS / name, self.recipe)
+
+    def build_data(self, **values):
+        self.set("data", **{"output_dir": "{run}/data", "sft": SYNTHETIC} | values)
+
+    def serve(self, **values):
+        self.set("grpo", use_vllm=True, vllm_mode="server", **values)
+
+    def write_data(self, text):
+        (self.run / "data" / "sft_train.jsonl").write_text(text)
 
     def change_json(self, name, **values):
         path = self.model / name
@@ -51,10 +61,15 @@ class Planted:
         assert old in text
         path.write_text(text.replace(old, new))
 
+    def begin_template(self, start):
+        path = self.model / "chat_template.jinja"
+        path.write_text(start + path.read_text())
+
     def tokenizer(self):
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(self.model)
 
-    def findings(self):
-        return inspect(PreflightArguments(recipe=str(self.recipe), **self.args))[1]
+    def findings(self, level=None):
+        found = inspect(PreflightArguments(recipe=str(self.recipe), **self.args))[1]
+        return [one for one in found if level in (None, one.level)]

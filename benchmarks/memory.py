@@ -1,0 +1,380 @@
+"""Compare the memory plan with measured training steps.
+
+    python -m benchmarks.memory --shapes tiny small 0.5B --out docs/results/memory.md
+
+Runs TRL's own trainers, with this project's update and rounding, on random-init models on the CPU,
+each case in a process of its own. The 0.5B cases need 11 GB of memory and about 100 s each on one
+core; tiny and small take seconds. Exit code 1 where a plan is more than 15 % off.
+"""
+
+import gc
+import importlib.util
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from data_prep.config import UserError, parse, run_cli
+from stages.preflight.inputs import Values
+from stages.preflight.memory import Launch, Plan, build_step, load_shape, plan_step, read_model
+
+TOLERANCE = 0.15
+SMALL = {
+    "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 3000,
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 20000,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement; lengths in tokens. Of GRPO's `length` the first `prompt` are the prompt."""
+
+    shape: str = "tiny"
+    stage: str = "sft"
+    batch: int = 2
+    length: int = 128
+    prompt: int = 32
+    checkpointing: bool = False
+    dtype: str = "float32"
+    bf16: bool = False  # autocast
+    padded: bool = False
+    packing: bool = False
+    accumulation: int = 1
+    stochastic_rounding: bool = False
+    lora_rank: int | None = None
+    lora_dropout: float = 0.0
+    update_tokens: int | None = None
+    changes: dict[str, Any] = field(default_factory=dict)  # fields of the shape
+
+    def config_keys(self) -> dict[str, Any]:
+        """The keys that Hugging Face's config takes as well."""
+        keys = {
+            "use_cpu": True,
+            "bf16": self.bf16,
+            "per_device_train_batch_size": self.batch,
+            "gradient_accumulation_steps": self.accumulation,
+            "gradient_checkpointing": self.checkpointing,
+        }
+        if self.stage == "sft":
+            return keys | {"max_length": self.length, "packing": self.packing}
+        return keys | {"max_completion_length": self.length - self.prompt}
+
+    def plan(self) -> Plan:
+        """Plan the case as a recipe is planned."""
+        keys = {
+            "dtype": self.dtype,
+            "stochastic_rounding": self.stochastic_rounding,
+            "update_tokens": self.update_tokens,
+            "max_prompt_length": self.prompt,
+            "use_peft": self.lora_rank is not None,
+            "lora_r": self.lora_rank,
+            "lora_dropout": self.lora_dropout,
+            "lora_target_modules": "all-linear",
+        }
+        model = read_model(load_shape(self.shape) | self.changes)
+        step = build_step(self.stage, model, Values(keys | self.config_keys()), Launch())
+        if not self.packing and not self.update_tokens:
+            step = replace(step, is_masked=self.padded)  # a recipe is planned for the worst case
+        return plan_step(step)
+
+
+LONG, SHORT = {"batch": 4, "length": 256}, {"batch": 1, "length": 16, "prompt": 4}
+HALF_B = {"shape": "0.5B", "batch": 2, "length": 256}
+CASES: dict[str, list[Case]] = {
+    "tiny": [
+        Case(),
+        Case(checkpointing=True),
+        Case(batch=8, length=512),
+        Case(batch=8, length=512, padded=True),
+        Case(batch=8, length=512, checkpointing=True, padded=True, accumulation=2),
+        Case(stage="grpo", batch=16, length=160, padded=True),
+        Case(stage="grpo", batch=16, length=160, update_tokens=640),
+        Case(stage="grpo", batch=16, length=160, update_tokens=640, checkpointing=True),
+        Case(**LONG, packing=True),
+        Case(**LONG, dtype="bfloat16"),
+        Case(**LONG, bf16=True),
+    ],
+    "small": [
+        Case(changes=SMALL, **SHORT),
+        Case(changes=SMALL, **SHORT, accumulation=2),
+        Case(changes=SMALL, **LONG),
+        Case(changes=SMALL, **LONG, checkpointing=True, bf16=True),
+        Case(changes=SMALL, **LONG, dtype="bfloat16", checkpointing=True, padded=True),
+        Case(changes=SMALL, **LONG, dtype="bfloat16", bf16=True, stochastic_rounding=True),
+        Case(changes=SMALL, **LONG, lora_rank=16, lora_dropout=0.05),
+        Case(changes=SMALL, **LONG, lora_rank=16, dtype="bfloat16", bf16=True),
+        Case(changes=SMALL, **LONG, stage="grpo", update_tokens=512, accumulation=2),
+        Case(changes=LLAMA, batch=2, length=64),
+        Case(changes=LLAMA, batch=2, length=64, bf16=True, accumulation=2),
+    ],
+    "0.5B": [
+        Case(shape="0.5B", batch=1, length=64),
+        Case(**HALF_B),
+        Case(**HALF_B, checkpointing=True),
+        Case(**HALF_B, checkpointing=True, bf16=True),
+        Case(**HALF_B, stage="grpo", padded=True, accumulation=2),
+        Case(**HALF_B, lora_rank=16, dtype="bfloat16", bf16=True),
+    ],
+}
+
+
+class AllocationPeak:
+    """Highest sum of live tensor bytes between `start` and `stop`.
+
+    PyTorch's profiler reports every allocation; their running sum, on top of the tensors that are
+    there before, has the peak that `torch.cuda.max_memory_allocated` would give.
+    """
+
+    def start(self) -> None:
+        """Note what is there and watch from here on."""
+        from torch.profiler import ProfilerActivity, profile
+
+        gc.collect()
+        self.before = live_bytes()
+        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        self._profile.__enter__()
+
+    def stop(self) -> None:
+        """Stop watching; `peak` is then the result, bytes."""
+        self._profile.__exit__(None, None, None)
+        events = self._profile.profiler.kineto_results.events()
+        events = sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns())
+        total = peak = 0
+        for event in events:
+            total += event.nbytes()
+            peak = max(peak, total)
+        self.peak = self.before + peak
+
+
+def live_bytes() -> int:
+    """Bytes of all tensors that Python can reach, each storage once."""
+    import torch
+
+    sizes = {}
+    for item in gc.get_objects():
+        # Subclasses, such as an optimizer's 8-bit states, hold plain tensors, which come by too.
+        if type(item) in (torch.Tensor, torch.nn.Parameter) and item.layout == torch.strided:
+            storage = item.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+    return sum(sizes.values())
+
+
+def measure(case: Case) -> int:
+    """Run two optimizer steps and measure the second, which has optimizer states; bytes."""
+    import torch
+    from peft import LoraConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
+
+    from stages import run
+    from stages.tiny_model import build_tokenizer
+    from stages.trainer.stochastic_rounding import use_stochastic_rounding
+
+    run.quiet()
+    set_seed(0)
+    peak = AllocationPeak()
+
+    class Watch(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            if state.global_step == 1:
+                peak.start()
+
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                peak.stop()
+
+    config = AutoConfig.for_model(**load_shape(case.shape) | case.changes)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = case.config_keys() | {
+            "output_dir": folder,
+            "max_steps": 2,
+            "learning_rate": 1e-6,
+            "report_to": "none",
+            "save_strategy": "no",
+            "disable_tqdm": True,
+            "dataloader_pin_memory": False,
+            "logging_steps": 100,
+        }
+        objects = {
+            "model": AutoModelForCausalLM.from_config(config, dtype=getattr(torch, case.dtype)),
+            "processing_class": build_tokenizer(["think boxed answer step problem the"]),
+            "callbacks": [Watch()],
+        }
+        if case.lora_rank:
+            objects["peft_config"] = LoraConfig(
+                r=case.lora_rank, lora_dropout=case.lora_dropout, target_modules="all-linear",
+                task_type="CAUSAL_LM",
+            )  # fmt: skip
+        trainer = (_sft if case.stage == "sft" else _grpo)(case, settings, objects)
+        if case.stochastic_rounding:
+            use_stochastic_rounding(trainer)
+        trainer.train()
+    return peak.peak
+
+
+def _sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    # Padding by one token is enough for the attention mask to be built.
+    length = case.length // 2 if case.packing else case.length - case.padded
+    rows = [
+        {
+            "input_ids": [(i * 7 + j) % 200 for j in range(length)],
+            "completion_mask": [0] * case.prompt + [1] * (length - case.prompt),
+        }
+        for i in range(case.batch * case.accumulation * (4 if case.packing else 2))
+    ]
+    multiple = None if case.packing else case.length
+    config = SFTConfig(**settings, completion_only_loss=True, pad_to_multiple_of=multiple)
+    return SFTTrainer(args=config, train_dataset=Dataset.from_list(rows), **objects)
+
+
+def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
+    import torch
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    from stages.trainer.efficient_update import EfficientUpdate
+
+    class Given(EfficientUpdate, GRPOTrainer):
+        """Rollouts of a given length in place of generated ones."""
+
+        def _generate_and_score_completions(self, inputs):
+            rows, written = len(inputs), case.length - case.prompt
+            prompts = torch.ones(rows, case.prompt, dtype=torch.long)
+            prompts[:, 0] = 1 - int(case.padded)
+            return {
+                "prompt_ids": torch.randint(0, 200, (rows, case.prompt)),
+                "prompt_mask": prompts,
+                "completion_ids": torch.randint(0, 200, (rows, written)),
+                "completion_mask": torch.ones(rows, written, dtype=torch.long),
+                "advantages": torch.randn(rows),
+                "num_items_in_batch": torch.tensor(rows * written),
+            }
+
+    group = case.batch * case.accumulation
+    trainer = Given(
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=GRPOConfig(**settings, num_generations=group, beta=0.0, loss_type="dapo"),
+        train_dataset=Dataset.from_list([{"prompt": f"{i}"} for i in range(8)]),
+        **objects,
+    )
+    trainer.update_tokens = case.update_tokens
+    return trainer
+
+
+@dataclass
+class BenchArguments:
+    """Keys of the command line."""
+
+    shapes: list[str] = field(
+        default_factory=lambda: ["tiny", "small"],
+        metadata={"help": f"which cases: {', '.join(CASES)}"},
+    )
+    out: str | None = field(default=None, metadata={"help": "file of the table (Markdown)"})
+    case: str | None = field(
+        default=None, metadata={"help": "one case as JSON, run in this process"}
+    )
+
+    def __post_init__(self) -> None:
+        for name in self.shapes:
+            if name not in CASES:
+                raise ValueError(f"shapes: must be one of {', '.join(CASES)} (got {name!r})")
+
+
+def run_case(case: Case) -> dict[str, float]:
+    """Measure a case in a process of its own: `peak` and `rss`, bytes.
+
+    Raises:
+        UserError: the process failed, as when the machine's memory does not suffice.
+    """
+    command = [sys.executable, "-m", "benchmarks.memory", "--case", json.dumps(asdict(case))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["killed"])[-1]
+        raise UserError(
+            f"case {describe(case)}: ended with {done.returncode} ({last}); try it alone"
+        )
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def describe(case: Case) -> str:
+    """What makes a case different from the default."""
+    columns, default = ("shape", "stage", "batch", "length", "prompt", "changes"), asdict(Case())
+    parts = [
+        key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}"
+        for key, value in asdict(case).items()
+        if key not in columns and value != default[key]
+    ]
+    return ", ".join(parts) or "-"
+
+
+HEADER = """\
+| model | stage | rows x tokens | settings | measured (MB) | plan (MB) | plan / measured | moment \
+| RSS (MB) |
+|---|---|--:|---|--:|--:|--:|---|--:|"""
+
+
+def table_row(name: str, case: Case, measured: dict[str, float]) -> tuple[str, float]:
+    """A line of the table, and plan / measured."""
+    plan = case.plan()
+    ratio = plan.peak / measured["peak"]
+    label = "small Llama" if case.changes.get("model_type") == "llama" else name
+    line = (
+        f"| {label} | {case.stage} | {case.batch} x {case.length} | {describe(case)} | "
+        f"{measured['peak'] / 1e6:,.1f} | {plan.peak / 1e6:,.1f} | {ratio:.3f} | {plan.moment} | "
+        f"{measured['rss'] / 1e6:,.0f} |"
+    )
+    return line, ratio
+
+
+def main() -> None:
+    """Measure all cases of the named shapes, or the one case of this process."""
+    (args,) = parse(__doc__, BenchArguments)
+    if args.case:
+        peak = measure(Case(**json.loads(args.case)))
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        sys.stdout.write("\n" + json.dumps({"peak": peak, "rss": rss}) + "\n")
+        return
+    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "trl")]
+    page = [
+        "# Memory: the plan against measured steps\n",
+        f"`python -m benchmarks.memory --shapes {' '.join(args.shapes)}`; {', '.join(versions)}, "
+        f"Python {platform.python_version()}, CPU. Measured is the highest sum of live tensor "
+        "bytes in the second optimizer step. MB are 10^6 bytes. RSS is the process's highest, with "
+        "Python and its libraries (about 600 MB). `small` is a Qwen2 of 8 layers, 256 wide.\n",
+        HEADER,
+    ]
+    ratios = []
+    sys.stdout.write(HEADER + "\n")
+    for name in args.shapes:
+        for case in CASES[name]:
+            if case.stochastic_rounding and importlib.util.find_spec("torchao") is None:
+                sys.stderr.write(f"notice: {name}: {describe(case)}: not run, no torchao\n")
+                continue
+            line, ratio = table_row(name, case, run_case(case))
+            page.append(line)
+            ratios.append(ratio)
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+    if args.out:
+        worst = max(ratios, key=lambda ratio: abs(ratio - 1))
+        page.append(f"\n{len(ratios)} cases, the worst is {worst:.3f}.")
+        Path(args.out).write_text("\n".join(page) + "\n", encoding="utf-8")
+    if max(abs(ratio - 1) for ratio in ratios) > TOLERANCE:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,305 @@
+"""Read a recipe as its stages do, with typed values, and check that each input has a writer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_prep.build.data_arguments import DataArguments, check_data
+from data_prep.build.recipe import FILES
+from data_prep.config import UserError, parse, read_yaml
+from eval.harness.arguments import EvalArguments
+from stages.difficulty import DifficultyArguments
+from stages.distill import DistillArguments
+from stages.preflight.findings import ERROR, OK, Finding, from_error
+from stages.preflight.memory import LINEARS, Launch, is_lora_target, load_shape, read_model
+from stages.settings.arguments import (
+    GrpoArguments,
+    SftArguments,
+    check_grpo_numbers,
+    check_sft_keys,
+)
+from stages.settings.held_out import check_held_out
+from stages.tiny_model import ModelArguments
+
+ACCELERATE = Path(__file__).parents[2] / "configs" / "accelerate"
+# Stage -> (our dataclass, Hugging Face's, check that needs no input file).
+STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
+    "data": (DataArguments, (), check_data),
+    "model": (ModelArguments, (), None),
+    "sft": (SftArguments, ("SFTConfig", "ModelConfig"), check_sft_keys),
+    "difficulty": (DifficultyArguments, (), None),
+    "distill": (DistillArguments, (), None),
+    "grpo": (GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo_numbers),
+    "eval": (EvalArguments, (), None),
+}
+INPUTS = (
+    "train_file", "eval_file", "test_file", "problems_file", "pass_rates", "model_name_or_path",
+    "checkpoints",
+)  # fmt: skip
+# What a stage writes as a file of its own; training writes folders.
+WRITES = {
+    "data": {*FILES.values()},
+    "difficulty": {"pass_rates.jsonl"},
+    "distill": {"traces.jsonl"},
+}
+# The keys that preflight reads, by type, with TRL's defaults.
+KEYS: dict[type, dict[str, Any]] = {
+    int: {
+        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": -1,
+        "save_total_limit": None, "lora_r": 16, "max_length": 1024, "max_prompt_length": None,
+        "max_completion_length": 512, "max_new_tokens": None, "num_generations": 8,
+        "steps_per_generation": None, "generation_batch_size": None, "num_iterations": 1,
+        "update_tokens": None, "vllm_max_model_length": None, "vllm_tensor_parallel_size": 1,
+        "vllm_server_port": 8000, "vllm_group_port": 51216,
+    },
+    float: {
+        "num_train_epochs": 3.0, "learning_rate": None, "warmup_steps": 0.0, "save_steps": 500.0,
+        "eval_steps": 0.0, "beta": 0.0, "lora_dropout": 0.05, "max_mean_ratio": None,
+        "vllm_gpu_memory_utilization": 0.3,
+    },
+    bool: {
+        "use_cpu": False, "bf16": True, "fp16": False, "packing": False, "use_peft": False,
+        "gradient_checkpointing": True, "stochastic_rounding": False, "use_vllm": False,
+        "vllm_enable_sleep_mode": False, "final_number": False,
+    },
+    str: {
+        "dtype": "float32", "optim": "adamw_torch_fused", "attn_implementation": "",
+        "save_strategy": "steps", "eval_strategy": "no", "curriculum": "off",
+        "vllm_mode": "colocate", "vllm_server_host": "0.0.0.0",
+    },
+}  # fmt: skip
+
+
+class Values(dict):
+    """A file's mapping, in which each of `KEYS` is an attribute: the typed value, or its default.
+
+    A value that cannot be typed counts as absent: parsing has found it already.
+    """
+
+    def __getattr__(self, key: str) -> Any:
+        for kind, defaults in KEYS.items():
+            if key in defaults:
+                return self._typed(key, kind, defaults[key])
+        raise AttributeError(key)
+
+    def _typed(self, key: str, kind: type, default: Any) -> Any:
+        value = self.get(key)
+        if value is None:
+            return default
+        if kind is bool:
+            return str(value).lower() in ("true", "yes", "1")
+        if kind is str:  # YAML reads a bare `no` or `off` as false
+            return str(value) if value else "off" if default == "off" else "no"
+        try:
+            return kind(float(value))
+        except (TypeError, ValueError, OverflowError):
+            return default
+
+
+@dataclass
+class Recipe:
+    """A recipe's files as read and as parsed.
+
+    Args:
+        values: `{stage: typed values}` of the YAML, `{run}` filled in; a broken file is missing.
+        parsed: `{stage: our object}` of the files that parse without a fault.
+        run: the folder of the stages' output.
+        accelerate: keys of the accelerate file that starts the processes.
+        tokenizer: folder that stands in for the model's tokenizer, or None.
+        data_root: folder of the raw data, or None.
+    """
+
+    folder: Path
+    run: str
+    launch: Launch
+    accelerate: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
+    parsed: dict[str, Any] = field(default_factory=dict)
+    tokenizer: str | None = None
+    data_root: str | None = None
+
+    def stages(self) -> list[str]:
+        """The training stages that the recipe has."""
+        return [name for name in ("sft", "grpo") if name in self.values]
+
+    def model(self, stage: str) -> str | None:
+        """The model that a stage's weights come from at first: through `{run}/…` to its origin."""
+        name = self.values.get(stage, {}).get("model_name_or_path")
+        made = self.values.get("sft", {}).get("output_dir")
+        if stage != "sft" and name and name == made:
+            return self.model("sft")
+        return name
+
+    def shape(self, stage: str) -> dict[str, Any]:
+        """The config.json of the stage's model; of a model.yaml's where that builds it.
+
+        Raises:
+            UserError: as `load_shape`.
+        """
+        name = self.model(stage)
+        if self.tokenizer and Path(self.tokenizer, "config.json").is_file():
+            return load_shape(self.tokenizer)  # a folder of the model without its weights
+        built = self.parsed.get("model")
+        if built and name == built.output_dir and not Path(name, "config.json").is_file():
+            return {
+                "model_type": "qwen2",
+                "hidden_size": built.hidden_size,
+                "intermediate_size": built.intermediate_size,
+                "num_hidden_layers": built.num_layers,
+                "num_attention_heads": built.num_heads,
+                "num_key_value_heads": built.num_kv_heads,
+                "vocab_size": 1000,  # 200 numbers and up to 800 merges
+                "tie_word_embeddings": True,
+                "max_position_embeddings": built.max_position_embeddings,
+            }
+        return load_shape(str(name))
+
+    def positions(self) -> dict[str, int]:
+        """By stage, the positions that the model has, where its shape is known."""
+        found = {}
+        for stage in self.stages():
+            try:
+                positions = self.shape(stage).get("max_position_embeddings")
+                found |= {stage: int(positions)} if positions else {}
+            except (UserError, TypeError, ValueError):  # check_memory says so
+                continue
+        return found
+
+
+def read_recipe(
+    folder: Path, run: str | None, launch: Launch, **more: Any
+) -> tuple[Recipe, list[Finding]]:
+    """Read and parse the recipe's files; each that its stage would refuse gives a finding.
+
+    Raises:
+        UserError: it is no folder, or has no file of a stage.
+    """
+    if not folder.is_dir():
+        known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/data.yaml")))
+        raise UserError(f"recipe: {folder} is not a folder; known recipes: {known or 'none'}")
+    names = [name for name in STAGES if (folder / f"{name}.yaml").is_file()]
+    known = ", ".join(f"{name}.yaml" for name in STAGES)
+    if not names:
+        raise UserError(f"{folder}: no YAML file is read by a stage; stages read {known}")
+    recipe = Recipe(folder, run or f"runs/{folder.resolve().name}", launch, **more)
+    found = [
+        Finding(ERROR, path.name, "is read by no stage", f"the stages read {known}")
+        for path in sorted(folder.glob("*.yaml"))
+        if path.stem not in STAGES
+    ]
+    for name in names:
+        own, hf, check = STAGES[name]
+        path = str(folder / f"{name}.yaml")
+        argv = ["--config", path, "--run_dir", recipe.run]
+        # A recipe for GPUs must be checkable on a machine that has none.
+        argv += ["--use_cpu", "true", "--bf16", "false"] if hf else []
+        try:
+            recipe.values[name] = Values(fill(read_yaml(path), recipe.run))
+            recipe.parsed[name] = parse(__doc__, own, hf, check, argv)[0]
+        except UserError as error:
+            found.append(from_error(f"{name}.yaml", error))
+    if recipe.parsed:
+        text = ", ".join(f"{name}.yaml" for name in recipe.parsed)
+        found.append(Finding(OK, "keys", f"{text}: every key is known and fits"))
+    return recipe, found
+
+
+def fill(value: Any, run: str) -> Any:
+    """Fill in the run's folder for `{run}`, in texts, lists and mappings."""
+    if isinstance(value, dict):
+        return {key: fill(item, run) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill(item, run) for item in value]
+    return value.replace("{run}", run) if isinstance(value, str) else value
+
+
+def read_launch(name: str | None, processes: int) -> dict[str, Any]:
+    """Read the keys of a file of configs/accelerate; none for flags, or one process without a file.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    if name is None and processes > 1:
+        name = "ddp"
+    if name is None or name.startswith("-"):
+        return {}
+    path = ACCELERATE / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in ACCELERATE.glob("*.yaml")))
+        raise UserError(f"accelerate: {name!r} is no file of configs/accelerate; choose {known}")
+    return read_yaml(str(path))
+
+
+def find_engine(values: dict[str, Any], processes: int) -> str:
+    """Name the engine (as in `memory.Step`) that an accelerate file starts."""
+    kind, zero = str(values.get("distributed_type", "NO")), values.get("deepspeed_config") or {}
+    if kind == "FSDP":
+        return "fsdp2"
+    if kind == "DEEPSPEED":
+        offloads = str(zero.get("offload_optimizer_device", "none")) != "none"
+        return f"zero{zero.get('zero_stage', 2)}" + ("_offload" if offloads else "")
+    return "ddp" if processes > 1 else "none"
+
+
+def check_inputs(recipe: Recipe) -> list[Finding]:
+    """Find inputs below the run's folder that are not there, and that no stage writes."""
+    folders = {
+        stage: str(values["output_dir"]).rstrip("/")
+        for stage, values in recipe.values.items()
+        if values.get("output_dir")
+    }
+    found = []
+    for stage, values in recipe.values.items():
+        for key in INPUTS:
+            named = values.get(key)
+            for name in named if isinstance(named, list) else [named]:
+                # Checkpoints are `label=folder`.
+                path = str(name).rpartition("=")[2] if key == "checkpoints" else str(name)
+                path = path.rstrip("/")
+                if not path.startswith(f"{recipe.run}/") or Path(path).exists():
+                    continue
+                if not any(writes(*made, path) for made in folders.items()):
+                    text = f"{key}: {path} is not there, and no stage of the recipe writes it"
+                    remedy = f"correct it; output_dir: {', '.join(folders.values()) or 'none'}"
+                    found.append(Finding(ERROR, f"{stage}.yaml", text, remedy))
+    return found
+
+
+def writes(stage: str, folder: str, path: str) -> bool:
+    """Whether a stage with this output_dir writes a file or folder."""
+    if path != folder and not path.startswith(f"{folder}/"):
+        return False
+    names = WRITES.get(stage)
+    return names is None or path.removeprefix(f"{folder}/") in names
+
+
+def check_problems(recipe: Recipe) -> list[Finding]:
+    """Check the problems held out of the built data, as GRPO itself does."""
+    values = recipe.values.get("grpo", {})
+    files = [values.get("train_file"), values.get("eval_file") or values.get("train_file")]
+    if all(isinstance(path, str) and Path(path).is_file() for path in files):
+        check_held_out(values)
+    return []
+
+
+def check_lora(recipe: Recipe) -> list[Finding]:
+    """Find `lora_target_modules` that fit no module of Qwen2, Llama, Mistral or Qwen3."""
+    found = []
+    for stage in recipe.stages():
+        values = recipe.values[stage]
+        asked = values.get("lora_target_modules")
+        if not values.use_peft or values.get("lora_target_parameters"):
+            continue
+        try:
+            read_model(recipe.shape(stage))
+        except UserError:  # another family may have other names; its memory is not checked either
+            continue
+        if any(is_lora_target(asked, name) for name in (*LINEARS, "embed_tokens", "lm_head")):
+            continue
+        text = f"lora_target_modules: {asked} fits no module of the model"
+        if isinstance(asked, list) and len(asked) == 1:
+            text += "; a list of one is read as a pattern of the module's whole path"
+        remedy = f"all-linear, two or more of {', '.join(LINEARS)}, or a pattern like .*q_proj"
+        found.append(Finding(ERROR, f"{stage}.yaml", text, remedy))
+    return found

@@ -1,0 +1,201 @@
+"""Measure the built data in the recipe's own tokens, and compare with every limit."""
+
+import json
+import math
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from data_prep.build.data_arguments import DataArguments
+from data_prep.build.recipe import check_source, find_file
+from data_prep.config import UserError
+from data_prep.prompts import render_completion, render_prompt
+from data_prep.reading.reading import read_rows
+from data_prep.schema import Problem, check_row, grpo_row, sft_row
+from data_prep.sources.builders import BUILDERS
+from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
+from stages.preflight.inputs import Recipe
+
+ROWS = 1000  # of each file; a percentile of them is within 1.4 points at the 95th
+MUCH, MOST = 0.01, 0.2  # share of rows over a limit that is worth a warning, or an error
+COLUMNS = {"sft": ("prompt", "completion"), "grpo": ("prompt", "answer")}
+
+
+def percentile(lengths: Sequence[int], share: float) -> int:
+    """The smallest length that at least `share` (0..1) of the lengths do not exceed."""
+    ordered = sorted(lengths)
+    return ordered[max(0, min(len(ordered) - 1, -int(-share * len(ordered) // 1) - 1))]
+
+
+def describe(lengths: Sequence[int]) -> str:
+    """Percentiles as a short text."""
+    numbers = [f"{percentile(lengths, p):,}" for p in (0.5, 0.95, 0.99, 1.0)]
+    return f"median {numbers[0]}, 95 % {numbers[1]}, 99 % {numbers[2]}, longest {numbers[3]} tokens"
+
+
+def check_limits(recipe: Recipe, positions: dict[str, int]) -> list[Finding]:
+    """Compare limits with each other and the model's positions (by stage); needs no data."""
+    found = []
+    sft, grpo = recipe.values.get("sft"), recipe.values.get("grpo")
+    if sft is not None and sft.max_length > positions.get("sft", sft.max_length):
+        text = f"max_length: {sft.max_length:,} is above the model's {positions['sft']:,} positions"
+        found.append(Finding(ERROR, "sft.yaml", text, f"max_length: {positions['sft']}"))
+    if grpo is None:
+        return found
+    completion, prompt = grpo.max_completion_length, grpo.max_prompt_length or 0
+    room = completion + prompt
+    if room > positions.get("grpo", room):
+        text = f"{prompt:,} of prompt + {completion:,} exceed {positions['grpo']:,} positions"
+        key = "max_prompt_length" if prompt > completion else "max_completion_length"
+        found.append(Finding(ERROR, "grpo.yaml", text, f"lower {key}"))
+    window = grpo.vllm_max_model_length
+    if window is not None and window < room:
+        text = f"vllm_max_model_length: {window} is below {prompt:,} of prompt + {completion:,}"
+        found.append(Finding(ERROR, "grpo.yaml", text, f"vllm_max_model_length: {room}"))
+    if not prompt:
+        text = "max_prompt_length is not set: the longest prompt sets the memory of its batch"
+        found.append(Finding(OK, "grpo.yaml", text))
+    for stage in ("eval", "difficulty"):
+        new = recipe.values[stage].max_new_tokens if stage in recipe.values else None
+        if new is not None and new < completion:
+            text = f"max_new_tokens: {new} cuts completions that GRPO lets run to {completion:,}"
+            remedy = f"max_new_tokens: {completion} or more"
+            found.append(Finding(WARNING, f"{stage}.yaml", text, remedy))
+    return found
+
+
+def measure(recipe: Recipe, tokenizer: Any) -> dict[str, dict[str, list[int]]]:
+    """Measure what data there is, in tokens: `{stage: {"prompt": […], "completion": […]}}`.
+
+    Raises:
+        UserError: a row cannot be read.
+    """
+
+    def count(texts: list[str]) -> list[int]:
+        return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
+    found: dict[str, dict[str, list[int]]] = {}
+    for stage in recipe.stages():
+        if not (rows := sample_rows(recipe, stage)):
+            continue
+        try:
+            prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+            found[stage] = {"prompt": count(prompts)}
+            if stage == "sft":
+                pairs = zip(rows, prompts, strict=True)
+                texts = [render_completion(row["completion"], prompt) for row, prompt in pairs]
+                found[stage]["completion"] = [n + 1 for n in count(texts)]  # EOS
+        except (ValueError, KeyError, TypeError) as error:  # a row that no stage could read either
+            text = f"a row cannot be read ({type(error).__name__}: {error}); make data"
+            raise UserError(text) from error
+    return found
+
+
+def sample_rows(recipe: Recipe, stage: str) -> list[dict]:
+    """Rows of the built file; else of the raw data below `data_root`, before any cleaning."""
+    if is_built(recipe, stage):
+        return read_some(recipe.values[stage]["train_file"], ROWS, COLUMNS[stage])
+    data = recipe.parsed.get("data")
+    return raw_rows(data, stage, recipe.data_root) if data and recipe.data_root else []
+
+
+def is_built(recipe: Recipe, stage: str) -> bool:
+    """Whether the stage's data file is there."""
+    path = recipe.values[stage].get("train_file")
+    return isinstance(path, str) and Path(path).is_file()
+
+
+def read_some(path: str, limit: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Read up to about `limit` rows of a built file, evenly over it and the last one.
+
+    Raises:
+        UserError: one of them is no JSON, or lacks a column.
+    """
+    # Not `splitlines`: it breaks rows that hold U+2028 or U+0085.
+    text = Path(path).read_text(encoding="utf-8")
+    lines = [line for line in text.split("\n") if line.strip()]
+    numbers = range(0, len(lines), max(1, math.ceil(len(lines) / limit)))
+    rows = []
+    for number in sorted({*numbers, len(lines) - 1} - {-1}):
+        where = f"{path}:{number + 1}"
+        try:
+            row = json.loads(lines[number])
+        except ValueError as error:
+            raise UserError(f"{where}: not valid JSON ({error}); run `make data` again") from error
+        check_row(row, columns, where)
+        rows.append(row)
+    return rows
+
+
+def raw_rows(data: DataArguments, key: str, data_root: str) -> list[dict]:
+    """Build up to `ROWS` rows of the sources of `data.yaml`'s list `key`, the first of each."""
+    sources = [check_source(entry, key) for entry in getattr(data, key)]
+    make = sft_row if key == "sft" else grpo_row
+    rows = []
+    for source in sources:
+        path = find_file(source, data_root)
+        if path is None or not path.is_file():
+            continue
+        build = BUILDERS[source.name]
+        for number, (where, row) in enumerate(islice(read_rows(path), ROWS // len(sources))):
+            try:
+                problem = build(row, f"{number}", where, **source.builder_options())
+            except UserError:
+                continue  # make data says what is wrong with it
+            if isinstance(problem, Problem) and (key == "grpo" or problem.solution):
+                rows.append(make(problem, data.system_prompt))
+    return rows
+
+
+def check_lengths(recipe: Recipe, lengths: dict, positions: dict[str, int]) -> list[Finding]:
+    """Compare the measured lengths with the recipe's limits."""
+    found = []
+    for stage in recipe.stages():
+        values = recipe.values[stage]
+        topic = f"{stage} lengths" + ("" if is_built(recipe, stage) else ", raw rows")
+        if stage not in lengths:
+            text = "no data: neither built nor below --data_root"
+            found.append(Finding(UNCHECKED, topic, text, "make data, or --data_root FOLDER"))
+            continue
+        prompts = lengths[stage]["prompt"]
+        if stage == "sft":
+            limit = ("max_length", values.max_length, "SFT drops them")
+            found.append(_compare(topic, "rows", row_lengths(lengths[stage]), *limit))
+            if "grpo" in recipe.values:
+                written, cut = lengths[stage]["completion"], recipe.values["grpo"]
+                why = "what SFT teaches to write, GRPO cuts off and pays nothing for"
+                limit = ("max_completion_length", cut.max_completion_length, why)
+                found.append(_compare(topic, "completions", written, *limit, worst=WARNING))
+            continue
+        limit = values.max_prompt_length
+        if limit:
+            limits = ("max_prompt_length", limit, "GRPO drops them")
+            found.append(_compare(topic, "prompts", prompts, *limits))
+        else:
+            found.append(Finding(OK, topic, f"prompts: {describe(prompts)}"))
+        room, most = values.max_completion_length, min(max(prompts), limit or max(prompts))
+        windows = [n for n in (values.vllm_max_model_length, positions.get(stage)) if n is not None]
+        if windows and most + room > min(windows):
+            text = f"a prompt of {most:,} and {room:,} new tokens exceed the window of "
+            text += f"{min(windows):,}"
+            found.append(Finding(ERROR, topic, text, "lower max_prompt_length"))
+    return found
+
+
+def row_lengths(parts: dict[str, list[int]]) -> list[int]:
+    """Lengths of prompt and completion together, where there is one."""
+    if "completion" not in parts:
+        return parts["prompt"]
+    return [sum(pair) for pair in zip(parts["prompt"], parts["completion"], strict=True)]
+
+
+def _compare(
+    topic: str, what: str, lengths: list[int], key: str, limit: int, why: str, worst: str = ERROR
+) -> Finding:
+    share = sum(length > limit for length in lengths) / len(lengths)
+    text = f"{what}: {describe(lengths)}; {key}: {limit:,}, {share:.1%} over"
+    if share <= MUCH:
+        return Finding(OK, topic, text)
+    level = worst if share > MOST else WARNING
+    return Finding(level, topic, f"{text}: {why}", f"{key}: {percentile(lengths, 0.99)} keeps 99 %")

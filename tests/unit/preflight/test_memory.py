@@ -1,0 +1,194 @@
+"""The memory plan by hand: parameters, what is kept, who shares what, recipes."""
+
+from dataclasses import replace
+
+import pytest
+
+from data_prep.config import UserError
+from stages.preflight.inputs import Values
+from stages.preflight.memory import (
+    GIB,
+    LINEARS,
+    Launch,
+    Model,
+    Step,
+    build_step,
+    checkpoint_bytes,
+    generation_bytes,
+    is_lora_target,
+    layer_bytes,
+    load_shape,
+    mask_bytes,
+    plan_engine,
+    plan_step,
+    read_model,
+)
+
+ONE = Model(
+    hidden=4, inner=8, layers=2, query=4, key=2, heads=2, vocab=10, is_tied=True, has_bias=True,
+    head_norms=0,
+)  # fmt: skip
+FP32 = Step(ONE, rows=1, length=3, scored=3, weight=4, is_checkpointed=False, accumulates=False)
+SEVEN_B = read_model(load_shape("7B"))
+
+
+def sized(step):
+    return {part.name: part.bytes for part in plan_step(step).parts}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [  # as the models' own pages give them
+        ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
+        ("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304),
+        ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
+        ("meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248),
+    ],
+)
+def test_parameters_of_published_models(name, number):
+    assert read_model(load_shape(name)).params == number
+
+
+def test_a_model_that_has_no_plan_is_refused():
+    with pytest.raises(UserError, match="'mamba' has no memory plan"):
+        read_model({"model_type": "mamba"})
+    with pytest.raises(UserError, match="hidden_size"):
+        read_model({"model_type": "llama", "num_attention_heads": 2})
+
+
+def test_what_a_layer_keeps_in_fp32():
+    # Two norms: input, normalised input, 1/rms: 2 (4 x 4 + 4 x 4 + 4) = 72. Their outputs, of
+    # which q, k, v share one and gate, up one: 2 x 4 x 4 = 32. q, k, v, output:
+    # 4 (4 + 2 + 2 + 4) = 48, log-sums 8. gate, silu, up, product: 4 x 4 x 8 = 128.
+    assert layer_bytes(FP32) == 72 + 32 + 48 + 8 + 128
+
+
+def test_what_a_layer_keeps_in_mixed_precision():
+    # Five bf16 copies instead of two shared inputs; q, k, v, output and the MLP in bf16.
+    assert layer_bytes(replace(FP32, is_autocast=True)) == 72 + 5 * 2 * 4 + 24 + 8 + 64
+
+
+def test_what_a_layer_keeps_in_bf16():
+    # The norm's input in fp32, its normalised input in bf16.
+    assert layer_bytes(replace(FP32, weight=2)) == 2 * (16 + 8 + 4) + 2 * 2 * 4 + 24 + 8 + 64
+
+
+def test_norms_of_queries_and_keys_keep_their_inputs():
+    # Qwen3, heads of 2: for the 4 + 2 numbers of q and k an fp32 and a normalised input, and
+    # 1/rms for each of 2 + 1 heads.
+    qwen3 = replace(ONE, head_norms=4)
+    assert layer_bytes(replace(FP32, model=qwen3)) - layer_bytes(FP32) == 4 * 6 + 4 * 6 + 4 * 3
+    lora = replace(FP32, lora_rank=1)
+    assert layer_bytes(replace(lora, model=qwen3)) - layer_bytes(lora) == 4 * 6 + 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "modules"),
+    [
+        (None, ("q_proj", "v_proj")),
+        ("all-linear", LINEARS),
+        (["all-linear"], LINEARS),
+        (["q_proj", "down_proj"], ("q_proj", "down_proj")),
+        (["q_proj"], ()),  # TRL makes it a text, which peft fits to the whole path
+        (r".*\.(q|o)_proj", ("q_proj", "o_proj")),
+        (["q_porj", "c_attn"], ()),
+    ],
+)
+def test_modules_of_lora(asked, modules):
+    assert tuple(name for name in LINEARS if is_lora_target(asked, name)) == modules
+
+
+def test_a_mask_repeats_keys_and_costs_its_square():
+    step = replace(FP32, rows=2, length=5, is_masked=True)
+    assert layer_bytes(step) - layer_bytes(FP32) == 4 * (2 + 2)
+    assert mask_bytes(step) == 4 * 2 * 25
+    assert mask_bytes(FP32) == 0
+
+
+def test_the_end_of_a_step_has_every_gradient_and_the_tied_table_twice():
+    inputs = 2 * 3 * 2 * 4 + 48 * 3 + 3 * 4 * 4  # rotary tables, ids and masks, output's gradient
+    untied = replace(ONE, is_tied=False)
+    # Weights, two states of AdamW and gradients of 4 bytes each.
+    assert plan_step(replace(FP32, model=untied)).moments["end"] == 16 * untied.params + inputs
+    assert plan_step(FP32).moments["end"] == 16 * ONE.params + inputs + 4 * ONE.embedding
+
+
+def test_the_plan_is_the_highest_moment():
+    plan = plan_step(FP32)
+    assert plan.peak == max(plan.moments.values()) == plan.moments[plan.moment]
+
+
+def test_checkpointing_lowers_and_rows_raise_it():
+    base = Step(SEVEN_B, rows=4, length=2048, scored=2048, is_checkpointed=False)
+    steps = (replace(base, is_checkpointed=True), base, replace(base, rows=8))
+    lowered, peak, raised = (plan_step(step).peak for step in steps)
+    assert lowered < peak < raised
+
+
+def test_zero_shares_states_and_ddp_adds_buckets():
+    base = Step(SEVEN_B, rows=1, length=1024, scored=1024, weight=2, optimizer=8)
+    engines = ("ddp", "zero2", "zero3", "zero3_offload")
+    ddp, two, three, offloaded = (sized(replace(base, engine=e, processes=8)) for e in engines)
+    params = SEVEN_B.params
+    assert ddp["DDP's buckets"] == 2 * params
+    assert two["weights"] == 2 * params and three["weights"] == 2 * params / 8
+    for shared in (two, three):  # ZeRO: 12 bytes of fp32 master weights and AdamW, over all
+        assert shared["optimizer"] + shared["master weights"] == 12 * params / 8
+    assert sum(three.values()) < sum(two.values()) < plan_step(base).peak
+    assert not {"optimizer", "master weights", "weights"} & set(offloaded)
+    assert offloaded["gathered weights"] == three["gathered weights"]
+
+
+def test_published_7b_run_in_fp32_needs_112_gb_of_states():
+    parts = sized(build_step("sft", SEVEN_B, Values(bf16=True), Launch()))
+    states = parts["weights"] + parts["optimizer"] + 4 * SEVEN_B.params
+    assert states == pytest.approx(16 * 7.6156e9, rel=1e-3)
+
+
+def test_lora_trains_its_matrices_alone():
+    values = Values(dtype="bfloat16", use_peft=True, lora_r=8, lora_target_modules="all-linear")
+    step = build_step("sft", SEVEN_B, values, Launch())
+    number = 28 * 8 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
+    parts = sized(step)
+    assert parts["LoRA weights"] == 4 * number and parts["optimizer"] == 8 * number
+    assert checkpoint_bytes(step)[0] == 12 * number
+
+
+SFT = {"per_device_train_batch_size": 4, "max_length": 100}
+GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completion_length": 50}
+
+
+@pytest.mark.parametrize(
+    ("stage", "values", "longest", "expected"),
+    [
+        ("sft", SFT | {"packing": True}, 40, {"rows": 1, "length": 400, "is_masked": True}),
+        ("sft", SFT, 40, {"rows": 4, "length": 40, "is_masked": True}),
+        ("sft", SFT | {"attn_implementation": "flash_attention_2"}, 40, {"is_masked": False}),
+        ("grpo", GRPO | {"update_tokens": 200, "beta": 0.1}, 30,
+         {"length": 80, "passes": 3, "has_reference": True}),
+        ("grpo", GRPO | {"beta": 0.1, "use_peft": True}, 30, {"has_reference": False}),
+    ],
+)  # fmt: skip
+def test_rows_of_a_step_are_the_recipes_worst(stage, values, longest, expected):
+    step = build_step(stage, ONE, Values(values), Launch(), longest)
+    assert {key: getattr(step, key) for key in expected} == expected
+
+
+def test_the_engines_cache():
+    values = Values(use_vllm=True, vllm_gpu_memory_utilization=0.5)
+    engine = plan_engine(SEVEN_B, values, Launch(gpu_memory=80))
+    assert engine.share == 40 * GIB and engine.token == 2 * 2 * 28 * 512
+    assert engine.tokens == (40 * GIB - 2 * SEVEN_B.params - 2 * GIB) // 57_344
+    assert plan_engine(SEVEN_B, Values(values, vllm_mode="server"), Launch()) is None
+    assert plan_engine(SEVEN_B, Values(), Launch()) is None
+
+
+def test_generation_without_an_engine():
+    values = Values(per_device_train_batch_size=2, gradient_accumulation_steps=3,
+                    max_prompt_length=10, max_completion_length=20)  # fmt: skip
+    size, text = generation_bytes(ONE, values, None)
+    assert size == 6 * 30 * (2 * 4 * 2 * 2) + 6 * 10 * 16
+    assert "6 completions x 30 tokens" in text
+    values["generation_batch_size"] = 16  # of all processes
+    size, _ = generation_bytes(ONE, values, None, processes=4)
+    assert size == 4 * 30 * (2 * 4 * 2 * 2) + 4 * 10 * 16
