@@ -4,12 +4,11 @@ import contextlib
 from fractions import Fraction
 
 import pytest
+from data_prep.grading.equivalence.tokens import Unreadable, normalise, tokenise
+from data_prep.grading.equivalence.parse import parse
 
 from data_prep.grading.equivalence import TooLarge, compare, is_readable
-from data_prep.grading.equivalence.latex import normalise
 from data_prep.grading.equivalence.numeric import exact_value, identical, proportional
-from data_prep.grading.equivalence.syntax import parse
-from data_prep.grading.equivalence.tokens import Unreadable, tokenise
 
 SAME = [
     # print

@@ -1,4 +1,4 @@
-"""Units: what stands beside a number and how two of them compare: `140 cm` is `1.4 m`.
+"""Units: what is written with a number and how two of them compare: `140 cm` is `1.4 m`.
 
 A unit that only one side writes is ignored (the question names it). Where both write one, measured
 quantities are converted with exact ratios, and counted things (`5 apples`) must name the same.
@@ -9,9 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_prep.grading.equivalence.tokens import Token
-from data_prep.grading.equivalence.vocabulary import BLURRING, NO_UNIT
-from data_prep.grading.equivalence.words import read_number_words
+from data_prep.grading.equivalence.tokens import BLURRING, NO_UNIT, Token, read_number_words
 
 _F = Fraction
 # name: (dimension, exact size in the dimension's base unit, exponent of the dimension)
