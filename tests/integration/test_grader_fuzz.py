@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from data_prep.grading.answers import VERDICTS, grade, grade_short_all, is_parseable
-from data_prep.grading.equivalence import TooLarge, compare
-from data_prep.grading.grading_pool import MAX_WORKERS
+from data_prep.grading.equivalence import TooLarge, compare, is_parseable
+from data_prep.grading.grade import VERDICTS, grade, grade_short_all
+from data_prep.grading.pool import MAX_WORKERS
 
 pytestmark = pytest.mark.integration
 

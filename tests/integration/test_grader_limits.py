@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.answers import grade, grade_short_all
+from data_prep.grading.grade import grade, grade_short_all
 
 pytestmark = pytest.mark.integration
 TABLE = Path(__file__).parents[1] / "unit/grader/answers.jsonl"

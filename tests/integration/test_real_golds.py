@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.answers import grade_all
-from data_prep.grading.extraction import last_boxed
+from data_prep.grading.extract import last_boxed
+from data_prep.grading.grade import grade_all
 from data_prep.prompts import THINK_OPEN, build_completion, build_prompt, wants_answer_tags
 from data_prep.reading.reading import read_rows
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.answers import (
+from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.grade import (
     VERDICTS,
     grade,
     grade_all,
     grade_short_all,
-    is_parseable,
     judge_all,
 )
 
@@ -138,12 +138,12 @@ def test_grading_works_in_any_thread():
 
 def test_integers_are_graded_without_sympy_and_without_a_child():
     code = (
-        "import sys; from data_prep.grading.answers import grade\n"
-        "from data_prep.grading import grading_pool\n"
+        "import sys; from data_prep.grading.grade import grade\n"
+        "from data_prep.grading import pool\n"
         "assert grade(r'<think>a</think>\\boxed{19}', '18').verdict == 'wrong'\n"
         "assert grade(r'<think>a</think>\\boxed{\\frac12}', '0.5').verdict == 'right'\n"
         "assert not {'math_verify', 'sympy', 'mpmath', 'torch'} & set(sys.modules)\n"
-        "assert grading_pool._shared is None"
+        "assert pool._shared is None"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -4,11 +4,11 @@ import contextlib
 from fractions import Fraction
 
 import pytest
-from data_prep.grading.equivalence.tokens import Unreadable, normalise, tokenise
-from data_prep.grading.equivalence.parse import parse
 
-from data_prep.grading.equivalence import TooLarge, compare, is_readable
+from data_prep.grading.equivalence import TooLarge, compare, is_parseable
 from data_prep.grading.equivalence.numeric import exact_value, identical, proportional
+from data_prep.grading.equivalence.parse import parse
+from data_prep.grading.equivalence.tokens import Unreadable, normalise, tokenise
 
 SAME = [
     # print
@@ -138,7 +138,7 @@ def test_numbers_too_large_to_compute_with_are_refused_before_they_are_computed(
     with contextlib.suppress(TooLarge):
         assert compare(bomb, r"\sqrt{2}") is not True
     assert compare(bomb, bomb) is True  # as text
-    assert not is_readable(bomb)
+    assert not is_parseable(bomb)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_odd_texts_are_survived(text):
         ("one fish two fish red fish blue fish", False), (r"n \text{ is even}", False),
     ],
 )  # fmt: skip
-def test_is_readable(answer, expected):
-    assert is_readable(answer) is expected
+def test_is_parseable(answer, expected):
+    assert is_parseable(answer) is expected
 
 
 def tree(text):

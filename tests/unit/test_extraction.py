@@ -4,8 +4,13 @@ import time
 
 import pytest
 
-from data_prep.grading.answers import extract, is_same_value, is_well_formed
-from data_prep.grading.extraction import extract_short, find_boxes, last_boxed
+from data_prep.grading.extract import (
+    extract,
+    extract_short,
+    find_boxes,
+    is_well_formed,
+    last_boxed,
+)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,7 @@ def test_a_final_number_counts_only_where_it_is_asked_for(answer, status, predic
     ],
 )
 def test_short_texts(text, status, prediction):
-    found = extract_short(text, is_same_value)
+    found = extract_short(text)
     assert (found.status, found.prediction) == (status, prediction)
 
 
@@ -163,6 +168,6 @@ def test_short_texts(text, status, prediction):
 )
 def test_no_text_takes_long(text):
     started = time.perf_counter()
-    extract_short(text, is_same_value)
+    extract_short(text)
     extract("<think>" + text + "</think>" + text, final_number=True)
     assert time.perf_counter() - started < 5

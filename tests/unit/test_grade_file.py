@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from data_prep.config import UserError
-from data_prep.grading import grade_file, graded_rows
-from data_prep.grading.answers import grade_all
-from data_prep.grading.graded_rows import encode
+from data_prep.grading import __main__ as grade_file
+from data_prep.grading import rows
+from data_prep.grading.grade import grade_all
+from data_prep.grading.rows import encode
 
 ROOT = Path(__file__).parents[2]
 THOUGHT = "<think>so</think> "
@@ -28,7 +29,7 @@ def row(prediction=None, gold="4", **columns):
 
 
 def grade_line(line, grade_texts=grade_all):
-    ((output, error),) = graded_rows.grade_lines("f.jsonl", [(7, line)], grade_texts)
+    ((output, error),) = rows.grade_lines("f.jsonl", [(7, line)], grade_texts)
     assert output.get("error") == error
     return output
 
@@ -89,7 +90,7 @@ UNREAD = [
     (
         b'{"prediction": "a", "prediction": "b", "gold": 1}',
         "unparseable",
-        "'prediction' stands twice",
+        "'prediction' occurs twice",
     ),
     (b'{"prediction": "a\0b", "gold": 1}', "unparseable", "malformed JSON .*control character"),
     (b'{"prediction": "\xff", "gold": 1}', "unparseable", r"not UTF-8 \(byte 16\)"),
@@ -112,7 +113,7 @@ def test_a_line_that_cannot_be_read(line, verdict, words):
 
 def test_columns_pass_through_and_an_old_verdict_is_replaced():
     line = row(id="a", verdict="wrong", seconds=99, error="theirs", nested={"b": [1.5, None]})
-    ((output, error),) = graded_rows.grade_lines("f", [(1, line)], grade_all)
+    ((output, error),) = rows.grade_lines("f", [(1, line)], grade_all)
     expected = json.loads(line) | {"verdict": "right", "extracted": "4"}
     assert (output | {"seconds": 99}, error) == (expected, None)
     assert output["seconds"] < 9
@@ -130,7 +131,7 @@ class Pool:
 
 
 def test_a_row_on_which_the_grader_fails_costs_no_other_its_verdict(monkeypatch):
-    monkeypatch.setattr(graded_rows, "shared_pool", Pool)
+    monkeypatch.setattr(rows, "shared_pool", Pool)
 
     def grade_texts(texts, golds):
         if any("bomb" in text for text in texts):
@@ -138,7 +139,7 @@ def test_a_row_on_which_the_grader_fails_costs_no_other_its_verdict(monkeypatch)
         return grade_all(texts, golds)
 
     lines = [(1, row()), (2, row("bomb")), (3, b"{"), (4, row(completion("5")))]
-    outputs = graded_rows.grade_lines("f", lines, grade_texts)
+    outputs = rows.grade_lines("f", lines, grade_texts)
     assert [output["verdict"] for output, _ in outputs] == [
         "right", "unparseable", "unparseable", "wrong",
     ]  # fmt: skip
@@ -150,9 +151,9 @@ def test_workers_that_cannot_start_are_no_fault_of_the_rows(monkeypatch):
     def grade_texts(texts, golds):
         raise RuntimeError
 
-    monkeypatch.setattr(graded_rows, "shared_pool", lambda: Pool("cannot start a grading worker"))
+    monkeypatch.setattr(rows, "shared_pool", lambda: Pool("cannot start a grading worker"))
     with pytest.raises(UserError, match="cannot start a grading worker"):
-        graded_rows.grade_lines("f", [(1, row()), (2, row())], grade_texts)
+        rows.grade_lines("f", [(1, row()), (2, row())], grade_texts)
 
 
 def test_encoding_is_always_utf8_json():
@@ -190,7 +191,7 @@ def read(path):
 
 def test_a_file_is_graded_line_by_line(pairs, tmp_path, capsys):
     out = tmp_path / "out.jsonl"
-    grade_file.main(["--pairs", str(pairs), "--out", str(out)])
+    grade_file.main([str(pairs), "--out", str(out)])
     outputs = read(out)
     assert [r["verdict"] for r in outputs] == ["right", "wrong", "unparseable", "no_think", "right"]
     assert outputs[2]["error"].startswith(f"{pairs}:3: malformed JSON")
@@ -209,7 +210,7 @@ def test_a_file_is_graded_line_by_line(pairs, tmp_path, capsys):
 def test_plain_and_packed_files_go_to_standard_output(pairs, capfdbinary, pack):
     path = pairs.with_name("packed.jsonl.gz" if pack is gzip.compress else "plain.jsonl")
     path.write_bytes(pack(pairs.read_bytes()))
-    grade_file.main(["--pairs", str(path), "--form", "answer"])
+    grade_file.main([str(path), "--form", "answer"])
     verdicts = [json.loads(line)["verdict"] for line in capfdbinary.readouterr().out.splitlines()]
     assert verdicts == ["right", "wrong", "unparseable", "right", "right"]
 
@@ -226,20 +227,20 @@ def test_the_flags_reach_the_grader(tmp_path, flag, prediction):
     pairs, out = tmp_path / "pairs.jsonl", tmp_path / "out.jsonl.gz"
     pairs.write_bytes(row(prediction))
     for flags, verdict in (([], {"no_think", "no_answer"}), ([flag], {"right"})):
-        grade_file.main(["--pairs", str(pairs), "--out", str(out), *flags])
+        grade_file.main([str(pairs), "--out", str(out), *flags])
         assert json.loads(gzip.decompress(out.read_bytes()))["verdict"] in verdict
 
 
 def test_an_empty_file_has_no_rows(tmp_path, capsys):
     (tmp_path / "pairs.jsonl").touch()
-    grade_file.main(["--pairs", str(tmp_path / "pairs.jsonl")])
+    grade_file.main([str(tmp_path / "pairs.jsonl")])
     captured = capsys.readouterr()
     assert captured.out == "" and "0 rows, 0.0 % right" in captured.err
 
 
 def test_most_rows_without_a_thought_get_a_hint(tmp_path, capsys):
     (tmp_path / "pairs.jsonl").write_bytes(row("4"))
-    grade_file.main(["--pairs", str(tmp_path / "pairs.jsonl")])
+    grade_file.main([str(tmp_path / "pairs.jsonl")])
     assert "--form answer" in capsys.readouterr().err
 
 
@@ -247,23 +248,23 @@ def test_a_truncated_archive_leaves_no_output_file(pairs, tmp_path):
     path, out = tmp_path / "cut.jsonl.gz", tmp_path / "out.jsonl"
     path.write_bytes(gzip.compress(pairs.read_bytes())[:-12])
     with pytest.raises(UserError, match="truncated or damaged gzip"):
-        grade_file.main(["--pairs", str(path), "--out", str(out)])
+        grade_file.main([str(path), "--out", str(out)])
     assert not out.exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "required: --pairs"),
-        (["--pairs", "missing.jsonl"], "missing.jsonl: no such file"),
-        (["--pairs", "."], "not a file that can be read"),
-        (["--pairs", "{pairs}", "--form", "essay"], "--form: invalid choice: 'essay'"),
-        (["--pairs", "{pairs}", "--frob"], "unrecognized arguments: --frob"),
-        (["--pair", "{pairs}"], "--pair"),
-        (["--pairs", "{pairs}", "--form", "answer", "--answer_tags"], "--form completion"),
-        (["--pairs", "{pairs}", "--out", "{pairs}"], "would overwrite"),
-        (["--pairs", "{pairs}", "--out", "/dev/null"], "not a file"),
-        (["--pairs", "{pairs}", "--out", "missing/out.jsonl"], "choose another --out"),
+        ([], "required: FILE"),
+        (["missing.jsonl"], "missing.jsonl: no such file"),
+        (["."], "not a file that can be read"),
+        (["{pairs}", "--form", "essay"], "--form: invalid choice: 'essay'"),
+        (["{pairs}", "--frob"], "unrecognized arguments: --frob"),
+        (["{pairs}", "--ou", "x"], "--ou"),
+        (["{pairs}", "--form", "answer", "--answer_tags"], "--form completion"),
+        (["{pairs}", "--out", "{pairs}"], "would overwrite"),
+        (["{pairs}", "--out", "/dev/null"], "not a file"),
+        (["{pairs}", "--out", "missing/out.jsonl"], "choose another --out"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(arguments, words, pairs, tmp_path, monkeypatch):
@@ -275,9 +276,9 @@ def test_a_wrong_command_line_is_one_line(arguments, words, pairs, tmp_path, mon
 
 def test_help_loads_neither_torch_nor_sympy():
     code = (
-        "import runpy, sys; sys.argv = ['answers', '--help']\n"
-        "try: runpy.run_module('data_prep.grading.answers', run_name='__main__')\n"
+        "import runpy, sys; sys.argv = ['grading', '--help']\n"
+        "try: runpy.run_module('data_prep.grading', run_name='__main__')\n"
         "finally: assert not {'torch', 'sympy', 'math_verify', 'trl', 'rich'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0 and "--pairs FILE" in done.stdout and not done.stderr
+    assert done.returncode == 0 and "FILE" in done.stdout and not done.stderr

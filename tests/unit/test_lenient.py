@@ -2,8 +2,8 @@
 
 import pytest
 
-from data_prep.grading.answers import grade
-from data_prep.grading.lenient import grade_leniently, read_leniently
+from data_prep.grading.extract import read_leniently
+from data_prep.grading.grade import grade, grade_leniently
 
 READINGS = [
     # Where: behind the thought, else anywhere.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.grading.rollouts import grade_rollouts
+from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import build_prompt
 
 BOXED, TAGGED = build_prompt("1 + 1?", "think"), build_prompt("1 + 1?", "answer_tags")

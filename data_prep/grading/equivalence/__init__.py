@@ -6,8 +6,8 @@ of thing it is and `parse` the scalars in it (`values` defines both, `units` kno
 inequalities. `fallback` asks math-verify about what is left, in a child process (`worker`).
 """
 
-from data_prep.grading.equivalence.compare import MAX_CHARS, compare, is_readable
+from data_prep.grading.equivalence.compare import MAX_CHARS, compare, is_parseable, is_same_value
 from data_prep.grading.equivalence.tokens import TooLarge
 from data_prep.grading.equivalence.units import is_measure
 
-__all__ = ["MAX_CHARS", "TooLarge", "compare", "is_measure", "is_readable"]
+__all__ = ["MAX_CHARS", "TooLarge", "compare", "is_measure", "is_parseable", "is_same_value"]

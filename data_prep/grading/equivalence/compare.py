@@ -432,8 +432,16 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
     return any_of(results)
 
 
-def is_readable(text: str) -> bool:
-    """Whether a text is a value of a kind that can be compared with others, by us or by algebra."""
+def is_same_value(first: str, second: str) -> bool:
+    """Whether two answers are one value as far as we can tell without math-verify."""
+    try:
+        return compare(first, second) is True
+    except TooLarge:
+        return False
+
+
+def is_parseable(text: str) -> bool:
+    """Whether a text can serve as a gold: a value of a kind that we or math-verify can compare."""
     if len(text) > MAX_CHARS:
         return False
     try:
