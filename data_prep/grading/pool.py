@@ -1,20 +1,25 @@
 """Killable workers for untrusted symbolic algebra: a call returns, or is over its limit.
 
-`answers` calls `shared_pool()` for what text and exact arithmetic leave open. A call may
-hang, eat memory or sit in C code; the process that runs it is killed and the next one goes on. See
-`data_prep.grading.grading_worker` for the process itself.
+`grade` calls `shared_pool()` for what text and exact arithmetic leave open. A call may hang, eat
+memory or be in C code; the process that runs it (`pool_worker`) is killed and the next one goes on.
 
     with GradingPool("package.module:function", num_workers=2, timeout=2.0) as pool:
         outcomes = pool.map([("1/2", "0.5"), ("x+1", "1+x")])
 
 The workers are started by exec, so they inherit no CUDA context, thread or lock of the trainer, and
-any thread may call.
+any thread may call. No pool library keeps all of that: Pebble's breaks when an idle worker is
+killed or a forked process exits, and it imports the main script in every worker.
 """
 
+import contextlib
 import json
 import logging
 import os
 import queue
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -22,9 +27,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-
-from data_prep.grading.grading_process import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +39,8 @@ MEMORY_BYTES = 2 << 30  # address space of one worker
 CACHE_SIZE = 10_000
 # The worker's own timer is exact; the pool steps in only where a worker is stopped or swapped out.
 PATIENCE = 1.15
+START_SECONDS = 120.0  # an import from a cold network disk takes long; a hung one never ends
 MAX_LOGGED_CHARS = 200
-_CLOSED = "the grading pool is closed; make a new one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,127 @@ class Outcome:
     status: str  # "ok"; "timeout": over the limit of time or memory; "error": it raised
     seconds: float  # of work, without start-up and waiting
     error: str | None  # one line, None where status is "ok"
+
+
+class Worker:
+    """The pool's end of one `pool_worker`: starts, asks and kills it. Used by one thread at a time.
+
+    Args:
+        function: "package.module:name".
+        timeout: wall-clock seconds per request, counted from when its work starts.
+        memory_bytes: address space of the server; no limit on macOS.
+    """
+
+    def __init__(self, function: str, timeout: float, memory_bytes: int) -> None:
+        self._function = function
+        # -P: with -m alone, a file of the current directory would shadow the modules named here.
+        self._command = [sys.executable, "-P", "-m", "data_prep.grading.pool_worker", function]
+        self._command += [str(timeout), str(memory_bytes), str(os.getpid())]
+        self._process: subprocess.Popen | None = None
+        self._is_ready = False
+        self._number = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start the process and return at once; `wait_ready` waits for its import."""
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        env = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        # A socket because its time-outs hold both ways and for descriptors above select's 1,023.
+        self._socket, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | env,
+                start_new_session=True,  # out of reach of the terminal's Ctrl-C; killed as one
+            )
+        except OSError:
+            self._socket.close()
+            raise
+        finally:
+            theirs.close()
+        self._received = b""
+
+    def kill(self) -> None:
+        """Kill supervisor and server; from any thread. One that waits in `ask` gets an OSError."""
+        process = self._process
+        # Only before it is reaped: its number may then belong to another group.
+        if process is not None and process.returncode is None:
+            # PermissionError is macOS's answer for a group of zombies.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Leave no process and no open socket."""
+        self.kill()
+        if self._process is not None:
+            self._process.wait()
+            self._socket.close()
+            self._process = None
+        self._is_ready = False
+
+    def disown(self) -> None:
+        """Let go of a forked process's copy: not its child, and a copy that keeps a socket open."""
+        if self._process is not None:
+            self._process.returncode = 0  # or Popen warns of a child left running
+            self._socket.close()
+
+    def wait_ready(self) -> None:
+        """Wait for the import, after a start where there is no process.
+
+        Raises:
+            RuntimeError: it failed; with the worker's own words.
+        """
+        if self._is_ready:
+            return
+        problem = "it ended before it was ready"
+        for _ in range(2):  # killed from outside while it starts: once more
+            if self._process is None:
+                self.start()
+            try:
+                problem = self._receive(time.monotonic() + START_SECONDS)["error"]
+            except TimeoutError:
+                problem = f"not ready after {START_SECONDS:g} s"
+            except OSError:
+                self.stop()
+                continue
+            if problem:
+                break
+            self._is_ready = True
+            return
+        self.stop()
+        raise RuntimeError(f"cannot start a grading worker for {self._function}: {problem}")
+
+    def ask(self, text: str, seconds: float) -> dict[str, Any]:
+        """The reply to a request, given as the JSON text of its arguments.
+
+        Raises:
+            TimeoutError: nothing came back in `seconds`; the worker must be stopped.
+            OSError: the worker is gone.
+        """
+        deadline = time.monotonic() + seconds
+        self._number += 1
+        self._socket.settimeout(seconds)
+        self._socket.sendall(f"{self._number} {text}\n".encode())
+        while True:
+            reply = self._receive(deadline)
+            # A server killed just after it replied leaves a notice of a request long answered.
+            if reply["id"] == self._number:
+                return reply
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        while b"\n" not in self._received:
+            # Never 0, so that a reply that is there counts although this thread comes late.
+            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            chunk = self._socket.recv(1 << 16)
+            if not chunk:
+                raise ConnectionResetError("the worker closed its socket")
+            self._received += chunk
+        line, _, self._received = self._received.partition(b"\n")
+        return json.loads(line)
 
 
 def _end(
@@ -150,7 +275,7 @@ class GradingPool:
         if os.getpid() != self._owner:
             raise RuntimeError("the grading pool belongs to another process; make one after fork")
         if not self._finalizer.alive:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError("the grading pool is closed; make a new one")
 
     def _run(self, text: str) -> Outcome:
         """Make one call on an idle worker; count it, keep its outcome, log it if over the limit."""

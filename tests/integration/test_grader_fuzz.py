@@ -174,5 +174,5 @@ def test_no_answer_that_lists_several_candidates_is_ever_right(gold, other, join
 def test_no_process_is_left_over():
     """Runs last in this file: at most the shared pool's workers, each with one server."""
     children = psutil.Process().children(recursive=True)
-    workers = [child for child in children if "grading_worker" in " ".join(child.cmdline())]
+    workers = [child for child in children if "pool_worker" in " ".join(child.cmdline())]
     assert len(workers) <= 2 * MAX_WORKERS

@@ -14,8 +14,8 @@ import time
 import psutil
 import pytest
 
-from data_prep.grading import grading_pool
-from data_prep.grading.grading_pool import GradingPool
+from data_prep.grading import pool as grading_pool
+from data_prep.grading.pool import GradingPool
 
 pytestmark = pytest.mark.integration
 
@@ -184,7 +184,7 @@ def test_ranks_share_the_cpus(monkeypatch, num_cpus, num_ranks, num_workers):
 
 def test_importing_the_pool_starts_no_process_and_needs_no_torch():
     code = (
-        "import sys, data_prep.grading.grading_pool as g\n"
+        "import sys, data_prep.grading.pool as g\n"
         "assert g._shared is None and not {'torch', 'sympy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,8 +13,8 @@ import time
 import psutil
 import pytest
 
-from data_prep.grading.grading_pool import GradingPool
-from data_prep.grading.grading_worker import REQUESTS_PER_SERVER
+from data_prep.grading.pool import GradingPool
+from data_prep.grading.pool_worker import REQUESTS_PER_SERVER
 
 pytestmark = pytest.mark.integration
 
