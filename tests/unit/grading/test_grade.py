@@ -1,4 +1,4 @@
-"""The grader as a whole: the labelled tables, verdicts, several golds, and the child processes."""
+"""The grader: labelled tables, verdicts, several golds, mixed batches and the child processes."""
 
 import json
 import subprocess
@@ -14,11 +14,13 @@ from data_prep.grading.grade import (
     VERDICTS,
     grade,
     grade_all,
+    grade_rollouts,
     grade_short_all,
     judge_all,
 )
+from data_prep.prompts import build_prompt
 
-TABLES = Path(__file__).parent / "grader"
+TABLES = Path(__file__).parent / "tables"
 FILES = {
     "answers.jsonl": grade_short_all,  # bare answers and short texts, class by class
     "tricks.jsonl": grade_short_all,  # answers that want to be paid, and their honest twins
@@ -42,44 +44,35 @@ KNOWN_MISSES = {
 }
 
 
-def read_table(name: str) -> list[dict]:
-    with (TABLES / name).open(encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+@pytest.fixture(scope="module")
+def graded():
+    """{table: (row, verdict) of each row}."""
+    found = {}
+    for name, grade_rows in FILES.items():
+        with (TABLES / name).open(encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        grades = grade_rows([row["prediction"] for row in rows], [row["gold"] for row in rows])
+        found[name] = [(row, one.verdict) for row, one in zip(rows, grades, strict=True)]
+    return found
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_labelled_table(name):
-    """No row is accepted that is wrong (precision 100 %), and the misses are those we know."""
-    rows = read_table(name)
-    assert len(rows) >= 300
-    graded = FILES[name]([row["prediction"] for row in rows], [row["gold"] for row in rows])
-    verdicts = list(zip(rows, [one.verdict for one in graded], strict=True))
-    accepted = [row for row, verdict in verdicts if verdict == "right" and not row["right"]]
-    missed = [row for row, verdict in verdicts if verdict != "right" and row["right"]]
-    assert accepted == []
-    assert {row["prediction"] for row in missed} <= set(KNOWN_MISSES)
-    assert {verdict for _, verdict in verdicts} <= set(VERDICTS)
+def test_no_wrong_row_of_a_labelled_table_is_accepted(name, graded):
+    assert len(graded[name]) >= 300
+    assert [r for r, verdict in graded[name] if verdict == "right" and not r["right"]] == []
+    assert {verdict for _, verdict in graded[name]} <= set(VERDICTS)
 
 
-def test_recall_over_all_tables():
-    """At least 99 %, and the list of misses is neither too short nor out of date."""
-    num_right, missed = 0, []
-    for name, grade_rows in FILES.items():
-        rows = [row for row in read_table(name) if row["right"]]
-        graded = grade_rows([row["prediction"] for row in rows], [row["gold"] for row in rows])
-        num_right += len(rows)
-        missed += [
-            r["prediction"] for r, g in zip(rows, graded, strict=True) if g.verdict != "right"
-        ]
-    assert num_right > 1400
+def test_recall_over_all_tables_is_99_percent_and_every_miss_is_known(graded):
+    right = [pair for table in graded.values() for pair in table if pair[0]["right"]]
+    missed = [row["prediction"] for row, verdict in right if verdict != "right"]
+    assert len(right) > 1400 and len(missed) <= 0.01 * len(right)
     assert set(missed) == set(KNOWN_MISSES)
-    assert len(missed) <= 0.01 * num_right
 
 
-def test_the_tables_cover_every_class_both_ways():
-    count = Counter((row["class"], row["right"]) for row in read_table("answers.jsonl"))
+def test_the_tables_cover_every_class_both_ways(graded):
+    count = Counter((row["class"], row["right"]) for row, _ in graded["answers.jsonl"])
     classes = {name for name, _ in count}
-    assert len(classes) >= 40
     assert all(count[name, False] for name in classes)
     assert sum(bool(count[name, True]) for name in classes) >= 40
 
@@ -151,3 +144,45 @@ def test_integers_are_graded_without_sympy_and_without_a_child():
 def test_is_parseable():
     assert is_parseable(r"\frac{1}{2}") and is_parseable("x=5")
     assert not is_parseable("") and not is_parseable(r"\frac{1}{")
+
+
+BOXED, TAGGED = build_prompt("1 + 1?", "think"), build_prompt("1 + 1?", "answer_tags")
+IN_BOX, IN_TAGS = "<think>so</think> \\boxed{2}", "<think>so</think> <answer>2</answer>"
+PLAIN = "<think>so</think> The answer is 2."
+
+
+def verdicts(rows, think_prefilled=False, final_number=False):
+    prompts, completions, golds = zip(*rows, strict=True)
+    grades = grade_rollouts(
+        prompts, completions, golds, think_prefilled=think_prefilled, final_number=final_number
+    )
+    return [grade.verdict for grade in grades]
+
+
+def test_each_row_has_its_own_form_and_its_own_golds():
+    rows = [
+        (TAGGED, IN_TAGS, "2"),
+        (BOXED, IN_BOX, ["7", "2"]),
+        (TAGGED, IN_BOX, "2"),
+        (BOXED, IN_BOX, "3"),
+        (BOXED, IN_TAGS, "2"),
+        (TAGGED, IN_TAGS, "3"),
+    ]
+    expected = ["right", "right", "no_answer", "wrong", "no_answer", "wrong"]
+    assert verdicts(rows) == expected
+    assert verdicts(rows[::-1]) == expected[::-1]
+
+
+def test_what_the_recipe_and_the_template_say_reaches_the_grader():
+    assert verdicts([(BOXED, PLAIN, "2")]) == ["no_answer"]
+    assert verdicts([(BOXED, PLAIN, "2")], final_number=True) == ["right"]
+    rest = IN_BOX.removeprefix("<think>")
+    assert verdicts([(BOXED, rest, "2"), (BOXED, IN_BOX, "2")]) == ["no_think", "right"]
+    prefilled = verdicts([(BOXED, rest, "2"), (BOXED, IN_BOX, "2")], think_prefilled=True)
+    assert prefilled == ["right", "no_think"]
+
+
+def test_no_rows_and_uneven_rows():
+    assert grade_rollouts([], [], [], think_prefilled=False, final_number=False) == []
+    with pytest.raises(ValueError):
+        grade_rollouts([BOXED], [IN_BOX], [], think_prefilled=False, final_number=False)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -15,7 +16,7 @@ from data_prep.grading import rows
 from data_prep.grading.grade import grade_all
 from data_prep.grading.rows import encode
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 THOUGHT = "<think>so</think> "
 
 
@@ -34,28 +35,17 @@ def grade_line(line, grade_texts=grade_all):
     return output
 
 
+LONG = row("<think>" + "so " * 1_000_000 + "</think>" + completion("4")[len(THOUGHT) :])
 READ = [
     # line, verdict, extracted
-    (row(), "right", "4"),
-    (row(completion("5")), "wrong", "5"),
-    (row(gold=4), "right", "4"),
-    (row(completion("1/4"), gold=0.25), "right", "1/4"),
-    (row(gold=["5", 4]), "right", "4"),
-    (row(gold=["5", "6"]), "wrong", "4"),
-    (row(""), "no_think", None),
-    (row(THOUGHT + "four"), "no_answer", None),
-    (row(4), "no_think", None),
-    (row("\0" + completion("4")), "right", "4"),
-    (row(completion("4") + "\ud800"), "right", "4"),
-    (b"\xef\xbb\xbf" + row() + b"\r\n", "right", "4"),
-    (b" \t" + row() + b" \n", "right", "4"),
+    (row(), "right", "4"), (row(completion("5")), "wrong", "5"), (row(gold=4), "right", "4"),
+    (row(completion("1/4"), gold=0.25), "right", "1/4"), (row(gold=["5", 4]), "right", "4"),
+    (row(gold=["5", "6"]), "wrong", "4"), (row(""), "no_think", None), (row(4), "no_think", None),
+    (row(THOUGHT + "four"), "no_answer", None), (row("\0" + completion("4")), "right", "4"),
+    (row(completion("4") + "\ud800"), "right", "4"), (LONG, "right", "4"),
+    (b"\xef\xbb\xbf" + row() + b"\r\n", "right", "4"), (b" \t" + row() + b" \n", "right", "4"),
     (row()[:-1] + b', "score": NaN}', "right", "4"),
-    (
-        row("<think>" + "so " * 1_000_000 + "</think>" + completion("4")[len(THOUGHT) :]),
-        "right",
-        "4",
-    ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("line", "verdict", "extracted"), READ)
@@ -63,48 +53,36 @@ def test_a_line_that_can_be_read(line, verdict, extracted):
     output = grade_line(line)
     assert (output["verdict"], output["extracted"]) == (verdict, extracted)
     assert "error" not in output
-    assert output["seconds"] == round(output["seconds"], 6)
 
 
+DEEP = b'{"gold": 1, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 UNREAD = [
-    # line, verdict, words of the error
-    (b'{"prediction": "a", "gold', "unparseable", "malformed JSON .*column 21"),
-    (b"", "unparseable", "blank"),
-    (b" \r\n", "unparseable", "blank"),
-    (b"[1, 2]", "unparseable", "a row must be an object, found list"),
-    (b"null", "unparseable", "found NoneType"),
-    (b'{"gold": "4"}', "unparseable", "no column `prediction`"),
-    (b'{"prediction": "4"}', "unparseable", "no column `gold`"),
-    (b'{"prediction": null, "gold": "4"}', "no_answer", "`prediction` is null"),
-    (b'{"prediction": NaN, "gold": "4"}', "no_answer", "`prediction` is null"),
-    (b'{"prediction": "4", "gold": 1e999}', "unparseable", "`gold` is null"),
-    (b'{"prediction": ["4"], "gold": "4"}', "unparseable", "must be .* found list"),
-    (b'{"prediction": {}, "gold": "4"}', "unparseable", "must be .* found dict"),
-    (b'{"prediction": true, "gold": "4"}', "unparseable", "must be .* found bool"),
-    (row(gold=None), "unparseable", "`gold` is null"),
-    (row(gold=[]), "unparseable", "`gold` is an empty list"),
-    (row(gold=["4", None]), "unparseable", "`gold` is null"),
-    (row(gold=[["4"]]), "unparseable", "`gold` must be .* found list"),
-    (row(gold=""), "unparseable", "the gold cannot be read: ''"),
-    (row("4", gold=""), "no_think", "the gold cannot be read"),
-    (
-        b'{"prediction": "a", "prediction": "b", "gold": 1}',
-        "unparseable",
-        "'prediction' occurs twice",
-    ),
-    (b'{"prediction": "a\0b", "gold": 1}', "unparseable", "malformed JSON .*control character"),
-    (b'{"prediction": "\xff", "gold": 1}', "unparseable", r"not UTF-8 \(byte 16\)"),
-    (row().decode().encode("utf-16"), "unparseable", "not UTF-8"),
-    (
-        b'{"gold": 1, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        "unparseable",
-        "nested too deep",
-    ),
-    (b'{"prediction": "a", "gold": ' + b"9" * 5_000 + b"}", "unparseable", "4300 digits"),
-]
+    # line, words of the error
+    (b'{"prediction": "a", "gold', "malformed JSON .*column 21"), (b"", "blank"),
+    (b" \r\n", "blank"), (b"[1, 2]", "found list"), (b"null", "found NoneType"),
+    (b'{"gold": "4"}', "no column `prediction`"), (b'{"prediction": "4"}', "no column `gold`"),
+    (b'{"prediction": "4", "gold": 1e999}', "`gold` is null"), (DEEP, "nested too deep"),
+    (b'{"prediction": ["4"], "gold": "4"}', "found list"), (row(gold=None), "`gold` is null"),
+    (b'{"prediction": {}, "gold": "4"}', "found dict"), (row(gold=[]), "`gold` is an empty list"),
+    (b'{"prediction": true, "gold": "4"}', "found bool"), (row(gold=["4", None]), "`gold` is null"),
+    (row(gold=[["4"]]), "`gold` .* found list"), (row(gold=""), "the gold cannot be read: ''"),
+    (b'{"prediction": "a", "prediction": "b", "gold": 1}', "'prediction' occurs twice"),
+    (b'{"prediction": "a\0b", "gold": 1}', "malformed JSON .*control character"),
+    (b'{"prediction": "\xff", "gold": 1}', r"not UTF-8 \(byte 16\)"),
+    (row().decode().encode("utf-16"), "not UTF-8"),
+    (b'{"prediction": "a", "gold": ' + b"9" * 5_000 + b"}", "4300 digits"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "verdict", "words"), UNREAD)
+@pytest.mark.parametrize(
+    ("line", "verdict", "words"),
+    [
+        *((line, "unparseable", words) for line, words in UNREAD),
+        (b'{"prediction": null, "gold": "4"}', "no_answer", "`prediction` is null"),
+        (b'{"prediction": NaN, "gold": "4"}', "no_answer", "`prediction` is null"),
+        (row("4", gold=""), "no_think", "the gold cannot be read"),
+    ],
+)
 def test_a_line_that_cannot_be_read(line, verdict, words):
     output = grade_line(line)
     assert output["verdict"] == verdict
@@ -119,41 +97,29 @@ def test_columns_pass_through_and_an_old_verdict_is_replaced():
     assert output["seconds"] < 9
 
 
-class Pool:
-    """Instead of worker processes, which take seconds to start."""
+def fail_on_bombs(texts, golds):
+    if any("bomb" in text for text in texts):
+        raise RecursionError("too\ndeep")
+    return grade_all(texts, golds)
 
-    def __init__(self, problem=None):
-        self.problem = problem
 
-    def call(self, *_):
-        if self.problem:
-            raise RuntimeError(self.problem)
+LINES = [(1, row()), (2, row("bomb")), (3, b"{"), (4, row(completion("5")))]
 
 
 def test_a_row_on_which_the_grader_fails_costs_no_other_its_verdict(monkeypatch):
-    monkeypatch.setattr(rows, "shared_pool", Pool)
-
-    def grade_texts(texts, golds):
-        if any("bomb" in text for text in texts):
-            raise RecursionError("too\ndeep")
-        return grade_all(texts, golds)
-
-    lines = [(1, row()), (2, row("bomb")), (3, b"{"), (4, row(completion("5")))]
-    outputs = rows.grade_lines("f", lines, grade_texts)
-    assert [output["verdict"] for output, _ in outputs] == [
-        "right", "unparseable", "unparseable", "wrong",
-    ]  # fmt: skip
+    monkeypatch.setattr(rows, "shared_pool", mock.Mock())
+    outputs = rows.grade_lines("f", LINES, fail_on_bombs)
+    verdicts = ["right", "unparseable", "unparseable", "wrong"]
+    assert [output["verdict"] for output, _ in outputs] == verdicts
     assert outputs[1][1] == "f:2: the grader failed on this row: RecursionError: too deep"
     assert (outputs[0][1], outputs[3][1]) == (None, None)
 
 
 def test_workers_that_cannot_start_are_no_fault_of_the_rows(monkeypatch):
-    def grade_texts(texts, golds):
-        raise RuntimeError
-
-    monkeypatch.setattr(rows, "shared_pool", lambda: Pool("cannot start a grading worker"))
+    cannot = mock.Mock(side_effect=RuntimeError("cannot start a grading worker"))
+    monkeypatch.setattr(rows, "shared_pool", cannot)
     with pytest.raises(UserError, match="cannot start a grading worker"):
-        rows.grade_lines("f", [(1, row()), (2, row())], grade_texts)
+        rows.grade_lines("f", LINES, fail_on_bombs)
 
 
 def test_encoding_is_always_utf8_json():
@@ -231,17 +197,13 @@ def test_the_flags_reach_the_grader(tmp_path, flag, prediction):
         assert json.loads(gzip.decompress(out.read_bytes()))["verdict"] in verdict
 
 
-def test_an_empty_file_has_no_rows(tmp_path, capsys):
-    (tmp_path / "pairs.jsonl").touch()
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"", "0 rows, 0.0 % right"), (row("4"), "--form answer")]
+)
+def test_an_empty_file_has_no_rows_and_bare_answers_get_a_hint(tmp_path, capsys, content, words):
+    (tmp_path / "pairs.jsonl").write_bytes(content)
     grade_file.main([str(tmp_path / "pairs.jsonl")])
-    captured = capsys.readouterr()
-    assert captured.out == "" and "0 rows, 0.0 % right" in captured.err
-
-
-def test_most_rows_without_a_thought_get_a_hint(tmp_path, capsys):
-    (tmp_path / "pairs.jsonl").write_bytes(row("4"))
-    grade_file.main([str(tmp_path / "pairs.jsonl")])
-    assert "--form answer" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
 
 
 def test_a_truncated_archive_leaves_no_output_file(pairs, tmp_path):
@@ -255,22 +217,17 @@ def test_a_truncated_archive_leaves_no_output_file(pairs, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "required: FILE"),
-        (["missing.jsonl"], "missing.jsonl: no such file"),
-        (["."], "not a file that can be read"),
-        (["{pairs}", "--form", "essay"], "--form: invalid choice: 'essay'"),
-        (["{pairs}", "--frob"], "unrecognized arguments: --frob"),
-        (["{pairs}", "--ou", "x"], "--ou"),
-        (["{pairs}", "--form", "answer", "--answer_tags"], "--form completion"),
-        (["{pairs}", "--out", "{pairs}"], "would overwrite"),
-        (["{pairs}", "--out", "/dev/null"], "not a file"),
-        (["{pairs}", "--out", "missing/out.jsonl"], "choose another --out"),
+        ("", "required: FILE"), ("missing.jsonl", "missing.jsonl: no such file"),
+        (".", "not a file that can be read"), ("{0} --frob", "unrecognized arguments: --frob"),
+        ("{0} --form essay", "--form: invalid choice: 'essay'"), ("{0} --ou x", "--ou"),
+        ("{0} --form answer --answer_tags", "--form completion"), ("{0} --out {0}", "overwrite"),
+        ("{0} --out /dev/null", "not a file"), ("{0} --out missing/o.jsonl", "choose another"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_command_line_is_one_line(arguments, words, pairs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as caught:
-        grade_file.main([argument.format(pairs=pairs) for argument in arguments])
+        grade_file.main(arguments.format(pairs).split())
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BOMB = r"\sum_{{k=1}}^{{\infty}} \frac{{\sin(k)}}{{k^3+k+{}}}"  # over the limit in math-verify
 
 

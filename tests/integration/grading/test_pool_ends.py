@@ -13,7 +13,7 @@ import pytest
 from data_prep.grading.pool import PATIENCE
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LIMIT = 2.0
 GONE = LIMIT * PATIENCE + 20  # generous: it proves "not left behind", not how fast
 HEADER = f"""
