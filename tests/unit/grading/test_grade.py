@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.grading import pool
 from data_prep.grading.equivalence import is_parseable
 from data_prep.grading.grade import (
     VERDICTS,
@@ -21,6 +22,7 @@ from data_prep.grading.grade import (
 from data_prep.prompts import build_prompt
 
 TABLES = Path(__file__).parent / "tables"
+PACKAGE = Path(pool.__file__).parents[1]
 FILES = {
     "answers.jsonl": grade_short_all,  # bare answers and short texts, class by class
     "tricks.jsonl": grade_short_all,  # answers that want to be paid, and their honest twins
@@ -139,6 +141,19 @@ def test_integers_are_graded_without_sympy_and_without_a_child():
         "assert pool._shared is None"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_one_answer_is_graded_in_at_most_ten_files():
+    """So that a reader can follow one: a new text, as what was read before is kept."""
+    files = set()
+    sys.setprofile(lambda frame, *_: files.add(frame.f_code.co_filename))
+    try:
+        graded = grade(r"<think>a</think> \boxed{\frac12}", "0.50000")
+    finally:
+        sys.setprofile(None)
+    assert graded.verdict == "right"
+    touched = {file for file in files if file.startswith(str(PACKAGE))}
+    assert 3 <= len(touched) <= 10, touched
 
 
 def test_is_parseable():
