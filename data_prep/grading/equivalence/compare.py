@@ -4,7 +4,6 @@ Three-valued: True, False, or None where a value is outside our grammar and ther
 ask. A number never equals a relation or a list; sets are unordered, tuples ordered.
 """
 
-import functools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -379,16 +378,6 @@ MAX_CHARS = 500  # longest value compared; the longest gold of MATH has 159 char
 MAX_WORDS = 4  # a name or a short phrase can be a gold, a sentence cannot
 
 
-@functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
-def _readings(text: str, is_gold: bool) -> tuple[Value, ...]:
-    return tuple(read(text, is_gold))
-
-
-@functools.lru_cache(maxsize=4096)
-def _bare(text: str) -> tuple[Value, ...]:
-    return tuple(read_bare(text))
-
-
 _PLAIN_NUMBER = re.compile(
     r"\s*(?:\\?\$)?\s*([+-]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*\.?\s*\$?\s*\.?\s*",
     re.ASCII,
@@ -421,8 +410,8 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
         return ours == theirs or Fraction(ours) == Fraction(theirs)
     comparison = Comparison(algebra)
     results: list[bool | None] = []
-    ours, theirs = _readings(prediction, False), _readings(gold, True)
-    bare = product(_bare(prediction), theirs), product(ours, _bare(gold))
+    ours, theirs = read(prediction, False), read(gold, True)
+    bare = product(read_bare(prediction), theirs), product(ours, read_bare(gold))
     for one, other in chain(product(ours, theirs), *bare):
         if not one.text or not other.text:
             return False
@@ -445,7 +434,7 @@ def is_parseable(text: str) -> bool:
     if len(text) > MAX_CHARS:
         return False
     try:
-        return any(map(_is_known, _readings(text, True)))
+        return any(map(_is_known, read(text, True)))
     except TooLarge:
         return False
 

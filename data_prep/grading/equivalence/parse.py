@@ -354,13 +354,10 @@ def read_words(tokens: list[Token]) -> Value | None:
     return Words(text, tree)
 
 
-_BASE_WORDS = dict(
-    zip(
-        ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"],
-        "23456789",
-        strict=False,
-    )
-)
+_BASE_WORDS = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
+    "nine": "9",
+}  # fmt: skip
 _BASED = re.compile(
     r"(-?)\(?([0-9A-Za-f]*\d[0-9A-Za-f]*(?:\.\d+)?|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)",
     re.ASCII,

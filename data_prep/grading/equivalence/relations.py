@@ -131,16 +131,10 @@ def as_interval(relation: Value) -> Sequence | None:
         return None
     if len(parts) != 3:
         return None
-    if ops[0] in (">", r"\ge"):
-        parts.reverse()
-        ops = [_FLIPPED.get(op, op) for op in reversed(ops)]
-    if not (
-        set(ops) <= {"<", r"\le"} and isinstance(parts[1], Scalar) and parts[1].tree[0] == "var"
-    ):
+    (low, variable, high), ops = turned(relation).parts, turned(relation).ops
+    if not isinstance(variable, Scalar) or variable.tree[0] != "var" or set(ops) - {"<", r"\le"}:
         return None
-    return interval(
-        "(" if ops[0] == "<" else "[", parts[0], parts[2], ")" if ops[1] == "<" else "]"
-    )
+    return interval("(" if ops[0] == "<" else "[", low, high, ")" if ops[1] == "<" else "]")
 
 
 def intersection(values: Sequence) -> Sequence:

@@ -7,6 +7,8 @@ metres or 5 times m, `C) 12` an option or its value. Conditions and introduction
 part of a value.
 """
 
+import contextlib
+import functools
 import itertools
 import re
 from dataclasses import replace
@@ -45,7 +47,7 @@ from data_prep.grading.equivalence.values import (
     Sequence,
     Value,
     Words,
-    open_interval,
+    interval,
 )
 
 MAX_ITEMS = 64
@@ -118,7 +120,7 @@ def _reals_without(text: str, reals: Value, points: Value) -> Value | None:
         return None
     bounds = [MINUS_INFINITY, *(point for _, point in ordered), INFINITY]
     pieces = itertools.pairwise(bounds)
-    return Sequence(text, "union", tuple(open_interval(*piece) for piece in pieces))
+    return Sequence(text, "union", tuple(interval("(", *piece, ")") for piece in pieces))
 
 
 _NO_SOLUTION = {"no solution", "no solutions", "no real solution", "no real solutions"}
@@ -265,17 +267,18 @@ def _unconditional(tokens: list[Token]) -> list[Value]:
     return [read_tokens(named)]
 
 
-def read_bare(text: str) -> list[Value]:
-    """The value before `k \\in \\mathbb{Z}` as it stands, beside one that has no condition."""
+@functools.lru_cache(maxsize=4096)
+def read_bare(text: str) -> tuple[Value, ...]:
+    """The value before `k \\in \\mathbb{Z}` as written, to compare with one without a condition."""
     tokens = tokenise(normalise(text))
     if nesting(tokens) > MAX_DEPTH:
-        return []
+        return ()
     head, variable = _without_condition(tokens)
     if not head or not variable:
-        return []
+        return ()
     value = read_tokens(head)
     is_restricted = isinstance(value, Relation) and not {"=", r"\in"}.issuperset(value.ops)
-    return [] if is_restricted else [value]  # x > 5 and x in Z is another set than x > 5
+    return () if is_restricted else (value,)  # x > 5 and x in Z is another set than x > 5
 
 
 _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
@@ -342,7 +345,8 @@ def _spelled_minus(token: Token) -> Token:
     return Token("op", "-", token.spaced) if is_minus else token
 
 
-def read(text: str, is_gold: bool) -> list[Value]:
+@functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
+def read(text: str, is_gold: bool) -> tuple[Value, ...]:
     """The readings of an answer, the most likely first; never empty.
 
     Args:
@@ -351,10 +355,10 @@ def read(text: str, is_gold: bool) -> list[Value]:
     normal = normalise(text)
     tokens = list(map(_spelled_minus, tokenise(normal)))
     if nesting(tokens) > MAX_DEPTH:
-        return [Opaque(canonical(tokens))]
+        return (Opaque(canonical(tokens)),)
     choice = _read_choice(tokens)
     if choice and choice.value:
-        return [choice]
+        return (choice,)
     readings = [
         read_tokens(tokens),
         *([choice] if choice else []),
@@ -368,12 +372,9 @@ def read(text: str, is_gold: bool) -> list[Value]:
     if isinstance(readings[0], Scalar) and readings[0].unit is None:
         value, unit, scale = split_unit(tokens)
         is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
-        if unit is None:
-            return readings
-        try:
-            tree = ("mul", parse(value), ("num", Fraction(scale)))
-            guess = is_gold and is_letter  # 2 t may well be 2 times t
-            readings.append(Scalar(readings[0].text, tree, unit, is_guess=guess))
-        except Unreadable:
-            pass
-    return readings
+        guess = is_gold and is_letter  # 2 t may well be 2 times t
+        with contextlib.suppress(Unreadable):
+            if unit is not None:
+                tree = ("mul", parse(value), ("num", Fraction(scale)))
+                readings.append(Scalar(readings[0].text, tree, unit, is_guess=guess))
+    return tuple(readings)

@@ -234,21 +234,10 @@ def ratio(first: Unit, second: Unit) -> Fraction | None:
     ours, theirs = dict(first.dimensions), dict(second.dimensions)
     if "unit" in ours or "unit" in theirs:
         # `18 units` may be anything, `18 square units` any area.
-        powers = {
-            ours.get("unit", ours.get("length", 1)),
-            theirs.get("unit", theirs.get("length", 1)),
-        }
-        return (
-            Fraction(1)
-            if len(powers) == 1 or {ours.get("unit"), theirs.get("unit")} & {1}
-            else None
-        )
-    if ours != theirs:
-        return None
-    if (
-        first.things
-        and second.things
-        and not (first.things <= second.things or second.things <= first.things)
-    ):
+        powers = {side.get("unit", side.get("length", 1)) for side in (ours, theirs)}
+        is_any = 1 in (ours.get("unit"), theirs.get("unit"))
+        return Fraction(1) if is_any or len(powers) == 1 else None
+    counted, other = first.things, second.things
+    if ours != theirs or (counted and other and not (counted <= other or other <= counted)):
         return None
     return first.size / second.size

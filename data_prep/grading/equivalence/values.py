@@ -112,11 +112,6 @@ MINUS_INFINITY = Words(r"-\infty")
 ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
 
 
-def open_interval(low: Value, high: Value) -> Sequence:
-    """(low, high)."""
-    return interval("(", low, high, ")")
-
-
 def interval(opening: str, low: Value, high: Value, closing: str) -> Sequence:
     """The interval between two values, with its brackets."""
     text = f"{opening}{low.text},{high.text}{closing}"
