@@ -3,14 +3,12 @@
 import json
 import subprocess
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from data_prep.grading import pool
-from data_prep.grading.equivalence import is_parseable
 from data_prep.grading.grade import (
     VERDICTS,
     grade,
@@ -28,21 +26,6 @@ FILES = {
     "tricks.jsonl": grade_short_all,  # answers that want to be paid, and their honest twins
     "honest.jsonl": grade_short_all,  # right answers in unexpected words and notation
     "completions.jsonl": grade_all,
-}
-# Right rows that the grader misses, and why it is left so.
-KNOWN_MISSES = {
-    r"\pm 1 \pm i": "read with one sign for both, as in a quadratic formula",
-    r"[4,5]\cup[5,6]": "unions are not merged",
-    r"\begin{vmatrix}1&2\\3&4\end{vmatrix}": "determinants are not computed",
-    r"\text{5 tenths}": "words and figures in one number",
-    r"\text{5 and a half}": "words and figures in one number",
-    r"\text{5 out of 6}": "words and figures in one number",
-    r"x\equiv12\pmod 7": "congruences are compared as written",
-    "There are twelve of them.": "number words are read alone, not in a sentence",
-    r"k_{\max} = 9": "another name than the gold's",
-    r"Thus $\gcd(m,n) = 1$ and $m+n = 5 + 32 = \mathbf{37}$.": "two statements look like a list",
-    "Thus, Kylar needs to pay $64 for the 16 glasses.": "the last number is taken",
-    r"Thus the required sum is $1 + 2 + \dots + 100 = 5050$.": "dots stand for anything",
 }
 
 
@@ -67,9 +50,9 @@ def test_no_wrong_row_of_a_labelled_table_is_accepted(name, graded):
 
 def test_recall_over_all_tables_is_99_percent_and_every_miss_is_known(graded):
     right = [pair for table in graded.values() for pair in table if pair[0]["right"]]
-    missed = [row["prediction"] for row, verdict in right if verdict != "right"]
+    missed = [row for row, verdict in right if verdict != "right"]
     assert len(right) > 1400 and len(missed) <= 0.01 * len(right)
-    assert set(missed) == set(KNOWN_MISSES)
+    assert missed == [row for row, _ in right if "missed" in row]  # and why it is left so
 
 
 def test_the_tables_cover_every_class_both_ways(graded):
@@ -110,25 +93,10 @@ def test_forms():
 
 
 def test_what_our_grammar_cannot_read_is_decided_by_algebra_in_a_child():
-    pairs = [
-        (r"\sum_{k=1}^{5} k", ["15"]),
-        (r"\sum_{k=1}^{5} k", ["16"]),
-        (r"\int_0^1 x \, dx", ["1/2"]),
-        ("2", ["2"]),
-    ]
+    total = r"\sum_{k=1}^{5} k"
+    pairs = [(total, ["15"]), (total, ["16"]), (r"\int_0^1 x \, dx", ["1/2"]), ("2", ["2"])]
     verdicts = [verdict for verdict, _ in judge_all(pairs)]
     assert verdicts == ["right", "wrong", "right", "right"]
-
-
-def test_grading_works_in_any_thread():
-    verdicts = []
-    thread = threading.Thread(
-        target=lambda: verdicts.append(judge_all([(r"\sum_{k=1}^{6} k", ["21"])])[0][0]),
-        daemon=True,
-    )
-    thread.start()
-    thread.join(60)
-    assert verdicts == ["right"]
 
 
 def test_integers_are_graded_without_sympy_and_without_a_child():
@@ -156,11 +124,6 @@ def test_one_answer_is_graded_in_at_most_ten_files():
     assert 3 <= len(touched) <= 10, touched
 
 
-def test_is_parseable():
-    assert is_parseable(r"\frac{1}{2}") and is_parseable("x=5")
-    assert not is_parseable("") and not is_parseable(r"\frac{1}{")
-
-
 BOXED, TAGGED = build_prompt("1 + 1?", "think"), build_prompt("1 + 1?", "answer_tags")
 IN_BOX, IN_TAGS = "<think>so</think> \\boxed{2}", "<think>so</think> <answer>2</answer>"
 PLAIN = "<think>so</think> The answer is 2."
@@ -176,13 +139,9 @@ def verdicts(rows, think_prefilled=False, final_number=False):
 
 def test_each_row_has_its_own_form_and_its_own_golds():
     rows = [
-        (TAGGED, IN_TAGS, "2"),
-        (BOXED, IN_BOX, ["7", "2"]),
-        (TAGGED, IN_BOX, "2"),
-        (BOXED, IN_BOX, "3"),
-        (BOXED, IN_TAGS, "2"),
-        (TAGGED, IN_TAGS, "3"),
-    ]
+        (TAGGED, IN_TAGS, "2"), (BOXED, IN_BOX, ["7", "2"]), (TAGGED, IN_BOX, "2"),
+        (BOXED, IN_BOX, "3"), (BOXED, IN_TAGS, "2"), (TAGGED, IN_TAGS, "3"),
+    ]  # fmt: skip
     expected = ["right", "right", "no_answer", "wrong", "no_answer", "wrong"]
     assert verdicts(rows) == expected
     assert verdicts(rows[::-1]) == expected[::-1]
