@@ -66,6 +66,15 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def encodable(text: str) -> str:
+    """The text with U+FFFD for halves of surrogate pairs, which models write and UTF-8 lacks."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def write_json(path: str | Path, value: Any) -> None:
     """Write JSON so that a reader sees the old file or the whole new one, never a part."""
     path = Path(path)

@@ -1,13 +1,13 @@
 """Equivalence: whether two answers are the same value. The half of the grader that knows maths.
 
-`latex` unifies print, `tokens` and `syntax` read expressions, `structure` reads everything around
-them (lists, intervals, relations, …), `numeric` decides whether two expressions are identical,
-`comparison` whether two values are the same, and `compare` puts them together. `algebra` asks
-math-verify about what is left, in a child process (`worker`).
+In the order of a comparison: `tokens` unifies print and cuts a text up, `structure` reads what kind
+of thing it is and `parse` the scalars in it (`values` defines both, `units` knows metres),
+`compare` decides kind by kind, with `numeric` for expressions and `relations` for equations and
+inequalities. `fallback` asks math-verify about what is left, in a child process (`worker`).
 """
 
-from data_prep.grading.equivalence.compare import MAX_CHARS, compare, is_readable
+from data_prep.grading.equivalence.compare import MAX_CHARS, compare, is_parseable, is_same_value
 from data_prep.grading.equivalence.tokens import TooLarge
 from data_prep.grading.equivalence.units import is_measure
 
-__all__ = ["MAX_CHARS", "TooLarge", "compare", "is_measure", "is_readable"]
+__all__ = ["MAX_CHARS", "TooLarge", "compare", "is_measure", "is_parseable", "is_same_value"]

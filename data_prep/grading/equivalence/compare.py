@@ -1,38 +1,381 @@
-"""Compare: two answers as text, reading by reading; and whether a text can be a gold at all."""
+"""Compare: whether two answers are the same value, reading by reading and kind by kind.
 
-import functools
+Three-valued: True, False, or None where a value is outside our grammar and there is no `algebra` to
+ask. A number never equals a relation or a list; sets are unordered, tuples ordered.
+"""
+
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, product
 
-from data_prep.grading.equivalence import numeric
-from data_prep.grading.equivalence.algebra import can_be_asked
-from data_prep.grading.equivalence.comparison import Algebra, Comparison, any_of
-from data_prep.grading.equivalence.readings import read, read_bare
+from data_prep.grading.equivalence.fallback import can_be_asked
+from data_prep.grading.equivalence.numeric import exact_value, identical, is_defined
+from data_prep.grading.equivalence.relations import (
+    all_variables,
+    as_interval,
+    by_label,
+    intersection,
+    is_label,
+    is_rounded,
+    labels,
+    may_name_one,
+    names,
+    same_equation,
+    turned,
+    with_single_labels,
+)
+from data_prep.grading.equivalence.structure import read, read_bare
 from data_prep.grading.equivalence.tokens import TooLarge, Unreadable
+from data_prep.grading.equivalence.units import ratio
 from data_prep.grading.equivalence.values import (
+    MINUS_ONE,
     Based,
     Choice,
     Opaque,
     Relation,
     Scalar,
     Sequence,
+    Tree,
     Value,
     Words,
 )
 
+# Single values
+
+_HUNDREDTH = Fraction(1, 100)
+_ANSWERS = {word.upper(): word for word in ("yes", "no", "true", "odd", "even")}
+_ANSWERS["DNE"] = "doesnotexist"
+
+
+def fold(text: str) -> str:
+    """Words as compared: letters of up to four capitals stay as written (AB is not ab)."""
+    text = re.sub(r"^(?:an?|the)\s+", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", text)  # June 20th
+    plain = re.sub(r"(?<!\d)[.,!:\"]+(?!\d)", "", text)  # p.m. is pm, but 2.0 is not 20
+    plain = plain.replace(" ", "")
+    if plain.upper() in _ANSWERS:
+        return _ANSWERS[plain.upper()]
+    is_name = len(plain) <= 2 or (plain.isupper() and len(plain) <= 4)
+    return plain if is_name else plain.casefold()
+
+
+def same_based(ours: Value, theirs: Value) -> bool:
+    """Whether two values of which one is a number in a base are the same digits in the same base.
+
+    The question names the base, so a prediction may leave it out; a base that it adds is wrong.
+    """
+    if isinstance(ours, Based) and isinstance(theirs, Based):
+        return (ours.digits, ours.base) == (theirs.digits, theirs.base)
+    is_plain = isinstance(theirs, Based) and isinstance(ours, Scalar | Words)
+    return is_plain and ours.text == theirs.digits
+
+
+def same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
+    """Whether two numbers or expressions are one value, with their units."""
+    if ours.tree is None or theirs.tree is None:
+        return False  # words are no number
+    ours, theirs = (
+        value if isinstance(value, Scalar) else Scalar(value.text, value.tree)
+        for value in (ours, theirs)
+    )
+    if theirs.is_guess and ours.unit is None:
+        return False
+    if (ours.percent and theirs.unit) or (ours.unit and theirs.percent):
+        return False
+    if ours.unit and theirs.unit:
+        factor = ratio(ours.unit, theirs.unit)
+        return factor is not None and identical(times(ours.tree, factor), theirs.tree)
+    same = identical(ours.tree, theirs.tree)
+    if not same and (tree := _without_sign(ours, theirs)):
+        same = identical(tree, theirs.tree)
+    if not same and (tree := _without_sign(theirs, ours)):
+        same = identical(ours.tree, tree)
+    return same
+
+
+def _without_sign(value: Scalar, other: Scalar) -> Tree | None:
+    """A per cent or degree value as a bare number, where the other side may be one.
+
+    50% is 50, as the question says, or 1/2; 180 degrees are 180, or pi where a pi is written.
+    """
+    if value.percent and not other.percent:
+        return times(value.tree, _HUNDREDTH)
+    is_angle = value.unit is not None and dict(value.unit.dimensions) == {"degree": 1}
+    if is_angle and other.unit is None and _has_pi(other.tree):
+        return ("mul", value.tree, ("const", "degree"))
+    return None
+
+
+def _has_pi(tree: Tree) -> bool:
+    return tree == ("const", "pi") or any(_has_pi(p) for p in tree[1:] if isinstance(p, tuple))
+
+
+def is_integer(tree: Tree) -> bool:
+    """Whether a tree is an integer by exact steps."""
+    value = exact_value(tree)
+    return value is not None and value.denominator == 1
+
+
+def times(tree: Tree, factor: Fraction) -> Tree:
+    """tree * factor."""
+    return tree if factor == 1 else ("mul", tree, ("num", factor))
+
+
+# Values of every kind
+
+Algebra = Callable[[Opaque | Scalar | Words, Opaque | Scalar | Words], bool | None]
+
+
+def all_of(results: list[bool | None]) -> bool | None:
+    """Whether all are True: False beats None."""
+    if False in results:
+        return False
+    return None if None in results else True
+
+
+def any_of(results: list[bool | None]) -> bool | None:
+    """Whether any is True: None beats False."""
+    if True in results:
+        return True
+    return None if None in results else False
+
+
+_KIND = {"alternatives": "list", "interval": "pair"}  # what compares as what
+
+
+MAX_FORMS = 4  # of one value, joined by "or"
+
+
+class Comparison:
+    """The comparison of two values; every method takes the prediction first and the gold second.
+
+    Args:
+        algebra: decides pairs of which one is outside our grammar; None leaves them undecided.
+    """
+
+    def __init__(self, algebra: Algebra | None):
+        self.algebra = algebra
+        self.depth = 0  # of sequences around the values compared
+
+    def same(self, ours: Value, theirs: Value) -> bool | None:
+        """Whether two values of any kind are the same."""
+        if ours.text == theirs.text and type(ours) is type(theirs):
+            return True
+        if not self.depth:
+            ours, theirs = with_single_labels(ours), with_single_labels(theirs)
+        if isinstance(ours, Choice) or isinstance(theirs, Choice):
+            return self.choices(ours, theirs)
+        if isinstance(ours, Relation) or isinstance(theirs, Relation):
+            return self.relations(ours, theirs)
+        if isinstance(ours, Opaque) or isinstance(theirs, Opaque):
+            return self.opaque(ours, theirs)
+        if isinstance(ours, Based) or isinstance(theirs, Based):
+            return same_based(ours, theirs)
+        if isinstance(ours, Sequence) or isinstance(theirs, Sequence):
+            return self.sequences(ours, theirs)
+        if isinstance(ours, Words) and isinstance(theirs, Words):
+            return fold(ours.text) == fold(theirs.text)
+        return same_scalars(ours, theirs)
+
+    def choices(self, ours: Value, theirs: Value) -> bool | None:
+        """Two options must agree in all that both write; to another value either part will do."""
+        if isinstance(ours, Choice) and isinstance(theirs, Choice):
+            if ours.letter != theirs.letter:
+                return False
+            if ours.value is None or theirs.value is None:
+                return True
+            return self.same(ours.value, theirs.value)
+        choice, other = (ours, theirs) if isinstance(ours, Choice) else (theirs, ours)
+        if other.text == choice.letter:
+            return True
+        if choice.value is None:
+            return False
+        return self.same(choice.value, other) if choice is ours else self.same(other, choice.value)
+
+    def opaque(self, ours: Value, theirs: Value) -> bool | None:
+        if ours.text == theirs.text:
+            return True
+        if isinstance(ours, Sequence | Based) or isinstance(theirs, Sequence | Based):
+            return None
+        return self.algebra(ours, theirs) if self.algebra else None
+
+    # Several values
+
+    def sequences(self, ours: Value, theirs: Value) -> bool | None:
+        if not (isinstance(ours, Sequence) and isinstance(theirs, Sequence)):
+            return self.one_and_several(ours, theirs)
+        ours, theirs = intersection(ours), intersection(theirs)
+        kinds = {_KIND.get(ours.kind, ours.kind), _KIND.get(theirs.kind, theirs.kind)}
+        if kinds == {"list", "union"}:
+            one = ours if theirs.kind == "union" else theirs
+            is_both = one.kind == "list" and labels(one)  # x < 1 and x > 3 is nothing
+            return (
+                False
+                if is_both or not _are_intervals(ours, theirs)
+                else self.unordered(ours, theirs)
+            )
+        if kinds <= {"list", "set"} or kinds in ({"union"}, {"cases"}):
+            return self.unordered(ours, theirs)
+        if kinds == {"ratio"}:
+            return self.ratios(ours, theirs)
+        if kinds == {"matrix", "pair"}:
+            matrix, pair = (ours, theirs) if ours.kind == "matrix" else (theirs, ours)
+            is_vector = 1 in matrix.form[1:] and not matrix.form[0] and pair.form == ("(", ")")
+            return self.ordered(ours, theirs) if is_vector else False
+        if kinds == {"list", "pair"}:
+            pair = theirs if ours.kind in ("list", "alternatives") else ours
+            is_tuple = pair.kind == "pair" and pair.form == ("(", ")")
+            return self.ordered(by_label(ours), by_label(theirs)) if is_tuple else False
+        if len(kinds) > 1 or ours.form != theirs.form:
+            return False
+        return self.ordered(ours, theirs)
+
+    def one_and_several(self, ours: Value, theirs: Value) -> bool | None:
+        several, one = (ours, theirs) if isinstance(ours, Sequence) else (theirs, ours)
+        if several.kind == "set" and len(several.items) == 1 and not self.depth:
+            return self.same(several.items[0], one)
+        is_short = several.kind == "alternatives" and len(several.items) <= MAX_FORMS
+        if is_short and len(self.distinct(several.items)) == 1:
+            return self.same(several.items[0], one)  # one value in two forms
+        is_fraction = isinstance(one, Scalar) and not is_integer(one.tree)  # 5:1 is not 5
+        if several.kind == "ratio" and len(several.items) == 2 and is_fraction:
+            top, bottom = (item.tree for item in several.items)
+            return identical(("mul", top, ("pow", bottom, MINUS_ONE)), one.tree)
+        return False
+
+    def ratios(self, ours: Sequence, theirs: Sequence) -> bool | None:
+        """a : b = c : d where a d = b c."""
+        if len(ours.items) != len(theirs.items):
+            return False
+        if re.fullmatch(r"\d{1,2}:\d\d", theirs.text):
+            return ours.text == theirs.text  # 10:20 may be a time of day
+        a, c = ours.items[0].tree, theirs.items[0].tree
+        if 0 in (exact_value(a), exact_value(c)):
+            return self.ordered(ours, theirs)
+        return all_of(
+            [
+                identical(("mul", a, other.tree), ("mul", c, one.tree))
+                for one, other in zip(ours.items[1:], theirs.items[1:], strict=True)
+            ]
+        )
+
+    def items(self, ours: Value, theirs: Value) -> bool | None:
+        """`same` for what stands inside a sequence."""
+        self.depth += 1
+        result = self.same(ours, theirs)
+        self.depth -= 1
+        return result
+
+    def ordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
+        if len(ours.items) != len(theirs.items):
+            return False
+        return all_of([self.items(*pair) for pair in zip(ours.items, theirs.items, strict=True)])
+
+    def unordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
+        if labels(ours) != labels(theirs):
+            num_names = [len(names(side)) for side in (ours, theirs)]
+            if 0 in num_names and max(num_names) > 1:
+                return self.ordered(by_label(ours), by_label(theirs))  # y = 2, x = 1 beside 1, 2
+            is_one = max(num_names) == 1 and (0 in num_names or names(ours) == names(theirs))
+            if is_one:  # x_1 = 1, x_2 = 2 beside 1, 2
+                ours, theirs = self.without_names(ours), self.without_names(theirs)
+        left, right = list(ours.items), list(theirs.items)
+        if "set" in (ours.kind, theirs.kind):  # in a list, what stands twice is meant twice
+            left, right = self.distinct(ours.items), self.distinct(theirs.items)
+        if len(left) != len(right):
+            return False
+        undecided = False
+        for item in left:
+            results = [self.items(item, other) for other in right]
+            if True in results:
+                right = [other for at, other in enumerate(right) if at != results.index(True)]
+            elif None in results:
+                undecided = True
+            else:
+                return False
+        return None if undecided else True
+
+    def without_names(self, side: Sequence) -> Sequence:
+        values = [self.value_of(v) or v if isinstance(v, Relation) else v for v in side.items]
+        return replace(side, items=tuple(values))
+
+    def distinct(self, items: tuple) -> list:
+        kept: list = []
+        for item in items:
+            if not any(self.items(item, other) for other in kept):
+                kept.append(item)
+        return kept
+
+    # Relations
+
+    def relations(self, ours: Value, theirs: Value) -> bool | None:
+        if isinstance(ours, Relation) and isinstance(theirs, Relation):
+            return self.two_relations(ours, theirs)
+        relation, other = (ours, theirs) if isinstance(ours, Relation) else (theirs, ours)
+        value = self.value_of(relation) or as_interval(relation)
+        if value is None:
+            return False
+        return self.same(value, other) if relation is ours else self.same(other, value)
+
+    def value_of(self, relation: Relation) -> Value | None:
+        """What `x = 5`, `x \\in \\{1, 2\\}` or `(3x)^2 = 9x^2` say the answer is, else None.
+
+        Every further part must be the same value: `x = 3 = 5` and `4 = 5` say nothing.
+        """
+        parts, ops = list(relation.parts), list(relation.ops)
+        if len(parts) == 2 and ops[0] == "=" and is_label(parts[1]) and not is_label(parts[0]):
+            parts.reverse()
+        if is_label(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
+            parts, ops = parts[1:], ops[1:]
+        elif not all(isinstance(p, Scalar) for p in parts) or parts[0].tree[0] == "num":
+            return None  # 4 = 5, 0 = 0
+        value = parts[0]
+        for op, part in zip(ops, parts[1:], strict=True):
+            agrees = op == "=" and self.same(value, part) is True
+            if not (agrees or (op == r"\approx" and is_rounded(value, part))):
+                return None
+        return value
+
+    def interval_of(self, relation: Relation) -> Sequence | None:
+        """The interval or set of `x > 5` and of `x \\in (5, \\infty)`."""
+        value = self.value_of(relation) if r"\in" in relation.ops else None
+        return value if isinstance(value, Sequence) else as_interval(relation)
+
+    def two_relations(self, ours: Relation, theirs: Relation) -> bool | None:
+        ours, theirs = turned(ours), turned(theirs)
+        if len(ours.parts) == len(theirs.parts) and ours.ops == theirs.ops:
+            same = all_of([self.same(*p) for p in zip(ours.parts, theirs.parts, strict=True)])
+            if same:
+                return True
+        our_interval, their_interval = self.interval_of(ours), self.interval_of(theirs)
+        if our_interval and their_interval:
+            if all_variables(ours) != all_variables(theirs):
+                return False
+            return self.same(our_interval, their_interval)
+        our_value, their_value = self.value_of(ours), self.value_of(theirs)
+        are_values = our_value is not None and their_value is not None
+        if are_values and may_name_one(ours.parts[0], theirs.parts[0]):
+            same = self.same(our_value, their_value)
+            if same is not False:
+                return same
+        return same_equation(ours, theirs)
+
+
+def _are_intervals(*sequences: Sequence) -> bool:
+    return all(
+        (isinstance(item, Sequence) and item.kind in ("pair", "interval", "set"))
+        or as_interval(item)
+        for sequence in sequences
+        for item in sequence.items
+    )
+
+
+# Texts
+
 MAX_CHARS = 500  # longest value compared; the longest gold of MATH has 159 characters
 MAX_WORDS = 4  # a name or a short phrase can be a gold, a sentence cannot
-
-
-@functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
-def _readings(text: str, is_gold: bool) -> tuple[Value, ...]:
-    return tuple(read(text, is_gold))
-
-
-@functools.lru_cache(maxsize=4096)
-def _bare(text: str) -> tuple[Value, ...]:
-    return tuple(read_bare(text))
 
 
 _PLAIN_NUMBER = re.compile(
@@ -67,8 +410,8 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
         return ours == theirs or Fraction(ours) == Fraction(theirs)
     comparison = Comparison(algebra)
     results: list[bool | None] = []
-    ours, theirs = _readings(prediction, False), _readings(gold, True)
-    bare = product(_bare(prediction), theirs), product(ours, _bare(gold))
+    ours, theirs = read(prediction, False), read(gold, True)
+    bare = product(read_bare(prediction), theirs), product(ours, read_bare(gold))
     for one, other in chain(product(ours, theirs), *bare):
         if not one.text or not other.text:
             return False
@@ -78,12 +421,20 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
     return any_of(results)
 
 
-def is_readable(text: str) -> bool:
-    """Whether a text is a value of a kind that can be compared with others, by us or by algebra."""
+def is_same_value(first: str, second: str) -> bool:
+    """Whether two answers are one value as far as we can tell without math-verify."""
+    try:
+        return compare(first, second) is True
+    except TooLarge:
+        return False
+
+
+def is_parseable(text: str) -> bool:
+    """Whether a text can serve as a gold: a value of a kind that we or math-verify can compare."""
     if len(text) > MAX_CHARS:
         return False
     try:
-        return any(map(_is_known, _readings(text, True)))
+        return any(map(_is_known, read(text, True)))
     except TooLarge:
         return False
 
@@ -91,7 +442,7 @@ def is_readable(text: str) -> bool:
 def _is_known(value: Value) -> bool:
     if isinstance(value, Scalar):
         try:
-            return numeric.is_defined(value.tree)
+            return is_defined(value.tree)
         except TooLarge:
             raise
         except Unreadable:

@@ -3,16 +3,229 @@
 Rationals are compared exactly. Everything else is evaluated with mpmath, first to 50 digits and,
 where the two agree, again to 300; expressions with variables at fixed pseudo-random rational
 points (Schwartz, 1980; Zippel, 1979: two different polynomials of degree d agree at a random point
-out of N with probability at most d / N). Nothing is expanded or simplified, so that no input takes
-longer than its length and the limits below allow.
+out of N with probability at most d / N). Nothing is expanded or simplified, and a value past
+`MAX_BITS` raises `TooLarge` before it is computed, so that no tree takes longer than its length
+allows. Roots, powers and logarithms follow the school's real conventions unless the imaginary unit
+occurs.
 """
 
+import math
 import random
+import threading
 from fractions import Fraction
+from typing import Any
 
-from data_prep.grading.equivalence.evaluate import Undefined, context, evaluate
 from data_prep.grading.equivalence.tokens import TooLarge
-from data_prep.grading.equivalence.trees import MINUS_ONE, Tree, variables
+from data_prep.grading.equivalence.values import MINUS_ONE, Tree, variables
+
+MAX_BITS = 40_000  # of an exact integer: 2^{2005} is a real gold, 9^{99999} is an attack
+MAX_FACTORIAL = 3_000
+MAX_MAGNITUDE = 1_661  # bits before and after the point of what is no fraction: 10^500
+MAX_GAMMA_DIGITS = 300  # the gamma function takes seconds at a few thousand
+MAX_ARGUMENT = 400  # bits of an angle, of which every one costs a digit of pi
+
+
+class Undefined(ArithmeticError):
+    """The expression has no (real) value at this point."""
+
+
+_local = threading.local()
+
+
+def context() -> Any:
+    """This thread's mpmath context: precision is state, and rewards may run in threads."""
+    if not hasattr(_local, "mp"):
+        import mpmath  # late: integers and fractions never need it
+
+        _local.mp = mpmath.MPContext()
+    return _local.mp
+
+
+def _check_size(value: Fraction) -> Fraction:
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+        raise TooLarge("a number too large to compute with")
+    return value
+
+
+class _Evaluation:
+    """One evaluation at one point and precision."""
+
+    def __init__(self, point: dict[str, Fraction], digits: int, is_complex: bool):
+        self.point, self.digits, self.is_complex = point, digits, is_complex
+        self.scale = 0  # largest magnitude on the way; rounding errors are relative to it
+        self.mp: Any = None
+
+    def to_mp(self, value: Any) -> Any:
+        if self.mp is None:
+            self.mp = context()
+            self.mp.dps = self.digits
+        if isinstance(value, Fraction):
+            value = self.mp.mpf(value.numerator) / value.denominator
+            if value and abs(self.mp.mag(value)) > MAX_MAGNITUDE:
+                raise TooLarge("a number too large or too small to compute with")
+        return value
+
+    def product(self, value: Any, *factors: Any) -> Any:
+        """Check a product or power: one that is tiny although no factor is has no digits left."""
+        is_tiny = not isinstance(value, Fraction) and self._is_tiny(value)
+        if is_tiny and not any(self._is_tiny(self.to_mp(factor)) for factor in factors):
+            raise TooLarge("a number too small to compute with")
+        return value
+
+    def _is_tiny(self, value: Any) -> bool:
+        return bool(value == 0 or self.mp.mag(value) < -MAX_MAGNITUDE)
+
+    def keep(self, value: Any) -> Any:
+        """Check one intermediate value, and remember its magnitude."""
+        if isinstance(value, Fraction):
+            return _check_size(value)
+        if not self.mp.isfinite(value):
+            raise Undefined
+        if not self.is_complex and isinstance(value, self.mp.mpc):
+            raise Undefined
+        if value and self.mp.mag(value) > MAX_MAGNITUDE:
+            raise TooLarge("a number too large to compute with")
+        self.scale = max(self.scale, abs(value))
+        return value
+
+    def value(self, tree: Tree) -> Any:
+        """A Fraction where the value is rational by exact steps, else an mpmath number."""
+        kind = tree[0]
+        if kind == "num":
+            return _check_size(tree[1])
+        if kind == "var":
+            if self.is_complex and tree[1] == "i":
+                self.to_mp(Fraction(0))
+                return self.mp.mpc(0, 1)
+            return self.point[tree[1]]
+        if kind == "const":
+            self.to_mp(Fraction(0))
+            return {"pi": +self.mp.pi, "e": +self.mp.e, "degree": self.mp.pi / 180}[tree[1]]
+        if kind == "call":
+            return self.keep(self.call(tree[1], [self.value(part) for part in tree[2:]]))
+        values = [self.value(part) for part in tree[1:]]
+        if kind == "pow":
+            return self.keep(self.product(self.power(*values), values[0]))
+        total = values[0]
+        for value in values[1:]:
+            if not (isinstance(total, Fraction) and isinstance(value, Fraction)):
+                total, value = self.to_mp(total), self.to_mp(value)
+            if kind == "add":
+                total = self.keep(total + value)
+            else:
+                total = self.keep(self.product(total * value, total, value))
+        return total
+
+    def power(self, base: Any, exponent: Any) -> Any:
+        if base == 0:
+            if isinstance(exponent, Fraction) and exponent > 0:
+                return Fraction(0)
+            raise Undefined
+        if isinstance(exponent, Fraction) and exponent.denominator == 1:
+            exponent = int(exponent)
+            if isinstance(base, Fraction):
+                bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+                if bits * abs(exponent) > 2 * MAX_BITS and abs(base) != 1:
+                    raise TooLarge("a power too large to compute with")
+                return base ** (exponent % 2 if abs(base) == 1 else exponent)
+            if abs(exponent) > MAX_BITS or abs(self.mp.mag(base) * exponent) > 4 * MAX_BITS:
+                raise TooLarge("a power too large to compute with")
+            return base**exponent
+        negative = not self.is_complex and base < 0
+        if negative:  # (-8)^{1/3} is -2 in school, and has no real value for an even root
+            if not isinstance(exponent, Fraction) or exponent.denominator % 2 == 0:
+                raise Undefined
+            sign = -1 if exponent.numerator % 2 else 1
+            return sign * self.power(-base, exponent)
+        base, exponent = self.to_mp(base), self.to_mp(exponent)
+        logarithm = exponent * self.mp.log(base)
+        if abs(logarithm) > MAX_MAGNITUDE:
+            raise TooLarge("a power too large to compute with")
+        return self.mp.exp(logarithm)
+
+    def call(self, name: str, arguments: list[Any]) -> Any:
+        if name == "root":
+            base, degree = arguments
+            if degree == 0:
+                raise Undefined
+            if base == 0:
+                return Fraction(0)
+            return self.power(base, 1 / degree)
+        if name in ("factorial", "binomial"):
+            return self.combinatorial(name, arguments)
+        if name in ("floor", "ceiling"):
+            if not isinstance(arguments[0], Fraction):
+                nearest = int(self.mp.nint(arguments[0].real))
+                if abs(arguments[0] - nearest) < self.mp.mpf(10) ** (15 - self.digits):
+                    return Fraction(nearest)
+                arguments = [Fraction(int(self.mp.floor(arguments[0].real)))]
+                return arguments[0] + (name == "ceiling")
+            return Fraction(
+                arguments[0].__floor__() if name == "floor" else arguments[0].__ceil__()
+            )
+        if name == "abs":
+            return abs(arguments[0])
+        if name.startswith("function "):  # unknown: any that has no symmetry will do
+            (x,) = map(self.to_mp, arguments)
+            return self.mp.cos(x * x + x / 3 + ord(name[-1]))
+        arguments = [self.to_mp(value) for value in arguments]
+        if name in ("ln", "log", "lg"):
+            return self.logarithm(name, arguments)
+        if name == "exp":
+            if abs(arguments[0]) > MAX_MAGNITUDE:
+                raise TooLarge("a power too large to compute with")
+            return self.mp.exp(arguments[0])
+        (x,) = arguments
+        if self.mp.mag(x) > (12 if name.endswith("h") else MAX_ARGUMENT):
+            raise TooLarge("an argument too large to compute with")
+        if name in ("tan", "sec", "cot", "csc"):
+            # At a pole the computed value is huge, not infinite.
+            divisor = self.mp.cos(x) if name in ("tan", "sec") else self.mp.sin(x)
+            if abs(divisor) < self.mp.mpf(10) ** (10 - self.digits):
+                raise Undefined
+        short = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
+        return getattr(self.mp, short.get(name, name))(x)
+
+    def logarithm(self, name: str, arguments: list[Any]) -> Any:
+        if any(value == 0 or (not self.is_complex and value < 0) for value in arguments):
+            raise Undefined
+        value, *base = arguments
+        if name == "lg":
+            return self.mp.log(value) / self.mp.log(10)
+        if name == "log" and not base:
+            # Base 10 or e, and only the question knows: any other base keeps the laws of
+            # logarithms and makes neither guess.
+            return self.mp.log(value) / self.mp.mpf("1.618")
+        if base and base[0] == 1:
+            raise Undefined
+        return self.mp.log(value) / self.mp.log(base[0]) if base else self.mp.log(value)
+
+    def combinatorial(self, name: str, arguments: list[Any]) -> Any:
+        if any(abs(value) > MAX_FACTORIAL for value in arguments):
+            raise TooLarge("a factorial too large to compute with")
+        if all(isinstance(v, Fraction) and v.denominator == 1 and v >= 0 for v in arguments):
+            exact = math.factorial if name == "factorial" else math.comb
+            return Fraction(exact(*(int(value) for value in arguments)))
+        arguments = [self.to_mp(value) for value in arguments]
+        if self.is_complex:
+            raise Undefined
+        if self.digits > MAX_GAMMA_DIGITS:
+            raise TooLarge("a factorial that takes too many digits")
+        try:
+            return getattr(self.mp, name)(*arguments)  # by the gamma function
+        except ValueError as error:
+            raise Undefined from error  # a pole
+
+
+def evaluate(tree: Tree, point: dict, digits: int, is_complex: bool) -> tuple[Any, Any]:
+    """(value, scale of the rounding errors); raises Undefined or Unreadable."""
+    evaluation = _Evaluation(point, digits, is_complex)
+    try:
+        value = evaluation.value(tree)
+    except (ZeroDivisionError, OverflowError) as error:
+        raise Undefined from error
+    return value, evaluation.scale
+
 
 DIGITS, CONFIRMING_DIGITS, MANY_DIGITS = 50, 300, 2_000
 SMALL_ERROR = 1e-20  # e^{200} x + 2 and e^{200} x + 1 agree to 80 digits
@@ -44,15 +257,8 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
 
 
 _STYLES = (
-    "positive",
-    "large",
-    "integer",
-    "negative",
-    "small",
-    "mixed",
-    "large",
-    "negative integer",
-)
+    "positive", "large", "integer", "negative", "small", "mixed", "large", "negative integer",
+)  # fmt: skip
 
 
 def _points(names: list[str]) -> list[dict[str, Fraction]]:
@@ -114,6 +320,8 @@ def identical(left: Tree, right: Tree) -> bool:
     Raises:
         TooLarge: they are too large to compute with, or defined together almost nowhere.
     """
+    if left == right:
+        return True
     is_complex = _has_i(left, right)
     names = sorted((variables(left) | variables(right)) - {"i"})
     if not names:

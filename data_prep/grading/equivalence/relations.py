@@ -4,21 +4,28 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from data_prep.grading.equivalence import numeric
-from data_prep.grading.equivalence.tokens import TooLarge, Unreadable
-from data_prep.grading.equivalence.trees import INVERSE, MINUS_ONE, Tree, variables
+from data_prep.grading.equivalence.numeric import (
+    difference,
+    exact_value,
+    is_number,
+    proportional,
+)
+from data_prep.grading.equivalence.tokens import TRIGONOMETRIC, TooLarge, Unreadable
 from data_prep.grading.equivalence.values import (
     INFINITY,
+    INVERSE,
     MINUS_INFINITY,
+    MINUS_ONE,
     Opaque,
     Relation,
     Scalar,
     Sequence,
+    Tree,
     Value,
     Words,
     interval,
+    variables,
 )
-from data_prep.grading.equivalence.vocabulary import TRIGONOMETRIC
 
 _IN_NAMES = {"(", ")", "|", ",", "'", "_", "{", "}", r"\cap", r"\cup", r"\overline", r"\triangle"}
 
@@ -69,11 +76,11 @@ def is_rounded(exact: Value, decimal: Value) -> bool:
         return False
     places = len(decimal.text.partition(".")[2])
     step = ("num", Fraction(1, 10**places))
-    gap = ("call", "abs", numeric.difference(exact.tree, decimal.tree))
+    gap = ("call", "abs", difference(exact.tree, decimal.tree))
     # floor(|exact - decimal| / step) = 0: less than one unit in the last place.
     try:
         quotient = ("call", "floor", ("mul", gap, ("pow", step, ("num", Fraction(-1)))))
-        return numeric.exact_value(quotient) == 0
+        return exact_value(quotient) == 0
     except Unreadable:
         return False
 
@@ -91,7 +98,7 @@ def turned(relation: Relation) -> Relation:
 
 def _bound(value: Value) -> bool:
     return value in (INFINITY, MINUS_INFINITY) or (
-        isinstance(value, Scalar) and numeric.is_number(value.tree)
+        isinstance(value, Scalar) and is_number(value.tree)
     )
 
 
@@ -124,16 +131,10 @@ def as_interval(relation: Value) -> Sequence | None:
         return None
     if len(parts) != 3:
         return None
-    if ops[0] in (">", r"\ge"):
-        parts.reverse()
-        ops = [_FLIPPED.get(op, op) for op in reversed(ops)]
-    if not (
-        set(ops) <= {"<", r"\le"} and isinstance(parts[1], Scalar) and parts[1].tree[0] == "var"
-    ):
+    (low, variable, high), ops = turned(relation).parts, turned(relation).ops
+    if not isinstance(variable, Scalar) or variable.tree[0] != "var" or set(ops) - {"<", r"\le"}:
         return None
-    return interval(
-        "(" if ops[0] == "<" else "[", parts[0], parts[2], ")" if ops[1] == "<" else "]"
-    )
+    return interval("(" if ops[0] == "<" else "[", low, high, ")" if ops[1] == "<" else "]")
 
 
 def intersection(values: Sequence) -> Sequence:
@@ -173,11 +174,11 @@ def same_equation(ours: Relation, theirs: Relation) -> bool | None:
         ):
             return False
         left, right = (part.tree for part in relation.parts)
-        trees.append(numeric.difference(left, right))
+        trees.append(difference(left, right))
     if ours.ops != theirs.ops:
         return False
     try:
-        return numeric.proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
+        return proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
     except TooLarge:
         raise
     except Unreadable:

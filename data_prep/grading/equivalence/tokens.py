@@ -1,11 +1,264 @@
-"""Tokens: a normalised text as numbers, words, commands and operators."""
+# ruff: noqa: RUF001, RUF002 - a table of just those characters
+"""Tokens: a text in one spelling, cut into numbers, words, commands and operators.
+
+`normalise` removes or renames what carries no value of its own (spacing, fonts, delimiters,
+`\\left`, `½`, `×`). What an answer means is decided in `parse` and `structure`. Every pattern runs
+in time linear in the text.
+"""
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_prep.grading.equivalence.vocabulary import FUNCTIONS
+# ruff: noqa: RUF001 - a table of just those characters
+
+
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho"
+_CHARACTERS = {
+    **{chr(0x3B1 + n): rf"\{name} " for n, name in enumerate(_GREEK.split())},
+    "σ": r"\sigma ", "τ": r"\tau ", "φ": r"\phi ", "ϕ": r"\phi ", "χ": r"\chi ", "ψ": r"\psi ",
+    "ω": r"\omega ", "Δ": r"\Delta ", "Ω": r"\Omega ", "Σ": r"\Sigma ",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": r"\times ", "÷": r"\div ",
+    "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "∗": "*", "∞": r"\infty ", "≤": r"\le ",
+    "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "≡": r"\equiv ",
+    "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "±": r"\pm ", "∓": r"\mp ",
+    "°": r"\degree ", "⟨": r"\langle ", "⟩": r"\rangle ", "〈": r"\langle ", "〉": r"\rangle ",
+    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "ℝ": r"\mathbb{R}",
+    "ℤ": r"\mathbb{Z}", "ℚ": r"\mathbb{Q}", "ℕ": r"\mathbb{N}", "ℂ": r"\mathbb{C}", "∣": "|",
+    "…": r"\ldots ", "⋯": r"\ldots ", "′": "'", "’": "'", "∠": r"\angle ", "△": r"\triangle ",
+    "√": r"\sqrt ", "∛": r"\sqrt[3]", "→": r"\to ", "⁄": "/", "€": r"\euro ", "£": r"\pounds ",
+    "¥": r"\yen ", "￥": r"\yen ", "¢": r"\text{ cents}", "∑": r"\sum ", "∫": r"\int ",
+    "∶": ":", "，": ", ", "、": ", ", "。": ".", "＄": r"\$",
+}  # fmt: skip
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n")
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+
+
+def _to_ascii(text: str) -> str:
+    """Unicode mathematics as LaTeX, other compatibility forms (fullwidth) as plain characters."""
+    text = _INVISIBLE.sub("", text)
+    if text.isascii():
+        return text
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
+    text = re.sub("[₀₁₂₃₄₅₆₇₈₉ₙ]+", lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
+    pieces = []
+    for character in text:
+        if character.isascii():
+            pieces.append(character)
+        elif character in _CHARACTERS:
+            pieces.append(_CHARACTERS[character])
+        elif unicodedata.decomposition(character).startswith("<fraction>"):
+            top, _, bottom = unicodedata.normalize("NFKC", character).partition("⁄")
+            pieces.append(rf"\frac{{{top}}}{{{bottom}}}")
+        elif unicodedata.decomposition(character).startswith(("<super>", "<sub>")):
+            sign = "^" if unicodedata.decomposition(character).startswith("<super>") else "_"
+            pieces.append(f"{sign}{{{unicodedata.normalize('NFKC', character)}}}")
+        elif unicodedata.category(character) == "Nd":
+            pieces.append(str(unicodedata.digit(character)))
+        else:
+            pieces.append(unicodedata.normalize("NFKC", character))
+    return "".join(pieces)
+
+
+_RENAMES = {
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
+    "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge", "neq": "ne", "lbrace": "{",
+    "rbrace": "}", "dots": "ldots", "cdots": "ldots", "Bbb": "mathbb",
+    "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "infin": "infty",
+    "deg": "degree", "overrightarrow": "vec", "bar": "overline",
+    "arctg": "arctan", "tg": "tan", "ctg": "cot",
+    "text": "text", "textbf": "text", "textit": "text", "textrm": "text", "textnormal": "text",
+    "mbox": "text", "hbox": "text", "mathrm": "text", "operatorname": "text", "mathsf": "text",
+    "mathit": "text", "texttt": "text", "textsf": "text", "emph": "text", "underline": "text",
+    "rm": "text", "bm": "mathbf", "boldsymbol": "mathbf", "implies": "to", "Rightarrow": "to",
+    "mod": "pmod", "bmod": "pmod",
+    "rightarrow": "to", "lor": "vee", "land": "wedge", "sim": "approx", "simeq": "approx",
+    "bigcup": "cup", "varnothing": "emptyset",
+}  # fmt: skip
+_CHARACTER_COMMANDS = {
+    "lt": "<", "gt": ">", "ast": "*", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|",
+    "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "colon": ":", "quad": ";",
+    "qquad": ";", "enspace": " ", "thinspace": " ", "space": " ", "dollar": r"\$",
+}  # fmt: skip
+_DROPPED = re.compile(
+    r"\\(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\s*\.?"
+    r"|\\(?:therefore|because|square|blacksquare|displaystyle|textstyle|scriptstyle|limits|nolimits|boldmath|hfill|par|newline"
+    r"|centering)(?![A-Za-z])"
+    r"|\\(?:[hv]space|phantom|label|tag)\s*\*?(?:\{[^{}]*\}|[-+\d])"
+)
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\s?\\!\s?|\\!\s?,|\\[,:;]|\{\\,\}|\\ |~)(?=\d{3}(?!\d))")
+_REWRITES = [
+    (re.compile(pattern), new)
+    for pattern, new in [
+        (r"\{([,:])\}", r"\1"),
+        (r"\\not\s*=", r"\\ne "),
+        (r"\\pmod\s*\{(\w+)\}", r"\\pmod \1"),
+        (r"\\cr(?![A-Za-z])", r"\\\\"),
+        (r"\\(mathbb|Bbb)\s+([A-Z])", r"\\mathbb{\2}"),
+        (r"(?<!\\)\\[,;:> ]|~", " "),
+        (r"\\[!/]", ""),
+        (r"\\q?quad(?=\s*\\(?:text|mathrm|mbox|mathbf)(?![A-Za-z]))", " "),
+        (r"\\mathbf\s*\{([\d.]+)\}", r"\1"),
+        (r"\^\s*(?:\\prime|\{\s*\\prime\s*\})", "'"),
+        (r"\{([-+])\}", r"\1"),
+        (r"\\textcolor\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", ""),
+        (r"\\\\\s*\[[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\"),
+        (r"\\%", "%"),
+        (r"\\([#&_])", r"\1"),
+        (r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})", r"\\degree "),
+        (r"(?<=\d)\s*\\circ(?![A-Za-z])", r"\\degree "),
+        (r"\\{2,}(?=\s*(?:\]|$))", ""),
+    ]
+]
+_COMMAND = re.compile(r"\\([A-Za-z]+)")
+
+
+def _rename(match: re.Match) -> str:
+    name = match[1]
+    if name in _CHARACTER_COMMANDS:
+        return _CHARACTER_COMMANDS[name]
+    return "\\" + _RENAMES.get(name, name)
+
+
+def _drop_delimiters(text: str) -> str:
+    """Take off `$…$`, `\\(…\\)`, `\\[…\\]` and markdown; a lone `$` before a number is money."""
+    text = re.sub(r"(?<!\\)\\[()\[\]]", "", text)
+    for mark in ("**", "__", "`", "*"):
+        if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
+            text = text[len(mark) : -len(mark)].strip()
+    bare = re.sub(r"\\\$", "", text).count("$")
+    if bare == 0:
+        return text
+    if bare % 2:
+        text = re.sub(r"(?<!\\)\$(?=\s*[\d.])", r"\\$", text, count=1)
+    return re.sub(r"(?<!\\)\$", "", text)
+
+
+# 0.666… with a repetend that stands at least three times.
+_REPEATING = re.compile(r"(\d*\.\d{0,9}?)(\d{1,9}?)\2{2,40}(?:\\ldots(?![A-Za-z])|\.{2,3})")
+
+
+def normalise(text: str) -> str:
+    """The text in one spelling: ASCII, no spacing commands, no delimiters, one name a command."""
+    text = _drop_delimiters(_to_ascii(text).strip())
+    if "\\" in text or "~" in text or "{" in text:
+        text = _THOUSANDS.sub("", _DROPPED.sub("", text))
+        for pattern, new in _REWRITES:
+            text = pattern.sub(new, text)
+        text = _COMMAND.sub(_rename, text)
+    text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
+    text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
+    while text and text[-1] in ".,;" and not text.endswith(("..", "\\,", "\\;")):
+        text = text[:-1].rstrip()
+    return text
+
+
+# Words and commands that the readers know
+
+# Functions of one argument.
+TRIGONOMETRIC = {
+    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
+}  # fmt: skip
+FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}
+# Greek letters, as variables.
+LETTERS = {
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa",
+    "lambda", "mu", "nu", "xi", "omicron", "rho", "sigma", "tau", "phi", "chi", "psi",
+    "omega", "Delta", "Omega", "Sigma", "Gamma", "Theta", "Lambda", "Phi", "Psi", "ell",
+}  # fmt: skip
+# Words that are no products of letters: 0 (or 1) is not 0.
+ENGLISH = {
+    "or", "and", "not", "is", "it", "to", "of", "in", "if", "no", "by", "be", "so", "we", "do",
+    "go", "us", "up", "my", "me", "he", "as", "are", "for", "the", "was", "but", "can", "may",
+    "one", "two", "six", "ten", "four", "five", "nine", "zero", "half", "both", "else", "none",
+    "any", "all", "yes", "also", "even", "odd", "then", "than", "with", "from", "mod", "plus",
+}  # fmt: skip
+# Commands that make a name of what stands in their braces.
+MARKS = {"overline", "vec", "hat", "mathbf", "angle", "triangle", "widehat", "mathcal", "tilde"}
+# Words after a number that are no unit: the number is not the value, or not alone.
+NO_UNIT = {
+    "is", "are", "was", "not", "no", "if", "for", "when", "or", "and", "but", "mod", "modulo",
+    "more", "less", "fewer", "than", "least", "most", "about", "approximately", "roughly",
+    "around", "to", "over", "plus", "minus", "times", "half", "halves", "third", "thirds",
+    "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "tenth", "tenths",
+    "hundredths", "pi", "root", "roots", "base", "point", "negative", "factorial", "maybe",
+    "perhaps", "possibly", "either", "neither", "both", "with", "without", "by", "from",
+    "where", "which", "that", "some", "any", "all", "other", "otherwise", "then", "so",
+    "also", "up", "down", "equals", "th", "st", "nd", "rd", "below", "above", "zero", "short",
+    "away", "ago", "off", "out", "radical", "followed", "percent",
+}  # fmt: skip
+# Words that deny or blur the value after them: `not 5`, `at least 5`.
+BLURRING = {
+    "cannot", "but", "anything", "everything", "negative", "root", "square", "cube", "reciprocal",
+    "opposite", "inverse", "half", "double", "twice", "triple", "impossible", "unless",
+    "not", "no", "never", "least", "most", "more", "less", "about", "approximately",
+    "roughly", "around", "or", "either", "neither", "maybe", "if", "than", "between",
+    "except", "without",
+}  # fmt: skip
+# C_{10}^{3}, as its tokens with spaces between.
+COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
+
+
+# Number words
+
+_SMALL = {
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
+    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen":
+    14, "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19,
+}  # fmt: skip
+_TENS = {
+    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
+    "eighty": 80, "ninety": 90,
+}  # fmt: skip
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
+_PARTS = {
+    "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6,
+    "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
+}  # fmt: skip
+
+
+def read_number_words(text: str) -> Fraction | None:
+    """The number that English words spell, None for any other words.
+
+    Cardinals below 10^12, with `minus` or `negative` before and one kind of part behind
+    (`three quarters`).
+    """
+    words = text.lower().replace("-", " ").split()
+    sign = 1
+    if words[:1] in (["minus"], ["negative"]):
+        sign, words = -1, words[1:]
+    bottom = 1
+    if len(words) > 1 and (part := _PARTS.get(words[-1]) or _PARTS.get(words[-1][:-1])):
+        bottom, words = part, words[:-1]
+    number = _cardinal(words)
+    return None if number is None else sign * Fraction(number, bottom)
+
+
+def _cardinal(words: list[str]) -> int | None:
+    total = group = 0
+    last = None  # the size of the word before: words come in falling order within a group
+    for word in words:
+        if word == "and" and last == 100:
+            continue
+        if word in _SMALL and last in (None, 100, 1000, 10) and not (last == 10 and group % 10):
+            if last == 10 and not 0 < _SMALL[word] < 10:
+                return None
+            group, last = group + _SMALL[word], 1
+        elif word in _TENS and last in (None, 100, 1000):
+            group, last = group + _TENS[word], 10
+        elif word == "hundred" and last == 1 and 0 < group < 10:
+            group, last = group * 100, 100
+        elif word in _SCALES and 0 < group < 1000 and (not total or total > 1000 * _SCALES[word]):
+            total, group, last = total + group * _SCALES[word], 0, 1000
+        else:
+            return None
+    return total + group if words else None
+
+
+# Tokens
 
 MAX_DEPTH = 40  # nested groups read; keeps recursion far from Python's own limit
 

@@ -1,4 +1,4 @@
-"""Units: what stands beside a number and how two of them compare: `140 cm` is `1.4 m`.
+"""Units: what is written with a number and how two of them compare: `140 cm` is `1.4 m`.
 
 A unit that only one side writes is ignored (the question names it). Where both write one, measured
 quantities are converted with exact ratios, and counted things (`5 apples`) must name the same.
@@ -9,9 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_prep.grading.equivalence.tokens import Token
-from data_prep.grading.equivalence.vocabulary import BLURRING, NO_UNIT
-from data_prep.grading.equivalence.words import read_number_words
+from data_prep.grading.equivalence.tokens import BLURRING, NO_UNIT, Token, read_number_words
 
 _F = Fraction
 # name: (dimension, exact size in the dimension's base unit, exponent of the dimension)
@@ -236,21 +234,10 @@ def ratio(first: Unit, second: Unit) -> Fraction | None:
     ours, theirs = dict(first.dimensions), dict(second.dimensions)
     if "unit" in ours or "unit" in theirs:
         # `18 units` may be anything, `18 square units` any area.
-        powers = {
-            ours.get("unit", ours.get("length", 1)),
-            theirs.get("unit", theirs.get("length", 1)),
-        }
-        return (
-            Fraction(1)
-            if len(powers) == 1 or {ours.get("unit"), theirs.get("unit")} & {1}
-            else None
-        )
-    if ours != theirs:
-        return None
-    if (
-        first.things
-        and second.things
-        and not (first.things <= second.things or second.things <= first.things)
-    ):
+        powers = {side.get("unit", side.get("length", 1)) for side in (ours, theirs)}
+        is_any = 1 in (ours.get("unit"), theirs.get("unit"))
+        return Fraction(1) if is_any or len(powers) == 1 else None
+    counted, other = first.things, second.things
+    if ours != theirs or (counted and other and not (counted <= other or other <= counted)):
         return None
     return first.size / second.size

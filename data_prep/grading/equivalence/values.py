@@ -1,10 +1,38 @@
-"""Values: the kinds of thing an answer can be."""
+"""Values: the kinds of thing an answer can be, and the expression trees inside them.
+
+A tree is nested tuples: ("num", Fraction), ("var", name), ("const", "pi"), ("add", a, b, …),
+("mul", a, b, …), ("pow", base, exponent), ("call", name, a, …).
+"""
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import Token
-from data_prep.grading.equivalence.trees import Tree
 from data_prep.grading.equivalence.units import Unit
+
+Tree = tuple
+ONE, MINUS_ONE = ("num", Fraction(1)), ("num", Fraction(-1))
+INVERSE = ("mul", MINUS_ONE, ONE)  # ^{-1}, as it is read; a fraction has MINUS_ONE itself
+
+
+def variables(tree: Tree) -> set[str]:
+    """Names of the variables in a tree."""
+    if tree[0] == "var":
+        return {tree[1]}
+    return set().union(*(variables(part) for part in tree[1:] if isinstance(part, tuple)))
+
+
+def keep_order(factors: list[Tree]) -> list[Tree]:
+    """A product of capitals with an inverse is one of matrices: A^{-1}B becomes one name."""
+
+    def is_capital(tree: Tree) -> bool:
+        return tree[0] == "var" and tree[1].isupper()
+
+    inverses = [f for f in factors if f[0] == "pow" and is_capital(f[1]) and f[2] == INVERSE]
+    matrices = [f for f in factors if is_capital(f) or f in inverses]
+    if not inverses or len(matrices) == 1:
+        return factors
+    return [*(f for f in factors if f not in matrices), ("var", repr(matrices))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +110,6 @@ RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv
 INFINITY = Words(r"\infty")
 MINUS_INFINITY = Words(r"-\infty")
 ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
-
-
-def open_interval(low: Value, high: Value) -> Sequence:
-    """(low, high)."""
-    return interval("(", low, high, ")")
 
 
 def interval(opening: str, low: Value, high: Value, closing: str) -> Sequence:

@@ -1,4 +1,4 @@
-"""Algebra: math-verify for what our own grammar cannot read. Only ever run in a child process.
+"""Fallback: math-verify for what our own grammar cannot read. Only ever asked in a child process.
 
 math-verify reads almost anything, and what it misreads it accepts: a list as a sum, a sentence as a
 product. So it is asked only about texts made of mathematics, and not about those whose size alone
@@ -7,9 +7,8 @@ would cost the time limit.
 
 import re
 
-from data_prep.grading.equivalence.tokens import Token, is_balanced, tokenise
+from data_prep.grading.equivalence.tokens import FUNCTIONS, Token, is_balanced, tokenise
 from data_prep.grading.equivalence.values import Opaque, Scalar, Words
-from data_prep.grading.equivalence.vocabulary import FUNCTIONS
 
 _COMMANDS = {
     "frac", "sqrt", "cdot", "times", "div", "pi", "sum", "prod", "int", "lim", "infty", "to",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.answers import grade_all
-from data_prep.grading.extraction import last_boxed
+from data_prep.grading.extract import last_boxed
+from data_prep.grading.grade import grade_all
 from data_prep.prompts import THINK_OPEN, build_completion, build_prompt, wants_answer_tags
 from data_prep.reading.reading import read_rows
 
@@ -22,11 +22,7 @@ SETS = [
     ("gsm8k/train.jsonl", 7473, lambda row: row["answer"].split("#### ")[1]),
     ("gsm8k/test.jsonl", 1319, lambda row: row["answer"].split("#### ")[1]),
     ("math/math500_test.jsonl", 500, lambda row: row["answer"]),
-    (
-        "math/test_minus_math500_4500.jsonl.gz",
-        4500,
-        lambda row: last_boxed(row["solution"]),
-    ),
+    ("math/test_minus_math500_4500.jsonl.gz", 4500, lambda row: last_boxed(row["solution"])),
     ("aime/aime24_qwen.jsonl", 30, lambda row: row["answer"]),
     ("aime/aime2024_orz.json", 30, lambda row: row["final_answer"]),
     ("aime/aime25_areal.jsonl", 30, lambda row: str(row["answer"])),

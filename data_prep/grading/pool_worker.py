@@ -1,8 +1,8 @@
 """The process that runs one function on untrusted input and can be killed at any instruction.
 
-Started by `data_prep.grading.grading_process`, the pool's end of it; nobody runs it by hand:
+Started by `data_prep.grading.pool`; nobody runs it by hand:
 
-    python -P -m data_prep.grading.grading_worker module:function timeout memory_bytes parent
+    python -P -m data_prep.grading.pool_worker module:function timeout memory_bytes parent
 
 Symbolic algebra may hang, eat memory, or sit in C code where no Python signal handler ever runs, so
 a worker is two processes. The *supervisor* imports the function once and forks; the *server*, its
@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-REQUESTS_PER_SERVER = 1_000  # then forked anew: sympy's and antlr's caches only ever grow
+REQUESTS_PER_SERVER = 1_000  # then forked again: sympy's and antlr's caches only ever grow
 CHECK_SECONDS = 1.0  # how often an orphan looks for its parent; the end of the socket comes sooner
 MAX_ERROR_CHARS = 300
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BOMB = r"\sum_{{k=1}}^{{\infty}} \frac{{\sin(k)}}{{k^3+k+{}}}"  # over the limit in math-verify
 
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "data_prep.grading.answers", *map(str, arguments)],
+        [sys.executable, "-m", "data_prep.grading", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
@@ -37,7 +37,7 @@ def write(path, answers):
 
 def test_a_call_over_the_limit_is_a_verdict_and_no_noise(tmp_path):
     pairs = write(tmp_path / "pairs.jsonl", ["7", BOMB.format(1), "8"])
-    process = start("--pairs", pairs)
+    process = start(pairs)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0
     assert [json.loads(line)["verdict"] for line in out.splitlines()] == [
@@ -50,7 +50,7 @@ def test_a_call_over_the_limit_is_a_verdict_and_no_noise(tmp_path):
 
 
 def test_a_closed_pipe_ends_it_quietly(tmp_path):
-    process = start("--pairs", write(tmp_path / "pairs.jsonl", range(50_000)))
+    process = start(write(tmp_path / "pairs.jsonl", range(50_000)))
     assert json.loads(process.stdout.readline())["verdict"] == "wrong"
     process.stdout.close()
     assert process.stderr.read() == b""
@@ -62,7 +62,7 @@ def test_an_interrupt_says_what_is_left(tmp_path, has_out):
     # The second chunk takes minutes.
     pairs = write(tmp_path / "pairs.jsonl", [*range(256), *(BOMB.format(k) for k in range(256))])
     out = tmp_path / "out.jsonl"
-    process = start("--pairs", pairs, *(["--out", out] if has_out else []))
+    process = start(pairs, *(["--out", out] if has_out else []))
     partial = tmp_path / "out.jsonl.partial"
     if has_out:
         deadline = time.monotonic() + 60
@@ -83,7 +83,7 @@ def test_an_interrupt_says_what_is_left(tmp_path, has_out):
 
 
 def test_a_wrong_command_line_is_one_line_and_exit_2(tmp_path):
-    process = start("--pairs", tmp_path / "missing.jsonl")
+    process = start(tmp_path / "missing.jsonl")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, b"")
     assert err.startswith(b"error: ") and err.count(b"\n") == 1

@@ -1,7 +1,7 @@
-"""Grade a file: how a person runs the grader over what a model wrote.
+"""Grade a file of model outputs.
 
-    python -m data_prep.grading.answers --pairs outputs.jsonl --form completion --out verdicts.jsonl
-    python -m data_prep.grading.answers --pairs answers.jsonl.gz --form answer | head
+    python -m data_prep.grading outputs.jsonl --form completion --out verdicts.jsonl
+    python -m data_prep.grading answers.jsonl.gz --form answer | head
 
 A row is `{"prediction": ..., "gold": ...}`; the gold is a string or a list of strings of which any
 may match, numbers are taken as text, other columns pass through. Every line in gives one line out,
@@ -9,9 +9,6 @@ in order: its columns and `verdict`, `extracted` (what was compared, or null), `
 A line that cannot be graded gets the verdict `unparseable` or `no_answer`, and an `error` that
 names file and line. NaN and infinities, which JSON lacks, become null. The summary goes to standard
 error. With --out the verdicts are written to FILE.partial, which becomes FILE at the end.
-
-`answers` is the entry point and the grader, `graded_rows` knows the rows; this
-module knows files.
 """
 
 import argparse
@@ -27,17 +24,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from data_prep.config import UserError
-from data_prep.grading.answers import grade_all, grade_short_all
-from data_prep.grading.graded_rows import GradeTexts, Line, encode, grade_lines
-from data_prep.grading.grading_pool import logger as pool_logger
+from data_prep.config import UserError, run_cli
+from data_prep.grading.grade import grade_all, grade_short_all
+from data_prep.grading.pool import logger as pool_logger
+from data_prep.grading.rows import GradeTexts, Line, encode, grade_lines
 from data_prep.reading.reading import Row, read_lines
 
 # A chunk is graded at once, so that the workers run side by side.
 CHUNK_LINES, CHUNK_BYTES = 256, 1 << 24
 FLAGS = {
     "think_prefilled": "the prompts already ended with <think>, so the completions lack it",
-    "answer_tags": "the answer stands between <answer> and </answer>, not in a box",
+    "answer_tags": "the answer is between <answer> and </answer>, not in a box",
     "final_number": "where there is no box, the number that the text ends with will do",
 }
 HINT = (
@@ -123,11 +120,11 @@ def _grade_file(args: argparse.Namespace, grade_texts: GradeTexts, summary: Summ
         disable=not console.is_terminal or (args.out is None and sys.stdout.isatty()),
     )  # fmt: skip
     # What a packed file's bytes come to is not known before its end.
-    total = None if args.pairs.endswith(".gz") else os.path.getsize(args.pairs)
+    total = None if args.file.endswith(".gz") else os.path.getsize(args.file)
     with _open_output(args.out) as file, progress:
         task = progress.add_task("grading", total=total)
-        for chunk in in_chunks(read_lines(Path(args.pairs))):
-            outputs = grade_lines(args.pairs, chunk, grade_texts)
+        for chunk in in_chunks(read_lines(Path(args.file))):
+            outputs = grade_lines(args.file, chunk, grade_texts)
             for (number, _), (output, error) in zip(chunk, outputs, strict=True):
                 file.write(encode(output))
                 summary.add(number, output, error)
@@ -142,11 +139,11 @@ def _refuse(message: str) -> None:
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m data_prep.grading.answers", description=__doc__, allow_abbrev=False,
+        prog="python -m data_prep.grading", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.error = _refuse  # argparse would print its usage as well
-    parser.add_argument("--pairs", required=True, metavar="FILE", help="JSON lines, .gz or plain")
+    parser.add_argument("file", metavar="FILE", help="JSON lines, .gz or plain")
     forms = {"choices": ["completion", "answer"], "default": "completion"}
     parser.add_argument("--form", **forms, help="completion: whole texts with their thought "
                         "(default); answer: bare answers or short texts")  # fmt: skip
@@ -163,15 +160,15 @@ def _check(args: argparse.Namespace) -> None:
     for flag in FLAGS:
         if getattr(args, flag) and args.form == "answer":
             raise UserError(f"command line: --{flag} goes with --form completion; leave one out")
-    if not os.path.exists(args.pairs):
-        raise UserError(f"{args.pairs}: no such file; check --pairs")
-    if os.path.isdir(args.pairs) or not os.access(args.pairs, os.R_OK):
-        raise UserError(f"{args.pairs}: not a file that can be read; check --pairs")
+    if not os.path.exists(args.file):
+        raise UserError(f"{args.file}: no such file; check the command line")
+    if os.path.isdir(args.file) or not os.access(args.file, os.R_OK):
+        raise UserError(f"{args.file}: not a file that can be read; check the command line")
     for path in (args.out, f"{args.out}{PARTIAL}") if args.out else ():
         if os.path.exists(path) and not os.path.isfile(path):
             raise UserError(f"{path}: not a file; choose another --out")
-        if os.path.exists(path) and os.path.samefile(path, args.pairs):
-            raise UserError(f"{path}: would overwrite --pairs; choose another --out")
+        if os.path.exists(path) and os.path.samefile(path, args.file):
+            raise UserError(f"{path}: would overwrite the input; choose another --out")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -185,7 +182,7 @@ def main(argv: list[str] | None = None) -> None:
     summary, start = Summary(), time.perf_counter()
     try:
         _grade_file(args, grade_texts, summary)
-        sys.stderr.write(summary.render(args.pairs, time.perf_counter() - start))
+        sys.stderr.write(summary.render(args.file, time.perf_counter() - start))
     except BrokenPipeError:
         # Python flushes standard output once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -194,3 +191,7 @@ def main(argv: list[str] | None = None) -> None:
         kept = f"; their verdicts are in {args.out}{PARTIAL}" if args.out else ""
         sys.stderr.write(f"\ninterrupted after {summary.verdicts.total():,} rows{kept}\n")
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,22 +1,25 @@
-"""Fuzz: what no input may do to the grader.
+"""What no input may do to the grader: fuzzed texts, and hostile ones in real batches.
 
 Fixed examples by default, so that a run is repeatable; `FUZZ=20000` makes as many fresh ones.
 """
 
+import json
 import os
 from fractions import Fraction
+from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from data_prep.grading.answers import VERDICTS, grade, grade_short_all, is_parseable
-from data_prep.grading.equivalence import TooLarge, compare
-from data_prep.grading.grading_pool import MAX_WORKERS
+from data_prep.grading.equivalence import TooLarge, compare, is_parseable
+from data_prep.grading.grade import VERDICTS, grade, grade_short_all
+from data_prep.grading.pool import MAX_WORKERS
 
 pytestmark = pytest.mark.integration
 
+TABLE = Path(__file__).parents[2] / "unit/grading/tables/answers.jsonl"
 FUZZ = int(os.environ.get("FUZZ", "0"))
 settings.register_profile(
     "grader",
@@ -30,8 +33,7 @@ settings.load_profile("grader")
 
 PIECES = [
     *"0123456789", *"xyzabnieABC", *"+-*/^_=<>!%.,;:'|()[]{}$ ~&#@?", "\\", "\n", "\t", "\u200b",
-    "\u00bd", "\u221a", "\u03c0", "\u2212", "\u00b2", "\uff15", "\u221e", "\u2264", "\u00e9",
-    "\u4e2d",
+    *"\u00bd\u221a\u03c0\u2212\u00b2\uff15\u221e\u2264\u00e9\u4e2d",
     "\\frac", "\\dfrac", "\\sqrt", "\\sqrt[3]", "\\pi", "\\infty", "\\pm", "\\cdot", "\\times",
     "\\le", "\\ne", "\\in", "\\cup", "\\setminus", "\\mathbb{R}", "\\emptyset", "\\{", "\\}", "\\%",
     "\\$", "\\,", "\\!", "\\\\", "\\left", "\\right", "\\text", "\\text{ cm}", "\\text{ or }",
@@ -95,32 +97,18 @@ def spellings(number: Fraction) -> list[str]:
     sign, size = ("-" if number < 0 else ""), abs(number)
     top, bottom = size.numerator, size.denominator
     ways = [
-        f"{sign}\\frac{{{top}}}{{{bottom}}}",
-        f"\\frac{{{sign}{top}}}{{{bottom}}}",
-        f"{sign}{top}/{bottom}",
-        f"${sign}{2 * top}/{2 * bottom}$",
-        f"x = {sign}{top}/{bottom}",
-    ]
-    if 1000 % size.denominator == 0:
-        decimal = f"{sign}{size.numerator / size.denominator:.3f}"
-        ways += [
-            decimal,
-            decimal.rstrip("0").rstrip("."),
-            decimal.replace("-", "\u2212"),
-            decimal + " cm",
-        ]
-    if size.denominator == 1:
-        ways += [
-            f"{sign}{size.numerator:,}",
-            f"{sign}{size.numerator:,}".replace(",", "{,}"),
-            f"{sign}0{size}",
-        ]
+        f"{sign}\\frac{{{top}}}{{{bottom}}}", f"\\frac{{{sign}{top}}}{{{bottom}}}",
+        f"{sign}{top}/{bottom}", f"${sign}{2 * top}/{2 * bottom}$", f"x = {sign}{top}/{bottom}",
+    ]  # fmt: skip
+    if 1000 % bottom == 0:
+        decimal = f"{sign}{top / bottom:.3f}"
+        short = decimal.rstrip("0").rstrip(".")
+        ways += [decimal, short, decimal.replace("-", "\u2212"), decimal + " cm"]
+    if bottom == 1:
+        ways += [f"{sign}{top:,}", f"{sign}{top:,}".replace(",", "{,}"), f"{sign}0{size}"]
     elif size > 1:
-        whole, rest = divmod(size.numerator, size.denominator)
-        ways += [
-            f"{sign}{whole}\\frac{{{rest}}}{{{size.denominator}}}",
-            f"{sign}{whole} {rest}/{size.denominator}",
-        ]
+        whole, rest = divmod(top, bottom)
+        ways += [f"{sign}{whole}\\frac{{{rest}}}{{{bottom}}}", f"{sign}{whole} {rest}/{bottom}"]
     return ways
 
 
@@ -171,8 +159,42 @@ def test_no_answer_that_lists_several_candidates_is_ever_right(gold, other, join
         assert grade_short_all([f"The answer is {answer}."], [str(gold)])[0].verdict != "right"
 
 
+# Past our grammar and past the guards in front of math-verify: only the clock can stop these.
+SLOW = [rf"\sum_{{k=1}}^{{9999}}\sum_{{j=1}}^{{9999}} \frac{{1}}{{k+j+{n}}}" for n in range(6)]
+
+
+def test_ten_bombs_in_a_batch_cost_their_own_limits_only():
+    with TABLE.open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file][:990]
+    texts, golds = [row["prediction"] for row in rows], [row["gold"] for row in rows]
+    alone = [one.verdict for one in grade_short_all(texts, golds)]
+    bombs = [*BOMBS[:4], *SLOW]
+    for at, bomb in enumerate(bombs):
+        texts.insert(97 * at, bomb)
+        golds.insert(97 * at, r"\sqrt{2}")
+    mixed = [one.verdict for one in grade_short_all(texts, golds)]
+    places = [97 * at for at in range(len(bombs))]
+    assert [v for at, v in enumerate(mixed) if at not in places] == alone
+    assert {mixed[at] for at in places[:4]} <= {"unparseable", "wrong"}
+    assert [mixed[at] for at in places[4:]] == ["timeout"] * 6
+    assert len(mixed) == 1000
+
+
+BOMBS = [
+    "9^{9^{9}}", "9^(9^9)", "((9^{999})^{999})^{999}", "(3!)!", "3!!!", "99999!",
+    r"\binom{99999999}{5000000}", "(x+y+z+w)^{99}", r"9^{9\cdot9999}", "9^{9!}", "9" * 5000,
+    "{" * 200, "(" * 250, r"\sum_{k=1}^{999999999} k", "import os", "1e999999999",
+    r"\prod_{k=1}^{999999} k", r"\lim_{x\to 0} x^{x^{x^{x}}}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_no_bomb_is_right_or_fatal(bomb):
+    assert grade(rf"<think>a</think>\boxed{{{bomb}}}", r"\sqrt{2}").verdict not in ("right", None)
+
+
 def test_no_process_is_left_over():
     """Runs last in this file: at most the shared pool's workers, each with one server."""
     children = psutil.Process().children(recursive=True)
-    workers = [child for child in children if "grading_worker" in " ".join(child.cmdline())]
+    workers = [child for child in children if "pool_worker" in " ".join(child.cmdline())]
     assert len(workers) <= 2 * MAX_WORKERS

@@ -1,0 +1,463 @@
+"""Extract: the one answer that a completion offers, by a strict reader or a lenient one.
+
+Strict, for rewards and scores (`extract`): structure first, one `<think>` thought, then the answer;
+nothing inside the thought counts, and a completion that offers several values offers none.
+
+Lenient, for diagnosis only (`read_leniently`): the answer a patient human would take the completion
+to give. It tells whether a completion failed for its mathematics or for its form. Exactly one
+candidate is judged: a text that offers several side by side ("7 or 8", `1 2 3`) is read as that
+list, which equals no single gold.
+
+Nothing here evaluates anything, and every function runs in time linear in the text.
+"""
+
+import re
+from dataclasses import dataclass
+
+from data_prep.grading.equivalence import is_measure, is_same_value
+from data_prep.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
+
+MAX_SPELLINGS = 8  # of one answer in a completion
+MAX_STATEMENT = 2_000  # characters of the end of a text in which prose is read
+MAX_UNCLOSED = 80  # characters behind `\boxed{` that the text may have ended within
+_BLANK = re.compile("[\\s\u200b-\u200f\u2060\ufeff]*")  # invisible characters are no thought
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What a completion offers: status no_think, unclosed_think, no_answer, several_answers, ok."""
+
+    prediction: str | None
+    status: str
+
+
+def find_boxes(text: str) -> list[str]:
+    """Contents of every balanced outermost `\\boxed{…}`, in order; unclosed ones do not count."""
+    opened: list[int] = []
+    closes: dict[int, int] = {}
+    # One pass: matching each box on its own takes quadratic time on "\\boxed{" repeated.
+    # An escaped \{ or \} is a printed brace and does not count.
+    for token in re.finditer(r"\\.|[{}]", text, re.DOTALL):
+        if token[0] == "{":
+            opened.append(token.start())
+        elif token[0] == "}" and opened:
+            closes[opened.pop()] = token.start()
+    contents, end = [], 0
+    for box in re.finditer(r"\\boxed\s*\{", text):
+        close = closes.get(box.end() - 1)
+        if close is not None and box.start() >= end:
+            contents.append(text[box.end() : close])
+            end = close
+    return contents
+
+
+def last_boxed(text: str) -> str | None:
+    """Content of the last balanced `\\boxed{…}`, or None where there is none."""
+    boxes = find_boxes(text)
+    return boxes[-1] if boxes else None
+
+
+def _split_thought(completion: str, think_prefilled: bool) -> tuple[str, str]:
+    """(status, text after the thought); status is ok, no_think or unclosed_think."""
+    text = THINK_OPEN + completion if think_prefilled else completion
+    if text.rfind(THINK_OPEN) > text.rfind(THINK_CLOSE):
+        return "unclosed_think", ""
+    if text.count(THINK_OPEN) != 1 or text.count(THINK_CLOSE) != 1:
+        return "no_think", ""  # absent, doubled or re-opened: no thought that can be told apart
+    thought, _, rest = text.partition(THINK_OPEN)[2].partition(THINK_CLOSE)
+    return ("no_think", "") if _BLANK.fullmatch(thought) else ("ok", rest)
+
+
+def is_well_formed(completion: str, think_prefilled: bool = False) -> bool:
+    """Whether the completion is one non-empty `<think>…</think>` followed by non-empty text.
+
+    Args:
+        think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
+    """
+    status, rest = _split_thought(completion, think_prefilled)
+    return status == "ok" and not _BLANK.fullmatch(rest)
+
+
+def extract(
+    completion: str,
+    think_prefilled: bool = False,
+    answer_tags: bool = False,
+    final_number: bool = False,
+) -> Extraction:
+    """Find the answer that follows the thought.
+
+    Args:
+        think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
+        answer_tags: the answer stands between `<answer>` and `</answer>`, not in a box.
+        final_number: where there is no box, the number that the text ends with will do.
+    """
+    status, rest = _split_thought(completion, think_prefilled)
+    if status != "ok":
+        return Extraction(None, status)
+    found = _tagged(rest) if answer_tags else find_boxes(rest)
+    if not found and final_number and "\\boxed" not in rest:
+        return _final_statement(rest)
+    return _only_one(found)
+
+
+def _only_one(found: list[str]) -> Extraction:
+    """The last of several answers if all are one value: hedging must not pay."""
+    if not any(not _BLANK.fullmatch(answer) for answer in found):
+        return Extraction(None, "no_answer")
+    others = {*found} - {found[-1]}
+    if len(others) > MAX_SPELLINGS or not all(is_same_value(one, found[-1]) for one in others):
+        return Extraction(None, "several_answers")
+    return Extraction(found[-1].strip(), "ok")
+
+
+def extract_short(text: str) -> Extraction:
+    """Find the answer in a bare value or short text: a box, else the text, else what it states."""
+    if THINK_OPEN in text or THINK_CLOSE in text:
+        status, text = _split_thought(text, think_prefilled=THINK_OPEN not in text)
+        if status != "ok":
+            return Extraction(None, status)
+    if found := find_boxes(text):
+        return _only_one(found)
+    if "\\boxed{" in text:
+        return Extraction(None, "no_answer")  # never closed
+    tagged = _tagged(text)
+    return _only_one(tagged) if tagged else _final_statement(text)
+
+
+def _tagged(text: str) -> list[str]:
+    """What stands between answer tags: the boxes there, else the text."""
+    closed = [part for part in text.split(ANSWER_OPEN)[1:] if ANSWER_CLOSE in part]
+    answers = [part.partition(ANSWER_CLOSE)[0] for part in closed]
+    return [value for answer in answers for value in find_boxes(answer) or [answer]]
+
+
+# A statement of the answer, up to what follows it on its line (or the next, if that is empty).
+_MARKER = re.compile(
+    r"(?:answer|option|choice|solution)(?:\s+(?:to|of)\s[^.\n]{0,80}?)?[\s*_]*(?:is|:|=|\n)[\s*_:]*"
+    r"|(?:\\?#){4}\s*",
+    re.IGNORECASE,
+)
+_POLITE = re.compile(r"[.\s]*I hope (?:it|this) (?:is correct|helps).*", re.IGNORECASE | re.DOTALL)
+_MATHS = re.compile(
+    r"\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\*\*(.+?)\*\*", re.DOTALL
+)
+_NUMBER = re.compile(
+    r"\b\d{1,2}:\d\d(?:\s?[ap]\.?m\b\.?)?"
+    r"|(?<![\w.^_{])(?:(?<![\d)\]])[-\u2212]\s?)?(?:\\?\$|[€£])?\d+(?:,\d{3})*(?:\.\d+)?"
+    r"(?:\s?/\s?\d+|\s?\\?%|\s?[π√]\d*|\s(?:[kcm]?m|mi)/(?:h|s|min)\b|\s?mph\b)?(?![\w^])"
+    r"|(?<=[$€£])\d+(?:,\d{3})*(?:\.\d+)?"
+)
+# Words between candidates that offer both; " is " alone defines the second by the first.
+_HEDGE = re.compile(
+    r"(?:[\s,;/*$&.?!()-]|\b(?:or|and|maybe|perhaps|possibly|probably|either|also|even|rather|wait|no"
+    r"|not|actually|could|be|it|is|might|else|if|sure|to|i|think|mean|alternatively)\b)*",
+    re.IGNORECASE,
+)
+_DEFINITION = re.compile(r"\s*(?:is|are|be|equals)[\s:]*", re.IGNORECASE)
+# What makes of the number after it something else: "not 5", "at least 5".
+_DENIAL = re.compile(
+    r"(?:\b(?:can)?not|n't|\bimpossible\s+to\s+\w+|\b(?:never|neither|least|most|than|between|twice|double|triple|half|times"
+    r"|third|quarter|root|square|cube|reciprocal|opposite|multiple|factor|divisor|percent)(?:\s+of)?)"
+    r"\s+(?:(?:be|the|exactly|equal\s+to)\s+)*$",
+    re.IGNORECASE,
+)
+# What comes after these words explains the answer and is not the answer.
+_EXPLANATION = re.compile(
+    r"\b(?:attained|achieved|reached|occurs?|when|where|if|since|because|with"
+    r"|for (?:every|all|any))\b",
+    re.IGNORECASE,
+)
+_CASES = re.compile(r"\b(?:otherwise|else|unless)\b|\bif\b.*\bif\b", re.IGNORECASE | re.DOTALL)
+_CONCLUSION = re.compile(r"\b(?:so|hence|thus|therefore|makes|giving|total)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"[.!?][*\")]*\s+(?=[A-Z*$\\])")
+_NAMED = re.compile(r"\b(?:is|are|was|has|have)\s+((?:[A-Za-z]+\s+){0,3}[A-Za-z]+)\W*$")
+_UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
+_PLAIN_WORD = re.compile(r"(?<![\\A-Za-z{])(?=[A-Z]*[a-z])[A-Za-z]{2,}")
+_VERBS = {"is", "are", "was", "have", "has", "had", "get", "gets", "makes", "need", "needs", "pays"}
+
+
+def _plain_words(text: str) -> list[str]:
+    words = _PLAIN_WORD.findall(_UPRIGHT.sub("", text))
+    return [word for word in words if word.lower() not in ("or", "and")]
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a text is sentences rather than a value: words beyond a unit or a name or two."""
+    outside = _UPRIGHT.sub("", text)
+    if _MATHS.search(outside) and _plain_words(_MATHS.sub("", outside)):
+        return True
+    words = _plain_words(outside)
+    digit = re.search(r"\d", outside)
+    if not digit:
+        return len(words) > 4 or bool(re.search(r"\b(?:is|are|was|has)\b", outside))
+    before = _plain_words(outside[: digit.start()])
+    return len(words) > 2 or len(before) > 1 or not _VERBS.isdisjoint(before)
+
+
+def _final_statement(text: str) -> Extraction:
+    """What a short text ends by stating: after a marker, else its mathematics, else its number."""
+    text = _POLITE.sub("", text.strip()[-MAX_STATEMENT:]).replace("```", " ").strip()
+    if (whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)) and _MARKER.search(whole[1]):
+        text = whole[1].strip()
+    if markers := list(_MARKER.finditer(text)):
+        text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
+    # "Option C", "Total: 5 apples", "= 5"
+    text = re.sub(
+        r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", "", text, flags=re.IGNORECASE
+    )
+    if not text:
+        return Extraction(None, "no_answer")
+    if not _is_prose(text):
+        return Extraction(text, "ok")
+    return _last_candidate(text)
+
+
+def _last_candidate(text: str) -> Extraction:
+    """The last formula or number of some prose; all of those it offers side by side."""
+    found = [(match, next(filter(None, match.groups()))) for match in _MATHS.finditer(text)]
+    bold = [inside for match, inside in found if match[5] and not re.search(r"\d", inside)]
+    found = [(match, inside) for match, inside in found if not _is_worded(match, inside)]
+    numbers = [(match, match[0]) for match in _NUMBER.finditer(text)]
+    if not found or (numbers and _last_sentence(text, numbers) > found[-1][0].end()):
+        found = numbers
+    if not found:
+        named = _NAMED.search(text)
+        answer = bold[-1] if bold else named and named[1]
+        return Extraction(answer, "ok") if answer else Extraction(None, "no_answer")
+    found = _before_explanation(text, found)
+    last = len(found) - 1
+    if _CASES.search(text, _last_sentence(text, found)):
+        last = 0  # all of them: each in its case
+    while last and _is_hedge(text[found[last - 1][0].end() : found[last][0].start()]):
+        last -= 1
+    if _DENIAL.search(text[: found[last][0].start()]):
+        return Extraction(None, "no_answer")
+    # Several candidates are one list: right only where the gold is that list.
+    answers = [
+        inside.strip().rstrip(".") + _unit_after(text, match) for match, inside in found[last:]
+    ]
+    return Extraction(", ".join(answers), "ok")
+
+
+def _unit_after(text: str, match: re.Match) -> str:
+    """The measured unit that stands behind a candidate in the prose, with a space before it."""
+    words = re.match(r"\s+((?:square|cubic|sq)\s+)?([A-Za-z]+)", text[match.end() :])
+    return f" {words[1] or ''}{words[2]}" if words and is_measure(words[2]) else ""
+
+
+def _last_sentence(text: str, found: list) -> int:
+    """Where the sentence of the last candidate starts."""
+    ends = (end.end() for end in _SENTENCE.finditer(text) if end.end() <= found[-1][0].start())
+    return max(ends, default=0)
+
+
+def _before_explanation(text: str, found: list) -> list:
+    """The candidates of the last sentence, up to the words that explain them."""
+    start = _last_sentence(text, found)
+    found = [(match, inside) for match, inside in found if match.start() >= start]
+    if _CASES.search(text, start):
+        return found  # 12 if n is even, 13 otherwise
+    for cut in _EXPLANATION.finditer(text, start):
+        before = [(match, inside) for match, inside in found if match.end() <= cut.start()]
+        if before and not _CONCLUSION.search(text, cut.end()):
+            return before
+    return found
+
+
+def _is_worded(match: re.Match, inside: str) -> bool:
+    """Whether what stands between the signs is words: `$5 and Ann has $`, a bold heading."""
+    words = [word for word in _plain_words(inside) if len(word) > 2]
+    return bool(words) or bool(match[5] and not re.search(r"\d", inside) and len(inside) > 1)
+
+
+def _is_hedge(gap: str) -> bool:
+    return bool(_HEDGE.fullmatch(gap)) and not _DEFINITION.fullmatch(gap)
+
+
+# The lenient reader
+
+# Options in one breath: "(B)", but also "A or B", which is no choice.
+_OPTIONS = re.compile(
+    r"(?<![\w'\\])\(?[A-J](?![\w'])\)?"
+    r"(?:[*$}]*\s*(?:[,/&]\s*(?:or|and)?|\bor\b|\band\b)\s*[*${]*\(?[A-J](?![\w'])\)?)*"
+)
+_LEAD = re.compile(r"(?:[\s*_$({:]|\\text|option\b|choice\b|is\b)*", re.IGNORECASE)
+_OPTION_WORD = re.compile(r"\b(?:option|choice)(?:\s+is)?(?:[\s*_$({:]|\\text)*\Z", re.IGNORECASE)
+_SIDE_BY_SIDE = re.compile(
+    r"(?:[\s,;/$&.*]|\\[()\[\]]|\b(?:or|and|maybe|perhaps)\b)*", re.IGNORECASE
+)
+_UNCLOSED_NUMBER = re.compile(
+    r"\\boxed\{\s*((?:[-+]\s?)?(?:\\?\$)?\d[\d,]*(?:\.\d+)?)\s*(?:\Z|\n|\$|\.(?:\s|\Z))"
+)
+_BROKEN_BOX = re.compile(r"\\boxed\s*\{?")
+# A fourth-level heading is no answer, so nothing but a number may stand on the line.
+_HASHES = re.compile(
+    r"####[ \t]*([-+]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)[ \t.]*(?=\n|\Z)"
+)
+_FILLERS = (
+    r"(?:(?:approximately|about|roughly|therefore|thus|hence|so|then|simply|indeed|maybe|equal to)"
+    r"\b[\s*_:,]*)*"
+)
+_STATEMENT = re.compile(
+    r"(?:\banswer\b[^.:=\n]{0,60}?(?:\b(?:is|equals)\b|[:=])[\s*_:]*|<answer>\s*)" + _FILLERS,
+    re.IGNORECASE,
+)
+_DISPLAY = re.compile(r"\\\[(.+?)\\\]|\$\$(.+?)\$\$", re.DOTALL)
+_NEXT_SENTENCE = re.compile(r"[.!?][*$)\]]*\s+(?=\S)")
+_EQUALS = re.compile(r"(?<![<>!=])=+>?")
+_REOPENED = re.compile(r".\$|\\[(\[]")  # formulas beyond the one that the equals sign is in
+# A number and what it counts: "15 liters of the 24", "$800 on ties", but not "15 or 24".
+_COUNTED = re.compile(
+    r"((?:[-+]\s?)?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?)\s+"
+    r"(?!and\b|mod\b)(a|an|at|as|by|in|of|on|to|[A-Za-z]{3,})\b(?!.*\bor\b).*"
+)
+_END = re.compile(r"\\end\{[a-z]{1,12}\*?\}\Z")
+_CALCULATION = re.compile(r"<<[^<>\n]*>>")  # GSM8K's own notes: 48/2 = <<48/2=24>>24
+_FORMULA = re.compile(r"\$[^$]+\$|\\[(\[a-zA-Z]")
+
+
+def read_leniently(completion: str, is_choice: bool = False) -> str | None:
+    """The one answer that a completion gives, or None.
+
+    It is looked for behind the last `</think>` and, where nothing readable stands there (or the
+    thought was never closed), in the whole text. The first of these that exists decides:
+
+    1. the last balanced box that is not empty;
+    2. the last `<answer>…</answer>`;
+    3. a last box that the text ended within, if it holds a plain number: a human takes
+       `\\boxed{72` for 72, but half a formula for nothing, nor does he look for another answer;
+    4. for a multiple-choice question the last option that stands alone: "(B)", "Answer: B";
+    5. GSM8K's `#### 72`;
+    6. the last "answer is …", "answer: …" or `<answer>…`, up to the end of its sentence;
+    7. "… = x" at the end of the last line;
+    8. the last formula or number of the text, unless it is denied ("not 7").
+
+    Args:
+        completion: what the model wrote, without the prompt; the tags may be missing.
+        is_choice: whether the gold is the letter of an option.
+    """
+    after = completion.rpartition(THINK_CLOSE)[2]
+    for text in (after, completion) if len(after) < len(completion) else (completion,):
+        text = text.replace(THINK_OPEN, "\n").replace(THINK_CLOSE, "\n")
+        if (answer := _read(text, is_choice)) is not None:
+            return answer
+    return None
+
+
+def _read(text: str, is_choice: bool) -> str | None:
+    if boxes := [box for box in find_boxes(text) if box.strip()]:
+        return _side_by_side_boxes(text, boxes)
+    _, opened, inside = text.rpartition(ANSWER_CLOSE)[0].rpartition(ANSWER_OPEN)
+    if opened and (answer := _short(inside[-MAX_STATEMENT:], is_choice)):
+        return answer
+    box = text[text.rfind("\\boxed{") :] if "\\boxed{" in text else ""
+    if box and not find_boxes(box):
+        if number := _UNCLOSED_NUMBER.match(box):
+            return number[1]
+        if len(box) <= MAX_UNCLOSED and "\n" not in box.strip():
+            return None
+    tail = _CALCULATION.sub("", text[-MAX_STATEMENT:])
+    if is_choice and (answer := _option(tail)):
+        return answer
+    if hashes := _HASHES.findall(tail):
+        return hashes[-1]
+    return _stated(tail, is_choice) or _equated(tail) or _last_value(tail)
+
+
+def _short(text: str, is_choice: bool = False) -> str | None:
+    """The answer in a short piece of text without a box."""
+    if is_choice and (answer := _option(text)):
+        return answer
+    text = _BROKEN_BOX.sub(" ", text.replace(ANSWER_OPEN, "\n").replace(ANSWER_CLOSE, "\n"))
+    text = re.sub(r"\A" + _FILLERS, "", text.strip(" \n*_`"), flags=re.IGNORECASE)
+    return extract_short(text).prediction
+
+
+def _joined(answers: list[str]) -> str:
+    """One answer if all are the same value, else the list of them."""
+    last = answers[-1]
+    if all(is_same_value(answer, last) for answer in {*answers} - {last}):
+        return last.strip()
+    return ", ".join(answer.strip() for answer in answers)
+
+
+def _side_by_side_boxes(text: str, boxes: list[str]) -> str:
+    """The last box, with those before it that only an "or", an "and" or a comma parts from it."""
+    run = [boxes[-1]]
+    start = text.rfind(f"\\boxed{{{boxes[-1]}}}")
+    for box in boxes[-2 : -MAX_SPELLINGS - 2 : -1]:
+        written = f"\\boxed{{{box}}}"
+        at = text.rfind(written, 0, max(start, 0))
+        if at < 0 or not _SIDE_BY_SIDE.fullmatch(text[at + len(written) : start]):
+            break
+        run.insert(0, box)
+        start = at
+    return _joined(run)
+
+
+def _option(tail: str) -> str | None:
+    """The option that the last "answer is …" states, else the last that stands alone.
+
+    A capital within prose is no option ("A" is an article): it stands alone in parentheses, after
+    "option" or "choice", where it ends the text, or as "B. 12" where it opens the text.
+    """
+    if statements := list(_STATEMENT.finditer(tail)):
+        rest = tail[statements[-1].end() :]
+        if (found := _OPTIONS.search(rest)) and _LEAD.fullmatch(rest[: found.start()]):
+            return _letters(found[0])
+    closing = len(_without_closing(tail).rstrip("}) "))
+    alone = [
+        found
+        for found in _OPTIONS.finditer(tail)
+        if re.match(r"\([A-J]\)", found[0])
+        or _OPTION_WORD.search(tail[max(0, found.start() - 30) : found.start()])
+        or found.end() >= closing
+        or re.fullmatch(r"\s*[A-J](?:\)|[.:])", tail[: found.end() + (found[0][-1] != ")")])
+    ]
+    return _letters(alone[-1][0]) if alone else None
+
+
+def _letters(options: str) -> str:
+    """`A, B` for "(A) or B"."""
+    return ", ".join(dict.fromkeys(re.findall(r"[A-J]", options)))
+
+
+def _stated(tail: str, is_choice: bool) -> str | None:
+    """What the last "answer is …" states."""
+    statements = list(_STATEMENT.finditer(tail))
+    if not statements:
+        return None
+    rest = tail[statements[-1].end() :].strip()
+    if display := _DISPLAY.match(rest):
+        return _short(display[1] or display[2], is_choice)
+    return _short(_NEXT_SENTENCE.split(rest.partition("\n")[0], maxsplit=1)[0], is_choice)
+
+
+def _without_closing(text: str) -> str:
+    """The text without the print that may follow its last value: `$.`, `\\]`, `**`."""
+    while True:
+        text = text.rstrip(" \t\r\n$.*_`")
+        if text.endswith(("\\]", "\\)")):
+            text = text[:-2]
+        elif end := _END.search(text, max(0, len(text) - 20)):
+            text = text[: end.start()]
+        else:
+            return text
+
+
+def _equated(tail: str) -> str | None:
+    """The value behind the last equals sign, if the last line ends with it."""
+    line = _without_closing(tail).rpartition("\n")[2]
+    *sides, value = _EQUALS.split(line)
+    value = value.strip()
+    if not sides or not value or _NEXT_SENTENCE.search(value) or _REOPENED.search(value):
+        return None
+    if counted := _COUNTED.fullmatch(value):
+        return f"{counted[1]} {counted[2]}" if is_measure(counted[2]) else counted[1]
+    return _short(value)
+
+
+def _last_value(tail: str) -> str | None:
+    """The last formula or number; words alone are an answer only where they are stated as one."""
+    answer = _short(tail)
+    return answer if answer and (re.search(r"\d", answer) or _FORMULA.search(tail)) else None

@@ -1,0 +1,182 @@
+"""Grade completions against golds. The only grader of the project.
+
+Data cleaning, GRPO's rewards and the evaluation all call this module, so that they cannot disagree
+about a completion: `extract` finds the answer, `equivalence` compares the values, and what those
+cannot decide goes to math-verify, in child processes with a time and a memory limit (`pool`).
+Nothing evaluates model text as code. `python -m data_prep.grading FILE` grades a file.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from data_prep.grading.equivalence import TooLarge, compare
+from data_prep.grading.extract import Extraction, extract, extract_short, read_leniently
+from data_prep.grading.pool import shared_pool
+from data_prep.prompts import wants_answer_tags
+
+# The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
+# compute with. timeout: over the limit of time or memory.
+VERDICTS = (
+    "no_think", "unclosed_think", "no_answer", "several_answers", "unparseable", "timeout",
+    "wrong", "right",
+)  # fmt: skip
+Golds = str | Sequence[str]  # one gold answer, or several of which any may match
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """One of `VERDICTS`, what was compared, and the seconds of work that grading took."""
+
+    verdict: str
+    prediction: str | None
+    seconds: float = 0.0
+
+
+def grade(completion: str, golds: Golds, **form: bool) -> Grade:
+    """Grade one completion; see `grade_all`."""
+    return grade_all([completion], [golds], **form)[0]
+
+
+def grade_all(
+    completions: Iterable[str],
+    golds: Iterable[Golds],
+    *,
+    think_prefilled: bool = False,
+    answer_tags: bool = False,
+    final_number: bool = False,
+) -> list[Grade]:
+    """Grade completions in order, those that need math-verify in parallel.
+
+    Args:
+        completions: what the model wrote, without the prompts.
+        golds: for each, one gold answer or several of which any may match.
+        think_prefilled: the prompts already ended with `<think>`, so the completions lack it.
+        answer_tags: the answer is between `<answer>` and `</answer>`, not in a box.
+        final_number: where there is no box, the number that the text ends with will do.
+    """
+    return _grade_all(
+        completions, golds, lambda c: extract(c, think_prefilled, answer_tags, final_number)
+    )
+
+
+def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]:
+    """Grade bare answers or short texts without a thought, in order; see `grade_all`."""
+    return _grade_all(texts, golds, extract_short)
+
+
+def grade_rollouts(
+    prompts: Sequence[list[dict[str, str]]],
+    completions: Sequence[str],
+    golds: Sequence[Golds],
+    *,
+    think_prefilled: bool,
+    final_number: bool,
+) -> list[Grade]:
+    """Grade completions in order, each in the form that its prompt asked for; see `grade_all`.
+
+    Args:
+        prompts: for each completion the chat messages it answers.
+    """
+    rows = list(zip(prompts, completions, golds, strict=True))
+    grades: dict[int, Grade] = {}
+    for answer_tags in (False, True):
+        chosen = [i for i, row in enumerate(rows) if wants_answer_tags(row[0]) == answer_tags]
+        found = grade_all(
+            [rows[i][1] for i in chosen],
+            [rows[i][2] for i in chosen],
+            think_prefilled=think_prefilled,
+            answer_tags=answer_tags,
+            final_number=final_number,
+        )
+        grades |= zip(chosen, found, strict=True)
+    return [grades[i] for i in range(len(rows))]
+
+
+_OPTION = re.compile(r"\s*\$?(?:\\text\s*\{)?\(?[A-J]\)?\}?\$?\s*")
+
+
+def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[str | None]:
+    """What each completion's lenient reading is worth, in order; never a score or a reward.
+
+    Returns:
+        "right", "wrong", or None where nothing readable was found: no candidate, or one that the
+        grader calls unparseable. A reading that takes too long to judge is "wrong", as for scores.
+    """
+    pairs: list[tuple[str, list[str]]] = []
+    places: list[int | None] = []
+    for completion, gold in zip(completions, golds, strict=True):
+        accepted = _as_list(gold)
+        reading = read_leniently(completion, any(map(_OPTION.fullmatch, accepted)))
+        places.append(None if reading is None else len(pairs))
+        if reading is not None:
+            pairs.append((reading, accepted))
+    verdicts = [verdict for verdict, _ in judge_all(pairs)]
+    names = {"right": "right", "unparseable": None}
+    return [None if at is None else names.get(verdicts[at], "wrong") for at in places]
+
+
+def _as_list(golds: Golds) -> list[str]:
+    return [golds] if isinstance(golds, str) else list(golds)
+
+
+def _grade_all(
+    texts: Iterable[str], golds: Iterable[Golds], find: Callable[[str], Extraction]
+) -> list[Grade]:
+    started = [time.perf_counter()]
+    found = []
+    for text in texts:
+        found.append(find(text))
+        started.append(time.perf_counter())
+    pairs = [(one.prediction, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
+    judged = iter(judge_all([pair for pair in pairs if pair[0] is not None]))
+    grades = []
+    for at, one in enumerate(found):
+        verdict, more = (one.status, 0.0) if one.prediction is None else next(judged)
+        grades.append(Grade(verdict, one.prediction, started[at + 1] - started[at] + more))
+    return grades
+
+
+def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]:
+    """(verdict, seconds of work) for each prediction with its golds, of which any may match."""
+    verdicts: list[list[str | None]] = []
+    seconds = []
+    for prediction, golds in pairs:
+        start = time.perf_counter()
+        verdicts.append(_judge_here(prediction, golds))
+        seconds.append(time.perf_counter() - start)
+    open_calls = {
+        (row, at): (pairs[row][0], pairs[row][1][at])
+        for row, each in enumerate(verdicts)
+        for at, verdict in enumerate(each)
+        if verdict is None
+    }
+    outcomes = shared_pool().map(list(open_calls.values())) if open_calls else []
+    for (row, at), outcome in zip(open_calls, outcomes, strict=True):
+        # An error is math-verify's own on a text it half understands.
+        verdicts[row][at] = {"ok": outcome.value, "error": "unparseable"}.get(
+            outcome.status, outcome.status
+        )
+        seconds[row] += outcome.seconds
+    return [(_best(each), spent) for each, spent in zip(verdicts, seconds, strict=True)]
+
+
+def _judge_here(prediction: str, golds: list[str]) -> list[str | None]:
+    """A verdict for each gold up to the first that is right; None where only algebra can tell."""
+    verdicts: list[str | None] = []
+    for gold in golds:
+        try:
+            same = compare(prediction, gold)
+            verdicts.append({True: "right", False: "wrong", None: None}[same])
+        except TooLarge:
+            verdicts.append("unparseable")
+        if verdicts[-1] == "right":
+            return ["right"]
+    return verdicts
+
+
+def _best(verdicts: list[str | None]) -> str:
+    """The verdict over several golds."""
+    order = ("right", "timeout", "wrong", "unparseable")
+    return min((v or "unparseable" for v in verdicts), key=order.index, default="wrong")

@@ -1,0 +1,175 @@
+"""Equivalence: laws by kind, answers that must not be paid, and hostile values."""
+
+import contextlib
+import json
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from data_prep.grading.equivalence import TooLarge, compare, is_parseable, is_same_value
+from data_prep.grading.equivalence.fallback import can_be_asked
+from data_prep.grading.equivalence.numeric import exact_value, identical, proportional
+from data_prep.grading.equivalence.parse import parse
+from data_prep.grading.equivalence.structure import read
+from data_prep.grading.equivalence.tokens import Unreadable, normalise, tokenise
+from data_prep.grading.grade import grade_all, grade_short_all
+
+TABLE = Path(__file__).parent / "tables/values.jsonl"
+ROWS = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['prediction']} | {row['gold']}")
+def test_value(row):
+    assert is_same_value(row["prediction"], row["gold"]) is row["right"]
+
+
+def test_what_was_paid_once_is_not_paid_by_way_of_algebra_or_a_sentence():
+    wrong = [row for row in ROWS if "was_paid" in row]
+    texts, golds = [row["prediction"] for row in wrong], [row["gold"] for row in wrong]
+    boxed = [rf"<think>a</think>\boxed{{{text}}}" for text in texts]
+    graded = grade_all(boxed, golds) + grade_short_all(texts, golds)
+    assert [one.prediction for one in graded if one.verdict == "right"] == []
+
+
+def test_several_readings_of_a_prediction_but_one_of_a_gold():
+    assert compare("3,125", "3, 125") is True  # a list without its space
+    assert compare("3, 125", "3,125") is False  # a gold with a thousands separator is a number
+
+
+BOMBS = [
+    "9^{9^{9}}", "9^{{9^{9^9}}}", r"9^{\frac{9^{9}}{1}}", "9^(9^9)", "9**9**9", "9^99999",
+    "((9^{999})^{999})^{999}", "(3!)!^{9999}", "99999!", r"\binom{99999999}{5000000}",
+    "e^{e^{e^{e^e}}}",
+    r"\sqrt[10^{-9}]{7}", "1e999999999", r"\sinh(10^9)", "(999^{999})!", r"\pi^{10^{10}}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_numbers_too_large_to_compute_with_are_refused_before_they_are_computed(bomb):
+    with contextlib.suppress(TooLarge):
+        assert compare(bomb, r"\sqrt{2}") is not True
+    assert compare(bomb, bomb) is True  # as text
+    assert not is_parseable(bomb)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9" * 5000, "{" * 200, "(" * 250, "-" * 400, r"\frac" * 90, "|" * 300, r"\text{" * 80,
+     "x^" * 200, "1," * 240, r"\sqrt" * 90, "_" * 300, "((((1+1)" * 60, r"\{" * 240, "$" * 499],
+)  # fmt: skip
+def test_odd_texts_are_survived(text):
+    assert compare(text, "5") is not True
+    assert compare("5", text) is not True
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("5", True), ("1,234", True), (r"\sqrt{2}", True), ("x+1", True), (r"(0, \pi]", True),
+        (r"\{x | x < 1\}", True), (r"\text{Evelyn}", True), (r"\textbf{(C)}\ 12", True),
+        (r"\sum_{k=1}^{n} k", True), ("1011_2", True), ("x=5", True), ("AB", True),
+        ("", False), (r"\frac{1}{", False), ("}{", False), ("1/0", False), ("9^{9^{9}}", False),
+        ("one fish two fish red fish blue fish", False), (r"n \text{ is even}", False),
+    ],
+)  # fmt: skip
+def test_is_parseable(answer, expected):
+    assert is_parseable(answer) is expected
+
+
+def tree(text):
+    return parse(tokenise(normalise(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1/2/3", Fraction(1, 6)), ("2^3^2", 512), ("-2^2", -4), ("(-2)^2", 4), ("2(3+4)", 14),
+        ("6/2(1+2)", 9), ("2^{-1}", Fraction(1, 2)), ("10^-3", Fraction(1, 1000)), ("3!+1", 7),
+        (r"\frac{1}{2}\cdot 4", 2), (r"\lfloor 7/2 \rfloor", 3), (r"\lceil 7/2 \rceil", 4),
+        ("|-3|", 3),
+        (r"\frac{10!}{3!\,7!}", 120), (r"\lfloor\sqrt{2}\rfloor", 1), (r"\lceil\sqrt{2}\rceil", 2),
+        (r"\lfloor\sqrt{4}\rfloor", 2), (r"-1\frac{1}{2}", Fraction(-3, 2)),
+    ],
+)  # fmt: skip
+def test_values_by_hand(text, value):
+    assert exact_value(tree(text)) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["5 6", "1+", "--5", r"\foo", "apples", r"2\frac{3}{2}", "()", "3..4"]
+)
+def test_what_is_outside_the_grammar_is_refused(text):
+    with pytest.raises(Unreadable):
+        tree(text)
+
+
+def test_identity_and_proportion():
+    assert identical(tree("(x+y)^3"), tree("x^3+3x^2y+3xy^2+y^3"))
+    assert not identical(tree("(x+y)^3"), tree("x^3+y^3"))
+    assert identical(tree(r"\sqrt{x}\sqrt{y}"), tree(r"\sqrt{xy}"))  # wherever both are real
+    assert proportional(tree("2x-2y"), tree("3y-3x"))
+    assert not proportional(tree("2x-2y"), tree("3y-3x"), positive=True)
+    assert not proportional(tree("x-y"), tree("x+y"))
+    assert not proportional(tree("0x"), tree("x"))
+    with pytest.raises(Unreadable):
+        identical(tree(r"\sqrt{-x^2-1}"), tree(r"\sqrt{-x^2-2}"))
+
+
+# Answers that were paid without being right, and inputs that broke the grader
+
+
+def test_prose_and_tags():
+    short = grade_short_all(
+        ["The area is 12 cm^2.", "The area is 12 cm^2.", "It is impossible to get 5."],
+        ["12", "2", "5"],
+    )
+    assert [one.verdict == "right" for one in short] == [True, False, False]
+    tagged = r"<think>a</think><answer>\boxed{4} \boxed{5}</answer>"
+    assert grade_all([tagged], ["5"], answer_tags=True)[0].verdict == "several_answers"
+
+
+@pytest.mark.parametrize(
+    "text", ["\u221a" * 400, "\u221b" * 400, "A_\u2776", "A_\u24f5", "A_\u1369"]
+)
+def test_what_once_raised(text):
+    assert grade_short_all([text], ["5"])[0].verdict != "right"
+    is_parseable(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " or ".join(f"tan2^{{{39999 - n}}}" for n in range(30)),
+        r"\{" + ",".join(f"tan2^{{{39999 - n}}}" for n in range(30)) + r"\}",
+        r"(\sqrt{2})!" * 40, r"\sin(\sqrt{2})" * 30,
+    ],
+)  # fmt: skip
+def test_no_value_takes_seconds(text):
+    started = time.perf_counter()
+    with contextlib.suppress(TooLarge):
+        assert compare(text[:500], r"\{1,2\}") is not True
+    assert time.perf_counter() - started < 5
+
+
+def test_extraction_is_linear():
+    started = time.perf_counter()
+    grade_short_all(["." * 100_000, "\n" * 100_000, "<answer>" * 12_500], ["5"] * 3)
+    boxes = " ".join(rf"\boxed{{{'1+' * n}{5 - n}}}" for n in range(40))
+    assert grade_all([f"<think>a</think>{boxes}"], ["5"])[0].verdict == "several_answers"
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"\sum_{k=1}^{5} k", True), (r"\int_0^1 x dx", True), (r"\int x^2 dx", True),
+        (r"\lim_{x\to 0}\frac{\sin x}{x}", True), (r"\max(3,5)", True),
+        (r"\prod_{k=1}^{n} k", True),
+        (r"\sum k", False), (r"\sum_{k=1}^{5}", False), (r"5\min", False), (r"\lim_{x=7}5", False),
+        (r"\int", False), (r"\max", False), (r"\sum_{k=1}^{5}k=7", False),
+    ],
+)  # fmt: skip
+def test_only_whole_operators_reach_math_verify(text, expected):
+    assert can_be_asked(read(text, False)[0]) is expected

@@ -1,0 +1,149 @@
+"""Extraction, strict and lenient: structure first, and nothing that hedges is paid."""
+
+import functools
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from data_prep.grading.extract import (
+    extract,
+    extract_short,
+    find_boxes,
+    is_well_formed,
+    last_boxed,
+    read_leniently,
+)
+from data_prep.grading.grade import grade, grade_leniently
+
+TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, prediction
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"so \boxed{4}", "4"), (r"\boxed{1} then \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"), (r"\boxed {3}", "3"),
+        (r"\boxed{7} and \boxed{\frac12", "7"),  # the last one never closes
+        (r"\boxed{\boxed{4}}", r"\boxed{4}"),
+        (r"\boxed{\left\{1, 2\right.}", r"\left\{1, 2\right."),  # an escaped brace is print
+        (r"\boxed{}", ""), (r"\boxed{\frac12", None), (r"\boxed 4", None), (r"\fbox{4}", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_last_boxed(text, expected):
+    assert last_boxed(text) == expected
+
+
+def test_find_boxes_is_linear_on_unclosed_boxes():
+    started = time.perf_counter()
+    assert find_boxes(r"\boxed{" * 20_000) == []
+    assert time.perf_counter() - started < 2
+
+
+def test_prefilled_think_tag_counts_as_opened():
+    assert extract(r"a</think> \boxed{4}", think_prefilled=True).prediction == "4"
+    assert is_well_formed(r"a</think> \boxed{4}", think_prefilled=True)
+    assert extract(r"<think>a</think> \boxed{4}", think_prefilled=True).status == "no_think"
+    assert extract(r"a \boxed{4}", think_prefilled=True).status == "unclosed_think"
+
+
+READERS = {
+    "box": extract,
+    "answer_tags": functools.partial(extract, answer_tags=True),
+    "final_number": functools.partial(extract, final_number=True),
+    "short": extract_short,
+    "lenient": read_leniently,
+    "lenient_option": functools.partial(read_leniently, is_choice=True),
+}
+ROWS = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['form']}: {row['text']}")
+def test_what_each_reader_finds(row):
+    found = READERS[row["form"]](row["text"])
+    if row["form"].startswith("lenient"):
+        assert found == row["prediction"]
+    else:
+        assert (found.status, found.prediction) == (row["status"], row["prediction"])
+    if "well_formed" in row:
+        assert is_well_formed(row["text"]) is row["well_formed"]
+
+
+@pytest.mark.parametrize(
+    "text", ["1 " * 50_000, "$" * 50_000, "answer is " * 20_000, "**" * 50_000, "a" * 200_000]
+)
+def test_no_text_takes_long(text):
+    started = time.perf_counter()
+    extract_short(text)
+    extract("<think>" + text + "</think>" + text, final_number=True)
+    assert time.perf_counter() - started < 5
+
+
+def test_the_gold_tells_whether_letters_are_options():
+    texts = [
+        "(A) fails, (B) holds for 12",
+        "(A) fails, (B) holds for 12",
+        "Answer: B",
+        "(A) or (B)",
+    ]
+    golds = [r"\text{(B)}", "12", ["12", "B"], "B"]
+    assert grade_leniently(texts, golds) == ["right", "right", "right", "wrong"]
+
+
+def test_grades():
+    graded = {
+        "The answer is approximately 7.": "right",
+        "She needs **7 cm**": "right",
+        r"So \boxed{14/2": None,
+        "I am lost.": None,
+        "So 8.": "wrong",
+        r"\boxed{%%#}": None,  # read, but no value
+    }
+    assert grade_leniently(graded, ["7"] * len(graded)) == list(graded.values())
+    assert grade_leniently(["So 8."], [["7", "8"]]) == ["right"]
+    assert grade_leniently([], []) == []
+
+
+@pytest.mark.parametrize(
+    "spam",
+    [
+        "1 2 3 4 5 6 7", "Maybe 1, 2, 3, 4, 5, 6, 7", "It is 6 or 7", "The answer is 5, 6 or 7.",
+        " ".join(rf"\boxed{{{i}}}" for i in range(8)),
+        ", ".join(rf"\boxed{{{i}}}" for i in range(-90, 8)), "<answer>6, 7</answer>",
+        " ".join(map(str, range(1, 5000))) + " 7", "= 5, 6, 7", "= 7 apples or 6 apples",
+    ],
+)  # fmt: skip
+def test_offering_many_answers_is_not_right(spam):
+    assert grade_leniently([spam, f"<think>a</think> {spam}"], ["7"] * 2) != ["right"] * 2
+    assert "right" not in grade_leniently([spam], ["7"])
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        r"<think>a</think> \boxed{4}", r"<think>a</think> \boxed{4}, again \boxed{4.0}",
+        r"<think>\boxed{5}</think> That makes \boxed{\frac{8}{2}} in 3 steps.",
+    ],
+)  # fmt: skip
+def test_what_the_strict_grader_counts_is_read(completion):
+    assert grade(completion, "4").verdict == "right"
+    assert grade_leniently([completion], ["4"]) == ["right"]
+
+
+HOSTILE = [
+    r"\boxed{", r"\boxed", "$", "answer is ", "answer ", "=", "(", "####", "<answer>", "</answer>",
+    "(B)", "(A) or ", r"\[", "1", "1/", "<think>", "</think>", "{", "}", "*", "<<", "[", "\\",
+    "not 7 ", "or ", "\n=", "$$a", " ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_text_is_read_to_the_end(piece):
+    # 100,000 characters: a search that is quadratic in them would not return.
+    text = piece * (100_000 // len(piece))
+    for completion in (text, f"</think>{text} so 7", f"\\boxed{{{text}}}"):
+        for is_choice in (False, True):
+            read_leniently(completion, is_choice)
+    assert read_leniently(f"{text}</think> \\boxed{{7}}") == "7"

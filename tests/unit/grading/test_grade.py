@@ -1,0 +1,162 @@
+"""The grader: labelled tables, verdicts, several golds, mixed batches and the child processes."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from data_prep.grading import pool
+from data_prep.grading.grade import (
+    VERDICTS,
+    grade,
+    grade_all,
+    grade_rollouts,
+    grade_short_all,
+    judge_all,
+)
+from data_prep.prompts import build_prompt
+
+TABLES = Path(__file__).parent / "tables"
+PACKAGE = Path(pool.__file__).parents[1]
+FILES = {
+    "answers.jsonl": grade_short_all,  # bare answers and short texts, class by class
+    "tricks.jsonl": grade_short_all,  # answers that want to be paid, and their honest twins
+    "honest.jsonl": grade_short_all,  # right answers in unexpected words and notation
+    "completions.jsonl": grade_all,
+}
+
+
+@pytest.fixture(scope="module")
+def graded():
+    """{table: (row, verdict) of each row}."""
+    found = {}
+    for name, grade_rows in FILES.items():
+        with (TABLES / name).open(encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        grades = grade_rows([row["prediction"] for row in rows], [row["gold"] for row in rows])
+        found[name] = [(row, one.verdict) for row, one in zip(rows, grades, strict=True)]
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_wrong_row_of_a_labelled_table_is_accepted(name, graded):
+    assert len(graded[name]) >= 300
+    assert [r for r, verdict in graded[name] if verdict == "right" and not r["right"]] == []
+    assert {verdict for _, verdict in graded[name]} <= set(VERDICTS)
+
+
+def test_recall_over_all_tables_is_99_percent_and_every_miss_is_known(graded):
+    right = [pair for table in graded.values() for pair in table if pair[0]["right"]]
+    missed = [row for row, verdict in right if verdict != "right"]
+    assert len(right) > 1400 and len(missed) <= 0.01 * len(right)
+    assert missed == [row for row, _ in right if "missed" in row]  # and why it is left so
+
+
+def test_the_tables_cover_every_class_both_ways(graded):
+    count = Counter((row["class"], row["right"]) for row, _ in graded["answers.jsonl"])
+    classes = {name for name, _ in count}
+    assert all(count[name, False] for name in classes)
+    assert sum(bool(count[name, True]) for name in classes) >= 40
+
+
+@pytest.mark.parametrize(
+    ("completion", "gold", "verdict", "prediction"),
+    [
+        (r"<think>a</think> \boxed{18}", "18", "right", "18"),
+        (r"<think>a</think> \boxed{18}", ["17", "18"], "right", "18"),
+        (r"<think>a</think> \boxed{18}", ["17", "19"], "wrong", "18"),
+        (r"<think>a</think> \boxed{18}", [], "wrong", "18"),
+        (r"<think>a</think> \boxed{17}", "18", "wrong", "17"),
+        (r"<think>a</think> \boxed{4=5}", "5", "wrong", "4=5"),
+        (r"<think>a</think> \boxed{9^{9^{9}}}", "5", "unparseable", "9^{9^{9}}"),
+        (r"<think>a</think> \boxed{\foo 5 \bar}", "5", "unparseable", r"\foo 5 \bar"),
+        (r"<think>a</think> \boxed{4} \boxed{5}", "5", "several_answers", None),
+        (r"<think>a</think> 18", "18", "no_answer", None),
+        (r"<think>\boxed{18}", "18", "unclosed_think", None),
+        (r"\boxed{18}", "18", "no_think", None),
+    ],
+)
+def test_a_verdict_says_why(completion, gold, verdict, prediction):
+    graded = grade(completion, gold)
+    assert (graded.verdict, graded.prediction) == (verdict, prediction)
+    assert graded.seconds > 0
+
+
+def test_forms():
+    assert grade("<think>a</think><answer>18</answer>", "18", answer_tags=True).verdict == "right"
+    assert grade(r"a</think>\boxed{18}", "18", think_prefilled=True).verdict == "right"
+    assert grade("<think>a</think>It is 18.", "18", final_number=True).verdict == "right"
+    assert grade("<think>a</think>It is 18.", "18").verdict == "no_answer"
+
+
+def test_what_our_grammar_cannot_read_is_decided_by_algebra_in_a_child():
+    total = r"\sum_{k=1}^{5} k"
+    pairs = [(total, ["15"]), (total, ["16"]), (r"\int_0^1 x \, dx", ["1/2"]), ("2", ["2"])]
+    verdicts = [verdict for verdict, _ in judge_all(pairs)]
+    assert verdicts == ["right", "wrong", "right", "right"]
+
+
+def test_integers_are_graded_without_sympy_and_without_a_child():
+    code = (
+        "import sys; from data_prep.grading.grade import grade\n"
+        "from data_prep.grading import pool\n"
+        "assert grade(r'<think>a</think>\\boxed{19}', '18').verdict == 'wrong'\n"
+        "assert grade(r'<think>a</think>\\boxed{\\frac12}', '0.5').verdict == 'right'\n"
+        "assert not {'math_verify', 'sympy', 'mpmath', 'torch'} & set(sys.modules)\n"
+        "assert pool._shared is None"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_one_answer_is_graded_in_at_most_ten_files():
+    """So that a reader can follow one: a new text, as what was read before is kept."""
+    files = set()
+    sys.setprofile(lambda frame, *_: files.add(frame.f_code.co_filename))
+    try:
+        graded = grade(r"<think>a</think> \boxed{\frac12}", "0.50000")
+    finally:
+        sys.setprofile(None)
+    assert graded.verdict == "right"
+    touched = {file for file in files if file.startswith(str(PACKAGE))}
+    assert 3 <= len(touched) <= 10, touched
+
+
+BOXED, TAGGED = build_prompt("1 + 1?", "think"), build_prompt("1 + 1?", "answer_tags")
+IN_BOX, IN_TAGS = "<think>so</think> \\boxed{2}", "<think>so</think> <answer>2</answer>"
+PLAIN = "<think>so</think> The answer is 2."
+
+
+def verdicts(rows, think_prefilled=False, final_number=False):
+    prompts, completions, golds = zip(*rows, strict=True)
+    grades = grade_rollouts(
+        prompts, completions, golds, think_prefilled=think_prefilled, final_number=final_number
+    )
+    return [grade.verdict for grade in grades]
+
+
+def test_each_row_has_its_own_form_and_its_own_golds():
+    rows = [
+        (TAGGED, IN_TAGS, "2"), (BOXED, IN_BOX, ["7", "2"]), (TAGGED, IN_BOX, "2"),
+        (BOXED, IN_BOX, "3"), (BOXED, IN_TAGS, "2"), (TAGGED, IN_TAGS, "3"),
+    ]  # fmt: skip
+    expected = ["right", "right", "no_answer", "wrong", "no_answer", "wrong"]
+    assert verdicts(rows) == expected
+    assert verdicts(rows[::-1]) == expected[::-1]
+
+
+def test_what_the_recipe_and_the_template_say_reaches_the_grader():
+    assert verdicts([(BOXED, PLAIN, "2")]) == ["no_answer"]
+    assert verdicts([(BOXED, PLAIN, "2")], final_number=True) == ["right"]
+    rest = IN_BOX.removeprefix("<think>")
+    assert verdicts([(BOXED, rest, "2"), (BOXED, IN_BOX, "2")]) == ["no_think", "right"]
+    prefilled = verdicts([(BOXED, rest, "2"), (BOXED, IN_BOX, "2")], think_prefilled=True)
+    assert prefilled == ["right", "no_think"]
+
+
+def test_no_rows_and_uneven_rows():
+    assert grade_rollouts([], [], [], think_prefilled=False, final_number=False) == []
+    with pytest.raises(ValueError):
+        grade_rollouts([BOXED], [IN_BOX], [], think_prefilled=False, final_number=False)
