@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from report_runs import both_modes, make_rows, run_report, solved, write_result
 
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
 from eval.harness.scores import write_parquet
-from eval.report.results import read_result, read_texts
+from eval.report.numbers import read_result, read_texts
+from tests.unit.report.runs import both_modes, make_rows, run_report, solved, write_result
 
 
 @pytest.fixture

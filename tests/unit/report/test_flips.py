@@ -1,8 +1,7 @@
 """Which completions the report shows side by side, and in how many words."""
 
-from report_runs import both_modes, make_rows, solved
-
-from eval.report import flips
+from eval.report import numbers as flips
+from tests.unit.report.runs import both_modes, make_rows, solved
 
 
 def grouped(rows):
@@ -20,7 +19,7 @@ def test_flips_take_turns_over_tasks_and_directions():
     # Three queues take turns: held_out's gains and losses, gsm8k's gains.
     assert kinds == [("held_out", 1)] * 4 + [("held_out", 0)] * 3 + [("gsm8k", 1)] * 3
     problems = {(row["task"], row["id"]) for _, row in found}
-    assert len(problems) == flips.COUNT
+    assert len(problems) == flips.NUM_FLIPS
     assert all((a["id"], a["mode"], a["sample"]) == (b["id"], b["mode"], b["sample"])
                for a, b in found)  # fmt: skip
 
@@ -34,7 +33,7 @@ def test_flips_do_not_depend_on_the_order_of_the_rows():
     def ids(found):
         return [(row["id"], row["mode"], row["sample"]) for _, row in found]
 
-    assert ids(first) == ids(again) and len(first) == flips.COUNT
+    assert ids(first) == ids(again) and len(first) == flips.NUM_FLIPS
     assert [row["id"] for _, row in first] != [f"p{i}" for i in range(10)]  # not the first ones
 
 
@@ -54,7 +53,7 @@ def test_official_completions_take_turns_of_their_own():
     ]
     after = [row | {"score": 1.0} for row in before]
     found = flips.find_flips(grouped(before), grouped(after), 7)
-    assert [flips.is_official(row) for _, row in found] == [False] * 4 + [True] * 3
+    assert [flips.is_official(row["mode"]) for _, row in found] == [False] * 4 + [True] * 3
 
 
 def test_unread_are_right_for_us_and_not_for_the_official_parser():
