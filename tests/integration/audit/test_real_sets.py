@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from audit_runs import write_rows
 
 from data_prep.config import run_cli
 from data_prep.schema import grpo_row, sft_row
 from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
+from tests.integration.audit.runs import write_rows
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECIPES = sorted(path.parent.name for path in ROOT.glob("configs/*/eval.yaml"))
 RECIPES = [name for name in RECIPES if not name.endswith("-lora")]  # the same data and rewards
 # Golds of MATH are longer than the embedded set's, and the stand-in has a token for each byte.

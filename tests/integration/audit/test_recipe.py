@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
-from audit_runs import NUM_ROWS, Recipe, read_rows, write_rows
 
 from data_prep.prompts import SYSTEM_PROMPTS
-from eval.audit.audit_cases import TRICKS
+from eval.audit.cases import TRICKS
+from tests.integration.audit.runs import NUM_ROWS, Recipe, read_rows, write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -39,7 +39,7 @@ def refused(recipe, capsys):
         assert all(word in out + err for word in words), out + err
         report = recipe.report()
         assert not report["passes"]
-        assert all(word in (recipe.run / "audit/audit.md").read_text() for word in words)
+        assert all(word in (recipe.run / "audit/audit.txt").read_text() for word in words)
         return report
 
     return call

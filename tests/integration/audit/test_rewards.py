@@ -3,10 +3,10 @@
 import functools
 
 import pytest
-from audit_runs import Recipe
 
 from data_prep.grading.answers import Grade
 from stages import rewards
+from tests.integration.audit.runs import Recipe
 
 pytestmark = pytest.mark.integration
 

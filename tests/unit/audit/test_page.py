@@ -1,12 +1,12 @@
-"""The audit as text: rounding, tables that stand whole in a terminal, Markdown that keeps."""
+"""The audit as text: rounding, tables that fit a terminal uncut, the file, the verdict."""
 
 import copy
 
 import pytest
 
 from eval.audit.__main__ import MAX_FAULTS, judge
-from eval.audit.audit_cases import TRICKS
-from eval.audit.audit_page import MAX_CHARS, MAX_LINES, failure_lines, percent, show, to_markdown
+from eval.audit.cases import TRICKS
+from eval.audit.page import MAX_CHARS, MAX_LINES, failure_lines, percent, show, write
 from eval.audit.parsers import PARSERS
 
 SHARES = {"ours": 1.0} | dict.fromkeys(PARSERS.values(), 0.4)
@@ -30,7 +30,7 @@ REPORT = {
     "failures": [],
     "notes": ["sft_train: 91.3 % of its <answer> tags fit"],
     "passes": False,
-    "faults": ["a | b", "`two`"],
+    "faults": ["a | b", "[bold]two[/bold]"],
 }
 
 
@@ -42,40 +42,36 @@ def report():
 @pytest.mark.parametrize(
     ("share", "text"),
     [
-        (None, "-"), (1, "100.0"), (1.0, "100.0"), (0.9996, "99.9"), (0.99999, "99.9"),
-        (0.98996, "98.9"), (0.99, "99.0"), (0.0, "0.0"), (0.0004, "0.0"), (1 / 3, "33.3"),
+        (None, "-"), (1, "100.0"), (0.9996, "99.9"), (0.99999, "99.9"), (0.98996, "98.9"),
+        (0.99, "99.0"), (0.0, "0.0"), (0.0004, "0.0"), (1 / 3, "33.3"), (0.29, "29.0"),
     ],
 )  # fmt: skip
 def test_percent_rounds_down(share, text):
     assert percent(share) == text
 
 
-@pytest.mark.parametrize("whole", [7, 30, 300, 1319, 2000])
-def test_percent_of_quotients(whole):
-    for part in range(whole + 1):
-        assert percent(part / whole) == f"{1000 * part // whole / 10:.1f}"
+def test_percent_of_quotients():
+    for whole in (7, 300, 1319):
+        for part in range(whole + 1):
+            assert percent(part / whole) == f"{1000 * part // whole / 10:.1f}"
 
 
-@pytest.mark.parametrize("columns", [80, 100, 120])
-def test_tables_stand_whole_in_a_terminal(report, columns, monkeypatch, capsys):
+@pytest.mark.parametrize("columns", [80, 120])
+def test_tables_fit_a_terminal_uncut(report, columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))
     show(report)
     out = capsys.readouterr().out
     assert "…" not in out
     lines = [line for line in out.splitlines() if not line.startswith("note: ")]
     assert max(map(len, lines)) <= columns
-    words = out.split()
-    for head in ("template", "reward", "task", "hendrycks", "flexible", "strict", "ours"):
-        assert head in words
-    assert "displayed" in words and "arc_challenge" in words and "32,000" in words
+    assert {"template", "reward", "task", "hendrycks", "flexible", "strict"} <= {*out.split()}
     rows = [line.split() for line in lines]
     assert ["arc_challenge", "own", "form", "100.0", *["40.0"] * 5] in rows
     assert ["sft_train", "32,000", "100.0", "98.9", "-"] in rows
     assert "note: sft_train: 91.3 % of its <answer> tags fit" in out
 
 
-def test_the_table_of_tricks_is_shown_where_one_is_paid(report, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_table_of_tricks_is_shown_where_one_is_paid(report, capsys):
     show(report)
     out = capsys.readouterr().out
     assert all(name in out for name in TRICKS)
@@ -85,24 +81,15 @@ def test_the_table_of_tricks_is_shown_where_one_is_paid(report, monkeypatch, cap
     assert "tricks that are paid" not in capsys.readouterr().out
 
 
-def test_markdown_keeps_what_is_quoted(report):
-    report["failures"] = [
-        {"set": "gsm8k", "row": "a|b", "check": "task", "fault": "`x` | <think> *y* ``z``"},
-    ]
-    text = to_markdown(report)
-    assert "- `a | b`\n- `` `two` ``" in text
-    assert "- ``` gsm8k, row a|b: task: `x` | <think> *y* ``z`` ```" in text
-    assert "- `sft_train: 91.3 % of its <answer> tags fit`" in text
-    tables = [line for line in text.splitlines() if line.startswith("| ")]
-    assert {line.count("|") for line in tables if "arc" in line} == {6, 9}
-    assert "The recipe **fails**:" in text
-    report["passes"] = True
-    assert "The recipe passes." in to_markdown(report)
-
-
-def test_a_bar_in_a_cell_does_not_end_it(report):
-    report["sets"]["a|b"] = report["sets"].pop("sft_train")
-    assert "| a\\|b | 32,000 |" in to_markdown(report)
+def test_the_file_has_the_verdict_and_what_the_terminal_shows(report, tmp_path):
+    report["failures"] = [{"set": "gsm8k", "row": "\ud800", "check": "task", "fault": "<think>"}]
+    write(report, f"{tmp_path}/audit.txt")
+    text = (tmp_path / "audit.txt").read_text()
+    assert text.startswith(
+        "Audit of configs/tiny-cpu: the recipe fails:\n- a | b\n- [bold]two[/bold]\n"
+    )
+    assert "failed: gsm8k, row  : task: <think>" in text and "hendrycks" in text
+    assert text.endswith("at most 96 new tokens in the tasks.\n")
 
 
 def test_failure_lines_are_bounded_and_printable(report, capsys):
@@ -121,13 +108,12 @@ def test_failure_lines_are_bounded_and_printable(report, capsys):
 def test_judge_names_each_fault(report):
     passes, faults = judge(report)
     assert not passes
-    assert faults[0] == (
-        "sft_train: reward passes 98.9 % of the golds (at least 99 % are asked for)"
-    )
+    assert faults[0].startswith("sft_train: reward passes 98.9 % of the golds")
     assert faults[1:] == [
         f"{name!r} is paid 1 of 1200 times" for at, name in enumerate(TRICKS) if at % 2
     ]
     assert len(faults) > MAX_FAULTS
+    assert judge(report | {"sets": {}, "tricks": {}}) == (False, ["no set could be audited"])
 
 
 @pytest.mark.parametrize(("rate", "passes"), [(0.99, True), (0.9899, False), (1.0, True)])
@@ -136,8 +122,3 @@ def test_the_threshold(report, rate, passes):
     for found in report["tricks"].values():
         found["num_paid"] = 0
     assert judge(report)[0] is passes
-
-
-def test_no_set_is_no_pass(report):
-    report |= {"sets": {}, "tricks": {}}
-    assert judge(report) == (False, ["no set could be audited"])

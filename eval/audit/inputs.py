@@ -41,6 +41,13 @@ class Recipe:
     grpo_model: str | None
 
     @property
+    def rewards(self) -> list[tuple[str, float]]:
+        """(name, weight) of GRPO's rewards."""
+        names = self.grpo.reward_funcs
+        weights = self.config.reward_weights or [1.0] * len(names)
+        return list(zip(names, weights, strict=True))
+
+    @property
     def completion_limit(self) -> int:
         """GRPO's `max_completion_length`; its own default is a number, but None is allowed."""
         return (self.config and self.config.max_completion_length) or NO_LIMIT
@@ -51,7 +58,7 @@ class Channel:
 
     Args:
         tokenizer: the recipe's.
-        end_ids: token ids that end a completion beside the tokenizer's own.
+        end_ids: token ids that end a completion as the tokenizer's own does.
     """
 
     def __init__(self, tokenizer: Any, end_ids: Sequence[int] = ()) -> None:

@@ -9,7 +9,7 @@ import pytest
 from data_prep.config import UserError
 from data_prep.sampling.samples import Completion
 from eval.audit import __main__ as audit
-from eval.audit.audit_file import parse_rows, read_completions
+from eval.audit.completions import parse_rows, read_completions
 from eval.audit.parsers import PARSERS, parse_officially
 from eval.harness import parser_process
 
@@ -47,7 +47,7 @@ def write(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.jsonl.gz", "a.b.jsonl"])
 def test_every_format_gives_the_same_rows(write, name):
-    rows = read_completions(write([ROW, ROW | {"gold": "8"}], name))
+    rows = list(read_completions(write([ROW, ROW | {"gold": "8"}], name)))
     assert [(row["completion"], row["golds"]) for row in rows] == [(RIGHT, ["72"]), (RIGHT, ["8"])]
     assert [row["where"] for row in rows] == sorted({row["where"] for row in rows})
 
@@ -102,30 +102,29 @@ def test_whole_numbers_of_a_column_with_gaps_are_whole(write):
 )
 def test_a_bad_row_is_named_by_its_line(write, row, message):
     with pytest.raises(UserError, match=message):
-        read_completions(write([row]))
+        list(read_completions(write([row])))
 
 
-def test_an_empty_file(write):
+@pytest.mark.parametrize("rows", [[], [{"completion": None, "gold": "72"}]])
+def test_an_empty_file(write, monkeypatch, tmp_path, rows):
     with pytest.raises(UserError, match="has no completions"):
-        read_completions(write([]))
-    with pytest.raises(UserError, match="has no completions"):
-        read_completions(write([{"completion": None, "gold": "72"}]))
+        run(monkeypatch, write(rows), tmp_path)
 
 
 def test_a_prompt_that_opened_the_thought(write):
     rest = RIGHT.removeprefix("<think>")
     rows = [{"completion": rest, "gold": "72", "prompt": prompt} for prompt in ("Q<think>\n", "Q")]
-    found = parse_rows(read_completions(write([*rows, rows[0] | {"prompt": [{"role": "user"}]}])))
-    assert found["verdict"] == ["right", "no_think", "no_think"]
-    assert found["well_formed"] == [True, False, False]
-    assert found["lenient"] == ["right"] * 3
+    rows.append(rows[0] | {"prompt": [{"role": "user"}]})
+    found = parse_rows(list(read_completions(write(rows))))
+    assert [one["verdict"] for one in found] == ["right", "no_think", "no_think"]
+    assert [one["lenient"] for one in found] == ["right"] * 3
 
 
 FLEXIBLE, VERIFY = "gsm8k flexible", "minerva math_verify"
 FORMS = {
-    "own": (RIGHT, {"verdict", "final_number", FLEXIBLE, VERIFY}),
-    "tags": ("<think>a</think> <answer>72</answer>", {"tagged", FLEXIBLE}),
-    "number": ("<think>a</think> It is 72", {"final_number", FLEXIBLE, VERIFY}),
+    "own": (RIGHT, {"verdict", FLEXIBLE, VERIFY}),
+    "tags": ("<think>a</think> <answer>72</answer>", {FLEXIBLE}),
+    "number": ("<think>a</think> It is 72", {FLEXIBLE, VERIFY}),
     "hashes": ("48 + 24\n#### 72", {"gsm8k strict", FLEXIBLE, VERIFY}),
     "minerva": (
         "Final Answer: The final answer is $72$. I hope it is correct.",
@@ -138,17 +137,16 @@ FORMS = {
 
 def test_each_parser_reads_its_own_form(write):
     rows = [{"completion": text, "gold": "72"} for text, _ in FORMS.values()]
-    found = parse_rows(read_completions(write(rows)))
-    ours = ("verdict", "tagged", "final_number")
+    found = parse_rows(list(read_completions(write(rows))))
     read = [
-        {key for key in ours if found[key][place] == "right"}
-        | {key for key in PARSERS.values() if found[key][place]}
-        for place in range(len(FORMS))
+        {key for key in PARSERS.values() if one[key]}
+        | ({"verdict"} if one["verdict"] == "right" else set())
+        for one in found
     ]
     wanted = {name: readers for name, (_, readers) in FORMS.items()}
     assert dict(zip(FORMS, read, strict=True)) == wanted
-    assert found["lenient"] == ["right"] * 6 + ["wrong"]
-    assert found["outcome"][-1] == "wrong" and found["stopped"] == [False] * 7
+    assert [one["lenient"] for one in found] == ["right"] * 6 + ["wrong"]
+    assert not any(one["stopped"] for one in found)
 
 
 def run(monkeypatch, path, folder):
@@ -167,12 +165,12 @@ def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
     assert max(len(line) for line in out.splitlines() if "│" not in line and "%" in line) <= 80
     lines = [line.split() for line in out.splitlines()]
     assert ["ours,", "in", "a", "box", "1", "14.2", "16.6"] in lines
-    assert ["a", "patient", "reader", "6", "85.7", "100.0"] in lines
+    assert ["ours,", "lenient", "6", "85.7", "100.0"] in lines
     assert f"not read by ours, in a box: {path}:2: gold '72', ends '<think>a" in out
     written = (tmp_path / "run/audit/out[bold]puts.jsonl.parsed.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in written]
     assert [row["verdict"] == "right" for row in found] == [True] + [False] * 6
-    assert {*PARSERS.values(), "where", "gold", "lenient", "outcome", "stopped"} <= {*found[0]}
+    assert {*PARSERS.values(), "where", "gold", "lenient", "stopped"} <= {*found[0]}
     assert not (tmp_path / "run/audit/manifest.json").exists()
 
 

@@ -1,4 +1,4 @@
-"""The audit's checks: golds and tricks through tokenizer, stop rules, reward and harness tasks.
+"""The audit's checks: golds and tricks through template, tokenizer, stop rules, reward and tasks.
 
 Every completion takes the way of a generated one: rendered for its prompt, tokenised as SFT does,
 ended by the first end-of-sequence token, cut at the token limit, decoded as an engine does.
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
+from data_prep.config import UserError
 from data_prep.grading.rollouts import grade_rollouts
-from data_prep.prompts import prefills_think, render_completion
+from data_prep.prompts import prefills_think, render_completion, render_prompt
 from data_prep.sampling.samples import Completion, Settings
-from eval.audit.audit_cases import (
+from eval.audit.cases import (
     ENDINGS,
     TRICKS,
     ending_completion,
@@ -21,27 +22,28 @@ from eval.audit.audit_cases import (
     trick_completions,
     wrong_answers,
 )
-from eval.audit.audit_inputs import NO_LIMIT, Channel, Recipe, collect_sets, load_recipe
-from eval.audit.audit_prompts import (
-    differing_systems,
-    prompt_fault,
-    render_prompts,
-    shares_that_fit,
-)
+from eval.audit.inputs import NO_LIMIT, Channel, Recipe, collect_sets, load_recipe
+from eval.audit.page import percent
 from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.arguments import EvalArguments
 from eval.harness.suite import load_think_tasks
 
 CHOICES = ("gpqa", "arc")  # their official tasks compare options and read no text
+FORMAT = "think_format_reward"
 MAX_FAILURES = 5  # kept for each set and check, and one for each trick there
 
 
 def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     """Push golds and tricks of every set through everything.
 
+    Args:
+        args: `eval.audit.__main__.AuditArguments`.
+        settings: the recipe's eval.yaml.
+
     Returns:
-        `sets[name] = {"num_rows", "rates": {check: share or None}, "official": {parser: share}}`,
-        `tricks[name] = {"num_rows", "num_paid"}`, `failures`, `notes`, `inputs`, `num_tricks`.
+        `sets[name] = {"num_rows", "rates": {check: share or None}, "official": {ending: {parser:
+        share}}}`, `tricks[name] = {"num_rows", "num_paid"}`, `failures`, `notes`, `inputs`,
+        `num_tricks`.
     """
     from eval.run import quiet
 
@@ -82,8 +84,7 @@ def find_notes(
         for line in shares_that_fit(name, sets[name], recipe)
     ]
     if recipe.grpo:
-        weights = recipe.config.reward_weights or [1.0] * len(recipe.grpo.reward_funcs)
-        paid = [n for n, weight in zip(recipe.grpo.reward_funcs, weights, strict=True) if weight]
+        paid = [name for name, weight in recipe.rewards if weight]
         if not GRADED.keys() & {*paid}:
             found.append(f"no reward tells right from wrong; paid for: {', '.join(paid) or '-'}")
         if recipe.grpo.final_number != settings.final_number:
@@ -92,7 +93,7 @@ def find_notes(
         found.append(f"GRPO starts from {recipe.grpo_model}, whose tokenizer was not audited")
     if args.tokenizer:
         found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} stood in for it")
-    found += [line] if (line := differing_systems(sets)) else []
+    found += differing_systems(sets)
     return found + [f"not audited: {name}: {why}" for name, why in skipped.items()]
 
 
@@ -102,7 +103,7 @@ class Audit:
     def __init__(self, recipe: Recipe, settings: EvalArguments, args: Any) -> None:
         self._recipe, self._settings = recipe, settings
         self._num_tricked, self._num_parsed = args.num_tricked, args.num_parsed
-        self._channel = Channel(recipe.tokenizer, recipe.end_ids)
+        self._send = Channel(recipe.tokenizer, recipe.end_ids).send
         self.sets: dict[str, dict] = {}
         self.tricks = {name: {"num_rows": 0, "num_paid": 0} for name in TRICKS}
         self.failures: list[dict] = []
@@ -128,14 +129,8 @@ class Audit:
             "reward": self._check_reward(name, rows, prompts, golds, tricks),
             "task": self._check_task(name, rows, golds, tricks),
         }
-        self.sets[name] = {
-            "num_rows": len(rows),
-            "rates": rates,
-            "official": self._ask_official(name, rows, prompts),
-        }
-
-    def _settings_of(self, limit: int) -> Settings:
-        return Settings(max_new_tokens=limit)
+        official = self._ask_official(name, rows, prompts)
+        self.sets[name] = {"num_rows": len(rows), "rates": rates, "official": official}
 
     def _rate(self, name: str, check: str, rows: list[dict], found: Sequence[str]) -> float:
         """The share of rows without a fault; the first faults are kept."""
@@ -151,7 +146,7 @@ class Audit:
         found = []
         for row, prompt, text in zip(rows, prompts, golds, strict=True):
             fault = prompt_fault(name, row, prompt, self._recipe, self._settings)
-            kept = str(self._channel.send(text, self._settings_of(NO_LIMIT)))
+            kept = str(self._send(text, Settings(max_new_tokens=NO_LIMIT)))
             if not fault and kept != text:
                 pairs = enumerate(zip(text, kept, strict=False))
                 at = next((i for i, (a, b) in pairs if a != b), min(len(text), len(kept)))
@@ -174,11 +169,11 @@ class Audit:
         """Whether the recipe's rewards for right and for well-formed completions pay each gold."""
         if self._recipe.grpo is None:
             return None
-        limit = self._settings_of(self._recipe.completion_limit)
+        limit = Settings(max_new_tokens=self._recipe.completion_limit)
         # Worked solutions: what SFT teaches may be longer than what GRPO lets a model write.
-        own = limit if name != "sft_train" else self._settings_of(NO_LIMIT)
+        own = limit if name != "sft_train" else Settings(max_new_tokens=NO_LIMIT)
         prefilled = prefills_think(prompts[0])
-        sent = [self._channel.send(text, own) for text in golds]
+        sent = [self._send(text, own) for text in golds]
         paid = self._pay(rows, sent, prefilled)
         found = ["" for _ in rows]
         for reward, values in paid.items():
@@ -186,15 +181,14 @@ class Audit:
                 if value <= 0 and not found[place]:
                     cut = f", cut off at {own.max_new_tokens} tokens" * sent[place].cut_off
                     found[place] = f"{reward} pays {value:g}{cut}"
+        graded = [reward for reward in paid if reward != FORMAT]
         for place, trick in enumerate(TRICKS):
-            texts = [self._channel.send(each[place], limit) for each in tricks]
+            texts = [self._send(each[place], limit) for each in tricks]
             paid = self._pay(rows[: len(texts)], texts, prefilled)
-            for values in (paid[reward] for reward in paid if reward != "think_format_reward"):
-                found_paid = [value > 0 for value in values]
-                self._count(trick, name, rows, texts, found_paid, "reward")
-        is_graded = any(reward != "think_format_reward" for reward in paid)
+            for reward in graded:
+                self._count(trick, name, rows, texts, [v > 0 for v in paid[reward]], "reward")
         rate = self._rate(name, "reward", rows, found)
-        return rate if is_graded else None
+        return rate if graded else None
 
     def _pay(
         self, rows: list[dict], completions: list[Completion], prefilled: bool
@@ -206,8 +200,6 @@ class Audit:
         from stages.rewards import build_rewards
         from stages.settings.reward_arguments import GRADED
 
-        names = self._recipe.grpo.reward_funcs
-        weights = self._recipe.config.reward_weights or [1.0] * len(names)
         functions = build_rewards(self._recipe.grpo, self._recipe.config, prefilled)
         batch = {
             "prompts": [row["prompt"] for row in rows],
@@ -219,8 +211,8 @@ class Audit:
         }
         return {
             name: [(weight or 1.0) * value for value in function(**batch)]
-            for name, weight, function in zip(names, weights, functions, strict=True)
-            if name in (*GRADED, "think_format_reward")
+            for (name, weight), function in zip(self._recipe.rewards, functions, strict=True)
+            if name in (*GRADED, FORMAT)
         }
 
     def _count(
@@ -239,9 +231,8 @@ class Audit:
         self.tricks[trick]["num_paid"] += len(places)
         for place in places[:1]:
             fault = f"{trick!r} is paid: {str(texts[place])[-60:]!r}"
-            self.failures.append(
-                {"set": name, "row": rows[place]["id"], "check": check, "fault": fault}
-            )
+            row = rows[place]["id"]
+            self.failures.append({"set": name, "row": row, "check": check, "fault": fault})
 
     def _check_task(
         self, name: str, rows: list[dict], golds: list[str], tricks: list[list[str]]
@@ -252,16 +243,15 @@ class Audit:
         keys = ("test_file", "data_root", "system_prompt", "final_number")
         metadata = {key: getattr(self._settings, key) for key in keys}
         metadata["tokenizer"] = self._recipe.tokenizer_path
-        generation = {"max_gen_toks": self._settings.max_new_tokens}
+        limit = self._settings.max_new_tokens
 
         def grade(texts: list[list[str]]) -> list[list[dict]]:
             """The task's records of the first problems, several completions for each."""
-            tasks = load_think_tasks([name], metadata, generation, len(texts[0]))
-            send = self._channel.send
-            found = run_scripted(tasks, lambda at, turn: texts[at][turn], send, len(texts))[name]
-            return [one["completions"] for one in sorted(found, key=lambda one: one["doc_id"])]
+            tasks = load_think_tasks([name], metadata, {"max_gen_toks": limit}, len(texts[0]))
+            found = run_scripted(tasks, lambda at, turn: texts[at][turn], self._send, len(texts))
+            return [one["completions"] for one in sorted(found[name], key=lambda s: s["doc_id"])]
 
-        cut = f", cut off at {self._settings.max_new_tokens} tokens"
+        cut = f", cut off at {limit} tokens"
         faults = [
             "" if one["score"] == 1 else one["verdict"] + cut * one["cut_off"]
             for (one,) in grade([[text] for text in golds])
@@ -280,7 +270,7 @@ class Audit:
         if name not in self._settings.tasks or rows[0]["source"] in CHOICES:
             return {}
         rows = rows[: self._num_parsed]
-        first = [row["answer"][0] for row in rows]
+        golds = [row["answer"] for row in rows]
         found = {}
         for ending in ENDINGS:
             texts = [
@@ -290,12 +280,12 @@ class Audit:
             grades = grade_rollouts(
                 [row["prompt"] for row in rows],
                 texts,
-                [row["answer"] for row in rows],
+                golds,
                 think_prefilled=prefills_think(prompts[0]),
                 final_number=self._settings.final_number,
             )
             scores = {"ours": [grade.verdict == "right" for grade in grades]}
-            official, unscored = parse_officially(first, texts, self._channel.send)
+            official, unscored = parse_officially([gold[0] for gold in golds], texts, self._send)
             scores |= official
             found[ending] = {parser: sum(all_) / len(all_) for parser, all_ in scores.items()}
             if unscored:
@@ -304,3 +294,89 @@ class Audit:
                     f"which count them as not read, the first in row {rows[unscored[0]]['id']}"
                 )
         return found
+
+
+def render_prompts(rows: Sequence[dict], tokenizer: Any) -> list[str]:
+    """The text of each row's prompt.
+
+    Raises:
+        UserError: the template refuses the messages, as some do any system message.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        return [render_prompt(row["prompt"], tokenizer) for row in rows]
+    except TemplateError as error:
+        roles = ", ".join(message["role"] for message in rows[0]["prompt"])
+        raise UserError(
+            f"chat_template: refuses messages of {roles}: {error}; "
+            "choose another system_prompt in data.yaml and eval.yaml, or another checkpoint"
+        ) from error
+
+
+def prompt_fault(name: str, row: dict, prompt: str, recipe: Recipe, settings: EvalArguments) -> str:
+    """What is wrong with a rendered prompt of the set `name`, or nothing."""
+    for message in row["prompt"]:
+        if message["content"].strip() not in prompt:  # templates strip contents
+            return f"the template leaves out the {message['role']} message"
+    tokenizer = recipe.tokenizer
+    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    start = tokenizer.bos_token_id
+    if start is not None and ids[:2] == [start, start]:
+        return f"the template writes {tokenizer.bos_token!r} twice"
+    room = 0  # tokens that may be generated after it
+    if name in settings.tasks:
+        room = settings.max_new_tokens
+    elif name == "grpo_train" and recipe.grpo:
+        limit = recipe.grpo.max_prompt_length
+        is_dropped = limit is not None and len(ids) > limit
+        room = 0 if is_dropped else recipe.config.max_completion_length or 0
+    if recipe.context is not None and len(ids) + room > recipe.context:
+        return (
+            f"a prompt of {len(ids)} tokens and {room} new ones exceed the model's context of "
+            f"{recipe.context}"
+        )
+    return ""
+
+
+def shares_that_fit(name: str, rows: Sequence[dict], recipe: Recipe) -> list[str]:
+    """A line for each limit of the recipe that some of the training rows exceed."""
+
+    def count(text: str) -> int:
+        return len(recipe.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    prompts = [render_prompt(row["prompt"], recipe.tokenizer) for row in rows]
+    lengths = [count(prompt) for prompt in prompts]
+    limits: list[tuple[str, list[int], int | None, str]] = []
+    if name == "grpo_train" and recipe.grpo:
+        limit = recipe.grpo.max_prompt_length
+        limits.append(("prompts fit max_prompt_length", lengths, limit, "GRPO drops the others"))
+    if name == "sft_train" and recipe.sft_config:
+        written = [
+            count(render_completion(row["completion"], prompt)) + 1
+            for row, prompt in zip(rows, prompts, strict=True)
+        ]
+        both = [length + more for length, more in zip(lengths, written, strict=True)]
+        limit = recipe.sft_config.max_length
+        limits.append(("rows fit sft.yaml's max_length", both, limit, "SFT drops the others"))
+        if recipe.grpo:
+            limit = recipe.config.max_completion_length
+            why = "a model that learns to write the others is cut off there"
+            limits.append(("completions fit GRPO's max_completion_length", written, limit, why))
+    found = []
+    for what, lengths, limit, why in limits:
+        fits = sum(length <= limit for length in lengths) / len(lengths) if limit else 1.0
+        if fits < 1:
+            found.append(f"{name}: {percent(fits)} % of its {what} {limit}: {why}")
+    return found
+
+
+def differing_systems(sets: dict[str, list[dict]]) -> list[str]:
+    """A line where training and evaluation do not ask in the same words."""
+    systems: dict[str, list[str]] = {}
+    for name, rows in sets.items():
+        texts = {m["content"] for row in rows for m in row["prompt"] if m["role"] == "system"}
+        shown = " and ".join(f"{text[:40]!r}…" for text in sorted(texts)) or "none"
+        systems.setdefault(shown, []).append(name)
+    parts = "; ".join(f"{', '.join(names)}: {shown}" for shown, names in systems.items())
+    return [f"the system prompts differ: {parts}"] if len(systems) > 1 else []
