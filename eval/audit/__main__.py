@@ -8,7 +8,7 @@ Gold answers in the recipe's own completion format go through its real template,
 rules, reward and every think-aware task of its eval.yaml, and through the harness's own parsers for
 comparison; wrong answers and known tricks follow. No weights are loaded. Below 99 % for the golds,
 or where anything else is paid, the exit code is 2 and there is no `<run>/audit/manifest.json`,
-without which `make grpo` and `make eval` do not start. `audit.json` and `audit.md` have all of it.
+without which `make grpo` and `make eval` do not start. `audit.json` and `audit.txt` have all of it.
 
 It reads what every stage reads, so it may import any of them; nothing imports it.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
-from eval.audit.audit_page import percent, show, to_markdown
+from eval.audit import page
 from eval.harness.arguments import EvalArguments, check_data
 
 THRESHOLD = 0.99
@@ -83,27 +83,27 @@ def check_recipe(values: dict[str, Any]) -> None:
 
 def main() -> None:
     (args,) = parse(__doc__, AuditArguments, check=check_recipe)
-    if args.completions:
-        from eval.audit.audit_file import audit_file
-
-        audit_file(args)
-        return
-    from eval.audit.audit_checks import audit_recipe
-
     folder = Path(args.run, "audit")
+    if args.completions:
+        from eval.audit.completions import audit_completions
+
+        audit_completions(args.completions, folder)
+        return
+    from eval.audit.checks import audit_recipe
+
     started = manifest.start(folder)
     settings = read_eval(args)
     report = audit_recipe(args, settings)
     report["passes"], report["faults"] = judge(report)
     manifest.write_json(folder / "audit.json", report)
-    (folder / "audit.md").write_text(to_markdown(report), encoding="utf-8")
-    show(report)
+    page.write(report, f"{folder}/audit.txt")
+    page.show(report)
     if not report["passes"]:
         faults = report["faults"]
         more = f"; {len(faults) - MAX_FAULTS} more faults" * (len(faults) > MAX_FAULTS)
         raise UserError(
-            f"{args.recipe}: {'; '.join(faults[:MAX_FAULTS])}{more}; details in {folder}/audit.md; "
-            "mend the recipe, or go on at your own risk with AUDIT=off"
+            f"{args.recipe}: {'; '.join(faults[:MAX_FAULTS])}{more}; details in "
+            f"{folder}/audit.txt; mend the recipe, or go on at your own risk with AUDIT=off"
         )
     if args.opens_gate:
         manifest.write(
@@ -116,10 +116,12 @@ def main() -> None:
         )
     rates = [rate for found in report["sets"].values() for rate in found["rates"].values()]
     lowest = min(rate for rate in rates if rate is not None)
-    golds = "every gold is paid" if lowest == 1 else f"at least {percent(lowest)} % of golds pass"
+    golds = (
+        "every gold is paid" if lowest == 1 else f"at least {page.percent(lowest)} % of golds pass"
+    )
     sys.stdout.write(
         f"audit: {args.recipe} passes: {golds} in {len(report['sets'])} sets, none of "
-        f"{report['num_tricks']:,} wrong answers and tricks is paid; {folder}/audit.md\n"
+        f"{report['num_tricks']:,} wrong answers and tricks is paid; {folder}/audit.txt\n"
         + "audit: not the recipe as it is: make grpo and make eval will audit it again\n"
         * (not args.opens_gate)
     )
@@ -146,14 +148,14 @@ def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
     """Whether an audit passes, and what is wrong where it does not.
 
     Args:
-        report: `eval.audit.audit_checks.audit_recipe`.
+        report: `eval.audit.checks.audit_recipe`.
     """
     faults = []
     for name, found in report["sets"].items():
         for check, rate in found["rates"].items():
             if rate is not None and rate < THRESHOLD:
                 faults.append(
-                    f"{name}: {check} passes {percent(rate)} % of the golds "
+                    f"{name}: {check} passes {page.percent(rate)} % of the golds "
                     f"(at least {100 * THRESHOLD:.0f} % are asked for)"
                 )
     for trick, found in report["tricks"].items():

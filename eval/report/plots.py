@@ -1,19 +1,18 @@
 """Figures of the report, drawn from scores, changes and trainer logs. matplotlib is imported late.
 
-Every figure is drawn as a PNG for Markdown and as SVG for the page. In an SVG the ink is
-`currentColor` and the grid a variable of the page, so that it follows the reader's light or dark.
+Figures are SVGs in which the ink is `currentColor` and the grid a variable of the page, so that
+they follow the reader's light or dark.
 """
 
+import html
 import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from eval.report.blocks import Figure
-from eval.report.compare import headline_mode
-from eval.report.text import metric_name
+from eval.report.numbers import headline_mode
+from eval.report.page import metric_name
 
 # What a trainer may have logged, and how a reader would name it: key, panel title, y axis. A key
 # that ends with @ stands for every key that begins so.
@@ -60,19 +59,20 @@ def read_curve(log_history: list[dict], key: str) -> tuple[list[int], list[float
     return [step for step, _ in points], [value for _, value in points]
 
 
-def read_panels(log_history: list[dict], panels: list[tuple[str, str, str]]) -> list[Panel]:
-    """The panels for which the trainer logged anything."""
+def read_panels(log_history: list[dict]) -> list[Panel]:
+    """The panels for which the trainer, of SFT or of GRPO, logged anything."""
     logged = dict.fromkeys(key for log in log_history for key in log)
     found = []
-    for wanted, title, unit in panels:
+    for wanted, title, unit in GRPO_PANELS if "rollout/rewards" in logged else SFT_PANELS:
         if wanted[-1] == "@":
-            panel = _read_evaluation(log_history, [key for key in logged if key.startswith(wanted)])
-            panel = Panel(wanted, title, unit, *panel)
+            lines, errors = _read_evaluation(
+                log_history, [key for key in logged if key.startswith(wanted)]
+            )
         else:
-            panel = Panel(wanted, title, unit, {wanted: read_curve(log_history, wanted)})
-        panel.lines = {label: line for label, line in panel.lines.items() if line[0]}
-        if panel.lines:
-            found.append(panel)
+            lines, errors = {wanted: read_curve(log_history, wanted)}, {}
+        lines = {label: line for label, line in lines.items() if line[0]}
+        if lines:
+            found.append(Panel(wanted, title, unit, lines, errors))
     return found
 
 
@@ -125,36 +125,16 @@ def _draw_panel(axis, panel: Panel) -> None:
         axis.set_ylim(bottom=0)
 
 
-def draw_curves(path: Path, panels: list[Panel], heading: str, caption: str) -> Figure:
-    """Training curves: one PNG with all panels, and one SVG for each."""
-    draws = [(panel.title, lambda axis, panel=panel: _draw_panel(axis, panel)) for panel in panels]
-    return draw_panels(path, draws, (4.2, 3.1), heading, caption)
-
-
-def draw_panels(
-    path: Path, panels: list[tuple[str, Callable]], size: tuple, heading: str, caption: str
-) -> Figure:
-    """One PNG with all panels, and one SVG for each.
-
-    Args:
-        panels: (title, what draws it on an axis).
-        size: of one panel, width and height in inches.
-    """
-
-    def draw(axes) -> None:
-        for axis, (_, draw_one) in zip(axes, panels, strict=True):
-            draw_one(axis)
-
-    _save_png(path, draw, len(panels), size, heading)
-    svgs = [
-        _to_svg(lambda axes, draw_one=draw_one: draw_one(axes[0]), size,
-                f"{path.stem}-{number}", f"{heading}: {title}")
-        for number, (title, draw_one) in enumerate(panels)
+def draw_curves(panels: list[Panel], name: str) -> list[str]:
+    """Training curves of the checkpoint `name`, a figure for each panel."""
+    return [
+        to_svg(lambda axis, panel=panel: _draw_panel(axis, panel), (4.2, 3.1),
+               f"{name}_curves-{number}", f"Training: {name}: {panel.title}")
+        for number, panel in enumerate(panels)
     ]  # fmt: skip
-    return Figure(caption, path.name, svgs)
 
 
-def draw_scores(path: Path, scores: dict[str, dict], caption: str) -> Figure:
+def draw_scores(scores: dict[str, dict]) -> str:
     """Bars of every task's headline metric per checkpoint, with standard errors, in per cent."""
     first = next(iter(scores.values()))
     kinds = [
@@ -169,8 +149,7 @@ def draw_scores(path: Path, scores: dict[str, dict], caption: str) -> Figure:
     ]
     width = 0.84 / len(scores)
 
-    def draw(axes) -> None:
-        (axis,) = axes
+    def draw(axis) -> None:
         for index, (name, tasks) in enumerate(scores.items()):
             found = [tasks[task][mode] for task, mode in kinds]
             metrics = [one["metrics"][one["main"]] for one in found]
@@ -192,11 +171,10 @@ def draw_scores(path: Path, scores: dict[str, dict], caption: str) -> Figure:
         axis.figure.legend(loc="outside upper center", ncols=3, frameon=False, labelcolor=INK)
 
     size = (5.2, 1.2 + 0.21 * len(kinds) * len(scores) + 0.1 * len(kinds))
-    _save_png(path, draw, 1, size)
-    return Figure(caption, path.name, [_to_svg(draw, size, path.stem, caption)])
+    return to_svg(draw, size, "scores", "Problems solved, with standard errors")
 
 
-def draw_changes(path: Path, changes: dict[str, dict], caption: str) -> Figure:
+def draw_changes(changes: dict[str, dict]) -> str:
     """Signed stacked bars: each task's headline changes as the sum of their parts, in points."""
     found = [
         (f"{task}: {one['from']} → {one['to']}", one)
@@ -204,8 +182,7 @@ def draw_changes(path: Path, changes: dict[str, dict], caption: str) -> Figure:
         for one in modes[headline_mode(modes)]
     ]
 
-    def draw(axes) -> None:
-        (axis,) = axes
+    def draw(axis) -> None:
         for place, (_, one) in enumerate(found):
             ends = {True: 0.0, False: 0.0}  # of the bar's right and left side so far
             for part, color in PARTS.items():
@@ -231,56 +208,31 @@ def draw_changes(path: Path, changes: dict[str, dict], caption: str) -> Figure:
                            labelcolor=INK, columnspacing=1.0, handletextpad=0.5)  # fmt: skip
 
     size = (5.2, 1.2 + 0.3 * len(found))
-    _save_png(path, draw, 1, size)
-    return Figure(caption, path.name, [_to_svg(draw, size, path.stem, caption)])
+    return to_svg(draw, size, "changes", "Each change as the sum of its parts")
 
 
-def _new_figure(num_panels: int, size: tuple[float, float]):
-    """A figure with room for panels of `size` inches, three to a row, and its axes as a list."""
+def to_svg(draw: Callable, size: tuple[float, float], name: str, label: str) -> str:
+    """An SVG element for the page.
+
+    Args:
+        draw: draws on a matplotlib axis.
+        size: width and height in inches.
+        name: keeps its ids apart from other figures'.
+        label: what it shows, for readers who cannot see it.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    columns = min(num_panels, 3)
-    num_rows = -(-num_panels // columns)
     ink = {f"{part}color": INK for part in ("text.", "axes.label", "axes.edge", "xtick.", "ytick.")}
     # The same figure twice is the same file; text stays text, for the page's own font and readers.
     plt.rcParams.update(ink | {"axes.titlecolor": INK, "svg.fonttype": "none", "svg.hashsalt": "0"})
-    figure, axes = plt.subplots(
-        num_rows,
-        columns,
-        figsize=(size[0] * columns, size[1] * num_rows),
-        squeeze=False,
-        layout="constrained",
-    )
-    for number, axis in enumerate(axes.flat):
-        axis.set_visible(number < num_panels)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(axis="y", color=GRID)
-        axis.set_axisbelow(True)
-    return figure, list(axes.flat)[:num_panels]
-
-
-def _save_png(
-    path: Path, draw: Callable[[list], None], num_panels: int, size: tuple, heading: str = ""
-) -> None:
-    import matplotlib.pyplot as plt
-
-    figure, axes = _new_figure(num_panels, size)
-    draw(axes)
-    if heading:
-        figure.suptitle(heading)
-    figure.savefig(path, dpi=130, metadata={"Software": None})
-    plt.close(figure)
-
-
-def _to_svg(draw: Callable[[list], None], size: tuple, name: str, label: str) -> str:
-    """An SVG element for the page; `name` keeps its ids apart from other figures'."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = _new_figure(1, size)
-    draw(axes)
+    figure, axis = plt.subplots(figsize=size, layout="constrained")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", color=GRID)
+    axis.set_axisbelow(True)
+    draw(axis)
     file = io.StringIO()
     nothing: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(file, format="svg", transparent=True, metadata=nothing)
@@ -290,5 +242,5 @@ def _to_svg(draw: Callable[[list], None], size: tuple, name: str, label: str) ->
     text = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
     text = text.replace(INK, "currentColor").replace(GRID, "var(--line)")
-    label = label.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    label = html.escape(label)
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)

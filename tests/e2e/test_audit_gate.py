@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NUM_ROWS = {"sft": 200, "grpo": 20, "validation": 10, "test": 10}
 
 
@@ -105,7 +105,7 @@ def test_a_failing_audit_refuses_grpo_and_eval_and_off_goes_past_it(project):
         assert done.returncode != 0 and "held_out: task passes 0.0 %" in done.stderr
         assert "AUDIT=off" in done.stderr and "Traceback" not in done.stderr
         assert "failed: held_out, row " in done.stdout and "cut off at 16 tokens" in done.stdout
-        assert not project.manifest.exists() and (project.run / "audit/audit.md").is_file()
+        assert not project.manifest.exists() and (project.run / "audit/audit.txt").is_file()
         assert not (project.run / "eval").exists()
     assert project.modules("grpo") == ["eval.audit", "stages.grpo"]
     assert project.modules("grpo", "AUDIT=off") == ["stages.grpo"]

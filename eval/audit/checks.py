@@ -1,0 +1,382 @@
+"""The audit's checks: golds and tricks through template, tokenizer, stop rules, reward and tasks.
+
+Every completion takes the way of a generated one: rendered for its prompt, tokenised as SFT does,
+ended by the first end-of-sequence token, cut at the token limit, decoded as an engine does.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from data_prep import manifest
+from data_prep.config import UserError
+from data_prep.grading.rollouts import grade_rollouts
+from data_prep.prompts import prefills_think, render_completion, render_prompt
+from data_prep.sampling.samples import Completion, Settings
+from eval.audit.cases import (
+    ENDINGS,
+    TRICKS,
+    ending_completion,
+    gold_completion,
+    trick_completions,
+    wrong_answers,
+)
+from eval.audit.inputs import NO_LIMIT, Channel, Recipe, collect_sets, load_recipe
+from eval.audit.page import percent
+from eval.audit.parsers import parse_officially, run_scripted
+from eval.harness.arguments import EvalArguments
+from eval.harness.suite import load_think_tasks
+
+CHOICES = ("gpqa", "arc")  # their official tasks compare options and read no text
+FORMAT = "think_format_reward"
+MAX_FAILURES = 5  # kept for each set and check, and one for each trick there
+
+
+def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
+    """Push golds and tricks of every set through everything.
+
+    Args:
+        args: `eval.audit.__main__.AuditArguments`.
+        settings: the recipe's eval.yaml.
+
+    Returns:
+        `sets[name] = {"num_rows", "rates": {check: share or None}, "official": {ending: {parser:
+        share}}}`, `tricks[name] = {"num_rows", "num_paid"}`, `failures`, `notes`, `inputs`,
+        `num_tricks`.
+    """
+    from eval.run import quiet
+
+    quiet()
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = load_recipe(args, folder)
+        sets, skipped = collect_sets(recipe, settings, args.num_rows)
+        audit = Audit(recipe, settings, args)
+        for name, rows in sets.items():
+            audit.check_set(name, rows)
+        audit.notes += find_notes(args, recipe, settings, sets, skipped)
+    yamls = sorted(Path(args.recipe).glob("*.yaml"))
+    files = [*recipe.files.values(), settings.test_file]
+    return {
+        "recipe": args.recipe,
+        "tokenizer": args.tokenizer or "the recipe's",
+        "max_new_tokens": settings.max_new_tokens,
+        "sets": audit.sets,
+        "tricks": audit.tricks,
+        "num_tricks": sum(found["num_rows"] for found in audit.tricks.values()),
+        "failures": audit.failures,
+        "notes": audit.notes,
+        "skipped": skipped,
+        "inputs": manifest.hash_inputs([*yamls, *(f for f in files if f and Path(f).is_file())]),
+    }
+
+
+def find_notes(
+    args: Any, recipe: Recipe, settings: EvalArguments, sets: dict, skipped: dict[str, str]
+) -> list[str]:
+    """What is worth knowing but fails no recipe, and what could not be audited."""
+    from stages.settings.reward_arguments import GRADED
+
+    found = [
+        line
+        for name in ("sft_train", "grpo_train")
+        if name in sets and args.tokenizer != "bytes"  # a longer text for it than for the recipe
+        for line in shares_that_fit(name, sets[name], recipe)
+    ]
+    if recipe.grpo:
+        paid = [name for name, weight in recipe.rewards if weight]
+        if not GRADED.keys() & {*paid}:
+            found.append(f"no reward tells right from wrong; paid for: {', '.join(paid) or '-'}")
+        if recipe.grpo.final_number != settings.final_number:
+            found.append("final_number differs between grpo.yaml and eval.yaml")
+    if recipe.sft_config and recipe.grpo_model not in (None, recipe.sft_config.output_dir):
+        found.append(f"GRPO starts from {recipe.grpo_model}, whose tokenizer was not audited")
+    if args.tokenizer:
+        found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} stood in for it")
+    found += differing_systems(sets)
+    return found + [f"not audited: {name}: {why}" for name, why in skipped.items()]
+
+
+class Audit:
+    """What was found so far; see `audit_recipe`."""
+
+    def __init__(self, recipe: Recipe, settings: EvalArguments, args: Any) -> None:
+        self._recipe, self._settings = recipe, settings
+        self._num_tricked, self._num_parsed = args.num_tricked, args.num_parsed
+        self._send = Channel(recipe.tokenizer, recipe.end_ids).send
+        self.sets: dict[str, dict] = {}
+        self.tricks = {name: {"num_rows": 0, "num_paid": 0} for name in TRICKS}
+        self.failures: list[dict] = []
+        self.notes: list[str] = []
+
+    def check_set(self, name: str, rows: list[dict]) -> None:
+        """Audit one set of problems."""
+        prompts = render_prompts(rows, self._recipe.tokenizer)
+        # SFT rows bring the very completions that will be trained on.
+        written = [r.get("completion") or gold_completion(r["prompt"], r["answer"]) for r in rows]
+        golds = [render_completion(text, p) for text, p in zip(written, prompts, strict=True)]
+        some = rows[: self._num_tricked]
+        wrong = wrong_answers([row["answer"] for row in some])
+        tricks = [
+            [
+                render_completion(text, prompt)
+                for text in trick_completions(row["prompt"], row["answer"], answer)
+            ]
+            for row, prompt, answer in zip(some, prompts, wrong, strict=False)
+        ]
+        rates = {
+            "template": self._check_template(name, rows, prompts, golds),
+            "reward": self._check_reward(name, rows, prompts, golds, tricks),
+            "task": self._check_task(name, rows, golds, tricks),
+        }
+        official = self._ask_official(name, rows, prompts)
+        self.sets[name] = {"num_rows": len(rows), "rates": rates, "official": official}
+
+    def _rate(self, name: str, check: str, rows: list[dict], found: Sequence[str]) -> float:
+        """The share of rows without a fault; the first faults are kept."""
+        faults = [(row, fault) for row, fault in zip(rows, found, strict=True) if fault]
+        for row, fault in faults[:MAX_FAILURES]:
+            self.failures.append({"set": name, "row": row["id"], "check": check, "fault": fault})
+        return (len(rows) - len(faults)) / len(rows)
+
+    def _check_template(
+        self, name: str, rows: list[dict], prompts: list[str], golds: list[str]
+    ) -> float:
+        """Whether each prompt is whole, and each gold survives the tokenizer and ends in place."""
+        found = []
+        for row, prompt, text in zip(rows, prompts, golds, strict=True):
+            fault = prompt_fault(name, row, prompt, self._recipe, self._settings)
+            kept = str(self._send(text, Settings(max_new_tokens=NO_LIMIT)))
+            if not fault and kept != text:
+                pairs = enumerate(zip(text, kept, strict=False))
+                at = next((i for i, (a, b) in pairs if a != b), min(len(text), len(kept)))
+                fault = (
+                    f"ends early, after {kept[-40:]!r}"
+                    if at == len(kept)
+                    else f"{text[at : at + 20]!r} becomes {kept[at : at + 20]!r}"
+                )
+            found.append(fault)
+        return self._rate(name, "template", rows, found)
+
+    def _check_reward(
+        self,
+        name: str,
+        rows: list[dict],
+        prompts: list[str],
+        golds: list[str],
+        tricks: list[list[str]],
+    ) -> float | None:
+        """Whether the recipe's rewards for right and for well-formed completions pay each gold."""
+        if self._recipe.grpo is None:
+            return None
+        limit = Settings(max_new_tokens=self._recipe.completion_limit)
+        # Worked solutions: what SFT teaches may be longer than what GRPO lets a model write.
+        own = limit if name != "sft_train" else Settings(max_new_tokens=NO_LIMIT)
+        prefilled = prefills_think(prompts[0])
+        sent = [self._send(text, own) for text in golds]
+        paid = self._pay(rows, sent, prefilled)
+        found = ["" for _ in rows]
+        for reward, values in paid.items():
+            for place, value in enumerate(values):
+                if value <= 0 and not found[place]:
+                    cut = f", cut off at {own.max_new_tokens} tokens" * sent[place].cut_off
+                    found[place] = f"{reward} pays {value:g}{cut}"
+        graded = [reward for reward in paid if reward != FORMAT]
+        for place, trick in enumerate(TRICKS):
+            texts = [self._send(each[place], limit) for each in tricks]
+            paid = self._pay(rows[: len(texts)], texts, prefilled)
+            for reward in graded:
+                self._count(trick, name, rows, texts, [v > 0 for v in paid[reward]], "reward")
+        rate = self._rate(name, "reward", rows, found)
+        return rate if graded else None
+
+    def _pay(
+        self, rows: list[dict], completions: list[Completion], prefilled: bool
+    ) -> dict[str, list[float]]:
+        """`{reward: its value for each completion}` of those that look at what is written.
+
+        Times its weight, as a negative one pays for the opposite; 0 only has it logged.
+        """
+        from stages.rewards import build_rewards
+        from stages.settings.reward_arguments import GRADED
+
+        functions = build_rewards(self._recipe.grpo, self._recipe.config, prefilled)
+        batch = {
+            "prompts": [row["prompt"] for row in rows],
+            "completions": [[{"role": "assistant", "content": str(one)}] for one in completions],
+            "completion_ids": [[0] * one.num_tokens for one in completions],
+            "answer": [row["answer"] for row in rows],
+            "log_metric": lambda name, value: None,
+            "log_extra": lambda name, values: None,
+        }
+        return {
+            name: [(weight or 1.0) * value for value in function(**batch)]
+            for (name, weight), function in zip(self._recipe.rewards, functions, strict=True)
+            if name in (*GRADED, FORMAT)
+        }
+
+    def _count(
+        self,
+        trick: str,
+        name: str,
+        rows: list[dict],
+        texts: list[Completion],
+        paid: list[bool],
+        check: str,
+    ) -> None:
+        """Count what a trick was paid; where it was cut off it is no longer the trick."""
+        tried = [place for place, text in enumerate(texts) if not text.cut_off]
+        places = [place for place in tried if paid[place]]
+        self.tricks[trick]["num_rows"] += len(tried)
+        self.tricks[trick]["num_paid"] += len(places)
+        for place in places[:1]:
+            fault = f"{trick!r} is paid: {str(texts[place])[-60:]!r}"
+            row = rows[place]["id"]
+            self.failures.append({"set": name, "row": row, "check": check, "fault": fault})
+
+    def _check_task(
+        self, name: str, rows: list[dict], golds: list[str], tricks: list[list[str]]
+    ) -> float | None:
+        """Whether the harness's think-aware task scores each gold; None for training files."""
+        if name not in self._settings.tasks:
+            return None
+        keys = ("test_file", "data_root", "system_prompt", "final_number")
+        metadata = {key: getattr(self._settings, key) for key in keys}
+        metadata["tokenizer"] = self._recipe.tokenizer_path
+        limit = self._settings.max_new_tokens
+
+        def grade(texts: list[list[str]]) -> list[list[dict]]:
+            """The task's records of the first problems, several completions for each."""
+            tasks = load_think_tasks([name], metadata, {"max_gen_toks": limit}, len(texts[0]))
+            found = run_scripted(tasks, lambda at, turn: texts[at][turn], self._send, len(texts))
+            return [one["completions"] for one in sorted(found[name], key=lambda s: s["doc_id"])]
+
+        cut = f", cut off at {limit} tokens"
+        faults = [
+            "" if one["score"] == 1 else one["verdict"] + cut * one["cut_off"]
+            for (one,) in grade([[text] for text in golds])
+        ]
+        found = grade(tricks)
+        for place, trick in enumerate(TRICKS):
+            records = [each[place] for each in found]
+            texts = [Completion(r["completion"], r["num_tokens"], r["cut_off"]) for r in records]
+            self._count(trick, name, rows, texts, [r["score"] > 0 for r in records], "task")
+        return self._rate(name, "task", rows, faults)
+
+    def _ask_official(
+        self, name: str, rows: list[dict], prompts: list[str]
+    ) -> dict[str, dict[str, float]]:
+        """The share of an evaluation set's golds that each parser scores, for each ending."""
+        if name not in self._settings.tasks or rows[0]["source"] in CHOICES:
+            return {}
+        rows = rows[: self._num_parsed]
+        golds = [row["answer"] for row in rows]
+        found = {}
+        for ending in ENDINGS:
+            texts = [
+                render_completion(ending_completion(row["prompt"], row["answer"], ending), prompt)
+                for row, prompt in zip(rows, prompts, strict=False)
+            ]
+            grades = grade_rollouts(
+                [row["prompt"] for row in rows],
+                texts,
+                golds,
+                think_prefilled=prefills_think(prompts[0]),
+                final_number=self._settings.final_number,
+            )
+            scores = {"ours": [grade.verdict == "right" for grade in grades]}
+            official, unscored = parse_officially([gold[0] for gold in golds], texts, self._send)
+            scores |= official
+            found[ending] = {parser: sum(all_) / len(all_) for parser, all_ in scores.items()}
+            if unscored:
+                self.notes.append(
+                    f"{name}: {len(unscored)} golds are too much for the harness's own parsers, "
+                    f"which count them as not read, the first in row {rows[unscored[0]]['id']}"
+                )
+        return found
+
+
+def render_prompts(rows: Sequence[dict], tokenizer: Any) -> list[str]:
+    """The text of each row's prompt.
+
+    Raises:
+        UserError: the template refuses the messages, as some do any system message.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        return [render_prompt(row["prompt"], tokenizer) for row in rows]
+    except TemplateError as error:
+        roles = ", ".join(message["role"] for message in rows[0]["prompt"])
+        raise UserError(
+            f"chat_template: refuses messages of {roles}: {error}; "
+            "choose another system_prompt in data.yaml and eval.yaml, or another checkpoint"
+        ) from error
+
+
+def prompt_fault(name: str, row: dict, prompt: str, recipe: Recipe, settings: EvalArguments) -> str:
+    """What is wrong with a rendered prompt of the set `name`, or nothing."""
+    for message in row["prompt"]:
+        if message["content"].strip() not in prompt:  # templates strip contents
+            return f"the template leaves out the {message['role']} message"
+    tokenizer = recipe.tokenizer
+    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    start = tokenizer.bos_token_id
+    if start is not None and ids[:2] == [start, start]:
+        return f"the template writes {tokenizer.bos_token!r} twice"
+    room = 0  # tokens that may be generated after it
+    if name in settings.tasks:
+        room = settings.max_new_tokens
+    elif name == "grpo_train" and recipe.grpo:
+        limit = recipe.grpo.max_prompt_length
+        is_dropped = limit is not None and len(ids) > limit
+        room = 0 if is_dropped else recipe.config.max_completion_length or 0
+    if recipe.context is not None and len(ids) + room > recipe.context:
+        return (
+            f"a prompt of {len(ids)} tokens and {room} new ones exceed the model's context of "
+            f"{recipe.context}"
+        )
+    return ""
+
+
+def shares_that_fit(name: str, rows: Sequence[dict], recipe: Recipe) -> list[str]:
+    """A line for each limit of the recipe that some of the training rows exceed."""
+
+    def count(text: str) -> int:
+        return len(recipe.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    prompts = [render_prompt(row["prompt"], recipe.tokenizer) for row in rows]
+    lengths = [count(prompt) for prompt in prompts]
+    limits: list[tuple[str, list[int], int | None, str]] = []
+    if name == "grpo_train" and recipe.grpo:
+        limit = recipe.grpo.max_prompt_length
+        limits.append(("prompts fit max_prompt_length", lengths, limit, "GRPO drops the others"))
+    if name == "sft_train" and recipe.sft_config:
+        written = [
+            count(render_completion(row["completion"], prompt)) + 1
+            for row, prompt in zip(rows, prompts, strict=True)
+        ]
+        both = [length + more for length, more in zip(lengths, written, strict=True)]
+        limit = recipe.sft_config.max_length
+        limits.append(("rows fit sft.yaml's max_length", both, limit, "SFT drops the others"))
+        if recipe.grpo:
+            limit = recipe.config.max_completion_length
+            why = "a model that learns to write the others is cut off there"
+            limits.append(("completions fit GRPO's max_completion_length", written, limit, why))
+    found = []
+    for what, lengths, limit, why in limits:
+        fits = sum(length <= limit for length in lengths) / len(lengths) if limit else 1.0
+        if fits < 1:
+            found.append(f"{name}: {percent(fits)} % of its {what} {limit}: {why}")
+    return found
+
+
+def differing_systems(sets: dict[str, list[dict]]) -> list[str]:
+    """A line where training and evaluation do not ask in the same words."""
+    systems: dict[str, list[str]] = {}
+    for name, rows in sets.items():
+        texts = {m["content"] for row in rows for m in row["prompt"] if m["role"] == "system"}
+        shown = " and ".join(f"{text[:40]!r}…" for text in sorted(texts)) or "none"
+        systems.setdefault(shown, []).append(name)
+    parts = "; ".join(f"{', '.join(names)}: {shown}" for shown, names in systems.items())
+    return [f"the system prompts differ: {parts}"] if len(systems) > 1 else []

@@ -1,0 +1,172 @@
+"""What the harness's own parsers make of a file of completions, next to our grade.
+
+Rows are JSON lines, JSON or parquet with a completion (`completion`, `prediction`, `response`,
+`output`, `text`) and its gold (`gold`, `answer`, `answers`, `label`, `target`: a string, a number
+or a list of which any may match); a `prompt` that ends with `<think>` has opened the thought.
+`completions.parquet` of an evaluation is such a file. `python -m data_prep.grading` has our grader
+alone, in every form. Nothing in the file is run or trusted.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from data_prep.config import UserError
+from data_prep.grading.answers import Grade, grade_all
+from data_prep.grading.lenient import grade_leniently
+from data_prep.prompts import prefills_think
+from data_prep.reading.reading import read_rows
+from data_prep.sampling.samples import Completion
+from eval.audit.page import percent
+from eval.audit.parsers import parse_officially
+
+COMPLETION_COLUMNS = ("completion", "prediction", "response", "output", "text")
+GOLD_COLUMNS = ("gold", "answer", "answers", "label", "target")
+OURS, LENIENT = "ours, in a box", "ours, lenient"
+NUM_EXAMPLES = 3
+
+
+def read_completions(path: str) -> Iterator[dict[str, Any]]:
+    """Rows of `where, completion, golds, prefilled`.
+
+    Raises:
+        UserError: a row lacks a completion or a gold.
+    """
+    for where, row in read_rows(path):
+        if row.get("completion", "") is None:
+            continue  # a log-likelihood of an evaluation: nothing was written
+        completion, gold = (_get(row, names, where) for names in (COMPLETION_COLUMNS, GOLD_COLUMNS))
+        if not isinstance(completion, str):
+            raise UserError(f"{where}: the completion is {completion!r:.60}, not text; fix the row")
+        golds = [_as_text(one, where) for one in (gold if isinstance(gold, list) else [gold])]
+        if not golds or not all(one.strip() for one in golds):
+            raise UserError(f"{where}: the gold is empty; fix or remove the row")
+        prompt = row.get("prompt")
+        prefilled = isinstance(prompt, str) and prefills_think(prompt)
+        yield {"where": where, "completion": completion, "golds": golds, "prefilled": prefilled}
+
+
+def _get(row: dict, columns: tuple[str, ...], where: str) -> Any:
+    found = next((row[name] for name in columns if row.get(name) is not None), None)
+    if found is None:
+        raise UserError(
+            f"{where}: none of {', '.join(columns)} is there, found "
+            f"{', '.join(map(str, row)) or 'nothing'}; rename the column"
+        )
+    return found
+
+
+def _as_text(gold: Any, where: str) -> str:
+    """One gold; a table's column of whole numbers with gaps comes as 72.0 and NaN."""
+    is_number = isinstance(gold, int | float) and not isinstance(gold, bool)
+    if is_number and math.isfinite(gold):
+        return str(int(gold)) if gold == int(gold) else repr(gold)
+    if not isinstance(gold, str):
+        raise UserError(f"{where}: the gold is {gold!r:.60}, neither text nor a number; fix it")
+    return gold
+
+
+def grade_rows(rows: list[dict]) -> list[Grade]:
+    """Our grades; a prompt that ends with `<think>` has opened the thought."""
+    grades: dict[int, Grade] = {}
+    for prefilled in (False, True):
+        places = [place for place, row in enumerate(rows) if row["prefilled"] == prefilled]
+        found = grade_all(
+            [rows[place]["completion"] for place in places],
+            [rows[place]["golds"] for place in places],
+            think_prefilled=prefilled,
+        )
+        grades |= zip(places, found, strict=True)
+    return [grades[place] for place in range(len(rows))]
+
+
+def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
+    """What everybody makes of each row.
+
+    Returns:
+        For each row `where`, `gold`, our `verdict`, our `lenient` one, `stopped` (whether a parser
+        of the harness had to be, or could not read the gold), and for each parser of the harness
+        whether it scores the completion.
+    """
+    completions, golds = [row["completion"] for row in rows], [row["golds"] for row in rows]
+    official, stopped = parse_officially(
+        [gold[0] for gold in golds], completions, lambda text, _: Completion(text, 0, cut_off=False)
+    )
+    verdicts, lenient = grade_rows(rows), grade_leniently(completions, golds)
+    return [
+        {
+            "where": row["where"],
+            "gold": row["golds"],
+            "verdict": verdicts[place].verdict,
+            "lenient": lenient[place],
+            "stopped": place in {*stopped},
+        }
+        | {name: scores[place] for name, scores in official.items()}
+        for place, row in enumerate(rows)
+    ]
+
+
+def audit_completions(path: str, folder: Path) -> None:
+    """Print what each parser makes of the file; write it for each row to `folder`.
+
+    Raises:
+        UserError: the file has no completions, or a row cannot be used.
+    """
+    from eval.run import quiet
+
+    quiet()
+    rows = list(read_completions(path))
+    if not rows:
+        raise UserError(f"{path}: has no completions; check the file")
+    sys.stderr.write(
+        f"audit: {len(rows):,} completions; the harness's own parsers take up to 0.2 s for each\n"
+    )
+    found = parse_rows(rows)
+    parsers = [name for name, value in found[0].items() if isinstance(value, bool)]
+    scores = {OURS: [one["verdict"] == "right" for one in found],
+              LENIENT: [one["lenient"] == "right" for one in found]}  # fmt: skip
+    scores |= {name: [one[name] for one in found] for name in parsers if name != "stopped"}
+
+    console = Console(markup=False, highlight=False)
+    console.print(f"{len(rows):,} completions of {path}", soft_wrap=True)
+    table = Table(box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0))
+    for index, name in enumerate(["parser", "reads as right", "%", "of the readable ones, %"]):
+        table.add_column(name, justify="right" if index else "left", no_wrap=True)
+    num_readable = sum(scores[LENIENT])
+    for name, values in scores.items():
+        both = sum(a and b for a, b in zip(values, scores[LENIENT], strict=True))
+        share = percent(both / num_readable if num_readable else None)
+        table.add_row(name, f"{sum(values):,}", percent(sum(values) / len(rows)), share)
+    console.print(table)
+    if stopped := [one["where"] for one in found if one["stopped"]]:
+        console.print(
+            f"{len(stopped):,} rows are too much for a parser of the harness, and count as not "
+            f"read, the first {stopped[0]}"
+        )
+    _show_unread(rows, scores)
+    folder.mkdir(parents=True, exist_ok=True)
+    out = folder / f"{Path(path).name}.parsed.jsonl"
+    out.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+    sys.stdout.write(f"audit: each row's verdicts are in {out}\n")
+
+
+def _show_unread(rows: list[dict], scores: dict[str, list[bool]]) -> None:
+    """Print, for each parser, the first right answers that it does not read."""
+    shown: set[int] = set()
+    for name, values in scores.items():
+        both = enumerate(zip(scores[LENIENT], values, strict=True))
+        unread = [at for at, (is_right, is_read) in both if is_right and not is_read]
+        for place in [at for at in unread if at not in shown][:NUM_EXAMPLES]:
+            shown.add(place)
+            row = rows[place]
+            end = " ".join(row["completion"].split())[-70:]
+            sys.stdout.write(
+                f"not read by {name}: {row['where']}: gold {row['golds'][0]!r:.60}, ends {end!r}\n"
+            )

@@ -1,0 +1,220 @@
+"""What the audit needs of a recipe: its stages' settings, tokenizer and problems.
+
+No weights: the tokenizer is loaded as SFT loads it, saved as SFT saves it, and loaded again as
+evaluation does.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.config import UserError, parse
+from data_prep.reading.reading import read_rows
+from data_prep.sampling.hf import cut_at
+from data_prep.sampling.samples import Completion, Settings
+from data_prep.schema import check_row, read_problems
+from eval.harness.arguments import EvalArguments
+from eval.harness.datasets import read_problem_rows
+from eval.harness.suite import read_metadata
+
+NO_LIMIT = 1 << 30  # tokens
+
+
+@dataclass
+class Recipe:
+    """What the audit needs of a recipe's other stages; None where it lacks a stage.
+
+    `context` is the model's longest sequence in tokens, None where it is not known, as of a
+    stand-in for the tokenizer.
+    """
+
+    tokenizer: Any
+    tokenizer_path: str
+    end_ids: list[int]
+    context: int | None
+    files: dict[str, str | None]  # what the stages read: sft_train, grpo_train, grpo_eval
+    sft_config: Any  # SFTConfig
+    grpo: Any  # GrpoArguments
+    config: Any  # GRPOConfig
+    grpo_model: str | None
+
+    @property
+    def rewards(self) -> list[tuple[str, float]]:
+        """(name, weight) of GRPO's rewards."""
+        names = self.grpo.reward_funcs
+        weights = self.config.reward_weights or [1.0] * len(names)
+        return list(zip(names, weights, strict=True))
+
+    @property
+    def completion_limit(self) -> int:
+        """GRPO's `max_completion_length`; its own default is a number, but None is allowed."""
+        return (self.config and self.config.max_completion_length) or NO_LIMIT
+
+
+class Channel:
+    """Turns a text into the completion that generation would have given.
+
+    Args:
+        tokenizer: the recipe's.
+        end_ids: token ids that end a completion as the tokenizer's own does.
+    """
+
+    def __init__(self, tokenizer: Any, end_ids: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._end_ids = {tokenizer.eos_token_id, *end_ids}
+
+    def send(self, text: str, settings: Settings) -> Completion:
+        """The completion of a model that writes `text` and then ends."""
+        text, _ = cut_at(text, settings.until)
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = [*ids, self._tokenizer.eos_token_id]
+        end = next(i for i, token in enumerate(ids) if token in self._end_ids)
+        num_tokens = min(end + 1, settings.max_new_tokens)
+        kept = self._tokenizer.decode(ids[: min(end, num_tokens)], skip_special_tokens=True)
+        return Completion(kept, num_tokens, cut_off=end + 1 > settings.max_new_tokens)
+
+
+def load_recipe(args: Any, folder: str) -> Recipe:
+    """Parse the recipe's other stages and load its tokenizer, as the SFT stage would save it.
+
+    Args:
+        args: `AuditArguments`.
+        folder: where the tokenizer is saved, to be loaded again as a checkpoint's is.
+    """
+    from stages.settings.arguments import (
+        DEFAULTS,
+        GrpoArguments,
+        SftArguments,
+        check_grpo_numbers,
+        check_sft_keys,
+    )
+
+    cpu = ["--use_cpu", "true", "--bf16", "false"]  # a GPU recipe must be auditable without one
+    found: dict[str, tuple] = {}
+    for stage, own, kind, check in (
+        ("sft", SftArguments, "SFTConfig", check_sft_keys),
+        ("grpo", GrpoArguments, "GRPOConfig", check_grpo_numbers),
+    ):
+        path = Path(args.recipe, f"{stage}.yaml")
+        if path.is_file():
+            argv = ["--config", str(path), "--run_dir", args.run, *cpu]
+            found[stage] = parse(__doc__, own, (kind, "ModelConfig"), check, argv, DEFAULTS)
+    if not found:
+        raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
+    _, config, model = found.get("sft") or found["grpo"]
+    tokenizer = _load_tokenizer(args, config, model)
+    tokenizer.save_pretrained(folder)
+    from transformers import AutoTokenizer
+
+    sft, grpo = found.get("sft", (None,) * 3), found.get("grpo", (None,) * 3)
+    is_stand_in = args.tokenizer == "bytes"
+    return Recipe(
+        tokenizer=AutoTokenizer.from_pretrained(folder),
+        tokenizer_path=folder,
+        end_ids=[] if is_stand_in else _end_ids(model.model_name_or_path),
+        context=None if is_stand_in else _context(model.model_name_or_path),
+        files={
+            "sft_train": sft[0] and sft[0].train_file,
+            "grpo_train": grpo[0] and grpo[0].train_file,
+            "grpo_eval": grpo[0] and grpo[0].eval_file,
+        },
+        sft_config=sft[1],
+        grpo=grpo[0],
+        config=grpo[1],
+        grpo_model=grpo[2] and grpo[2].model_name_or_path,
+    )
+
+
+def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
+    from stages import run
+    from stages.tiny_model import build_tokenizer
+
+    run.quiet()
+    if args.tokenizer == "bytes":
+        return build_tokenizer(["think boxed answer step problem the"])
+    if args.tokenizer:
+        model.model_name_or_path = args.tokenizer
+    try:
+        return run.load_tokenizer(model, config)
+    except UserError as error:
+        raise UserError(
+            f"{error}; --tokenizer takes another path, or `bytes` for a stand-in (make: TOKENIZER=)"
+        ) from error
+
+
+def _end_ids(model: str) -> list[int]:
+    """The end-of-sequence ids of a checkpoint's generation config; none where it has none."""
+    from transformers import GenerationConfig
+
+    try:
+        ids = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        return []
+    return ids if isinstance(ids, list) else [] if ids is None else [ids]
+
+
+def _context(model: str) -> int | None:
+    """The longest sequence of a checkpoint in tokens; None where it has no configuration."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(model)
+    except (OSError, ValueError):  # ValueError: a folder of a tokenizer alone
+        return None
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
+
+
+def collect_sets(
+    recipe: Recipe, settings: EvalArguments, num_rows: int
+) -> tuple[dict[str, list[dict]], dict[str, str]]:
+    """The rows to audit, `{set: rows}`, and `{set: why it could not be had}`.
+
+    The stages' own files give at most `num_rows` rows, chosen by a fixed seed; tasks give all. The
+    further golds of rows that accept several are a set of their own.
+
+    Raises:
+        UserError: a file has no rows, or one that no stage could use.
+    """
+    sets: dict[str, list[dict]] = {}
+    skipped: dict[str, str] = {}
+    for name, path in recipe.files.items():
+        if path is None:
+            continue
+        if not Path(path).is_file():
+            skipped[name] = f"{path} does not exist; `make data` builds it"
+            continue
+        rows = _sft_rows(path) if name == "sft_train" else list(read_problems(path))
+        if not rows:
+            raise UserError(f"{path}: has no rows; check data.yaml, then run `make data` again")
+        sets[name] = random.Random(0).sample(rows, min(num_rows, len(rows)))
+    for task in settings.tasks:
+        metadata = read_metadata(task) | {
+            key: getattr(settings, key) for key in ("test_file", "data_root", "system_prompt")
+        }
+        try:
+            sets[task] = read_problem_rows(**metadata)[: settings.limit]
+        except UserError as error:
+            if task == "held_out":
+                raise
+            skipped[task] = str(error)
+            continue
+        if not sets[task]:
+            raise UserError(f"tasks: {task} has no problems; check its file")
+    others = {f"{name}, other golds": other_golds(rows) for name, rows in sets.items()}
+    return sets | {name: rows for name, rows in others.items() if rows}, skipped
+
+
+def other_golds(rows: list[dict]) -> list[dict]:
+    """A row for each gold but the first, with that gold in front."""
+    return [row | {"answer": [gold, *row["answer"]]} for row in rows for gold in row["answer"][1:]]
+
+
+def _sft_rows(path: str) -> list[dict]:
+    """The rows of an SFT file in the shape of the others; raises `UserError` on a bad one."""
+    rows = []
+    for where, row in read_rows(path):
+        check_row(row, ("prompt", "completion", "answer"), where)
+        rows.append(row | {"id": row.get("id", where), "answer": [str(row["answer"])]})
+    return rows

@@ -1,0 +1,449 @@
+"""The report's numbers: results that were scored alike, what each stage changed, examples.
+
+Pure functions over what `eval.run` left of each checkpoint: `<output_dir>/<name>/scores.json` has
+the metrics, `completions.parquet` one row per completion. The statistics are
+`eval.harness.bootstrap`'s, the outcomes `eval.harness.outcomes`'.
+"""
+
+import hashlib
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data_prep import manifest
+from data_prep.config import UserError
+from data_prep.sampling.hashes import hash_checkpoint
+from eval.harness.arguments import EvalArguments
+from eval.harness.bootstrap import mean_interval
+from eval.harness.outcomes import cut_off_right, is_answer_right, outcome_rates, split_change
+
+NUMBERS = (
+    "task", "mode", "id", "source", "level", "sample", "gold", "verdict", "prediction",
+    "well_formed", "cut_off", "num_tokens", "lenient", "outcome", "score",
+)  # fmt: skip
+TEXTS = ("question", "completion")
+AGAIN = "`make eval` makes it"
+TOLERANCE = 1e-6  # between a metric of scores.json and the mean of its rows, both float64
+# The mode whose metric represents a task where one number must do, best first: several samples say
+# more than one, and our grader reads what an official parser may not.
+HEADLINE = ("sampled", "greedy")
+OFFICIAL = "official"  # or "official:<the harness's name>"
+NUM_FLIPS, MAX_UNREAD = 10, 3
+HEAD, TAIL = 3_000, 5_000  # characters of a text that are shown; the answer is at the end
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Result:
+    """One checkpoint's results.
+
+    Args:
+        folder: where they are.
+        scores: its `scores.json`.
+        rows: `{(task, mode): rows}`, each row with the columns of `NUMBERS` and `place`, the row's
+            number in the file.
+    """
+
+    folder: Path
+    scores: dict[str, Any]
+    rows: dict[tuple[str, str], Rows]
+
+
+def read_evaluation(args: EvalArguments) -> dict[str, Any]:
+    """The manifest of the evaluation that left the results.
+
+    Raises:
+        UserError: there is none, so that the evaluation has not finished, or it is damaged.
+    """
+    path = Path(args.output_dir) / manifest.NAME
+    try:
+        found = manifest.read(args.output_dir)
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); run `make eval` again") from error
+    if found is None:
+        raise UserError(f"{path} is missing: the evaluation has not finished; run `make eval`")
+    return found
+
+
+def read_result(folder: Path) -> Result:
+    """Read a checkpoint's results.
+
+    Raises:
+        UserError: a file is missing, damaged or of another shape, or the two do not agree.
+    """
+    for name in ("scores.json", "completions.parquet"):
+        if not (folder / name).is_file():
+            raise UserError(f"{folder / name} is missing; {AGAIN}")
+    path = folder / "scores.json"
+    try:
+        scores = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # cut short, or not text
+        raise UserError(f"{path} is damaged ({error}); remove it, {AGAIN}") from error
+    if not isinstance(scores, dict) or "tasks" not in scores or "settings" not in scores:
+        raise UserError(f"{path} is of an older version; remove it, {AGAIN}")
+    rows: dict[tuple[str, str], Rows] = defaultdict(list)
+    place = 0
+    for batch in _batches(folder / "completions.parquet", NUMBERS):
+        for row in batch.to_pylist():
+            rows[row["task"], row["mode"]].append(row | {"place": place})
+            place += 1
+    _check_agreement(folder, scores, rows)
+    return Result(folder, scores, dict(rows))
+
+
+def _check_agreement(folder: Path, scores: dict, rows: dict[tuple[str, str], Rows]) -> None:
+    """The main metric is the mean of the rows' scores: else one file is of another run."""
+    for task, modes in scores["tasks"].items():
+        for mode, found in modes.items():
+            value = found["metrics"][found["main"]]["value"]
+            means = problem_scores(rows.get((task, mode), [])).values()
+            mean = math.fsum(means) / len(means) if means else math.nan
+            if not abs(mean - value) <= TOLERANCE:
+                raise UserError(
+                    f"{folder}: scores.json has {found['main']} {value:.6f} for {task}, {mode}, "
+                    f"but the rows of completions.parquet give {mean:.6f}; remove both, {AGAIN}"
+                )
+
+
+def read_texts(folder: Path, places: set[int]) -> dict[int, dict[str, str]]:
+    """`{place: {"question", "completion"}}` of the rows at `places` of `completions.parquet`.
+
+    Texts are read for the few rows that are shown: a thought of 28k tokens is a hundred kilobytes.
+    """
+    found, start = {}, 0
+    for batch in _batches(folder / "completions.parquet", TEXTS):
+        here = sorted(place for place in places if start <= place < start + batch.num_rows)
+        rows = batch.take(pa.array([place - start for place in here], pa.int64())).to_pylist()
+        found |= dict(zip(here, rows, strict=True))
+        start += batch.num_rows
+    return found
+
+
+def _batches(path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """The file's rows, some thousands at a time."""
+    try:
+        with pq.ParquetFile(path) as file:
+            missing = set(columns) - set(file.schema_arrow.names)
+            if missing:
+                raise UserError(f"{path} lacks the column {min(missing)!r}; remove it, {AGAIN}")
+            yield from file.iter_batches(batch_size=4096, columns=list(columns))
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} is damaged ({reason}); remove it, {AGAIN}") from error
+
+
+def check_current(
+    results: dict[str, Result], args: EvalArguments, checkpoints: dict[str, str]
+) -> None:
+    """Check that the results are of this configuration and of the checkpoints as they are now.
+
+    A checkpoint that is gone, or only on the hub, cannot be checked and passes.
+
+    Raises:
+        UserError: naming the setting and both values, or the checkpoint that has changed.
+    """
+    for name, result in results.items():
+        for key, value in result.scores["settings"].items():
+            wanted = getattr(args, key, value)
+            if wanted != value:
+                raise UserError(
+                    f"{key}: {wanted!r} in the configuration but {value!r} when {name} was "
+                    "evaluated; run `make eval` again, or set it in eval.yaml"
+                )
+        path, prints = checkpoints[name], result.scores.get("fingerprint") or {}
+        files = (Path(path) / file for file in ("config.json", "adapter_config.json"))
+        if not prints.get("checkpoint") or not any(file.is_file() for file in files):
+            continue
+        try:
+            current = hash_checkpoint(path, "checkpoints")
+        except UserError:  # an adapter, whose base is gone or on a hub that cannot be asked
+            continue
+        if current != prints["checkpoint"]:
+            raise UserError(f"{name}: {path} has changed since it was evaluated; run `make eval`")
+
+
+def check_comparable(results: dict[str, Result]) -> None:
+    """Check that every checkpoint was asked the same, the same way.
+
+    Raises:
+        UserError: settings, tasks, problems or golds differ; names what, and both values.
+    """
+    (first, base), *others = results.items()
+    for name, other in others:
+        names = (first, name)
+        one, two = _conditions(base.scores), _conditions(other.scores)
+        for key in one | two:
+            _check_equal(names, key, one.get(key), two.get(key))
+        for key in sorted(base.rows.keys() | other.rows.keys()):
+            label = ", ".join(key)
+            rows = [result.rows.get(key, []) for result in (base, other)]
+            golds = [
+                {(row["source"], row["id"], row["sample"]): row["gold"] for row in found}
+                for found in rows
+            ]
+            _check_equal(names, f"completions of {label}", *map(len, golds))
+            for problem in golds[0].keys() | golds[1].keys():
+                both = (found.get(problem) for found in golds)
+                _check_equal(names, f"gold of {label}, problem {problem[:2]}", *both)
+
+
+def _conditions(scores: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same for all checkpoints: settings, engine, data and grader."""
+    prints = scores.get("fingerprint") or {}
+    return scores["settings"] | {key: prints.get(key) for key in ("engine", "data", "code")}
+
+
+def _check_equal(names: tuple[str, str], key: str, one: Any, two: Any) -> None:
+    if one != two:
+        a, b = (repr(v) if len(repr(v)) < 120 else f"{v!r:.120}…" for v in (one, two))
+        raise UserError(
+            f"{key}: {a} for {names[0]} but {b} for {names[1]}; checkpoints can only be compared "
+            "when scored alike: run `make eval` again"
+        )
+
+
+def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[str, Any]:
+    """Compute every number of the report.
+
+    Args:
+        checkpoints: `{name: path}` in the order of the stages.
+        results: `{name: Result}`, checked by `check_comparable`.
+
+    Returns:
+        `scores[name][task][mode]` as in `scores.json`; `changes[task][mode]`, a list of
+        `{"from", "to", "score", "ability", "format", "truncation"}`; `outcomes[task][mode][name]`,
+        `verdicts`, `cut_off` and `no_thought` likewise, shares of the completions; `shapes`
+        likewise, of `shape`;
+        `levels[task][mode][name][level]`, an interval; `settings`, `fingerprints`, `costs`.
+    """
+    names = list(checkpoints)
+    scores = {name: results[name].scores for name in names}
+    first = scores[names[0]]
+
+    def per_kind(count: Callable) -> dict[str, dict[str, Any]]:
+        return {
+            task: {
+                mode: count({name: results[name].rows[task, mode] for name in names})
+                for mode in order(modes)
+            }
+            for task, modes in first["tasks"].items()
+        }
+
+    def each(count: Callable) -> dict[str, dict[str, Any]]:
+        return per_kind(lambda rows: {name: count(found) for name, found in rows.items()})
+
+    costs = ("num_completions", "num_tokens", "wall_time_s")
+    return {
+        "checkpoints": checkpoints,
+        "settings": first["settings"],
+        "scores": {name: scores[name]["tasks"] for name in names},
+        "changes": per_kind(changes),
+        "outcomes": each(outcome_rates),
+        "shapes": each(shape),
+        "verdicts": each(verdict_rates),
+        "cut_off": each(cut_off_rate),
+        "no_thought": each(no_thought_rate),
+        "levels": each(level_scores),
+        "fingerprints": {name: scores[name].get("fingerprint") for name in names},
+        "costs": {name: {key: scores[name].get(key) for key in costs} for name in names},
+    }
+
+
+def headline_mode(modes: Iterable[str]) -> str:
+    """The mode, of those there are, whose metric represents the task."""
+    modes = list(modes)
+    return next((mode for mode in HEADLINE if mode in modes), modes[0])
+
+
+def order(modes: Iterable[str]) -> list[str]:
+    """Greedy, sampled, then the official ones as they come."""
+    return sorted(modes, key=lambda mode: (is_official(mode), mode == "sampled"))
+
+
+def is_official(mode: str) -> bool:
+    """Whether the harness's own task scored a mode's completions."""
+    return mode.startswith(OFFICIAL)
+
+
+def pairs(names: list[str]) -> list[tuple[str, str]]:
+    """Consecutive checkpoints, then the first and the last where that is another pair."""
+    found = list(pairwise(names))
+    return [*found, (names[0], names[-1])] if len(names) > 2 else found
+
+
+def changes(rows: dict[str, Rows]) -> list[dict]:
+    """Each change of one task and mode, with its parts; `rows` is `{checkpoint: rows}`."""
+    return [
+        {"from": before, "to": after} | split_change(rows[before], rows[after])
+        for before, after in pairs(list(rows))
+    ]
+
+
+def problem_scores(rows: Rows) -> dict[tuple[str, str], float]:
+    """`{(source, id): mean score of its completions}`."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        found[row["source"], row["id"]].append(row["score"])
+    return {problem: sum(scores) / len(scores) for problem, scores in found.items()}
+
+
+def level_scores(rows: Rows) -> dict[int, dict]:
+    """`{level: {"value", "stderr", "low", "high", "n"}}`, levels ascending; n problems."""
+    level_of = {(row["source"], row["id"]): row["level"] for row in rows}
+    by_level = defaultdict(list)
+    for problem, score in problem_scores(rows).items():
+        if level_of[problem] is not None:
+            by_level[level_of[problem]].append(score)
+    return {level: mean_interval(by_level[level]) for level in sorted(by_level)}
+
+
+def verdict_rates(rows: Rows) -> dict[str, float]:
+    """Share of completions per verdict of the grader, most frequent first."""
+    counts = Counter(row["verdict"] for row in rows if row["verdict"] is not None)
+    return {verdict: count / counts.total() for verdict, count in counts.most_common()}
+
+
+def shape(rows: Rows) -> dict[str, float | None]:
+    """What else is known of the completions, those that an official parser counted too.
+
+    Returns:
+        `answer_right`, `ours_right` (by our grader), `well_formed`, shares; `num_tokens`, a mean;
+        `cut_off_right`, the share of those with the outcome "cut off" that had the right answer
+        already. None where nothing was written, or nothing cut off.
+    """
+    written = [row for row in rows if row["verdict"] is not None]  # no log-likelihoods
+    cut_off = [row for row in written if row["outcome"] == "cut off"]
+    return {
+        "answer_right": _mean(map(is_answer_right, written)),
+        "ours_right": _mean(row["verdict"] == "right" for row in written),
+        "well_formed": _mean(row["well_formed"] for row in written),
+        "num_tokens": _mean(row["num_tokens"] for row in written),
+        "cut_off_right": _mean(map(cut_off_right, cut_off)),
+    }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    values = list(values)
+    return sum(values) / len(values) if values else None
+
+
+def cut_off_rate(rows: Rows) -> float:
+    """Share of completions that reached the token limit, right ones too."""
+    return sum(bool(row["cut_off"]) for row in rows) / len(rows)
+
+
+def no_thought_rate(rows: Rows) -> float:
+    """Share of completions that came to an end without one closed thought: no answer is read."""
+    verdicts = ("no_think", "unclosed_think")
+    return sum(row["verdict"] in verdicts and not row["cut_off"] for row in rows) / len(rows)
+
+
+def find_flips(
+    before: dict[tuple[str, str], Rows], after: dict[tuple[str, str], Rows], count: int = NUM_FLIPS
+) -> list[tuple[dict, dict]]:
+    """Choose up to `count` pairs of rows of the same problem and sample whose scores differ.
+
+    Tasks, ours and official completions, gains and losses take turns, so that few flips show what
+    was lost as well as what was gained. Within a turn a hash decides, not the file's order: the
+    first problems of a benchmark are often its easiest.
+
+    Args:
+        before: `{(task, mode): rows}` of the earlier checkpoint.
+        after: the same of the later one.
+
+    Returns:
+        `(row before, row after)`, sorted by task, ours before official ones, then gains before
+        losses; each problem once.
+    """
+
+    def sample(row: dict) -> tuple:
+        return row["source"], row["id"], row["sample"]
+
+    flips = []
+    for key, rows in before.items():
+        earlier = {sample(row): row for row in rows}
+        both = [(earlier[sample(row)], row) for row in after[key]]
+        # No verdict is a log-likelihood: nothing was written.
+        flips += [(old, new) for old, new in both
+                  if new["verdict"] is not None and old["score"] != new["score"]]  # fmt: skip
+    queues: dict[tuple[str, bool, bool], dict[tuple, tuple[dict, dict]]] = {
+        (task, official, gain): {}
+        for task, _ in before
+        for official in (False, True)
+        for gain in (True, False)
+    }
+    for old, new in sorted(flips, key=lambda flip: _draw(flip[1])):
+        queue = queues[new["task"], is_official(new["mode"]), new["score"] > old["score"]]
+        queue.setdefault((new["task"], new["source"], new["id"]), (old, new))
+    chosen: dict[tuple, tuple[int, tuple[dict, dict]]] = {}
+    for turn in zip_longest(*(queue.items() for queue in queues.values())):
+        for number, item in enumerate(turn):
+            if item is not None and len(chosen) < count:
+                chosen.setdefault(item[0], (number, item[1]))
+    return [flip for _, flip in sorted(chosen.values(), key=lambda found: found[0])]
+
+
+def find_unread(rows: dict[tuple[str, str], Rows]) -> Rows:
+    """Up to `MAX_UNREAD` completions that our grader calls right and an official parser misses."""
+    found = [
+        row
+        for (_, mode), kind in rows.items()
+        for row in kind
+        if is_official(mode) and row["outcome"] == "unread" and row["verdict"] == "right"
+    ]
+    return sorted(found, key=_draw)[:MAX_UNREAD]
+
+
+def _draw(row: dict) -> str:
+    """A fixed lot for each row: the choice depends on which rows there are and nothing else."""
+    text = "/".join(str(row[key]) for key in ("task", "mode", "source", "id", "sample"))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def describe_examples(examples: list[tuple[dict, ...]], results: dict[str, Result]) -> Rows:
+    """Flips, or completions that are not read, as `report.json` has them.
+
+    Args:
+        examples: rows of one problem, one for each of `results`.
+        results: `{name: Result}` of the checkpoints that wrote them.
+
+    Returns:
+        `task, mode, source, id, level, sample, question, gold, sides`; a side has `checkpoint,
+        outcome, verdict, prediction, num_tokens, completion`. Long texts lack their middle.
+    """
+    texts = [
+        read_texts(result.folder, {rows[side]["place"] for rows in examples})
+        for side, result in enumerate(results.values())
+    ]
+    found = []
+    for rows in examples:
+        keys = ("task", "mode", "source", "id", "level", "sample")
+        question = texts[-1][rows[-1]["place"]]["question"]
+        sides = [
+            {"checkpoint": name}
+            | {key: row[key] for key in ("outcome", "verdict", "prediction", "num_tokens")}
+            | {"completion": shorten(text[row["place"]]["completion"] or "")}
+            for name, row, text in zip(results, rows, texts, strict=True)
+        ]
+        found.append(
+            {key: rows[-1][key] for key in keys}
+            | {"question": shorten(question), "gold": rows[-1]["gold"], "sides": sides}
+        )
+    return found
+
+
+def shorten(text: str) -> str:
+    """The text, or its beginning and end where it is longer than `HEAD` + `TAIL` characters."""
+    left_out = len(text) - HEAD - TAIL
+    if left_out <= 0:
+        return text
+    return f"{text[:HEAD]}\n\n[… {left_out:,} characters left out …]\n\n{text[-TAIL:]}"

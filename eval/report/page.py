@@ -1,0 +1,557 @@
+"""What the report says: tables, sentences, warnings, published figures; `render` has how it looks.
+
+Sentences are made of the numbers of `numbers.summarise`, so that none can say what the tables do
+not. Per cent and points throughout; an interval is a 95 % one.
+"""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eval.report.numbers import headline_mode, is_official, pairs
+from eval.report.render import Table, html
+
+REFERENCES = Path(__file__).with_name("references.yaml")
+PARTS = ("ability", "format", "truncation")
+# Above these a score says more about the evaluation than about the model.
+MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
+MIN_PROBLEMS = 100
+HARNESS_LIMIT = 256  # `eval.harness.stored_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
+SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, scale and digits
+    "answer right": ("answer_right", 100, 1),
+    "ours right": ("ours_right", 100, 1),
+    "well formed": ("well_formed", 100, 1),
+    "tokens": ("num_tokens", 1, 0),
+    "cut off, but right": ("cut_off_right", 100, 1),
+}
+CHANGES = (
+    "Changes are in points, paired over the same problems, with 95 % bootstrap intervals over "
+    "problems: an interval without 0 is more than chance."
+)
+OUTCOMES = (
+    "Every completion has one outcome. `right`: the score counts it. `wrong`: it gives another "
+    "answer; that is ability. `unread` (the right answer, but not where the parser looks for it), "
+    "`unclosed` (the right answer, but no closed thought) and `no answer` are format. `cut off`: "
+    "the token limit came before an answer was counted; that is truncation. A part is positive "
+    "where fewer completions are lost to it; the three sum to the change of the score. Ability is "
+    "counted among completions that ended: where a model was cut off before, its failures count as "
+    "truncation, so that ability may look negative when truncation goes away. Official completions "
+    "are counted by the official parser: `unread` ones are right, but not for it; `ours right` is "
+    "what our grader says of the same completions. `answer right` is what a lenient reader would "
+    "count, whatever its form; `cut off, but right` the share of the cut off completions that "
+    "already contained the right answer."
+)
+SCALE = (
+    "Published figures are a scale only: other models, other sizes, other prompts. They cannot be "
+    "compared with ours digit by digit."
+)
+
+
+def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
+    """The whole report as HTML.
+
+    Args:
+        report: the content of `report.json`.
+        figures: `{"scores": SVG, "changes": SVG or None, "curves": {checkpoint: [SVG]}}`.
+    """
+    names = list(report["checkpoints"])
+    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    opening = [html.text(report["summary"], lead=True)]
+    if report["warnings"]:
+        opening.append(html.warnings(report["warnings"]))
+    curves = [
+        html.figure(f"Training of `{name}`; bold: moving average", svgs)
+        for name, svgs in figures["curves"].items()
+    ]
+    sections = {
+        "scores": ("Scores", _scores(report, figures["scores"])),
+        "changes": ("Where the change comes from", _changes(report, figures["changes"])),
+        "levels": ("By level", _levels(report)),
+        "training": ("Training", curves),
+        "flips": ("Side by side", _examples(report)),
+        "references": ("Published figures", _references(report)),
+        "stages": ("Stages", _stages(report["stages"])),
+        "provenance": ("Provenance", _provenance(report)),
+    }
+    subtitle = f"{listed} on {', '.join(report['scores'][names[0]])}"
+    return html.page(report["title"], subtitle, opening, sections)
+
+
+def percent(score: dict | None) -> str:
+    """`{"value": 0.123, "stderr": 0.01}` as "12.3 ± 1.0"; a hyphen for None."""
+    if score is None:
+        return "-"
+    text = f"{100 * score['value']:.1f}"
+    return text if score["stderr"] is None else f"{text} ± {100 * score['stderr']:.1f}"
+
+
+def points(value: float, sign: str = "+") -> str:
+    """A difference of shares in points: 0.123 as "+12.3", 0 as "0.0"."""
+    text = f"{100 * value:{sign}.1f}"
+    return "0.0" if text.strip("+-") == "0.0" else text
+
+
+def interval(score: dict) -> str:
+    """A difference's interval in points, " [10.0, 14.6]"; nothing where one problem gives none."""
+    if score["low"] is None:
+        return ""
+    return f" [{points(score['low'], '-')}, {points(score['high'], '-')}]"
+
+
+def change(score: dict) -> str:
+    """A difference in points and its interval: "+12.3 [10.0, 14.6]"."""
+    return points(score["value"]) + interval(score)
+
+
+def metric_name(mode: str, metric: str, task: str = "") -> str:
+    """A metric as a reader would call it: "greedy accuracy", "avg@4", "official exact_match".
+
+    Args:
+        task: ours; an official task of the same name is not named again.
+    """
+    if is_official(mode):
+        name, _, kind = metric.partition(",")
+        kind = f" ({kind})" if kind not in ("", "none") else ""
+        return f"{mode_name(mode, metric, task)} {name}{kind}"
+    return f"greedy {metric}" if mode == "greedy" else metric
+
+
+def mode_name(mode: str, main: str, task: str = "") -> str:
+    """A mode in few words, `main` its metric: "greedy", "avg@4", "official minerva_math500"."""
+    return main if mode == "sampled" else mode.removesuffix(f":{task}").replace(":", " ")
+
+
+def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
+    """Nested counts as `[["dropped, too long", "12"], ...]`."""
+    rows = []
+    for key, item in value.items():
+        name = f"{prefix}, {key}" if prefix else str(key)
+        rows += flatten(item, name) if isinstance(item, dict) else [[name, str(item)]]
+    return rows
+
+
+def summary(report: dict[str, Any]) -> str:
+    """One paragraph: the last change of every task with its parts, then the way from the first."""
+    names = list(report["checkpoints"])
+    if len(names) == 1:
+        return " ".join(
+            f"{names[0]} on {task}: {_headline(modes, task)} {percent(_main(modes))} %."
+            for task, modes in report["scores"][names[0]].items()
+        )
+    sentences = [_sentence(report, task, len(names) - 2) for task in report["changes"]]
+    text = f"{names[-1]} over {names[-2]} on {' On '.join(sentences)}"
+    if len(names) > 2:
+        whole = [
+            f"{change(modes[headline_mode(modes)][-1]['score'])} on {task}"
+            for task, modes in report["changes"].items()
+        ]
+        text += f" {names[-1]} over {names[0]}, all in all: {', '.join(whole)}."
+    return text
+
+
+def _sentence(report: dict, task: str, number: int) -> str:
+    """One change of one task: the headline metric, its parts, and the official metrics."""
+    modes = report["changes"][task]
+    headline = headline_mode(modes)
+    found = modes[headline][number]
+    before, after = (report["scores"][found[side]][task] for side in ("from", "to"))
+    score = found["score"]
+    text = (
+        f"{task}: {points(score['value'])} points {_headline(after, task)}{interval(score)} "
+        f"({100 * _main(before)['value']:.1f} to {100 * _main(after)['value']:.1f} %"
+    )
+    if score["low"] is not None and score["low"] <= 0 <= score["high"]:
+        text += ", not to be told from chance"
+    parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
+    text += f"); of these {', '.join(parts)}"
+    for mode in filter(is_official, modes):
+        if mode != headline:
+            name = metric_name(mode, after[mode]["main"], task)
+            text += f"; {name} {change(modes[mode][number]['score'])}"
+    return f"{text}."
+
+
+def _main(modes: dict) -> dict:
+    found = modes[headline_mode(modes)]
+    return found["metrics"][found["main"]]
+
+
+def _headline(modes: dict, task: str) -> str:
+    mode = headline_mode(modes)
+    return metric_name(mode, modes[mode]["main"], task)
+
+
+def warnings(report: dict[str, Any]) -> list[str]:
+    """What a reader should doubt, most serious first; none where all is well."""
+    limit = report["settings"].get("max_new_tokens")
+    return [
+        *_twins(report),
+        *_unread(report),
+        *_high_shares(
+            report["cut_off"], MAX_CUT_OFF,
+            f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find them "
+            "right",
+        ),
+        *_official_cut_off(report),
+        *_high_shares(
+            report["no_thought"], MAX_UNCLOSED,
+            "Completions ended without one closed thought (no `</think>`, or several), so that no "
+            "answer was read",
+        ),
+        *_few_problems(report),
+    ]  # fmt: skip
+
+
+def _twins(report: dict) -> list[str]:
+    """Consecutive checkpoints that are the same, or score as if they were."""
+    found = []
+    for before, after in pairwise(report["checkpoints"]):
+        one, two = (report["fingerprints"][name] or {} for name in (before, after))
+        if one.get("checkpoint") and one.get("checkpoint") == two.get("checkpoint"):
+            found.append(f"{before} and {after} are the same checkpoint: their files are equal.")
+        elif report["scores"][before] == report["scores"][after]:
+            found.append(
+                f"{before} and {after} have identical scores in every task; was {after} trained, "
+                "and is its path its own?"
+            )
+    return found
+
+
+def _official(shares: dict[str, dict]) -> list[tuple[str, dict]]:
+    """(the harness's name of it, `{checkpoint: value}`) of every official task."""
+    return [
+        (mode.partition(":")[2] or task, found)
+        for task, modes in shares.items()
+        for mode, found in modes.items()
+        if is_official(mode)
+    ]
+
+
+def _unread(report: dict) -> list[str]:
+    """Official parsers that do not read answers that are right."""
+    found = []
+    for parser, by_name in _official(report["outcomes"]):
+        shares = []
+        for name, rates in by_name.items():
+            right = rates["right"] + rates["unread"]
+            if right and rates["unread"] / right > MAX_UNREAD:
+                shares.append(f"{100 * rates['right'] / right:.0f} % of {name}'s")
+        if shares:
+            found.append(
+                f"The official {parser} parser reads {', '.join(shares)} answers that are right: "
+                "its score says less about the model than about the parser."
+            )
+    return found
+
+
+def _official_cut_off(report: dict) -> list[str]:
+    """Official tasks whose own token limit many completions reach."""
+    found = []
+    for parser, by_name in _official(report["cut_off"]):
+        shares = [f"{100 * value:.0f} % of {name}'s" for name, value in by_name.items()
+                  if value > MAX_CUT_OFF]  # fmt: skip
+        if shares:
+            found.append(
+                f"official {parser}: {', '.join(shares)} completions were cut off at the harness's "
+                f"own limit ({HARNESS_LIMIT} tokens unless the task sets one); `max_new_tokens` "
+                "does not change it."
+            )
+    return found
+
+
+def _high_shares(shares: dict, limit: float, text: str) -> list[str]:
+    """One warning for all tasks, modes of ours and checkpoints that are above `limit`."""
+    found: dict[str, list[str]] = {}
+    for task, modes in shares.items():
+        for mode, by_name in modes.items():
+            for name, value in by_name.items():
+                if value > limit and not is_official(mode):  # whose prompt asks for no thought
+                    found.setdefault(name, []).append(f"{task} {mode} {100 * value:.0f} %")
+    parts = [f"{name} ({', '.join(where)})" for name, where in found.items()]
+    return [f"{text}: {'; '.join(parts)}."] if parts else []
+
+
+def _few_problems(report: dict) -> list[str]:
+    few = [f"{task} has {count}" for task, count in _problems(report) if count < MIN_PROBLEMS]
+    if not few:
+        return []
+    return [f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}."]
+
+
+def _problems(report: dict) -> list[tuple[str, int]]:
+    """(task, its number of problems) of every task."""
+    first = next(iter(report["scores"].values()))
+    return [(task, next(iter(modes.values()))["num_problems"]) for task, modes in first.items()]
+
+
+def score_table(report: dict, task: str, is_short: bool = False) -> Table:
+    """One row per checkpoint, in per cent ± one standard error.
+
+    Columns are what ranks, pass@k and maj@k, and the official metrics.
+
+    Args:
+        is_short: of pass@k only the largest k, of an official task only its main metric.
+    """
+    tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
+    header, columns = ["checkpoint"], []
+    for mode, found in next(iter(tasks.values())).items():
+        metrics = [name for name in found["metrics"] if "@" in name or "," in name]
+        if is_short:
+            passes = [name for name in metrics if name.startswith("pass@")][:-1]
+            metrics = [] if is_official(mode) else [m for m in metrics if m not in passes]
+        for metric in dict.fromkeys([found["main"], *metrics]):
+            name = mode_name if is_short and metric == found["main"] else metric_name
+            header.append(name(mode, metric, task))
+            columns.append((mode, metric))
+    return header, [
+        [name, *(percent(modes[mode]["metrics"].get(metric)) for mode, metric in columns)]
+        for name, modes in tasks.items()
+    ]
+
+
+def difference_table(report: dict, task: str) -> Table:
+    """One row per pair of checkpoints, one column per mode's main metric: points and interval."""
+    modes = report["changes"][task]
+    first = next(iter(report["scores"].values()))[task]
+    header = ["change", *(metric_name(mode, first[mode]["main"], task) for mode in modes)]
+    return header, [
+        [f"{before} → {after}", *(change(found[number]["score"]) for found in modes.values())]
+        for number, (before, after) in enumerate(pairs(list(report["checkpoints"])))
+    ]
+
+
+def split_table(report: dict, task: str, only_last: bool = False) -> Table:
+    """One row per mode and change: the score's change and its parts, points and intervals.
+
+    Args:
+        only_last: rows of the last stage's change, which they then do not name.
+    """
+    first = next(iter(report["scores"].values()))[task]
+    last = len(report["checkpoints"]) - 2
+    rows = []
+    for mode, found in report["changes"][task].items():
+        label = mode_name(mode, first[mode]["main"], task)
+        for one in found[last : last + 1] if only_last else found:
+            name = label if only_last else f"{one['from']} → {one['to']}, {label}"
+            rows.append([name, *(change(one[part]) for part in ("score", *PARTS))])
+    return ["change", "score", *PARTS], rows
+
+
+def outcome_table(report: dict, task: str) -> Table:
+    """One row per mode and checkpoint: shares in per cent, and mean length.
+
+    Columns that have nothing to say for any row are left out; `ours right` says something for
+    official rows only.
+    """
+    modes = report["outcomes"][task]
+    outcomes = list(next(iter(next(iter(modes.values())).values())))
+    rows = []
+    for mode, rates in modes.items():
+        for name, found in rates.items():
+            shape = report["shapes"][task][mode][name]
+            if not is_official(mode):
+                shape = shape | {"ours_right": None}  # `right`, once more
+            main = report["scores"][name][task][mode]["main"]
+            row = [f"{name}, {mode_name(mode, main, task)}"]
+            row += [f"{100 * found[outcome]:.1f}" for outcome in outcomes]
+            for key, scale, digits in SHAPE.values():
+                value = shape[key]
+                row.append("-" if value is None else f"{scale * value:.{digits}f}")
+            rows.append(row)
+    header = ["completions", *outcomes, *SHAPE]
+    kept = [i for i in range(len(header)) if any(row[i] != "-" for row in rows)]
+    return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
+    """`{title: table}` of the terminal: scores of every task, and the split of the last change."""
+    names, tables = list(report["checkpoints"]), {}
+    for task, count in _problems(report):
+        title = f"{task}: solved (%), {count:,} problems"
+        tables[title] = score_table(report, task, is_short=True)
+        if len(names) > 1:
+            title = f"{task}: {names[-2]} → {names[-1]} (points, 95 % intervals)"
+            tables[title] = split_table(report, task, only_last=True)
+    return tables
+
+
+def _scores(report: dict, figure: str) -> list:
+    settings, is_one = report["settings"], len(report["checkpoints"]) == 1
+    k = settings["num_samples"]
+    text = (
+        f"Scores in per cent ± one standard error over problems. avg@{k} is the mean correctness "
+        f"of {k} samples a problem at temperature {settings['temperature']}, top-p "
+        f"{settings['top_p']}; pass@j that at least one of j is right, maj@{k} that the most "
+        "frequent answer is. Official: the harness's own task, prompt and parser."
+    )
+    blocks = [html.text(text), html.figure("Problems solved, with standard errors", [figure])]
+    if not is_one:
+        blocks.append(html.text(CHANGES))
+    for task, count in _problems(report):
+        blocks.append(html.heading(f"{task} ({count:,} problems)"))
+        blocks.append(html.table(*score_table(report, task)))
+        if not is_one:
+            blocks.append(html.table(*difference_table(report, task)))
+    return blocks
+
+
+def _changes(report: dict, figure: str | None) -> list:
+    blocks = [html.text(OUTCOMES)]
+    if figure:
+        caption = "Each change as the sum of its parts; the diamond is the change of the score"
+        blocks.append(html.figure(caption, [figure]))
+    for task in report["outcomes"]:
+        blocks.append(html.heading(task))
+        if len(report["checkpoints"]) > 1:
+            blocks.append(html.table(*split_table(report, task)))
+        blocks.append(html.table(*outcome_table(report, task)))
+    return blocks
+
+
+def _levels(report: dict) -> list:
+    """A table of each task and mode whose problems carry levels, a row per level."""
+    blocks = []
+    for task, modes in report["levels"].items():
+        for mode, levels in modes.items():
+            rows = [
+                [str(level), str(one["n"]), *(percent(found[level]) for found in levels.values())]
+                for level, one in next(iter(levels.values())).items()
+            ]
+            if rows:
+                metric = next(iter(report["scores"].values()))[task][mode]["main"]
+                blocks.append(html.heading(f"{task}, {metric_name(mode, metric, task)}"))
+                blocks.append(html.table(["level", "problems", *levels], rows))
+    return blocks
+
+
+def _examples(report: dict[str, Any]) -> list:
+    """What changed, then what an official parser misses."""
+    names, count = list(report["checkpoints"]), len(report["flips"])
+    blocks = []
+    if count:
+        text = (
+            f"{count} problem{'s' if count > 1 else ''} on which {names[-2]} and {names[-1]} "
+            "disagree, drawn by lot in equal parts from the tasks and from gains and losses: "
+            "their number says nothing about how frequent either is."
+        )
+        blocks = [html.text(text), *map(_example, report["flips"])]
+    elif len(names) > 1:
+        blocks = [html.text(f"No completion changed from {names[-2]} to {names[-1]}.")]
+    if report["unread"]:
+        text = (
+            f"Drawn by lot from {names[-1]}'s completions of official tasks: right for our grader, "
+            "but not read by the official parser."
+        )
+        blocks += [html.text(text), *map(_example, report["unread"])]
+    return blocks
+
+
+def _example(found: dict) -> str:
+    which = f"sample {found['sample'] + 1}" if found["mode"] == "sampled" else found["mode"]
+    outcomes = " → ".join(side["outcome"] for side in found["sides"])
+    title = f"{found['task']}, {mode_name(which, '', found['task'])}: {outcomes}"
+    facts = f"problem {found['id']}, from {found['source']}"
+    if found["level"] is not None:
+        facts += f", level {found['level']}"
+    texts = {"Question": found["question"], "Gold": "\n".join(found["gold"])}
+    sides = [side | {"facts": _facts(side, found["mode"])} for side in found["sides"]]
+    return html.example(title, facts, texts, sides, ends_short=True)
+
+
+def _facts(side: dict, mode: str) -> str:
+    facts = [] if side["num_tokens"] is None else [f"{side['num_tokens']:,} tokens"]
+    if is_official(mode):
+        verdict = "right" if side["outcome"] == "right" else "not right"
+        facts += [f"official parser: {verdict}", f"our grader: {side['verdict']}"]
+    facts += ["nothing read"] if side["prediction"] is None else [f"read: {side['prediction']}"]
+    return ", ".join(facts)
+
+
+def load_references(tasks: list[str]) -> list[dict[str, Any]]:
+    """The published rows (`references.yaml`) of the tasks that were run, by our names of them.
+
+    Returns:
+        `[{"task", "title", "source", "stages", "measured_as", "scores", "note"}]` in the order of
+        `tasks`; scores in per cent.
+    """
+    sources = yaml.safe_load(REFERENCES.read_text(encoding="utf-8"))
+    return [
+        {
+            "task": task,
+            **{key: row[key] for key in ("title", "measured_as", "scores")},
+            **{key: source.get(key) for key in ("source", "stages", "note")},
+        }
+        for task in tasks
+        for source in sources
+        for row in source["rows"]
+        if task in row["tasks"]
+    ]
+
+
+def _references(report: dict) -> list:
+    """A table task by task, our scores and the published ones, and the sources' notes."""
+    references, scores = report["references"], report["scores"]
+    rows = []
+    for task in dict.fromkeys(found["task"] for found in references):
+        for mode, found in next(iter(scores.values()))[task].items():
+            metric = found["main"]
+            values = [tasks[task][mode]["metrics"][metric]["value"] for tasks in scores.values()]
+            shown = " → ".join(f"{100 * value:.1f}" for value in values)
+            name = metric_name(mode, metric, task)
+            rows.append([task, f"ours, {name}", f"{shown} ({' → '.join(scores)})"])
+        for found in references:
+            if found["task"] == task:
+                shown = " → ".join(f"{score:.2f}" for score in found["scores"])
+                whose = f"theirs, {found['measured_as']}: {found['source']}"
+                stages = found["stages"].replace("->", "→")
+                rows.append([found["title"], whose, f"{shown} ({stages})"])
+    if not rows:
+        return []
+    notes = dict.fromkeys(found["note"] for found in references if found["note"])
+    table = html.table(["task", "whose", "scores (%)"], rows, facts=True)
+    return [html.text(" ".join([SCALE, *notes])), table]
+
+
+def _stages(stages: dict[str, dict]) -> list:
+    """Counts of every stage that left a manifest, and its configuration, folded away."""
+    blocks = []
+    for name, found in stages.items():
+        kept = ("rows_in", "rows_out", "dropped", "wall_time_s")
+        rows = flatten(found["counts"] | {key: found[key] for key in kept if found.get(key)})
+        blocks += [html.heading(name), html.table(["count", "value"], rows)]
+        config = html.table(["key", "value"], flatten(found["config"]), facts=True)
+        blocks.append(html.details(f"configuration of {name}", [config]))
+    return blocks
+
+
+def _provenance(report: dict) -> list:
+    settings = report["settings"]
+    rows = [["commit", report["git_commit"] or "not in a git checkout"]]
+    if report["report_commit"] != report["git_commit"]:
+        rows.append(["commit of this report", report["report_commit"] or "not in a git checkout"])
+    for name, path in report["checkpoints"].items():
+        digest = (report["fingerprints"][name] or {}).get("checkpoint")
+        rows += [[f"{name}: path", path]] + ([[f"{name}: hash", digest]] if digest else [])
+    seeds = {"evaluation": settings.get("seed")}
+    seeds |= {name: found["config"].get("seed") for name, found in report["stages"].items()}
+    shown = [f"{name} {seed}" for name, seed in seeds.items() if seed is not None]
+    rows.append(["seeds", ", ".join(shown)])
+    rows.append(["versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())])
+    costs = [
+        [name, *("-" if value is None else f"{value:,.0f}" for value in cost.values())]
+        for name, cost in report["costs"].items()
+    ]
+    folded = []
+    for title, config in (
+        ("settings that all checkpoints share", settings),
+        ("the evaluation's configuration", report["evaluation_config"]),
+    ):
+        folded.append(html.heading(title))
+        folded.append(html.table(["key", "value"], flatten(config), facts=True))
+    return [
+        html.table(["what", "value"], rows, facts=True),
+        html.table(["evaluation of", "completions", "tokens", "seconds"], costs),
+        html.details("evaluation settings", folded),
+    ]

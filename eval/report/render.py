@@ -1,0 +1,91 @@
+"""How reports look: HTML from the macros of `page.html.jinja`, tables for the terminal.
+
+A page is one HTML file with style and figures within, nothing to load and no script. Jinja escapes
+all text, in which a pair of backticks marks code; a policy in the page's head forbids scripts and
+requests, should an escape ever be forgotten.
+"""
+
+import re
+import unicodedata
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+Table = tuple[list[str], list[list[str]]]  # header, rows
+WIDTH = 100  # columns, also where the terminal is wider or is a file
+# Letters that change how their neighbours are shown rather than being shown: direction marks can
+# make a wrong answer look right.
+DIRECTION = {*range(0x200E, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+
+
+def clean(text: str) -> str:
+    """A text with whatever a browser, editor or terminal would act on written out instead.
+
+    Newlines and tabs stay. Other control characters, direction marks and halves of surrogate pairs
+    become escapes such as `\\x1b`.
+    """
+    return "".join(map(_write_out, text.replace("\r\n", "\n")))
+
+
+def _write_out(letter: str) -> str:
+    is_hidden = unicodedata.category(letter) in ("Cc", "Cs") or ord(letter) in DIRECTION
+    if letter in "\n\t" or not is_hidden:
+        return letter
+    return f"\\x{ord(letter):02x}" if ord(letter) < 256 else f"\\u{ord(letter):04x}"
+
+
+def inline(text: str) -> Markup:
+    """A line of plain text with code in backticks as `<code>`, everything else escaped."""
+    pieces = re.split(r"`([^`]*)`", clean(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if index % 2 else piece
+        for index, piece in enumerate(pieces)
+    )
+
+
+def _load_macros():
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"clean": clean, "inline": inline}
+    return environment.get_template("page.html.jinja").module
+
+
+html = _load_macros()  # html.table(header, rows) and the like, each of which returns Markup
+
+
+def show(title: str, tables: dict[str, Table], warnings: list[str], path: str) -> None:
+    """Print a report's short form: `{title: table}`, what to doubt, where to read on.
+
+    Names and numbers only: no text of a model gets to the terminal.
+    """
+    console = Console(width=min(WIDTH, Console().width) if Console().is_terminal else WIDTH)
+    console.print(f"[bold]{escape(title)}[/bold]", highlight=False)
+    for name, (header, rows) in tables.items():
+        table = RichTable(
+            title=escape(name), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+            pad_edge=False, collapse_padding=True,
+        )  # fmt: skip
+        for index, cell in enumerate(header):
+            # A header may wrap; a number only where the terminal would cut it off.
+            is_whole = index > 0 and console.width >= WIDTH
+            table.add_column(
+                escape(cell), justify="right" if index else "left", overflow="fold",
+                min_width=max(len(row[index]) for row in rows) if is_whole else None,
+            )  # fmt: skip
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table)
+    for warning in warnings:
+        console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
+    # Not wrapped: a broken path cannot be clicked or copied.
+    console.print(f"Report: {escape(path)}", highlight=False, soft_wrap=True)

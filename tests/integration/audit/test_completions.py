@@ -1,0 +1,227 @@
+"""`make audit COMPLETIONS=file`: any file of completions, and what each parser makes of them."""
+
+import gzip
+import json
+import sys
+
+import pytest
+
+from data_prep.config import UserError
+from data_prep.sampling.samples import Completion
+from eval.audit import __main__ as audit
+from eval.audit.completions import parse_rows, read_completions
+from eval.audit.parsers import PARSERS, parse_officially
+from eval.harness import parser_process
+
+pytestmark = pytest.mark.integration
+
+RIGHT = "<think>\nso\n</think>\n\n\\boxed{72}"
+ROW = {"completion": RIGHT, "gold": "72"}
+
+
+def as_is(text, settings):
+    """No stop rule."""
+    return Completion(text, 0, cut_off=False)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write rows in the format that the file's name asks for; returns the path."""
+
+    def call(rows, name="outputs.jsonl"):
+        path = tmp_path / name
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        if name.endswith(".parquet"):
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        elif name.endswith(".gz"):
+            path.write_bytes(gzip.compress(lines.encode()))
+        else:
+            path.write_text(json.dumps(rows) if name.endswith(".json") else lines)
+        return str(path)
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.jsonl.gz", "a.b.jsonl"])
+def test_every_format_gives_the_same_rows(write, name):
+    rows = list(read_completions(write([ROW, ROW | {"gold": "8"}], name)))
+    assert [(row["completion"], row["golds"]) for row in rows] == [(RIGHT, ["72"]), (RIGHT, ["8"])]
+    assert [row["where"] for row in rows] == sorted({row["where"] for row in rows})
+
+
+@pytest.mark.parametrize("completion", ["completion", "prediction", "response", "output", "text"])
+@pytest.mark.parametrize("gold", ["gold", "answer", "answers", "label", "target"])
+def test_every_usual_column_is_known(write, completion, gold):
+    (row,) = read_completions(write([{"id": 1, completion: RIGHT, gold: "72", "other": None}]))
+    assert (row["completion"], row["golds"]) == (RIGHT, ["72"])
+
+
+@pytest.mark.parametrize(
+    ("gold", "golds"),
+    [
+        (72, ["72"]), (72.0, ["72"]), (0.5, ["0.5"]), (-3, ["-3"]), (["72", 8], ["72", "8"]),
+        (1e300, [str(int(1e300))]), ("nan", ["nan"]), ([0.25, "1/4"], ["0.25", "1/4"]),
+    ],
+)  # fmt: skip
+def test_golds_of_every_kind(write, gold, golds):
+    (row,) = read_completions(write([ROW | {"gold": gold}]))
+    assert row["golds"] == golds
+
+
+def test_whole_numbers_of_a_column_with_gaps_are_whole(write):
+    rows = [ROW | {"gold": 72.0}, {"completion": None, "gold": None}]
+    (row,) = read_completions(write(rows, "a.parquet"))
+    assert row["golds"] == ["72"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"completion": RIGHT}, r":1: none of gold, answer, .* is there, found completion; rename"),
+        ({"gold": "72", "a": 1}, r":1: none of completion, .* found gold, a; rename"),
+        ({}, ":1: none of completion, .* found nothing"),
+        (ROW | {"gold": None}, ":1: none of gold"),
+        (ROW | {"gold": ""}, ":1: the gold is empty"),
+        (ROW | {"gold": " "}, ":1: the gold is empty"),
+        (ROW | {"gold": []}, ":1: the gold is empty"),
+        (ROW | {"gold": ["72", ""]}, ":1: the gold is empty"),
+        (ROW | {"gold": float("nan")}, ":1: NaN is no JSON"),
+        (ROW | {"gold": float("inf")}, ":1: Infinity is no JSON"),
+        (ROW | {"gold": True}, ":1: the gold is True"),
+        (ROW | {"gold": {"value": [72]}}, ":1: the gold is {'value'"),
+        (ROW | {"gold": [["72"]]}, ":1: the gold is \\['72'\\]"),
+        (ROW | {"gold": [None]}, ":1: the gold is None"),
+        (ROW | {"completion": 72}, ":1: the completion is 72, not text"),
+        (ROW | {"completion": ["a", "b"]}, ":1: the completion is \\['a'"),
+        (ROW | {"completion": [{"role": "assistant", "content": RIGHT}]}, "not text; fix the row"),
+        ([1], "a row must be an object, found int"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_line(write, row, message):
+    with pytest.raises(UserError, match=message):
+        list(read_completions(write([row])))
+
+
+@pytest.mark.parametrize("rows", [[], [{"completion": None, "gold": "72"}]])
+def test_an_empty_file(write, monkeypatch, tmp_path, rows):
+    with pytest.raises(UserError, match="has no completions"):
+        run(monkeypatch, write(rows), tmp_path)
+
+
+def test_a_prompt_that_opened_the_thought(write):
+    rest = RIGHT.removeprefix("<think>")
+    rows = [{"completion": rest, "gold": "72", "prompt": prompt} for prompt in ("Q<think>\n", "Q")]
+    rows.append(rows[0] | {"prompt": [{"role": "user"}]})
+    found = parse_rows(list(read_completions(write(rows))))
+    assert [one["verdict"] for one in found] == ["right", "no_think", "no_think"]
+    assert [one["lenient"] for one in found] == ["right"] * 3
+
+
+FLEXIBLE, VERIFY = "gsm8k flexible", "minerva math_verify"
+FORMS = {
+    "own": (RIGHT, {"verdict", FLEXIBLE, VERIFY}),
+    "tags": ("<think>a</think> <answer>72</answer>", {FLEXIBLE}),
+    "number": ("<think>a</think> It is 72", {FLEXIBLE, VERIFY}),
+    "hashes": ("48 + 24\n#### 72", {"gsm8k strict", FLEXIBLE, VERIFY}),
+    "minerva": (
+        "Final Answer: The final answer is $72$. I hope it is correct.",
+        {"minerva", "hendrycks", FLEXIBLE, VERIFY},
+    ),
+    "dollars": ("So $x$ is $72$", {FLEXIBLE, VERIFY}),
+    "wrong": ("<think>a</think>\\boxed{71}", set()),
+}
+
+
+def test_each_parser_reads_its_own_form(write):
+    rows = [{"completion": text, "gold": "72"} for text, _ in FORMS.values()]
+    found = parse_rows(list(read_completions(write(rows))))
+    read = [
+        {key for key in PARSERS.values() if one[key]}
+        | ({"verdict"} if one["verdict"] == "right" else set())
+        for one in found
+    ]
+    wanted = {name: readers for name, (_, readers) in FORMS.items()}
+    assert dict(zip(FORMS, read, strict=True)) == wanted
+    assert [one["lenient"] for one in found] == ["right"] * 6 + ["wrong"]
+    assert not any(one["stopped"] for one in found)
+
+
+def run(monkeypatch, path, folder):
+    argv = ["eval.audit", "--recipe", "configs/grpo7b", "--completions", path, "--run", str(folder)]
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setenv("COLUMNS", "80")
+    audit.main()
+
+
+def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
+    rows = [{"completion": text, "gold": "72"} for text, _ in FORMS.values()]
+    path = write(rows, "out[bold]puts.jsonl")
+    run(monkeypatch, path, tmp_path / "run")
+    out = capsys.readouterr().out
+    assert f"7 completions of {path}\n" in out and "…" not in out
+    assert max(len(line) for line in out.splitlines() if "│" not in line and "%" in line) <= 80
+    lines = [line.split() for line in out.splitlines()]
+    assert ["ours,", "in", "a", "box", "1", "14.2", "16.6"] in lines
+    assert ["ours,", "lenient", "6", "85.7", "100.0"] in lines
+    assert f"not read by ours, in a box: {path}:2: gold '72', ends '<think>a" in out
+    written = (tmp_path / "run/audit/out[bold]puts.jsonl.parsed.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in written]
+    assert [row["verdict"] == "right" for row in found] == [True] + [False] * 6
+    assert {*PARSERS.values(), "where", "gold", "lenient", "stopped"} <= {*found[0]}
+    assert not (tmp_path / "run/audit/manifest.json").exists()
+
+
+def test_nothing_readable_is_no_division_by_zero(write, monkeypatch, tmp_path, capsys):
+    run(monkeypatch, write([ROW | {"completion": ""}]), tmp_path)
+    assert "0.0" in capsys.readouterr().out
+
+
+HOSTILE = [
+    "\ud800 \\boxed{72}", "\x00\x1b[31m\\boxed{72}", "\\boxed{" * 3000, "{" * 5000, "$" * 9999,
+    "<think>" * 2000, "\\text{" * 500 + "72", "\\frac", "\\sqrt", "\u2028\\boxed{72}\u2029",
+    "Final Answer: The final answer is $\\frac$. I hope it is correct.", "\\boxed 72", "$\\frac$ $",
+]  # fmt: skip
+GOLDS = ["}", "{", "\ud800", "\\boxed 5", "\\boxed{5}", "[1,2]", "x" * 20_000, "$", "\\text{", "?"]
+
+
+def test_no_text_and_no_gold_makes_the_parsers_fall(write, monkeypatch, tmp_path, capsys):
+    rows = [{"completion": text, "gold": "72"} for text in HOSTILE]
+    rows += [ROW | {"gold": gold} for gold in GOLDS]
+    run(monkeypatch, write(rows), tmp_path)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and "rows are too much for a parser of the harness" in out
+    found = [json.loads(line) for line in next((tmp_path / "audit").glob("*.jsonl")).open()]
+    assert len(found) == len(rows)
+    assert [row["verdict"] for row in found[len(HOSTILE) :]].count("right") == 0
+    unfit = {row["gold"][0] for row in found if row["stopped"]}
+    assert unfit == {"{", "\ud800", "x" * 20_000, "\\text{"}
+
+
+def test_a_megabyte_of_text_costs_its_own_row_only():
+    texts = ["1" * 1_000_000, "\\boxed{72} " + "a b " * 250_000, RIGHT]
+    found, stopped = parse_officially(["72"] * 3, texts, as_is)
+    assert found["gsm8k flexible"] == [False, True, True]
+    assert found["minerva math_verify"][2] and stopped == [0]
+
+
+@pytest.fixture
+def short_patience(monkeypatch):
+    """A time limit below the harness's own, so that a test need not wait for those."""
+    parser_process._pool.cache_clear()
+    monkeypatch.setattr(parser_process, "TIMEOUT_SECONDS", 3.0)
+    yield
+    parser_process._pool().close()
+    parser_process._pool.cache_clear()
+
+
+@pytest.mark.usefixtures("short_patience")
+@pytest.mark.parametrize("bomb", ["9^{9^{9}}", r"\binom{99999999}{5000000}"])
+def test_a_bomb_is_stopped_and_the_rows_around_it_are_read(bomb):
+    said = f"Final Answer: The final answer is ${bomb}$. I hope it is correct."
+    texts = [RIGHT, f"\\boxed{{{bomb}}}", said, RIGHT]
+    found, stopped = parse_officially(["72"] * 4, texts, as_is)
+    assert found["minerva math_verify"] == [True, False, False, True]
+    assert stopped == [1, 2]

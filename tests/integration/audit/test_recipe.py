@@ -1,0 +1,311 @@
+"""One thing is broken in a whole recipe: the audit refuses it and names the first failing row."""
+
+import json
+import shutil
+
+import pytest
+
+from data_prep.prompts import SYSTEM_PROMPTS
+from eval.audit.cases import TRICKS
+from tests.integration.audit.runs import NUM_ROWS, Recipe, read_rows, write_rows
+
+pytestmark = pytest.mark.integration
+
+R1 = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+
+
+@pytest.fixture
+def recipe(tmp_path, tiny_model_dir):
+    return Recipe(tmp_path, tiny_model_dir)
+
+
+@pytest.fixture
+def refused(recipe, capsys):
+    """Audit the broken recipe: it must be refused with these words; returns the report.
+
+    A whole recipe's manifest lies there from before, and must not survive.
+    """
+
+    def call(*words, flags=None):
+        recipe.manifest.parent.mkdir(parents=True)
+        recipe.manifest.write_text("{}")
+        assert recipe.audit(**flags or {}) == 2
+        assert not recipe.manifest.exists()
+        out, err = capsys.readouterr()
+        assert err.startswith("error: ") and err.count("\n") == 1 and "AUDIT=off" in err
+        assert all(word in out + err for word in words), out + err
+        report = recipe.report()
+        assert not report["passes"]
+        assert all(word in (recipe.run / "audit/audit.txt").read_text() for word in words)
+        return report
+
+    return call
+
+
+def rates(report):
+    return {name: found["rates"] for name, found in report["sets"].items()}
+
+
+def test_a_whole_recipe_passes_and_says_so_on_one_line(recipe, capsys):
+    assert recipe.audit() == 0
+    report = recipe.report()
+    whole = {"template": 1.0, "reward": 1.0}
+    assert rates(report) == {
+        "sft_train": whole | {"task": None},
+        "grpo_train": whole | {"task": None},
+        "held_out": whole | {"task": 1.0},
+    }
+    assert all(found == {"num_rows": 3 * 4, "num_paid": 0} for found in report["tricks"].values())
+    assert report["num_tricks"] == 12 * len(TRICKS)
+    assert (report["failures"], report["faults"], report["notes"]) == ([], [], [])
+    assert report["sets"]["held_out"]["official"]["own form"]["ours"] == 1.0
+    manifest = json.loads(recipe.manifest.read_text())
+    assert manifest["counts"] == dict.fromkeys(report["sets"], NUM_ROWS)
+    names = [path.rpartition("/")[2] for path in manifest["inputs"]]
+    assert names == [
+        "eval.yaml", "grpo.yaml", "sft.yaml",
+        "sft_train.jsonl", "grpo_train.jsonl", "test.jsonl",
+    ]  # fmt: skip
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1].startswith(f"audit: {recipe.configs} passes: every gold is paid in")
+    assert "failed" not in out and err == ""
+
+
+def test_the_problems_that_grpo_evaluates_on_are_a_set_too(recipe):
+    shutil.copy(recipe.data / "test.jsonl", recipe.data / "validation.jsonl")
+    path = "{run}/data/validation.jsonl"
+    recipe.write("grpo", eval_file=path, eval_strategy="steps", eval_steps=2)
+    assert recipe.audit() == 0
+    assert rates(recipe.report())["grpo_eval"] == {"template": 1.0, "reward": 1.0, "task": None}
+    read = json.loads(recipe.manifest.read_text())["inputs"]
+    assert str(recipe.data / "validation.jsonl") in read
+
+
+@pytest.mark.parametrize("missing", ["sft", "grpo"])
+def test_a_recipe_may_lack_a_stage(recipe, missing):
+    recipe.write("grpo", model_name_or_path="{run}/base", use_peft=True, lora_r=4)
+    (recipe.configs / f"{missing}.yaml").unlink()
+    assert recipe.audit() == 0
+    report = recipe.report()
+    assert f"{missing}_train" not in report["sets"]
+    assert rates(report)["held_out"]["reward"] == (1.0 if missing == "sft" else None)
+
+
+def without(character):
+    def edit(config, tokenizer):
+        model = tokenizer["model"]
+        kept = [token for token in model["vocab"] if character not in token]
+        added = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
+        model["vocab"] = {token: at for at, token in enumerate(kept)} | added
+        model["merges"] = [pair for pair in model["merges"] if character not in "".join(pair)]
+
+    return edit
+
+
+def test_a_tokenizer_that_loses_a_character(recipe, refused):
+    recipe.change_tokenizer(without("{"))
+    report = refused("held_out: template passes 0.0 %", "'{", "becomes")
+    assert rates(report)["held_out"] == {"template": 0.0, "reward": 0.0, "task": 0.0}
+    first = report["failures"][0]
+    ids = [row["id"] for row in read_rows(recipe.data / "sft_train.jsonl")]
+    assert (first["set"], first["check"]) == ("sft_train", "template") and first["row"] in ids
+
+
+def test_a_normaliser_that_changes_the_text(recipe, refused):
+    def edit(config, tokenizer):
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        tokenizer["normalizer"] = {"type": "Replace", "pattern": {"String": "\n"}, "content": " "}
+
+    recipe.change_tokenizer(edit)
+    stand_alone = recipe.run / "tokenizer"  # beside a model, its own class would come back
+    shutil.copytree(recipe.base, stand_alone, ignore=shutil.ignore_patterns("config.json"))
+    report = refused("template passes 0.0 %", "becomes", flags={"tokenizer": stand_alone})
+    assert rates(report)["held_out"]["task"] == 1.0, "the grader does not mind"
+    assert any("the recipe's own tokenizer" in note for note in report["notes"])
+
+
+def test_decoding_that_cleans_up_spaces(recipe, refused):
+    rows = read_rows(recipe.data / "sft_train.jsonl")
+    for row in rows:
+        row["completion"] = row["completion"].replace("\n</think>", " .\n</think>")
+    write_rows(recipe.data / "sft_train.jsonl", rows)
+
+    def edit(config, tokenizer):
+        for key in ("", "_for_bpe_even_though_it_will_corrupt_output"):
+            config[f"clean_up_tokenization_spaces{key}"] = True
+
+    recipe.change_tokenizer(edit)
+    refused("sft_train: template passes 0.0 %", "becomes '.")
+
+
+def test_an_eos_that_ends_the_thought(recipe, refused):
+    def edit(config, tokenizer):
+        config["eos_token"] = "</think>"
+
+    recipe.change_tokenizer(edit)
+    report = refused("ends early, after", "sft_train, row", "unclosed_think")
+    assert rates(report)["held_out"] == {"template": 0.0, "reward": 0.0, "task": 0.0}
+
+
+def test_an_end_id_of_the_generation_config_within_completions(recipe, refused):
+    from transformers import AutoTokenizer, GenerationConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(recipe.base)
+    (newline,) = tokenizer("\n")["input_ids"]
+    GenerationConfig(eos_token_id=[tokenizer.eos_token_id, newline]).save_pretrained(recipe.base)
+    report = refused("ends early, after '<think>'", "unclosed_think")
+    assert rates(report)["held_out"] == {"template": 0.0, "reward": 0.0, "task": 0.0}
+
+
+def test_a_special_tag_that_decoding_drops(recipe, refused):
+    def edit(config, tokenizer):
+        config["extra_special_tokens"] = ["<|im_start|>", "<think>"]
+
+    recipe.change_tokenizer(edit)
+    report = refused("'<think>", "becomes", "no_think")
+    assert rates(report)["held_out"] == {"template": 0.0, "reward": 0.0, "task": 0.0}
+
+
+def test_a_template_that_opens_the_thought_passes(recipe):
+    recipe.set_template(R1)
+    assert recipe.audit() == 0
+    assert all(found["num_paid"] == 0 for found in recipe.report()["tricks"].values())
+
+
+def test_a_template_without_the_system_message(recipe, refused):
+    recipe.write_data("think")
+    recipe.set_template(R1.replace("{{ message['content'] }}", "{{ messages[-1]['content'] }}"))
+    report = refused("the template leaves out the system message")
+    assert rates(report)["grpo_train"] == {"template": 0.0, "reward": 1.0, "task": None}
+
+
+def test_a_template_that_refuses_a_system_message(recipe, capsys):
+    recipe.write_data("think")
+    recipe.set_template("{{ raise_exception('System role not supported') }}")
+    assert recipe.audit() == 2
+    assert "chat_template: refuses messages of system, user" in capsys.readouterr().err
+
+
+def test_a_template_that_doubles_the_first_token(recipe, refused):
+    def edit(config, tokenizer):
+        config["bos_token"] = "<|im_start|>"
+
+    recipe.change_tokenizer(edit)
+    recipe.set_template("<|im_start|>" + R1)
+    refused("the template writes '<|im_start|>' twice")
+
+
+def test_prompts_that_leave_no_room_in_the_context(recipe, refused):
+    recipe.write("eval", max_new_tokens=500)  # of 512
+    report = refused(
+        "held_out: template passes 0.0 %", "new ones exceed the model's context of 512"
+    )
+    assert rates(report)["grpo_train"]["template"] == 1.0
+
+
+@pytest.mark.parametrize("style", SYSTEM_PROMPTS)
+def test_each_row_is_graded_in_the_form_its_prompt_asks_for(recipe, style):
+    recipe.write_data(style)
+    assert recipe.audit() == 0
+    own = recipe.report()["sets"]["held_out"]["official"]["own form"]
+    assert own["ours"] == 1.0 and own["hendrycks"] == 0.0
+
+
+def test_rows_that_ask_for_tags_and_an_evaluation_that_asks_for_boxes(recipe):
+    boxes = (recipe.data / "test.jsonl").read_text()
+    recipe.write_data("answer_tags")
+    (recipe.data / "test.jsonl").write_text(boxes)
+    assert recipe.audit() == 0
+    (note,) = recipe.report()["notes"]
+    assert note.startswith("the system prompts differ: sft_train, grpo_train: 'Reason about")
+    assert note.endswith("; held_out: none")
+
+
+def test_too_few_new_tokens_in_the_tasks(recipe, refused):
+    recipe.write("eval", max_new_tokens=20)
+    report = refused("held_out: task passes 0.0 %", "cut off at 20 tokens")
+    assert rates(report)["held_out"] == {"template": 1.0, "reward": 1.0, "task": 0.0}
+    assert {one["check"] for one in report["failures"]} == {"task"}
+
+
+def test_too_short_completions_in_grpo(recipe, refused):
+    recipe.write("grpo", max_completion_length=20)
+    report = refused("correctness_reward pays 0, cut off at 20 tokens")
+    assert rates(report)["grpo_train"]["reward"] == rates(report)["held_out"]["reward"] == 0.0
+    assert rates(report)["sft_train"]["reward"] == rates(report)["held_out"]["task"] == 1.0
+    assert any("completions fit GRPO's max_completion_length 20" in n for n in report["notes"])
+
+
+def test_limits_that_drop_training_rows_are_told(recipe):
+    recipe.write("sft", max_length=30)
+    recipe.write("grpo", max_prompt_length=3)
+    assert recipe.audit() == 0
+    assert recipe.report()["notes"] == [
+        "sft_train: 0.0 % of its rows fit sft.yaml's max_length 30: SFT drops the others",
+        "grpo_train: 0.0 % of its prompts fit max_prompt_length 3: GRPO drops the others",
+    ]
+
+
+def test_golds_that_the_tasks_cannot_match(recipe, refused, monkeypatch):
+    """The checks in front of it are blind here, so that only the audit's own can see it."""
+    monkeypatch.setattr("data_prep.schema.is_parseable", lambda gold: True)
+    recipe.write_data("none", answer="\\frac{1")
+    report = refused("held_out: task passes 0.0 %", "correctness_reward pays 0")
+    assert rates(report)["sft_train"]["reward"] == 1.0
+
+
+def test_golds_that_cannot_be_parsed_are_refused_by_line(recipe, capsys):
+    recipe.write_data("none", answer="$$")
+    assert recipe.audit() == 2
+    assert "test.jsonl:1: answer: '$$' cannot be parsed" in capsys.readouterr().err
+    assert not recipe.manifest.exists()
+
+
+def test_a_second_gold_that_cannot_be_matched(recipe, refused, monkeypatch):
+    monkeypatch.setattr("data_prep.schema.is_parseable", lambda gold: True)
+    recipe.write_data("none", answer=["7", "\\frac{1"])
+    report = refused("grpo_train, other golds: reward passes 0.0 %")
+    assert rates(report)["held_out"]["task"] == 1.0
+
+
+def test_rows_that_accept_several_golds(recipe):
+    recipe.write_data("none", answer=["1/2", "0.5", "50\\%"])
+    assert recipe.audit() == 0
+    assert recipe.report()["sets"]["held_out, other golds"]["num_rows"] == 2 * NUM_ROWS
+
+
+@pytest.mark.parametrize("name", ["sft_train", "grpo_train", "test"])
+def test_an_empty_file(recipe, capsys, name):
+    (recipe.data / f"{name}.jsonl").write_text("")
+    assert recipe.audit() == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and ("has no rows" in err or "has no problems" in err)
+
+
+def test_a_missing_training_file_is_told_and_nothing_at_all_is_refused(recipe, refused):
+    for name in ("sft_train", "grpo_train"):
+        (recipe.data / f"{name}.jsonl").unlink()
+    assert recipe.audit() == 0
+    notes = [note.partition(": /")[0] for note in recipe.report()["notes"]]
+    assert notes == ["not audited: sft_train", "not audited: grpo_train"]
+    recipe.write("eval", tasks=["aime24"], data_root=str(recipe.run))
+    shutil.rmtree(recipe.manifest.parent)
+    refused("no set could be audited")
+
+
+def test_one_gold_in_a_hundred_may_fail_and_is_named(recipe, capsys):
+    rows = read_rows(recipe.data / "sft_train.jsonl")
+    rows = [rows[at % len(rows)] | {"id": f"row-{at}"} for at in range(100)]
+    rows[57]["completion"] = rows[57]["completion"].replace("\\boxed{", "\\boxed{1")
+    write_rows(recipe.data / "sft_train.jsonl", rows)
+    assert recipe.audit() == 0
+    out = capsys.readouterr().out
+    assert "failed: sft_train, row row-57: reward: correctness_reward pays 0" in out
+    assert "passes: at least 99.0 % of golds pass in 3 sets" in out
+    rows[58]["completion"] = rows[57]["completion"]
+    write_rows(recipe.data / "sft_train.jsonl", rows)
+    assert recipe.audit() == 2
+    assert "sft_train: reward passes 98.0 % of the golds" in capsys.readouterr().err

@@ -1,0 +1,111 @@
+"""The audit's own cases: every trick is one, every ending is right, for golds of every kind."""
+
+import pytest
+
+from data_prep.grading.answers import grade_all
+from data_prep.prompts import THINK_OPEN, build_prompt, wants_answer_tags
+from eval.audit.cases import (
+    ENDINGS,
+    SPARE,
+    TRICKS,
+    ending_completion,
+    gold_completion,
+    is_certainly_other,
+    trick_completions,
+    wrong_answers,
+)
+
+GOLDS = [
+    "72", "-3", "1,234", "0.5", "50\\%", r"\$18", r"\frac{3}{4}", r"-\frac{1}{2}", r"2\sqrt{3}",
+    r"\pi", "(3, -5)", "[0, 1)", r"(-\infty, 2] \cup [5, \infty)",
+    r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\text{even}", "Evelyn", "C", "x^2+2x+1",
+    "y = 2x + 1", "1, 2, 3", r"\{1, 2\}", "120^\\circ", "3:5", "2^{10}", "2+3i", "10:30",
+]  # fmt: skip
+PROMPTS = {style: build_prompt("How many?", style) for style in ("none", "think", "answer_tags")}
+
+
+def grade_in_its_form(prompt, completions, golds, **more):
+    return [
+        one.verdict
+        for one in grade_all(completions, golds, answer_tags=wants_answer_tags(prompt), **more)
+    ]
+
+
+@pytest.mark.parametrize("final_number", [False, True])
+@pytest.mark.parametrize("style", PROMPTS)
+def test_no_trick_is_paid_for_any_kind_of_gold(style, final_number):
+    prompt = PROMPTS[style]
+    wrong = wrong_answers([[gold] for gold in GOLDS])
+    cases = [
+        (name, gold, text)
+        for gold, other in zip(GOLDS, wrong, strict=True)
+        for name, text in zip(TRICKS, trick_completions(prompt, [gold], other), strict=True)
+    ]
+    verdicts = grade_in_its_form(
+        prompt,
+        [text for *_, text in cases],
+        [gold for _, gold, _ in cases],
+        final_number=final_number,
+    )
+    paid = [case for case, verdict in zip(cases, verdicts, strict=True) if verdict == "right"]
+    assert paid == []
+
+
+@pytest.mark.parametrize("style", PROMPTS)
+def test_every_gold_is_paid_in_the_form_its_prompt_asks_for(style):
+    prompt = PROMPTS[style]
+    completions = [gold_completion(prompt, [gold]) for gold in GOLDS]
+    assert {*grade_in_its_form(prompt, completions, GOLDS)} == {"right"}
+    rest = [completion.removeprefix(THINK_OPEN) for completion in completions]
+    assert {*grade_in_its_form(prompt, rest, GOLDS, think_prefilled=True)} == {"right"}
+    form = "<answer>72</answer>" if style == "answer_tags" else "\\boxed{72}"
+    assert completions[0].endswith(f"</think>\n\n{form}")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("style", PROMPTS)
+def test_every_ending_is_read_by_ours(style, ending):
+    prompt = PROMPTS[style]
+    completions = [ending_completion(prompt, [gold], ending) for gold in GOLDS]
+    assert {*grade_in_its_form(prompt, completions, GOLDS)} == {"right"}
+    if style != "answer_tags" and ending != "own form":
+        assert completions != [gold_completion(prompt, [gold]) for gold in GOLDS]
+
+
+def test_a_trick_that_holds_the_gold_would_be_paid_without_its_fault():
+    """Each holds the gold's own text, so that it is the trick that fails and not the writing."""
+    for style, prompt in PROMPTS.items():
+        texts = dict(zip(TRICKS, trick_completions(prompt, ["72"], "17"), strict=True))
+        without = {name for name, text in texts.items() if "72" not in text}
+        assert without == {"a wrong answer", "nothing at all", "empty box"}, style
+        assert len({*texts.values()}) == len(TRICKS)
+
+
+def test_wrong_answers_never_equal_a_gold():
+    every = [[gold] for gold in GOLDS] + [["1/2", "0.5", "50\\%"], ["x = 5", "5"]]
+    wrong = wrong_answers(every)
+    graded = [
+        grade_all([f"<think>a</think>\\boxed{{{answer}}}"] * len(golds), golds)
+        for answer, golds in zip(wrong, every, strict=True)
+    ]
+    assert all(one.verdict != "right" for each in graded for one in each)
+    assert all(golds[0] not in answer for golds, answer in zip(every[:3], wrong, strict=False))
+
+
+def test_a_wrong_answer_is_another_problems_where_it_can_be():
+    assert wrong_answers([["72"], ["5"], ["x+1"]]) == ["5", "72", "72"]
+    assert wrong_answers([["72"]]) == [SPARE[0]]
+    assert wrong_answers([["7"], ["7.0"], ["17"]]) == ["17", "17", "7"]
+    assert wrong_answers([["17"]]) == [SPARE[1]]
+    assert wrong_answers([]) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "golds", "is_other"),
+    [
+        ("17", ["72"], True), ("72", ["72"], False), ("1/2", ["0.5"], False),
+        ("17", ["72", "17.0"], False), ("9^{9^{9}}", ["72"], False),
+    ],
+)  # fmt: skip
+def test_certainly_other(answer, golds, is_other):
+    assert is_certainly_other(answer, golds) is is_other

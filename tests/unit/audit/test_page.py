@@ -1,0 +1,124 @@
+"""The audit as text: rounding, tables that fit a terminal uncut, the file, the verdict."""
+
+import copy
+
+import pytest
+
+from eval.audit.__main__ import MAX_FAULTS, judge
+from eval.audit.cases import TRICKS
+from eval.audit.page import MAX_CHARS, MAX_LINES, failure_lines, percent, show, write
+from eval.audit.parsers import PARSERS
+
+SHARES = {"ours": 1.0} | dict.fromkeys(PARSERS.values(), 0.4)
+REPORT = {
+    "recipe": "configs/tiny-cpu",
+    "tokenizer": "the recipe's",
+    "max_new_tokens": 96,
+    "sets": {
+        "sft_train": {
+            "num_rows": 32_000,
+            "rates": {"template": 1.0, "reward": 0.98996, "task": None},
+            "official": {},
+        },
+        "arc_challenge": {
+            "num_rows": 1_319,
+            "rates": {"template": 1.0, "reward": None, "task": 0.9996},
+            "official": dict.fromkeys(("own form", "sentence", "displayed"), SHARES),
+        },
+    },
+    "tricks": {name: {"num_rows": 1_200, "num_paid": at % 2} for at, name in enumerate(TRICKS)},
+    "failures": [],
+    "notes": ["sft_train: 91.3 % of its <answer> tags fit"],
+    "passes": False,
+    "faults": ["a | b", "[bold]two[/bold]"],
+}
+
+
+@pytest.fixture
+def report():
+    return copy.deepcopy(REPORT)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (None, "-"), (1, "100.0"), (0.9996, "99.9"), (0.99999, "99.9"), (0.98996, "98.9"),
+        (0.99, "99.0"), (0.0, "0.0"), (0.0004, "0.0"), (1 / 3, "33.3"), (0.29, "29.0"),
+    ],
+)  # fmt: skip
+def test_percent_rounds_down(share, text):
+    assert percent(share) == text
+
+
+def test_percent_of_quotients():
+    for whole in (7, 300, 1319):
+        for part in range(whole + 1):
+            assert percent(part / whole) == f"{1000 * part // whole / 10:.1f}"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_tables_fit_a_terminal_uncut(report, columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    show(report)
+    out = capsys.readouterr().out
+    assert "…" not in out
+    lines = [line for line in out.splitlines() if not line.startswith("note: ")]
+    assert max(map(len, lines)) <= columns
+    assert {"template", "reward", "task", "hendrycks", "flexible", "strict"} <= {*out.split()}
+    rows = [line.split() for line in lines]
+    assert ["arc_challenge", "own", "form", "100.0", *["40.0"] * 5] in rows
+    assert ["sft_train", "32,000", "100.0", "98.9", "-"] in rows
+    assert "note: sft_train: 91.3 % of its <answer> tags fit" in out
+
+
+def test_the_table_of_tricks_is_shown_where_one_is_paid(report, capsys):
+    show(report)
+    out = capsys.readouterr().out
+    assert all(name in out for name in TRICKS)
+    for found in report["tricks"].values():
+        found["num_paid"] = 0
+    show(report)
+    assert "tricks that are paid" not in capsys.readouterr().out
+
+
+def test_the_file_has_the_verdict_and_what_the_terminal_shows(report, tmp_path):
+    report["failures"] = [{"set": "gsm8k", "row": "\ud800", "check": "task", "fault": "<think>"}]
+    write(report, f"{tmp_path}/audit.txt")
+    text = (tmp_path / "audit.txt").read_text()
+    assert text.startswith(
+        "Audit of configs/tiny-cpu: the recipe fails:\n- a | b\n- [bold]two[/bold]\n"
+    )
+    assert "failed: gsm8k, row  : task: <think>" in text and "hendrycks" in text
+    assert text.endswith("at most 96 new tokens in the tasks.\n")
+
+
+def test_failure_lines_are_bounded_and_printable(report, capsys):
+    one = {"set": "gsm8k", "row": "x" * 999, "check": "task", "fault": "\x1b[31m\nred"}
+    report["failures"] = [one] * 500
+    lines = failure_lines(report)
+    assert len(lines) == MAX_LINES + 1 and lines[-1] == "460 more are in audit.json"
+    assert max(map(len, lines)) == MAX_CHARS and lines[0].endswith("…")
+    report["failures"] = [one | {"row": "[bold]1[/bold]"}]
+    (line,) = failure_lines(report)
+    assert line == "gsm8k, row [bold]1[/bold]: task:  [31m red"
+    show(report)
+    assert f"failed: {line}" in capsys.readouterr().out
+
+
+def test_judge_names_each_fault(report):
+    passes, faults = judge(report)
+    assert not passes
+    assert faults[0].startswith("sft_train: reward passes 98.9 % of the golds")
+    assert faults[1:] == [
+        f"{name!r} is paid 1 of 1200 times" for at, name in enumerate(TRICKS) if at % 2
+    ]
+    assert len(faults) > MAX_FAULTS
+    assert judge(report | {"sets": {}, "tricks": {}}) == (False, ["no set could be audited"])
+
+
+@pytest.mark.parametrize(("rate", "passes"), [(0.99, True), (0.9899, False), (1.0, True)])
+def test_the_threshold(report, rate, passes):
+    report["sets"]["sft_train"]["rates"]["reward"] = rate
+    for found in report["tricks"].values():
+        found["num_paid"] = 0
+    assert judge(report)[0] is passes

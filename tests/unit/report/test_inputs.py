@@ -1,0 +1,163 @@
+"""What the report refuses: results that are missing, damaged, or were not scored alike."""
+
+import json
+
+import pytest
+
+from data_prep.config import UserError
+from data_prep.sampling.hashes import hash_checkpoint
+from eval.harness.scores import write_parquet
+from eval.report.numbers import read_result, read_texts
+from tests.unit.report.runs import both_modes, make_rows, run_report, solved, write_result
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Two checkpoints' results, and a call that reports on them."""
+    for name in ("sft", "grpo"):
+        write_result(tmp_path / "eval" / name, both_modes(1))
+    return lambda *flags: run_report(tmp_path, monkeypatch, ["sft", "grpo"], *flags)
+
+
+@pytest.mark.parametrize("name", ["scores.json", "completions.parquet"])
+def test_a_missing_file_is_named_with_the_remedy(run, tmp_path, name):
+    (tmp_path / "eval" / "grpo" / name).unlink()
+    with pytest.raises(UserError, match=rf"grpo/{name} is missing; `make eval` makes it"):
+        run()
+
+
+def test_an_evaluation_that_has_not_finished(run, tmp_path):
+    (tmp_path / "eval" / "manifest.json").unlink()
+    message = r"eval/manifest\.json is missing: the evaluation has not finished; run `make eval`"
+    with pytest.raises(UserError, match=message):
+        run()
+    (tmp_path / "eval" / "manifest.json").write_text('{"stage": ')
+    with pytest.raises(UserError, match=r"eval/manifest\.json is damaged"):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--temperature", "0.6"], "temperature: 0.6 in the configuration but 1.0 when sft was"),
+        (["--max_new_tokens", "128"], "max_new_tokens: 128 in the configuration but 96 when sft"),
+        (["--seed", "7"], "seed: 7 in the configuration but 0 when sft"),
+    ],
+)
+def test_results_of_other_settings(run, tmp_path, flags, message):
+    with pytest.raises(UserError, match=message + ".*run `make eval` again"):
+        run(*flags)
+    assert not (tmp_path / "report").exists()
+
+
+def test_results_of_other_tasks(tmp_path, monkeypatch):
+    write_result(tmp_path / "eval" / "sft", both_modes(1), tasks=["held_out", "gsm8k"])
+    with pytest.raises(UserError, match=r"tasks: \['held_out'\] in .* but \['held_out', 'gsm8k'\]"):
+        run_report(tmp_path, monkeypatch, ["sft"])
+
+
+def test_a_checkpoint_that_has_changed(run, tmp_path):
+    (tmp_path / "grpo").mkdir()
+    (tmp_path / "grpo" / "config.json").write_text("{}")
+    path = tmp_path / "eval" / "grpo" / "scores.json"
+    scores = json.loads(path.read_text())
+    scores["fingerprint"]["checkpoint"] = hash_checkpoint(str(tmp_path / "grpo"), "checkpoints")
+    path.write_text(json.dumps(scores))
+    run()
+    (tmp_path / "grpo" / "model.safetensors").write_bytes(b"trained further")
+    message = "grpo: .*/grpo has changed since it was evaluated; run `make eval`"
+    with pytest.raises(UserError, match=message):
+        run()
+    del scores["fingerprint"]["checkpoint"]
+    path.write_text(json.dumps(scores))
+    run()
+
+
+@pytest.mark.parametrize("keep", [0, 100, -50])
+def test_a_damaged_parquet_is_named(run, tmp_path, keep):
+    path = tmp_path / "eval" / "sft" / "completions.parquet"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(UserError, match=r"sft/completions\.parquet is damaged .*`make eval`"):
+        run()
+
+
+def test_bytes_that_rot_in_the_middle_are_noticed(run, tmp_path):
+    path = tmp_path / "eval" / "sft" / "completions.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\xff" * 200 + data[204:])
+    with pytest.raises(UserError, match=r"sft"):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [('{"tasks": ', "is damaged"), ('{"scores": {}}', "is of an older version")],
+)
+def test_bad_scores_are_named(run, tmp_path, text, message):
+    (tmp_path / "eval" / "sft" / "scores.json").write_text(text)
+    with pytest.raises(UserError, match=rf"sft/scores\.json {message}"):
+        run()
+
+
+def test_a_damaged_trainer_log_is_named(run, tmp_path):
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "trainer_state.json").write_text('{"log_history": [')
+    with pytest.raises(UserError, match=r"sft/trainer_state\.json is damaged"):
+        run()
+
+
+def test_scores_and_completions_of_different_runs(tmp_path):
+    write_result(tmp_path / "a", both_modes(1))
+    write_result(tmp_path / "b", both_modes(3))
+    (tmp_path / "b" / "scores.json").replace(tmp_path / "a" / "scores.json")
+    with pytest.raises(UserError, match=r"has accuracy 0\.75.* give 0\.25"):
+        read_result(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "message"),
+    [
+        (both_modes(1), {"temperature": 0.7}, "temperature: 1.0 for sft but 0.7 for grpo"),
+        (both_modes(1), {"tasks": ["a"]}, r"tasks: None for sft but \['a'\] for grpo"),
+        (both_modes(1)[:-2], {}, "completions of held_out, sampled: 8 for sft but 6 for grpo"),
+        (both_modes(1)[:4], {}, "completions of held_out, sampled: 8 for sft but 0 for grpo"),
+        (
+            both_modes(1) + make_rows(solved(1), "gsm8k", "greedy"), {},
+            "completions of gsm8k, greedy: 0 for sft but 4 for grpo",
+        ),
+        (
+            [row | {"gold": ["5"]} for row in both_modes(1)], {},
+            r"gold of held_out, greedy, problem \('s', 'p\d'\): \['4'\] for sft but \['5'\]",
+        ),
+        (
+            [row | {"source": "other"} for row in both_modes(1)], {},
+            r"gold of held_out, greedy, problem .*None for",
+        ),
+    ],
+)  # fmt: skip
+def test_checkpoints_that_were_not_scored_alike(tmp_path, monkeypatch, rows, changes, message):
+    write_result(tmp_path / "eval" / "sft", both_modes(1))
+    write_result(tmp_path / "eval" / "grpo", rows, **changes)
+    with pytest.raises(UserError, match=message) as error:
+        run_report(tmp_path, monkeypatch, ["sft", "grpo"])
+    assert "`make eval`" in str(error.value)
+    assert not (tmp_path / "report").exists()
+
+
+def test_another_grader_is_another_scale(run, tmp_path):
+    path = tmp_path / "eval" / "grpo" / "scores.json"
+    scores = json.loads(path.read_text())
+    scores["fingerprint"]["code"] = "abc"
+    path.write_text(json.dumps(scores))
+    with pytest.raises(UserError, match="code: None for sft but 'abc' for grpo"):
+        run()
+
+
+def test_texts_are_read_by_place(tmp_path):
+    rows = make_rows({f"p{i}": ["right"] for i in range(5000)})
+    write_parquet(tmp_path / "completions.parquet", rows)
+    places = {0, 4095, 4096, 4999}  # 4,096 rows are read at once
+    found = read_texts(tmp_path, places)
+    assert {place: text["question"] for place, text in found.items()} == {
+        place: rows[place]["question"] for place in places
+    }

@@ -1,0 +1,256 @@
+"""The report's numbers and sentences by hand: changes, levels, warnings, figures."""
+
+import xml.etree.ElementTree as ElementTree
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from eval.harness import scores
+from eval.harness.bootstrap import mean_interval
+from eval.harness.outcomes import split_change
+from eval.report import numbers, page, plots, render
+from tests.unit.report.runs import both_modes, make_rows, solved, write_result
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    """No interval is looked at here but those of one made by hand."""
+    monkeypatch.setattr(numbers, "split_change", partial(split_change, resamples=50))
+    for module in (numbers, scores):
+        monkeypatch.setattr(module, "mean_interval", partial(mean_interval, resamples=50))
+
+
+def summarise(tmp_path, rows, **changes):
+    """`numbers.summarise` of `{checkpoint: rows}`."""
+    results = {}
+    for name, found in rows.items():
+        write_result(tmp_path / name, found, **changes)
+        results[name] = numbers.read_result(tmp_path / name)
+    numbers.check_comparable(results)
+    return numbers.summarise({name: f"path/{name}" for name in rows}, results)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a"], []),
+        (["a", "b"], [("a", "b")]),
+        (["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")]),
+        (list("abcd"), [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")]),
+    ],
+)
+def test_pairs(names, expected):
+    assert numbers.pairs(names) == expected
+
+
+def test_modes_have_an_order_and_a_headline():
+    modes = ["official:x", "sampled", "official:a", "greedy"]
+    assert numbers.order(modes) == ["greedy", "sampled", "official:x", "official:a"]
+    assert numbers.headline_mode(modes) == "sampled"
+    assert numbers.headline_mode(["greedy", "official"]) == "greedy"
+    assert numbers.headline_mode(["official:x", "official:a"]) == "official:x"
+
+
+def test_a_change_is_the_sum_of_its_parts(tmp_path):
+    before = {"a": ["right", "wrong"], "b": ["unread", "cut off"], "c": ["no answer", "unclosed"]}
+    after = {"a": ["right", "right"], "b": ["right", "right"], "c": ["wrong", "right"]}
+    report = summarise(tmp_path, {"sft": make_rows(before), "grpo": make_rows(after)})
+    (change,) = report["changes"]["held_out"]["sampled"]
+    # Of six completions: right 1 -> 5, wrong 1 -> 1, format 3 -> 0, cut off 1 -> 0.
+    expected = {"score": 4 / 6, "ability": 0.0, "format": 3 / 6, "truncation": 1 / 6}
+    assert {part: change[part]["value"] for part in expected} == pytest.approx(expected)
+    assert report["outcomes"]["held_out"]["sampled"]["sft"]["unread"] == pytest.approx(1 / 6)
+    assert report["cut_off"]["held_out"]["sampled"]["sft"] == pytest.approx(1 / 6)
+    assert report["no_thought"]["held_out"]["sampled"]["sft"] == pytest.approx(1 / 6)  # unclosed
+    assert report["verdicts"]["held_out"]["sampled"]["grpo"] == {"right": 5 / 6, "wrong": 1 / 6}
+
+
+def test_level_scores_ascend_and_skip_problems_without_level():
+    found = make_rows({"x": ["right"], "y": ["wrong"]}, level=2)
+    found += make_rows({"z": ["right"]}, level=1) + make_rows({"n": ["right"]})
+    levels = numbers.level_scores(found)
+    assert list(levels) == [1, 2]
+    assert {key: levels[2][key] for key in ("value", "n")} == {"value": 0.5, "n": 2}
+    assert levels[2]["stderr"] == pytest.approx(0.5)
+
+
+def test_the_shape_is_that_of_the_completions():
+    rows = make_rows({"a": ["right", "cut off"], "b": ["unread", "cut off"]})
+    rows[1]["lenient"], rows[3]["num_tokens"] = "right", 40
+    assert numbers.shape(rows) == {
+        "answer_right": 3 / 4, "ours_right": 1 / 4, "well_formed": 2 / 4, "num_tokens": 25,
+        "cut_off_right": 1 / 2,
+    }  # fmt: skip
+    assert numbers.shape(rows[:1])["cut_off_right"] is None
+    nothing = numbers.shape([row | {"verdict": None} for row in rows])
+    assert set(nothing.values()) == {None}
+
+
+def test_the_outcome_table_has_both_graders_on_the_same_official_completions(tmp_path):
+    rows = both_modes(1, "gsm8k") + make_rows(solved(3), "gsm8k", "official:gsm8k")
+    rows[-4] |= {"outcome": "unread", "score": 0.0}
+    choices = make_rows(solved(1), "arc_challenge", "official:arc_challenge")
+    rows += [row | dict.fromkeys(("verdict", "num_tokens", "completion")) for row in choices]
+    report = summarise(tmp_path, {"sft": rows})
+    header, rows = page.outcome_table(report, "gsm8k")
+    shown = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [row["ours right"] for row in shown] == ["-", "-", "75.0"]
+    assert (shown[2]["right"], shown[2]["answer right"], shown[2]["tokens"]) == (
+        "50.0", "75.0", "20",
+    )  # fmt: skip
+    assert "cut off, but right" not in header  # nothing was
+    assert "tokens" not in page.outcome_table(report, "arc_challenge")[0]
+
+
+def many(num_right, other="wrong", task="held_out"):
+    return both_modes(num_right, task, num_problems=100, other=other)
+
+
+def official(outcomes):
+    rows = make_rows({f"p{i}": [one] for i, one in enumerate(outcomes)}, "gsm8k", "official:gsm8k")
+    return rows + many(50, task="gsm8k")
+
+
+@pytest.mark.parametrize(
+    ("sft", "grpo", "expected"),
+    [
+        (many(50), many(70), None),
+        (many(50), many(50), "sft and grpo have identical scores"),
+        (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo .held_out greedy 11 %, held"),
+        (many(50), many(90, "cut off"), None),
+        (many(50), many(89, "unclosed"), "without one closed thought.*grpo .held_out greedy 11 %"),
+        (many(50), many(90, "unclosed"), None),
+        (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
+        (
+            official(["right"] * 50 + ["unread"] * 50), official(["right"] * 60 + ["wrong"] * 40),
+            "official gsm8k parser reads 50 % of sft's answers that are right",
+        ),
+        (
+            official(["unread"] * 20 + ["wrong"] * 80), official(["right"] * 60 + ["wrong"] * 40),
+            "official gsm8k parser reads 0 % of sft's",
+        ),
+        (
+            official(["right"] * 90 + ["unread"] * 10), official(["wrong"] * 100), None,
+        ),
+        (
+            official(["cut off"] * 11 + ["right"] * 89), official(["right"] * 100),
+            r"^official gsm8k: 11 % of sft's completions were cut off at the harness's own limit "
+            r"\(256 tokens unless the task sets one\); `max_new_tokens` does not change it",
+        ),
+        # A few-shot prompt asks for no thought.
+        (official(["unclosed"] * 50 + ["wrong"] * 50), official(["right"] * 100), None),
+    ],
+)  # fmt: skip
+def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expected):
+    found = page.warnings(summarise(tmp_path, {"sft": sft, "grpo": grpo}))
+    assert len(found) == (expected is not None), found
+    if expected:
+        with pytest.raises(AssertionError, match=expected):
+            raise AssertionError(found[0])
+
+
+def test_the_harness_limit_is_as_said():
+    stored_lm = (Path(scores.__file__).parent / "stored_lm.py").read_text()
+    assert f"\nHARNESS_MAX_NEW_TOKENS = {page.HARNESS_LIMIT} " in stored_lm
+
+
+def test_the_same_files_twice_are_named(tmp_path):
+    report = summarise(tmp_path, {"sft": many(50), "grpo": many(70)})
+    report["fingerprints"]["grpo"] = report["fingerprints"]["sft"]
+    assert page.warnings(report) == ["sft and grpo are the same checkpoint: their files are equal."]
+
+
+def test_the_summary_is_made_of_the_numbers(tmp_path):
+    rows = {
+        "base": many(10) + official(["right"] * 100),
+        "sft": many(50, "unread") + official(["right"] * 90 + ["wrong"] * 10),
+        "grpo": many(50) + official(["right"] * 70 + ["unread"] * 30),
+    }
+    report = summarise(tmp_path, rows)
+    for modes in report["changes"].values():
+        for found in modes.values():
+            for one in found:
+                for part in ("score", "ability", "format", "truncation"):
+                    value = one[part]["value"]
+                    one[part] |= {"low": value - 0.02, "high": value + 0.02}
+    assert page.summary(report) == (
+        "grpo over sft on held_out: 0.0 points avg@2 [-2.0, 2.0] (50.0 to 50.0 %, not to be told "
+        "from chance); of these ability -50.0, format +50.0, truncation 0.0. On gsm8k: 0.0 points "
+        "avg@2 [-2.0, 2.0] (50.0 to 50.0 %, not to be told from chance); of these ability 0.0, "
+        "format 0.0, truncation 0.0; official exact_match (flexible-extract) -20.0 [-22.0, -18.0]. "
+        "grpo over base, all in all: +40.0 [38.0, 42.0] on held_out, 0.0 [-2.0, 2.0] on gsm8k."
+    )
+
+
+def test_references_only_for_tasks_that_were_run():
+    assert page.load_references(["held_out"]) == []
+    found = page.load_references(["aime24", "math500"])
+    assert [(one["task"], one["scores"]) for one in found] == [
+        ("aime24", [28.33, 48.44]), ("aime24", [54.90, 68.33]),
+        ("math500", [20.60, 24.20, 24.20]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0.1234, "+12.3"), (-0.02, "-2.0"), (0.0, "0.0"), (-0.0001, "0.0")]
+)
+def test_points(value, expected):
+    assert page.points(value) == expected
+
+
+def test_numbers_and_names_as_written():
+    assert page.percent({"value": 0.1234, "stderr": 0.011}) == "12.3 ± 1.1"
+    assert page.percent({"value": 1, "stderr": None}) == "100.0"
+    assert page.percent(None) == "-"
+    assert page.change({"value": 0.394, "low": 0.369, "high": 0.419}) == "+39.4 [36.9, 41.9]"
+    assert page.change({"value": -0.5, "low": None, "high": None}) == "-50.0"
+    assert page.metric_name("greedy", "accuracy") == "greedy accuracy"
+    assert page.metric_name("sampled", "avg@4", "gsm8k") == "avg@4"
+    assert page.metric_name("official", "acc_norm,none") == "official acc_norm"
+    name = page.metric_name("official:gsm8k", "exact_match,flexible-extract", "gsm8k")
+    assert name == "official exact_match (flexible-extract)"
+    name = page.metric_name("official:minerva_math500", "exact_match,none", "math500")
+    assert name == "official minerva_math500 exact_match"
+
+
+def test_clean_writes_out_what_would_act():
+    assert render.clean("a\tb\r\nc\rd\x00\x7f\x9b\u202e\u2066\ud800é√") == (
+        "a\tb\nc\\x0dd\\x00\\x7f\\x9b\\u202e\\u2066\\ud800é√"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "reach", "expected"),
+    [
+        ([1, 3, 8], 0, [1, 3, 8]),
+        ([0, 6, 0, 6], 1, [0, 2, 4, 6]),
+        ([1, 2, 3, 4, 10], 2, [1, 2, 4, 17 / 3, 10]),
+    ],
+)
+def test_moving_average(values, reach, expected):
+    assert plots.moving_average(values, reach) == pytest.approx(expected)
+
+
+def test_panels_are_those_that_were_logged():
+    history = [
+        {"step": 0, "eval_avg@4": 0.25, "eval_avg@4_stderr": 0.05, "eval_runtime": 3},
+        {"step": 1, "rollout/rewards": 0.5, "loss": 1.0},
+        {"step": 2, "rollout/rewards": 1.0, "eval_avg@4": 0.5, "eval_avg@4_stderr": 0.1},
+    ]
+    reward, evaluation = plots.read_panels(history)
+    assert reward.lines == {"rollout/rewards": ([1, 2], [0.5, 1.0])}
+    assert evaluation.lines == {"avg@4": ([0, 2], [25.0, 50.0])}
+    assert evaluation.errors == {"avg@4": [5.0, 10.0]}
+    assert plots.read_panels([{"step": 1, "grad_norm": 2}]) == []
+
+
+def test_a_figure_follows_the_readers_colours():
+    panel = plots.Panel("loss", "Loss <x>", "nats", {"loss": ([1, 2], [1.0, 0.5])})
+    svgs = plots.draw_curves([panel, panel], "sft")
+    assert len(svgs) == 2
+    for svg in svgs:
+        root = ElementTree.fromstring(svg)
+        assert root.get("aria-label") == "Training: sft: Loss <x>"
+        assert "currentColor" in svg and "var(--line)" in svg
+        assert plots.INK not in svg and plots.GRID not in svg and "<style" not in svg

@@ -1,0 +1,218 @@
+"""The page of a made-up run: what is written, what it says, and that it is safe to open."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.unit.report.runs import both_modes, make_rows, run_report, solved, write_result
+
+EVIL = (
+    "<think><script>alert(1)</script></details></pre>\n<img src=http://evil.example/x>"
+    "\x1b[31m \u202e </think> $\\frac{1}{2}$"
+)
+VOID = {"meta", "br", "img"}
+NAMES = ["base", "sft", "grpo"]
+
+
+class Reader(HTMLParser):
+    """Collects a page's tags, tables and the text of its `<pre>`; checks that tags are balanced."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.text = path.read_text(encoding="utf-8")
+        self.tags, self.attributes, self.open, self.tables, self.pres = set(), [], [], [], []
+        self.feed(self.text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("th", "td"):
+            self.tables[-1][-1].append("")
+        elif tag == "pre":
+            self.pres.append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "pre" in self.open:
+            self.pres[-1] += data
+        elif "td" in self.open or "th" in self.open:
+            self.tables[-1][-1][-1] += data
+
+    @property
+    def rows(self):
+        return [row for table in self.tables for row in table]
+
+    def check_safe(self):
+        """It loads nothing and runs nothing; ids are unique and every reference has one."""
+        bad = {"script", "img", "link", "iframe", "object", "embed", "base", "form"}
+        assert not self.tags & bad
+        targets = [value for name, value in self.attributes if name.endswith(("href", "src"))]
+        assert targets and all(value.startswith("#") for value in targets)
+        assert not [name for name, _ in self.attributes if name.startswith("on")]
+        style = re.search(r"<style>(.*?)</style>", self.text, re.DOTALL)[1]
+        assert "url(" not in style and "@import" not in style
+        assert "default-src 'none'" in self.text
+        ids = [value for name, value in self.attributes if name == "id"]
+        assert len(ids) == len(set(ids))
+        used = {v[5:-1] for n, v in self.attributes if n == "clip-path"}
+        assert {value[1:] for value in targets} | used <= set(ids)
+        assert "\x1b" not in self.text and "\u202e" not in self.text
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run of three checkpoints on two tasks, one of them official too, with trainer logs."""
+    tmp_path = tmp_path_factory.mktemp("run")
+    for name, right, official in zip(NAMES, (0, 1, 3), ("right", "unread", "unread"), strict=True):
+        rows = both_modes(right, level=2) + both_modes(right, "gsm8k", num_problems=3)
+        rows += make_rows(solved(3, num_problems=3), "gsm8k", "official:gsm8k")
+        for row in rows[-3:]:
+            row |= {"outcome": official, "score": float(official == "right")}
+        evil = {"completion": EVIL, "prediction": "```<img src=http://evil.example/y>`"}
+        rows = [row | evil if row["id"] == "p1" else row for row in rows]
+        write_result(tmp_path / "eval" / name, rows)
+    history = {
+        "sft": [{"step": s, "loss": 2 / s, "mean_token_accuracy": 0.5} for s in (1, 2)],
+        "grpo": [{"step": s, "rollout/rewards": s / 3, "reward": 0} for s in (1, 2)]
+        + [{"step": 2, "eval_avg@4": 0.5, "eval_avg@4_stderr": 0.1}],
+    }
+    for name, logs in history.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text(json.dumps({"log_history": logs}))
+    (tmp_path / "data").mkdir()
+    found = {"config": {"seed": 5}, "counts": {"rows": 9}, "dropped": {"train": {"too long": 3}}}
+    (tmp_path / "data" / "manifest.json").write_text(json.dumps(found))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        run_report(tmp_path, monkeypatch, NAMES)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(made):
+    return made / "report"
+
+
+@pytest.fixture
+def page(folder):
+    return Reader(folder / "report.html")
+
+
+def test_the_files_and_the_numbers(folder):
+    assert {path.name for path in folder.iterdir()} == {
+        "report.html", "report.json", "manifest.json",
+    }  # fmt: skip
+    report = json.loads((folder / "report.json").read_text())
+    assert report["scores"]["grpo"]["held_out"]["sampled"]["metrics"]["avg@2"]["value"] == 0.75
+    changes = report["changes"]["held_out"]["greedy"]
+    assert [(one["from"], one["to"]) for one in changes] == [
+        ("base", "sft"), ("sft", "grpo"), ("base", "grpo"),
+    ]  # fmt: skip
+    # Two of four problems newly solved: differences 0, 1, 1, 0.
+    assert changes[1]["score"]["value"] == changes[1]["ability"]["value"] == 0.5
+    assert changes[1]["score"]["stderr"] == pytest.approx(math.sqrt(1 / 12))
+    assert report["outcomes"]["gsm8k"]["official:gsm8k"]["grpo"]["unread"] == 1
+    assert report["levels"]["held_out"]["sampled"]["sft"]["2"]["value"] == 0.25
+    assert report["levels"]["gsm8k"]["greedy"]["sft"] == {}
+    assert report["curves"]["grpo"]["Evaluation while training"] == {"avg@4": [[2], [50.0]]}
+    assert [found["title"] for found in report["references"]] == ["GSM8K"]
+    assert (report["git_commit"], report["versions"]) == ("abc123", {"torch": "0.1"})
+    assert report["evaluation_config"] == {"title": "as evaluated"}
+    # p1's is what a model wrote, all three are right for our grader and not for the official one.
+    assert sorted(found["id"] for found in report["unread"]) == ["p0", "p1", "p2"]
+    assert {found["sides"][0]["verdict"] for found in report["unread"]} == {"right"}
+    assert report["summary"].startswith("grpo over sft on held_out: +50.0 points avg@2 [")
+
+
+def test_what_the_page_says(page):
+    assert len(page.tables) == 17
+    assert ["grpo", *["75.0 ± 25.0"] * 4] in page.tables[0]
+    assert ["dropped, train, too long", "3"] in page.rows
+    ids = [value for name, value in page.attributes if name == "id"]
+    sections = {"scores", "changes", "levels", "training", "flips", "references", "stages"}
+    assert sections <= {*ids} and "Fewer than 100 problems" in page.text
+    figures = ("scores-", "changes-", "sft_curves-", "grpo_curves-")
+    assert all(any(id.startswith(name) for id in ids) for name in figures)
+
+
+def test_the_page_is_safe_and_shows_texts_of_models_as_they_are(page):
+    page.check_safe()
+    assert EVIL.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e") in page.pres
+    assert "&lt;img src=http://evil.example/y&gt;" in page.text  # the prediction
+
+
+def test_the_same_run_gives_the_same_page(made, folder, monkeypatch, capsys):
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    run_report(made, monkeypatch, NAMES)
+    again = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert [name for name in first if first[name] != again[name]] in ([], ["manifest.json"])
+
+    out = capsys.readouterr().out
+    assert "75.0 ± 25.0" in out and "warning: Fewer than 100 problems" in out
+    *lines, last = out.splitlines()
+    assert last == f"Report: {folder}/report.html"
+    assert max(map(len, lines)) <= 100
+    assert "evil" not in out
+
+
+def test_one_checkpoint_has_scores_and_no_changes(tmp_path, monkeypatch):
+    write_result(tmp_path / "eval" / "base", both_modes(1))
+    text = (run_report(tmp_path, monkeypatch, ["base"]) / "report.html").read_text()
+    assert "base on held_out: avg@2 25.0 ± 25.0 %." in text
+    assert "→" not in text and 'id="flips"' not in text
+
+
+def test_an_official_task_alone(tmp_path, monkeypatch):
+    for name, right in (("sft", 1), ("grpo", 2)):
+        rows = make_rows(solved(right), "arc_challenge", "official:arc_challenge")
+        rows = [row | {"completion": None, "verdict": None, "num_tokens": None} for row in rows]
+        write_result(tmp_path / "eval" / name, rows)
+    text = (run_report(tmp_path, monkeypatch, ["sft", "grpo"]) / "report.html").read_text()
+    assert "No completion changed" in text  # log-likelihoods are no completions
+    assert "67.06 → 62.97 → 62.80" in text and "25.0 → 50.0 (sft → grpo)" in text
+
+
+def test_a_best_model_shows_its_stage(tmp_path, monkeypatch):
+    write_result(tmp_path / "eval" / "grpo", both_modes(1))
+    stage = tmp_path / "run"
+    (stage / "best").mkdir(parents=True)
+    logs = [{"step": 1, "rollout/rewards": 0.5}]
+    (stage / "trainer_state.json").write_text(json.dumps({"log_history": logs}))
+    (stage / "manifest.json").write_text(json.dumps({"config": {"beta": 0.04}, "counts": {}}))
+    checkpoint = ["--checkpoints", f"grpo={stage}/best"]
+    page = Reader(run_report(tmp_path, monkeypatch, [], *checkpoint) / "report.html")
+    assert "grpo_curves-0" in page.text and ["beta", "0.04"] in page.rows
+
+
+def test_stages_next_to_the_checkpoints(tmp_path, monkeypatch):
+    for name in ("sft", "grpo"):
+        write_result(tmp_path / "eval" / name, both_modes(1))
+    for name in ("data", "audit", "difficulty", "sft", "grpo"):
+        (tmp_path / name).mkdir()
+        found = {"stage": name, "config": {"seed": 3}, "counts": {"rows": 9}}
+        (tmp_path / name / "manifest.json").write_text(json.dumps(found))
+
+    def stages(*more):
+        folder = run_report(tmp_path, monkeypatch, ["sft", "grpo"], *more)
+        return list(json.loads((folder / "report.json").read_text())["stages"])
+
+    assert stages() == ["data", "audit", "sft", "difficulty", "grpo"]
+    elsewhere = ["--test_file", f"{tmp_path}/other/test.jsonl"]
+    assert stages(*elsewhere) == ["data", "audit", "sft", "difficulty", "grpo"]
+    (tmp_path / "audit" / "manifest.json").write_text('{"stage": "other", "counts": {}}')
+    assert stages() == ["data", "sft", "difficulty", "grpo"]
