@@ -33,9 +33,7 @@ class EvalArguments(SamplingArguments):
     )
     official: list[str] = field(
         default_factory=list,
-        metadata={
-            "help": f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"
-        },
+        metadata={"help": f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"},
     )
     official_chat_template: bool = field(
         default=False, metadata={"help": "put the official tasks' prompts through the template"}

@@ -4,9 +4,7 @@ import json
 import re
 import subprocess
 import sys
-import time
 
-import psutil
 import pytest
 
 from tests.integration.harness.eval_runs import (
@@ -43,13 +41,6 @@ def start(launcher, folder, *checkpoints, **settings):
     command += flags(folder, *checkpoints, **settings)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=environment(), cwd=ROOT, **pipes)
-
-
-def kill(process):
-    """Everything at once, as a machine that goes down."""
-    for child in [*psutil.Process(process.pid).children(recursive=True), process]:
-        child.kill()
-    process.communicate()
 
 
 def read_values(folder):
@@ -91,32 +82,6 @@ def test_two_processes_write_what_one_would(folder, tiny_model_dir):
     manifests = [json.loads((f.parent / "manifest.json").read_text()) for f in (one, two)]
     assert manifests[0]["counts"] == manifests[1]["counts"]
     assert manifests[0]["inputs"] == manifests[1]["inputs"]
-
-
-def test_two_killed_processes_are_taken_up_by_one(folder, tiny_model_dir):
-    settings = SETTINGS | {"num_samples": 12, "max_new_tokens": 24}
-    checkpoint = f"base={tiny_model_dir}"
-    process = start(ACCELERATE, folder, checkpoint, **settings | {"batch_size": 1})
-    base = folder / "eval" / "base"
-    try:
-        paths = [base / "samples" / f"samples-{rank}.jsonl" for rank in range(2)]
-        while any(not path.is_file() or path.read_bytes().count(b"\n") < 8 for path in paths):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
-    finally:
-        kill(process)
-    assert not (base / "scores.json").exists()
-    before = set(read_keys(base))
-    total = 8 * 13
-    assert 16 <= len(before) < total
-
-    with Counting() as count:
-        evaluate(folder, checkpoint, **settings)
-    assert len(count.asked) == total - len(before)
-    keys = read_keys(base)
-    assert len(keys) == len(set(keys)) == total
-    other = evaluate(folder, checkpoint, **settings, output_dir=folder / "other")
-    assert read_rows(base) == read_rows(other)
 
 
 def test_an_error_in_one_process_ends_both(folder):

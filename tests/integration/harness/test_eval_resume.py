@@ -1,6 +1,5 @@
 """No finished sample is generated twice: after a kill, with more samples, with other settings."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -101,20 +100,6 @@ def test_a_killed_evaluation_goes_on(tmp_path, tiny_model_dir):
     assert set(after) == set(read_keys(uninterrupted))
 
 
-def test_a_torn_line_costs_one_sample(again, tmp_path):
-    base = tmp_path / "eval" / "base"
-    rows, keys = read_rows(base), read_keys(base)
-    path = base / "samples" / "samples-0.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
-    (base / "scores.json").unlink()
-    folder, count = again()
-    assert len(count.asked) == 1
-    assert read_rows(folder) == rows
-    assert read_keys(folder) == keys
-    assert json.loads(path.read_bytes().splitlines()[-1])[0] == keys[-1]
-
-
 def test_more_samples_keep_those_that_are_there(again, finished):
     before = by_sample(read_rows(finished / "eval" / "base"))
     folder, count = again(num_samples=4)
@@ -129,30 +114,6 @@ def test_more_samples_keep_those_that_are_there(again, finished):
     fewer = by_sample(read_rows(folder))
     assert len(fewer) == 2 * NUM
     assert all(before[key] == row for key, row in fewer.items())
-
-
-@pytest.mark.parametrize(
-    ("changes", "greedy", "sampled"),
-    [
-        ({"batch_size": 1}, 0, 0),
-        ({"final_number": True}, 0, 0),
-        ({"limit": 2}, 0, 0),
-        ({"temperature": 0.5}, 0, 2 * NUM),  # which a greedy completion does not have
-        ({"top_p": 0.9}, 0, 2 * NUM),
-        ({"seed": 1}, 0, 2 * NUM),
-        ({"max_new_tokens": 7}, NUM, 2 * NUM),
-        ({"dtype": "bfloat16"}, NUM, 2 * NUM),
-    ],
-)
-def test_what_decides_a_completion_generates_it_anew(again, changes, greedy, sampled):
-    folder, count = again(**changes)
-    assert count.samples() == (greedy, sampled)
-    # Only the batch size may change without another look at the results.
-    evaluated = [] if "batch_size" in changes else ["base"]
-    assert read_evaluated(folder.parent) == evaluated
-    with_settings = read_scores(folder)["settings"]
-    assert all(with_settings[key] == changes[key] for key in changes if key != "batch_size")
-    assert again(**changes)[1].asked == []
 
 
 def test_another_prompt_generates_anew(again, tmp_path):

@@ -111,15 +111,6 @@ def test_one_question_twice(folder, tiny_model_dir):
     assert len(read_keys(base)) == len(set(read_keys(base))) == len(count.asked) == 4 * 3
 
 
-def test_one_problem_has_several_golds(folder, tiny_model_dir):
-    text = (folder / "test.jsonl").read_text().replace('"answer": "14"', '"answer": ["7", "8/2"]')
-    (folder / "test.jsonl").write_text(text)
-    write = Scripted(tiny_model_dir, lambda _: ("<think>\nSo.\n</think>\n\n\\boxed{4}", False))
-    with recite(**{tiny_model_dir.name: write}):
-        base = evaluate(folder, f"base={tiny_model_dir}")
-    assert [row["score"] for row in read_rows(base)][:3] == [1.0, 0.0, 0.0]
-
-
 def test_text_that_utf_8_lacks(folder, tiny_model_dir):
     """Halves of surrogate pairs, zeros and line ends of other kinds, through store and tables."""
     text = "<think>\n\ud83d\0\u2028\x85\r\n</think>\n\n\\boxed{14}\udc00"

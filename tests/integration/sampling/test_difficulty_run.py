@@ -161,31 +161,6 @@ def test_more_samples_extend_and_batches_change_nothing(measure):
     assert measure("a", num_samples=2, limit=5) == (two[:5], 0)
 
 
-def test_a_second_run_loads_no_model(measure):
-    first, _ = measure("a", limit=3)
-    with mock.patch("data_prep.sampling.problems.load_engine", side_effect=AssertionError):
-        assert measure("a", limit=3) == (first, 0)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"temperature": 0.9}, {"top_p": 0.9}, {"seed": 1}, {"max_new_tokens": 20}]
-)
-def test_other_settings_are_other_samples(measure, changes):
-    measure("a", limit=3)
-    _, asked = measure("a", limit=3, **changes)
-    assert asked == 12
-
-
-def test_another_checkpoint_is_measured_anew(measure, tmp_path):
-    (tmp_path / "model").mkdir()
-    first, _ = measure("a", limit=4)
-    build_tiny_model(tmp_path / "model", seed=1)
-    second, asked = measure("a", limit=4, model_name_or_path=tmp_path / "model")
-    assert asked == 16
-    assert not {row["checkpoint"] for row in first} & {row["checkpoint"] for row in second}
-    assert measure("a", limit=4) == (first, 0)
-
-
 def test_two_processes_share(run_two_processes, flags, measure, tmp_path):
     first, second = run_two_processes(SCRIPT, *flags("two"))
     assert first[0].startswith("difficulty: 31 problems (0 of 4 right: ") and second == []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from data_prep.config import UserError
-from data_prep.sampling.hf import HfEngine, choose_device, eos_token_ids
+from data_prep.sampling.hf import HfEngine, choose_device
 from data_prep.sampling.store import Request, Settings
 
 pytestmark = pytest.mark.integration
@@ -88,15 +88,6 @@ def test_a_sample_owes_nothing_to_the_global_generator(engine):
     assert len({text for text, *_ in found[0]}) == 3
 
 
-def test_other_numbers_seeds_and_prompts_are_other_samples(engine):
-    requests = [Request(PROMPTS[0], SAMPLED, k) for k in range(6)]
-    requests += [Request(PROMPTS[0], replace(SAMPLED, seed=seed)) for seed in (1, 2)]
-    found = answers(engine, requests)
-    assert len(set(found)) == len(requests)
-    assert len({request.seed for request in requests}) == len(requests)
-    assert Request("a", SAMPLED).seed != Request("b", SAMPLED).seed
-
-
 def copy_with(folder, tiny_model_dir, file, **values):
     shutil.copytree(tiny_model_dir, folder)
     known = json.loads((folder / file).read_text()) if (folder / file).is_file() else {}
@@ -131,14 +122,6 @@ def test_but_its_ends_do(engine, tiny_model_dir, reference, tmp_path, as_list):
     (found,) = answers(other, [Request(PROMPTS[0], GREEDY)])
     assert found == engine.tokenizer.decode(ids[:place], skip_special_tokens=True)
     assert (found.num_tokens, found.cut_off) == (place + 1, False)
-
-
-def test_ends_that_are_missing(engine):
-    class Bare:
-        eos_token_id = None
-
-    assert eos_token_ids(None, Bare) == set()
-    assert eos_token_ids(None, engine.tokenizer) == {engine.tokenizer.eos_token_id}
 
 
 @pytest.mark.parametrize(

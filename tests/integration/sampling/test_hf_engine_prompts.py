@@ -218,15 +218,6 @@ def test_log_likelihoods_are_the_harness_s(engine, tiny_model_dir):
         assert not found
 
 
-def test_a_greedy_continuation_is_known_as_one(engine):
-    requests = [Request(f"{PROMPT} {i}", Settings(1)) for i in range(12)]
-    pairs = zip(requests, complete(engine, *requests), strict=True)
-    # Of one token there as well, and whole letters.
-    greedy = [Continuation(one.prompt, text) for one, text in pairs if re.match("[A-Z~]", text)]
-    assert greedy
-    assert all(is_greedy for _, (_, is_greedy) in engine.loglikelihood(greedy))
-
-
 @pytest.mark.parametrize("has_tokenizer", [True, False])
 def test_an_adapter_is_the_merged_model(engine, tiny_model_dir, tmp_path, has_tokenizer):
     from peft import LoraConfig, get_peft_model

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2
 
 from data_prep.config import UserError
 from data_prep.sampling.store import Continuation, Request, Settings
-from data_prep.sampling.vllm import VllmEngine, encode_pair, lora_rank
+from data_prep.sampling.vllm import VllmEngine, lora_rank
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -148,14 +148,6 @@ def test_completions_come_as_they_finish(engine):
     assert answers(engine, requests[:1])[0].num_tokens == 60
 
 
-def test_equal_prompts_are_computed_once(engine, tokenizer):
-    requests = [Request("19 - 3 = 16 and so on " * 10, Settings(4), i) for i in range(2)]
-    for one in requests:
-        ids = tokenizer(one.prompt)["input_ids"]
-        ((_, output),) = engine._run([(ids, engine._sampling(one))])
-    assert output.num_cached_tokens >= 128
-
-
 def test_stop_strings(engine, tokenizer, reference):
     whole = texts(tokenizer, reference)[0]
     stop = whole[8:11]
@@ -204,16 +196,6 @@ def test_loglikelihoods_are_the_harness_s(engine, harness):
     for index, (total, is_greedy) in enumerate(harness):
         assert found.pop(index) == (pytest.approx(total, abs=1e-3), is_greedy)
     assert not found
-
-
-def test_a_greedy_continuation_is_known_as_one(engine, tokenizer, reference):
-    greedy = []
-    for prompt, ids in zip(PROMPTS, reference, strict=True):
-        text = tokenizer.decode(ids[:1])
-        if encode_pair(tokenizer, prompt, text)[1] == ids[:1]:  # not half a letter
-            greedy.append(Continuation(prompt, text))
-    assert greedy
-    assert all(is_greedy for _, (_, is_greedy) in engine.loglikelihood(greedy))
 
 
 def test_prompts_that_are_too_long(engine, tokenizer):

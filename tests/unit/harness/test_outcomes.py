@@ -14,7 +14,6 @@ from eval.harness.metrics import (
     cut_off_right,
     outcome,
     outcome_rates,
-    sampled_metrics,
     split_change,
 )
 
@@ -75,30 +74,6 @@ def test_scripted_outcome_rates():
         "no answer": 1 / 16, "cut off": 1 / 16,
     }  # fmt: skip
     assert sum(map(cut_off_right, found)) == 1
-
-
-def test_scripted_metrics():
-    # Right completions c = 4, 1, 1, 0 of n = 4.
-    #   avg@4   1, 1/4, 1/4, 0                                                     mean 6/16
-    #   pass@2  1, 1 - C(3,2)/C(4,2) = 1/2, 1/2, 0                                 mean 1/2
-    #   pass@4  1, 1, 1, 0                                                         mean 3/4
-    #   maj@4   four for 4: 1. One for 4, two for 5: 0. One each, two abstain: 1/2. One for 5: 0.
-    found = [sampled_metrics(graded(completions)) for completions in BEFORE.values()]
-    mean = {name: sum(one[name] for one in found) / 4 for name in found[0]}
-    assert [one["maj@4"] for one in found] == [1.0, 0.0, 0.5, 0.0]
-    assert mean["avg@4"] == 6 / 16
-    assert mean["pass@2"] == 1 / 2
-    assert mean["pass@4"] == 3 / 4
-    assert mean["maj@4"] == 3 / 8
-    # Right, unread, unclosed and cut off: 6 + 3 + 1 + 1.
-    assert mean["answer_right"] == 11 / 16
-    assert mean["cut_off_rate"] == 1 / 16
-    # Not well formed: repeated, unclosed, cut off, empty.
-    assert mean["format_rate"] == 12 / 16
-    assert set(mean) == {
-        "avg@4", "pass@2", "pass@4", "maj@4", "format_rate", "cut_off_rate", "completion_length",
-        "answer_right",
-    }  # fmt: skip
 
 
 def test_scripted_change():

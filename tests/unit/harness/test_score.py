@@ -7,7 +7,6 @@ from data_prep.prompts import build_prompt
 from data_prep.sampling.store import Completion
 from eval.harness.score import (
     count_completions,
-    grade_completions,
     official_metrics,
     official_problem,
     official_rows,
@@ -83,12 +82,6 @@ def test_the_k_completions_of_a_problem():
     assert type(records[0]["completion"]) is str
 
 
-def test_the_verdict_does_not_depend_on_the_others():
-    together = process(row(), [SAMPLES])["completions"]
-    alone = [process(row(), [[one]])["completions"][0] for one in SAMPLES]
-    assert together == alone
-
-
 def test_rows_and_metrics_of_a_think_aware_task():
     docs = [row(), row() | {"id": "b", "level": None}]
     texts = [SAMPLES, [done(WRONG, 10)] * 4]
@@ -157,11 +150,6 @@ def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
     assert found["prompt"] == "Question: 2+2?\nAnswer:"
 
 
-def test_the_main_metric_s_filter_decides():
-    strict = official_rows("gsm8k", "gsm8k", "exact_match,strict-match", official("4", 1.0), False)
-    assert [one["score"] for one in strict] == [0.0]
-
-
 @pytest.mark.parametrize(("score", "outcome"), [(1.0, "right"), (0.0, "wrong")])
 def test_of_an_option_nothing_was_written(score, outcome):
     doc = {"id": "x", "question": "Which?", "answerKey": "2"}
@@ -203,11 +191,6 @@ def test_parquet_holds_what_a_model_may_write(tmp_path):
     assert (found["completion"], found["gold"]) == ("\ufffd half, 😀, \0", ["\\frac12", "½"])
     assert found["score"] is None
     assert [one.name for one in tmp_path.iterdir()] == ["completions.parquet"]
-
-
-def test_no_completions():
-    assert grade_completions([{"role": "user", "content": ""}], ["4"], [],
-                             think_prefilled=False, final_number=False) == []  # fmt: skip
 
 
 def test_the_gold_of_minerva_is_the_solution_s_and_not_its_shorthand():

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from data_prep.config import UserError
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
@@ -49,11 +48,6 @@ def test_split_checkpoints(entries, expected):
     else:
         with pytest.raises(UserError, match=expected):
             split_checkpoints(entries)
-
-
-def test_the_defaults_are_accepted():
-    found = arguments()
-    assert (found.tasks, found.official, found.limit) == (["held_out"], [], None)
 
 
 REFUSED = [
@@ -215,15 +209,6 @@ def test_every_mistake_costs_one_line_and_no_time(inputs, tmp_path):
         assert next(iter(change)).removesuffix("s") in error, (change, error)
         assert heavy == [], change
     assert not (tmp_path / "eval").exists()
-
-
-@pytest.mark.parametrize(
-    "path", sorted(ROOT.glob("configs/*/eval.yaml")), ids=lambda p: p.parts[-2]
-)
-def test_the_recipes_settings_are_accepted(path):
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    values.pop("env", None)
-    EvalArguments(**values)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "-x", "manifest.json", "a/b", ""])

@@ -18,31 +18,6 @@ def arguments(**changes):
     return DifficultyArguments(**PATHS | changes)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("num_samples", 0, "must be above 0"),
-        ("max_new_tokens", -1, "must be above 0"),
-        ("batch_size", 0, "must be above 0"),
-        ("temperature", 0.0, "must be above 0"),
-        ("temperature", float("nan"), "must be above 0"),
-        ("temperature", 2.5, "at most 2"),
-        ("top_p", 1.1, "at most 1"),
-        ("vllm_gpu_memory_utilization", 0.0, "above 0 and at most 1"),
-        ("limit", 0, "leave it out for all problems"),
-        ("dtype", "int8", "must be one of float32, bfloat16, float16"),
-        ("backend", "openai", "must be one of hf, vllm"),
-    ],
-)
-def test_values_that_nothing_can_be_sampled_with(key, value, words):
-    with pytest.raises(UserError, match=f"^{key}: .*{words}"):
-        arguments(**{key: value})
-
-
-def test_a_value_at_each_edge():
-    arguments(num_samples=1, max_new_tokens=1, batch_size=1, temperature=2, top_p=1, limit=1)
-
-
 def right(answer):
     return Completion(f"<think>so</think> \\boxed{{{answer}}}", 9, False)
 

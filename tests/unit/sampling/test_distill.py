@@ -8,7 +8,6 @@ import pytest
 from data_prep.config import UserError
 from data_prep.grading.answers import grade_all
 from data_prep.prompts import build_completion, build_prompt
-from data_prep.sampling.openai import join_thought
 from data_prep.sampling.problems import SampledSet
 from data_prep.sampling.store import Completion, SampleStore
 from data_prep.sources import traces
@@ -47,11 +46,6 @@ def arguments(**changes):
 def test_keys_that_are_refused(changes, words):
     with pytest.raises(UserError, match=f"^{words}"):
         arguments(**changes)
-
-
-def test_keys_that_go_together():
-    arguments(keep=4, num_samples=4, prefer="shortest", system_prompt="think")
-    arguments(**SERVER, api_key_env="KEY", concurrency=1, timeout_s=0.5)
 
 
 def write(thought, answer="4", cut_off=False):
@@ -96,13 +90,6 @@ def test_which_samples_are_kept(completions, keep, prefer, kept, dropped):
     grades = grade_all([str(one) for one in completions], [["4"]] * len(completions))
     found, lost = choose_traces(completions, grades, keep, prefer)
     assert (list(found), dict(lost)) == (kept, dropped)
-
-
-def test_a_thought_after_a_prefilled_tag():
-    text = "\nso\n</think>\n\n\\boxed{4}"
-    grades = grade_all([text], ["4"], think_prefilled=True)
-    found, _ = choose_traces([Completion(text, 5, False)], grades, 1, "first")
-    assert found == {"so": "4"}
 
 
 ROW = {"id": "a", "source": "toy", "question": "2+2?", "answer": ["4"], "level": 2.5}
@@ -200,20 +187,3 @@ def test_problems_that_cannot_become_traces(rows, words):
 def test_what_passes_the_check_is_read_as_a_trace(changes):
     (row,) = check_rows([ROW | changes], "file.jsonl")
     assert traces.build_problem(trace_row(row, 0, "so", "4"), "", "f:1").solution == "so"
-
-
-@pytest.mark.parametrize(
-    ("reasoning", "content", "text"),
-    [
-        ("", "4", "4"),
-        (" \n", "4", "4"),
-        ("so", "4", "<think>\nso\n</think>\n\n4"),
-        ("so\n", "\n\n4", "<think>\nso\n</think>\n\n4"),
-        ("so", "", "<think>\nso\n</think>\n\n"),
-        ("", "so</think>4", "<think>so</think>4"),
-        ("", "<think>so</think>4", "<think>so</think>4"),
-        ("", "<think>so", "<think>so"),
-    ],
-)
-def test_a_thought_that_came_apart(reasoning, content, text):
-    assert join_thought(reasoning, content) == text

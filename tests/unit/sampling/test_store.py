@@ -67,11 +67,6 @@ def test_the_model_is_part_of_the_key(tmp_path):
     assert SampleStore(tmp_path / "elsewhere", "a hf", rank=5).key(REQUEST) == keys[0]
 
 
-def test_keys_of_pairs(store):
-    split = Continuation("Mia has 14", "")
-    assert len({store.key(one) for one in (PAIR, split, Continuation(" 14", "Mia has"))}) == 3
-
-
 def test_a_sample_s_seed():
     """Its own numbers decide it; what else is asked, and the limits of its length, do not."""
     assert REQUEST.seed == Request("Mia has", Settings(9, seed=3), 1).seed
@@ -101,13 +96,6 @@ def test_round_trip(store, tmp_path):
 def test_extreme_log_likelihoods(store, tmp_path, value):
     store.add(PAIR, (value, False))
     assert reopen(store, tmp_path).get(PAIR) == (value, False)
-
-
-def test_a_sample_is_on_disk_before_the_next_is_asked_for(store, tmp_path):
-    store.add(REQUEST, Completion("a", 1, False))
-    other = SampleStore(tmp_path, "model", rank=1)
-    other.load()
-    assert other.get(REQUEST) == "a"
 
 
 def test_the_samples_of_all_processes_are_read(store, tmp_path):
