@@ -27,8 +27,8 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.sampling import load_engine
 from data_prep.sampling import quiet as quiet_transformers
 from data_prep.sampling.processes import Processes
-from eval.harness.arguments import EvalArguments, check_inputs, split_checkpoints
 from eval.harness.fingerprint import SETTINGS, fingerprint
+from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 
 
 def main() -> None:
@@ -96,8 +96,8 @@ def evaluate_checkpoint(
     """Run all tasks on one checkpoint; write `completions.parquet`, then `scores.json`."""
     quiet()
     from data_prep.sampling.hf import tokenizer_path
-    from data_prep.sampling.samples import SampleStore
-    from eval.harness.scores import write_parquet
+    from data_prep.sampling.store import SampleStore
+    from eval.harness.score import write_parquet
 
     started = time.time()
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
@@ -146,15 +146,15 @@ def run_tasks(
     """Run the harness on every task in every mode.
 
     Returns:
-        `{task: {mode: eval.harness.scores.think_metrics or official_metrics}}`, and the rows of
+        `{task: {mode: eval.harness.score.think_metrics or official_metrics}}`, and the rows of
         `completions.parquet`; both are for nothing in a process that is not the main one.
     """
     import lm_eval
     import lm_eval.api.task
 
+    from eval.harness.cached_lm import CachedLM
     from eval.harness.parser_process import protect
-    from eval.harness.scores import official_metrics, official_rows, think_metrics, think_rows
-    from eval.harness.stored_lm import StoredLM
+    from eval.harness.score import official_metrics, official_rows, think_metrics, think_rows
     from eval.harness.suite import MODES, load_official_tasks, load_think_tasks
 
     lm_eval.api.task.tqdm = lambda items, **_: items  # its bar for building prompts, over at once
@@ -163,7 +163,7 @@ def run_tasks(
 
     def evaluate(loaded: dict[str, Any], label: str, is_chat: bool = False) -> dict[str, Any]:
         return lm_eval.evaluate(
-            StoredLM(engine, store, processes, f"{name} {label}", args.seed, is_chat),
+            CachedLM(engine, store, processes, f"{name} {label}", args.seed, is_chat),
             {"tasks": loaded, "groups": {}, "group_map": {}},
             limit=args.limit,
             bootstrap_iters=1,  # switches standard errors on; those of means need no bootstrap

@@ -7,7 +7,7 @@ Samples `num_samples` completions per problem and grades them. `pass_rates.jsonl
 each problem: id, num_right, num_samples, num_cut_off, verdicts, checkpoint (the first digits of its
 hash); `stages.grpo` and the builder filter by it. Each finished sample is stored in
 `output_dir/samples` under a hash of the checkpoint, the prompt and the settings: a killed run
-goes on where it stopped, more samples extend those there, and another checkpoint begins anew.
+resumes where it stopped, more samples extend those there, another checkpoint starts from nothing.
 """
 
 import json
@@ -19,17 +19,18 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.checkpoints import check_checkpoint
-from data_prep.config import UserError, parse, run_cli
-from data_prep.prompts import prefills_think, render_prompt
-from data_prep.sampling import load_engine, quiet
-from data_prep.sampling.arguments import SamplingArguments
+from data_prep.config import parse, run_cli
+from data_prep.sampling.hashes import shorten
+from data_prep.sampling.problems import SampledSet, prepare_checkpoint, read_rows
 from data_prep.sampling.processes import Processes
+from data_prep.sampling.settings import ProblemSetArguments, check_problems_file
+from data_prep.sampling.store import SampleStore, fill
 
-RESULT, KEY = "pass_rates.jsonl", "model_name_or_path"
+RESULT = "pass_rates.jsonl"
 
 
 @dataclass(kw_only=True)
-class DifficultyArguments(SamplingArguments):
+class DifficultyArguments(ProblemSetArguments):
     """Keys of `difficulty.yaml`."""
 
     model_name_or_path: str = field(metadata={"help": "checkpoint folder or hub id to measure"})
@@ -39,57 +40,42 @@ class DifficultyArguments(SamplingArguments):
 
 def check(values: dict[str, Any]) -> None:
     """Refuse missing inputs before torch is imported."""
-    if not Path(values["problems_file"]).is_file():
-        raise UserError(
-            f"problems_file: {values['problems_file']} does not exist; run `make data` first"
-        )
-    check_checkpoint(values[KEY], KEY, "sft")
+    check_problems_file(values)
+    check_checkpoint(values["model_name_or_path"], "model_name_or_path", "sft")
 
 
 def main() -> None:
     """Sample what is not sampled yet, grade, then put the result and the manifest in place."""
     (args,) = parse(__doc__, DifficultyArguments, check=check)
-    from data_prep.sampling.sampled import SampledSet, read_rows
-
     rows = read_rows(args.problems_file, args.limit)
     processes = Processes.from_environment()
+    checkpoint, model, problems, open_engine = prepare_checkpoint(args, rows, processes)
     folder = Path(args.output_dir)
-    quiet()
-    from data_prep.sampling.filling import fill
-    from data_prep.sampling.hashes import hash_checkpoint, hash_engine, shorten
-    from data_prep.sampling.hf import load_tokenizer
-    from data_prep.sampling.samples import SampleStore
-
-    checkpoint = processes.ask_main(lambda: hash_checkpoint(args.model_name_or_path, KEY))
     started = manifest.start(folder) if processes.is_main else 0.0
-    tokenizer = load_tokenizer(args.model_name_or_path, KEY)
-    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
-    problems = SampledSet(rows, prompts, prefills_think(prompts[0]), args)
-
-    model = f"{checkpoint} {hash_engine(args.backend, args.dtype)}"
     store = SampleStore(folder / "samples", model, processes.rank)
-    fill(
-        store,
-        problems.all_requests(),
-        lambda: load_engine(args.model_name_or_path, KEY, args, processes.local_rank),
-        processes,
-        "difficulty",
-    )
+    fill(store, problems.all_requests(), open_engine, processes, "difficulty")
     if processes.is_main:
         counts = write_rates(folder / RESULT, problems, store, shorten(checkpoint))
         inputs = manifest.hash_inputs([args.model_name_or_path, args.problems_file])
         manifest.write(
             folder, "difficulty", asdict(args), inputs, counts, started, checkpoint=checkpoint
         )
-        say(counts, args.num_samples, folder / RESULT)
+        histogram = counts["num_right_histogram"]
+        shares = ", ".join(f"{n} of {args.num_samples} right: {c:,}" for n, c in histogram.items())
+        sys.stdout.write(
+            f"difficulty: {counts['problems']:,} problems ({shares}), "
+            f"{counts['cut_off_share']:.1%} of the completions cut off -> {folder / RESULT}\n"
+        )
     processes.meet()  # the main process holds the others' key-value store
 
 
-def write_rates(path: Path, problems: Any, store: Any, checkpoint: str) -> dict[str, Any]:
+def write_rates(
+    path: Path, problems: SampledSet, store: SampleStore, checkpoint: str
+) -> dict[str, Any]:
     """Write a row for each problem; returns the manifest's counts.
 
     Args:
-        problems: a `SampledSet`, all of whose samples are in `store`.
+        problems: all of whose samples are in `store`.
         checkpoint: name of the checkpoint, for the rows.
     """
     num_samples = problems.args.num_samples
@@ -120,16 +106,6 @@ def write_rates(path: Path, problems: Any, store: Any, checkpoint: str) -> dict[
         "cut_off_share": round(num_cut_off / (len(problems.rows) * num_samples), 4),
         "tokens": num_tokens,
     }
-
-
-def say(counts: dict[str, Any], num_samples: int, path: Path) -> None:
-    """One line about the result."""
-    histogram = counts["num_right_histogram"]
-    shares = ", ".join(f"{n} of {num_samples} right: {c:,}" for n, c in histogram.items())
-    sys.stdout.write(
-        f"difficulty: {counts['problems']:,} problems ({shares}), {counts['cut_off_share']:.1%} of "
-        f"the completions cut off -> {path}\n"
-    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ its number from 0. It is an SFT file as it is (`prompt`, `completion`), and the 
     python -m stages.distill --config … --backend openai --base_url http://localhost:8000/v1 \\
       --model_name_or_path Qwen/QwQ-32B
 
-Every finished sample is stored in `output_dir/samples`: a killed run goes on where it stopped, and
+Every finished sample is stored in `output_dir/samples`: a killed run resumes where it stopped, and
 more samples extend those there. A server's samples are known by the model's name: for another model
 under the same name take another `output_dir`.
 """
@@ -21,7 +21,8 @@ under the same name take another `output_dir`.
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,18 +30,21 @@ from typing import Any, ClassVar
 from data_prep import manifest
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli
-from data_prep.prompts import SYSTEM_PROMPTS, build_prompt, prefills_think, render_prompt
-from data_prep.sampling import load_engine, quiet
-from data_prep.sampling.arguments import SamplingArguments
+from data_prep.grading.answers import Grade, is_same_value
+from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt, wants_answer_tags
+from data_prep.sampling.problems import SampledSet, prepare_checkpoint, read_rows
 from data_prep.sampling.processes import Processes
+from data_prep.sampling.settings import ProblemSetArguments, check_problems_file
+from data_prep.sampling.store import Completion, SampleStore, fill
 from data_prep.sources import traces
-from stages.rejection import PREFERENCES, write_traces
+from data_prep.sources.thoughts import thought_of
 
-RESULT, KEY = "traces.jsonl", "model_name_or_path"
+RESULT = "traces.jsonl"
+PREFERENCES = ("first", "shortest")
 
 
 @dataclass(kw_only=True)
-class DistillArguments(SamplingArguments):
+class DistillArguments(ProblemSetArguments):
     """Keys of `distill.yaml`."""
 
     backends: ClassVar[tuple[str, ...]] = ("hf", "vllm", "openai")
@@ -48,7 +52,6 @@ class DistillArguments(SamplingArguments):
     model_name_or_path: str = field(
         metadata={"help": "the teacher: checkpoint folder, hub id, or name at the server"}
     )
-    problems_file: str = field(metadata={"help": "JSON lines as data_prep.build writes for GRPO"})
     output_dir: str = field(metadata={"help": "where traces.jsonl and the samples go"})
     backend: str = field(default="hf", metadata={"help": "hf (transformers), vllm or openai"})
     base_url: str | None = field(
@@ -82,11 +85,9 @@ class DistillArguments(SamplingArguments):
             raise UserError(
                 f"keep: {self.keep} traces of {self.num_samples} samples; raise num_samples"
             )
-        if self.prefer not in PREFERENCES:
-            raise UserError(f"prefer: {self.prefer!r} is not one of {', '.join(PREFERENCES)}")
-        if self.system_prompt not in (None, *SYSTEM_PROMPTS):
-            known = ", ".join(SYSTEM_PROMPTS)
-            raise UserError(f"system_prompt: {self.system_prompt!r} is not one of {known}")
+        self.check_one_of("prefer", PREFERENCES)
+        if self.system_prompt is not None:
+            self.check_one_of("system_prompt", tuple(SYSTEM_PROMPTS))
         if self.backend != "openai" and self.base_url:
             raise UserError("base_url: has no use but with backend: openai; remove one of them")
         if self.backend == "openai" and not str(self.base_url).startswith(("http://", "https://")):
@@ -98,21 +99,14 @@ class DistillArguments(SamplingArguments):
 
 def check(values: dict[str, Any]) -> None:
     """Refuse missing inputs before torch is imported."""
-    if not Path(values["problems_file"]).is_file():
-        raise UserError(
-            f"problems_file: {values['problems_file']} does not exist; run `make data` first"
-        )
+    check_problems_file(values)
     if values.get("backend") != "openai":
-        check_checkpoint(values[KEY], KEY, None)
+        check_checkpoint(values["model_name_or_path"], "model_name_or_path", None)
 
 
 def main() -> None:
     """Sample what is not sampled yet, keep what is right, then put traces and manifest in place."""
     (args,) = parse(__doc__, DistillArguments, check=check)
-    from data_prep.sampling.filling import fill
-    from data_prep.sampling.sampled import SampledSet, read_rows
-    from data_prep.sampling.samples import SampleStore
-
     rows = check_rows(read_rows(args.problems_file, args.limit), args.problems_file)
     for row in rows:
         row["own_prompt"] = row["prompt"]  # what a model trained on the traces will see
@@ -121,10 +115,9 @@ def main() -> None:
     processes = Processes.from_environment()
     folder = Path(args.output_dir)
     started = manifest.start(folder) if processes.is_main else 0.0
-    teacher, prompts, think_prefilled, load = prepare_teacher(rows, args, processes)
-    problems = SampledSet(rows, prompts, think_prefilled, args)
+    teacher, problems, open_engine = prepare_teacher(args, rows, processes)
     store = SampleStore(folder / "samples", teacher, processes.rank)
-    fill(store, problems.all_requests(), load, processes, "distill")
+    fill(store, problems.all_requests(), open_engine, processes, "distill")
     if processes.is_main:
         numbers = write_traces(folder / RESULT, problems, store, args.keep, args.prefer)
         models = [] if args.backend == "openai" else [args.model_name_or_path]
@@ -148,41 +141,130 @@ def check_rows(rows: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
 
 
 def prepare_teacher(
-    rows: list[dict[str, Any]], args: DistillArguments, processes: Processes
-) -> tuple[str, list[str], bool, Callable[[], Any]]:
-    """What the backend makes of the problems.
+    args: DistillArguments, rows: list[dict[str, Any]], processes: Processes
+) -> tuple[str, SampledSet, Callable[[], Any]]:
+    """The teacher's name in the samples' keys, the problems with its prompts, and how to start it.
 
-    Returns:
-        What the samples are known by, the prompts for the engine, whether those end with
-        `<think>`, and a function that loads the engine.
+    A server gets the messages as JSON and applies its own template.
     """
-    if args.backend == "openai":
-        from data_prep.sampling.openai_server import OpenAIEngine
+    if args.backend != "openai":
+        _, teacher, problems, open_engine = prepare_checkpoint(args, rows, processes)
+        return teacher, problems, open_engine
+    from data_prep.sampling.openai import OpenAIEngine
 
-        def connect() -> OpenAIEngine:
-            return OpenAIEngine(
+    def connect() -> Any:
+        return closing(
+            OpenAIEngine(
                 args.model_name_or_path,
                 base_url=args.base_url,
                 api_key_env=args.api_key_env,
                 concurrency=args.concurrency,
                 timeout_s=args.timeout_s,
             )
+        )
 
-        messages = [json.dumps(row["prompt"]) for row in rows]
-        return f"openai {args.model_name_or_path}", messages, False, connect
-    quiet()
-    from data_prep.sampling.hashes import hash_checkpoint, hash_engine
-    from data_prep.sampling.hf import load_tokenizer
+    messages = [json.dumps(row["prompt"]) for row in rows]
+    problems = SampledSet(rows, messages, think_prefilled=False, args=args)
+    return f"openai {args.model_name_or_path}", problems, connect
 
-    checkpoint = processes.ask_main(lambda: hash_checkpoint(args.model_name_or_path, KEY))
-    tokenizer = load_tokenizer(args.model_name_or_path, KEY)
-    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
-    teacher = f"{checkpoint} {hash_engine(args.backend, args.dtype)}"
 
-    def load() -> Any:
-        return load_engine(args.model_name_or_path, KEY, args, processes.local_rank)
+def choose_traces(
+    completions: Sequence[Completion], grades: Sequence[Grade], keep: int, prefer: str
+) -> tuple[dict[str, str], Counter[str]]:
+    """The traces to keep of one problem's samples, the preferred first, and the others' reasons.
 
-    return teacher, prompts, prefills_think(prompts[0]), load
+    Args:
+        completions: in the order of their numbers.
+        grades: theirs; only "right" is kept, and what is right is well-formed too.
+        keep: the most that are kept.
+        prefer: "first" by number, or "shortest" thought in characters.
+
+    Returns:
+        `{thought without tags: the answer after it}`, and how many samples are dropped: cut_off, by
+        verdict, duplicate (the same thought again) or not_needed (right, but others are preferred).
+    """
+    found: dict[str, str] = {}
+    dropped: Counter[str] = Counter()
+    for completion, grade in zip(completions, grades, strict=True):
+        thought = thought_of(str(completion))
+        if completion.cut_off:
+            dropped["cut_off"] += 1
+        elif grade.verdict != "right":
+            dropped[grade.verdict] += 1
+        elif thought in found:
+            dropped["duplicate"] += 1
+        else:
+            found[thought] = grade.prediction or ""
+    ordered = sorted(found, key=len) if prefer == "shortest" else list(found)
+    if len(ordered) > keep:
+        dropped["not_needed"] += len(ordered) - keep
+    return {thought: found[thought] for thought in ordered[:keep]}, dropped
+
+
+def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -> dict[str, Any]:
+    """The row of trace `number`, from 0, of a problem with its golds as a list.
+
+    `own_prompt` is the problem's prompt, whatever the teacher was asked.
+    """
+    # First the gold that the thought arrives at: an SFT row has one answer after its thought.
+    golds = sorted(row["answer"], key=lambda gold: not is_same_value(prediction, gold))
+    form = "answer_tags" if wants_answer_tags(row["own_prompt"]) else "none"
+    return {
+        "id": row["id"],
+        "source": row.get("source") or "",
+        "question": row["question"],
+        "answer": golds[0] if len(golds) == 1 else golds,
+        "solution": thought,
+        "trace": number,
+        "level": row.get("level"),
+        "subject": row.get("subject") or "",
+        "prompt": row["own_prompt"],
+        "completion": build_completion(thought, golds[0], form),
+    }
+
+
+def write_traces(
+    path: Path, problems: SampledSet, store: SampleStore, keep: int, prefer: str
+) -> dict[str, Any]:
+    """Write the kept traces.
+
+    Args:
+        problems: all of whose samples are in `store`.
+        keep, prefer: see `choose_traces`.
+
+    Returns:
+        The manifest's numbers: counts, samples_in, samples_out and dropped, which add up.
+    """
+    dropped: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
+    num_samples = num_kept = num_solved = num_tokens = 0
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        for row, completions, grades in problems.grade(store):
+            kept, lost = choose_traces(completions, grades, keep, prefer)
+            for number, (thought, prediction) in enumerate(kept.items()):
+                file.write(json.dumps(trace_row(row, number, thought, prediction)) + "\n")
+            dropped += lost
+            verdicts += Counter(grade.verdict for grade in grades)
+            num_samples += len(completions)
+            num_kept += len(kept)
+            num_solved += bool(kept)
+            num_tokens += sum(one.num_tokens for one in completions)
+    store.close()
+    partial.replace(path)
+    assert num_samples == num_kept + dropped.total()
+    return {
+        "counts": {
+            "problems": len(problems.rows),
+            "problems_without_a_trace": len(problems.rows) - num_solved,
+            "traces": num_kept,
+            "verdicts": dict(verdicts.most_common()),
+            "tokens": num_tokens,
+        },
+        "samples_in": num_samples,
+        "samples_out": num_kept,
+        "dropped": dict(sorted(dropped.items())),
+    }
 
 
 def say(numbers: dict[str, Any], path: Path) -> None:

@@ -1,16 +1,16 @@
 """Engines: what completes prompts, how samples are kept, and what decides them.
 
 `stages.difficulty`, `stages.distill` and `eval` sample through these. An engine is one
-checkpoint in transformers (`hf`) or in vLLM (`vllm`), or a server's model (`openai_server`);
-`samples` stores each completion under a hash of all that decides it (`hashes`, `sampling`),
-`processes` share the work, `filling` puts the three together.
+checkpoint in transformers (`hf`) or in vLLM (`vllm`), or a server's model (`openai`);
+`store` keeps each completion under a hash of all that decides it (`hashes`) and lets an engine
+generate what is missing; `processes` share the work; `problems` grades a problem set's samples.
 """
 
 import logging
 import os
 from typing import Any
 
-from data_prep.sampling.arguments import SamplingArguments
+from data_prep.sampling.settings import SamplingArguments
 
 
 def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: int) -> Any:

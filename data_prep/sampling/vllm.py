@@ -1,8 +1,8 @@
 """The vLLM engine: completions and log-likelihoods of one checkpoint by continuous batching.
 
-It asks the same of a model as the transformers engine and answers in the same words, only faster:
-prompts are tokenised here, ids go to vLLM, and completions are handed over one by one as they
-finish, so that each can be stored at once. Opt-in: vLLM is imported when an engine is built.
+It takes the same requests as the transformers engine: prompts are tokenised here, ids go to vLLM,
+and completions are handed over one by one as they finish, so that each can be stored at once.
+Opt-in: vLLM is imported when an engine is built, in an environment of its own.
 
 Differs from the harness's vLLM model: nothing waits for a batch to end, every sample has its own
 seed, completions keep their token counts, and nothing of the checkpoint's generation config leaks
@@ -11,7 +11,10 @@ in but its end-of-sequence ids.
 
 import json
 import os
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,129 @@ import torch
 from transformers import AutoTokenizer
 
 from data_prep.config import UserError
-from data_prep.sampling.hf import base_and_adapter, cut_at, fit, split_stops, tokenizer_path
-from data_prep.sampling.samples import Completion, Continuation, Request, Settings
-from data_prep.sampling.vllm_environment import hushed, import_vllm, own_environment, refusals
+from data_prep.sampling.hf import (
+    base_and_adapter,
+    cut_at,
+    eos_token_ids,
+    fit,
+    split_stops,
+    tokenizer_path,
+)
+from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
+# What launchers tell their processes. vLLM would take each of them for a part of one engine.
+LAUNCHER = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_USE_AGENT_STORE",
+)  # fmt: skip
+QUIET = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TQDM_DISABLE": "1",  # read by the engine's child process
+}
+
+
+def import_vllm() -> Any:
+    """Import vLLM.
+
+    Returns:
+        Its `current_platform`, which knows whether it runs on a CPU.
+
+    Raises:
+        UserError: it is missing, or one of the packages that it needs.
+    """
+    try:
+        import vllm  # noqa: F401
+        from vllm.platforms import current_platform
+    except ImportError as error:
+        raise UserError(
+            f"backend: vllm is not installed ({error}); run `make .venv/ready "
+            "EXTRAS=eval,vllm,dev` on a GPU host, or set backend: hf"
+        ) from error
+    return current_platform
+
+
+@contextmanager
+def own_environment(device_index: int | None) -> Iterator[None]:
+    """Environment variables of one process that has one device and no launcher; put back after.
+
+    Args:
+        device_index: which of the visible GPUs; None leaves all of them.
+
+    Raises:
+        UserError: there is no such GPU.
+    """
+    before = dict(os.environ)
+    for name in LAUNCHER:
+        os.environ.pop(name, None)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        if device_index is not None and torch.version.cuda is not None:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            os.environ["CUDA_VISIBLE_DEVICES"] = choose_device(visible, device_index)
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def choose_device(visible: str | None, index: int) -> str:
+    """The `index`-th of the devices that `CUDA_VISIBLE_DEVICES` names; None stands for all."""
+    if visible is None:
+        return str(index)
+    devices = [name.strip() for name in visible.split(",") if name.strip()]
+    if index >= len(devices):
+        raise UserError(
+            f"CUDA_VISIBLE_DEVICES: {visible!r} has no GPU for process {index} of this host; "
+            "start as many processes as there are GPUs"
+        )
+    return devices[index]
+
+
+@contextmanager
+def held_stderr(is_on: bool = True) -> Iterator[None]:
+    """Hold back stderr, that of C++ too; show it when an unexpected error ends the block."""
+    if not is_on:
+        yield
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as held:
+        stderr = os.dup(2)
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except UserError:
+            raise  # says it all
+        except BaseException:
+            held.seek(0)
+            os.write(stderr, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+@contextmanager
+def refusals(checkpoint: str) -> Iterator[None]:
+    """Turn vLLM's refusals of a checkpoint or a setting into a `UserError` of one line."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        if isinstance(error, ValidationError):  # whose text would repeat all settings
+            first = error.errors()[0]
+            text = ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])
+        raise UserError(
+            f"backend: vllm refuses {checkpoint}: {' '.join(text.split())} (or set backend: hf)"
+        ) from error
 
 
 class VllmEngine:
@@ -54,7 +175,7 @@ class VllmEngine:
         tokenizer = tokenizer_path(checkpoint)
         self.tokenizer = AutoTokenizer.from_pretrained(tokenizer)
         with own_environment(device_index):
-            with hushed():
+            with held_stderr():
                 is_cpu = import_vllm().is_cpu()
             if is_cpu:
                 # In this process: no child outlives a kill. A GPU's engine is a child process,
@@ -63,7 +184,7 @@ class VllmEngine:
                 assert not torch.distributed.is_initialized(), "vLLM makes its own process group"
             set_num_threads = torch.set_num_threads
             # A child process keeps the stderr that it is born with: there it stays open.
-            with hushed(is_cpu), refusals(checkpoint):
+            with held_stderr(is_cpu), refusals(checkpoint):
                 self._start(
                     base,
                     adapter,
@@ -80,9 +201,7 @@ class VllmEngine:
         model_config = self._engine.model_config
         self.max_length: int = model_config.max_model_len  # tokens
         configured = model_config.try_get_generation_config().get("eos_token_id")
-        configured = configured if isinstance(configured, list) else [configured]
-        eos_ids = {*configured, self.tokenizer.eos_token_id}
-        self._eos_ids = {i for i in eos_ids if i is not None}
+        self._eos_ids = eos_token_ids(configured, self.tokenizer)
         if is_cpu:
             self._check_head_size(checkpoint)
 

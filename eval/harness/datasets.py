@@ -1,7 +1,7 @@
 """What the harness tasks in `eval/tasks/` are made of: `custom_dataset` functions.
 
 The harness calls them with a task's `metadata` and with what `suite` adds to every task's:
-`data_root`, `test_file`, `tokenizer`, `system_prompt` and `final_number`.
+`data_root`, `test_file`, `tokenizer` and `system_prompt`.
 """
 
 import functools
@@ -82,13 +82,11 @@ def load_tokenizer(path: str) -> Any:
     return AutoTokenizer.from_pretrained(path)
 
 
-def load_rows(tokenizer: str, final_number: bool, **metadata: Any) -> dict:
-    """Load a think-aware task's problems with two more columns, all that scoring has to know.
+def load_rows(tokenizer: str, **metadata: Any) -> dict:
+    """Load a think-aware task's problems; the column `rendered` is the text the model continues.
 
     Args:
-        tokenizer: path or hub id of the checkpoint's tokenizer; the column `rendered` is the exact
-            text that the model continues.
-        final_number: the recipe's key, copied into every row.
+        tokenizer: path or hub id of the checkpoint's tokenizer.
         metadata: the name of a `benchmark`, and see `read_problem_rows`.
 
     Returns:
@@ -100,7 +98,7 @@ def load_rows(tokenizer: str, final_number: bool, **metadata: Any) -> dict:
     loaded = load_tokenizer(tokenizer)
     try:
         rows = [
-            row | {"rendered": render_prompt(row["prompt"], loaded), "final_number": final_number}
+            row | {"rendered": render_prompt(row["prompt"], loaded)}
             for row in read_problem_rows(**expand(metadata))
         ]
     except UserError:
@@ -166,8 +164,8 @@ def find_official(hub: str, files: dict[str, list[str]], data_root: str) -> dict
 def process_gpqa(dataset: Any) -> Any:
     """The harness's own `process_docs` of GPQA with its shuffle of the options seeded.
 
-    It draws from the global generator anew each time it is called, which is twice: the second
-    order would score the answers to the first.
+    It draws from the global generator each time it is called, which is twice: the second order
+    would score the answers to the first.
     """
     # That of the written task: the columns of the other, and `choices`.
     from lm_eval.tasks.gpqa.cot_zeroshot.utils import process_docs

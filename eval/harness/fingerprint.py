@@ -5,21 +5,14 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.decontamination.benchmarks import find_benchmark_file
-from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_files, installed
-from eval.harness.arguments import EvalArguments
+from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_package, installed
 from eval.harness.datasets import find_official
+from eval.harness.settings import EvalArguments
 from eval.harness.suite import FOLDER, read_metadata, read_official_metadata
 
-PACKAGE = Path(manifest.__file__).parent
-PACKAGES = ("reading", "grading", "sources")
-SCORING_PACKAGES = ("lm-eval", "math-verify")
 # A change in these changes scores: old results are stale, the stored completions are not.
-SCORING_CODE = [
-    *sorted(FOLDER.glob("*.yaml")),
-    *sorted(Path(__file__).parent.glob("*.py")),
-    *(file for name in PACKAGES for file in sorted((PACKAGE / name).rglob("*.py"))),
-    *(PACKAGE / name for name in ("decontamination/benchmarks.py", "prompts.py", "schema.py")),
-]  # fmt: skip
+SCORING_PACKAGES = (Path(manifest.__file__).parent, Path(__file__).parent, FOLDER)
+SCORING_LIBRARIES = ("lm-eval", "math-verify")
 SETTINGS = (
     "tasks", "official", "official_chat_template", "system_prompt", "backend", "num_samples",
     "temperature", "top_p", "max_new_tokens", "final_number", "dtype", "seed", "limit",
@@ -54,6 +47,6 @@ def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:
         "checkpoint": hash_checkpoint(path, "checkpoints"),
         "engine": hash_engine(args.backend, args.dtype),
         "data": hash_data(args),
-        "code": f"{hash_files(SCORING_CODE)} {installed(SCORING_PACKAGES)}",
+        "code": f"{hash_package(*SCORING_PACKAGES)} {installed(SCORING_LIBRARIES)}",
         "settings": {key: getattr(args, key) for key in SETTINGS},
     }

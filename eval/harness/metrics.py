@@ -1,17 +1,79 @@
-"""Metrics: the numbers of one problem, from its graded completions.
+"""Metrics: what became of each completion, the numbers of one problem, and how sure a mean is.
 
 A record is a graded completion: `completion, verdict, prediction, well_formed, cut_off, num_tokens`
-and `lenient`, the worth of its lenient reading. The score is the strict verdict; `answer_right` is
-what a patient human would have counted, and is there for diagnosis only.
+and `lenient`, the worth of its lenient reading. Pure functions; no model, no harness.
 """
 
 import math
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from data_prep.grading.answers import is_same_value
-from eval.harness.outcomes import is_answer_right
+from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 
+# "right": the parser at hand scored it. "unread": the right answer is there after a closed thought,
+# but not in the form that is read; "unclosed": it is there, but no thought was closed. "no answer":
+# nothing is there that even a patient reader could take for one.
+OUTCOMES = ("right", "wrong", "unread", "unclosed", "no answer", "cut off")
+# Every outcome but "right" has one cause: the model could not do the problem, it could but did not
+# say so in the form that is read, or its tokens ran out.
+CAUSES = {
+    "ability": ("wrong",),
+    "format": ("unread", "unclosed", "no answer"),
+    "truncation": ("cut off",),
+}
 MAX_CLASSES = 16  # that a wrong answer is compared with when votes are counted
+BLOCK = 1_000_000  # values that the bootstrap draws at once: 16 MB for indices and values
+
+
+def outcome(record: dict, is_right: bool) -> str:
+    """What became of a completion; one of `OUTCOMES`.
+
+    A completion that was cut off after a right answer counts as right where the parser counts it.
+    One that our grader calls wrong is wrong, whatever else a patient reader would find in it.
+
+    Args:
+        record: a graded completion: `completion, verdict, cut_off, lenient`.
+        is_right: whether the parser at hand, ours or an official task's, scored it.
+    """
+    if is_right:
+        return "right"
+    if record["cut_off"]:
+        return "cut off"
+    if record["verdict"] == "wrong":
+        return "wrong"
+    if not is_answer_right(record):
+        return "wrong" if record["lenient"] == "wrong" else "no answer"
+    text = record["completion"]
+    # `<think>` itself may be in the prompt.
+    return "unread" if text.rfind(THINK_CLOSE) > text.rfind(THINK_OPEN) else "unclosed"
+
+
+def is_answer_right(record: dict) -> bool:
+    """Whether the right answer is there, in the asked form or in any other."""
+    return record["verdict"] == "right" or record["lenient"] == "right"
+
+
+def cut_off_right(row: dict) -> bool:
+    """Whether a row's outcome is "cut off" although the right answer was there already."""
+    return row["outcome"] == "cut off" and is_answer_right(row)
+
+
+def outcome_rates(rows: Sequence[dict]) -> dict[str, float]:
+    """Share of completions per outcome, in [0, 1], in the order of `OUTCOMES`; they sum to 1.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    if not rows:
+        raise ValueError("there are no completions to count; run `make eval` again")
+    counts = Counter(row["outcome"] for row in rows)
+    return {name: counts[name] / len(rows) for name in OUTCOMES}
+
+
+# Metrics of one problem.
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -77,9 +139,7 @@ def majority_at_k(records: Sequence[dict]) -> float:
 
 def _class_sizes(votes: Sequence[str]) -> list[int]:
     """How many votes each class of equal answers has."""
-    counts: dict[str, int] = {}
-    for vote in votes:
-        counts[vote] = counts.get(vote, 0) + 1
+    counts = Counter(votes)
     classes: dict[str, int] = {}  # the most frequent text of each, and its votes
     for text in sorted(counts, key=lambda text: (-counts[text], text)):
         known = list(classes)[:MAX_CLASSES]
@@ -93,7 +153,7 @@ def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
 
     Returns:
         `avg@k` (mean correctness), `pass@j` for the j of `pass_sizes(k)`, `maj@k`, and what
-        `greedy_metrics` has beside its score; k is the literal number, as in "avg@4".
+        `greedy_metrics` has besides its score; k is the literal number, as in "avg@4".
 
     Raises:
         ValueError: there are no records.
@@ -106,7 +166,7 @@ def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
         f"avg@{k}": right / k,
         **{f"pass@{j}": pass_at_k(k, right, j) for j in pass_sizes(k)},
         f"maj@{k}": majority_at_k(records),
-        **_common(records),
+        **_common_metrics(records),
     }
 
 
@@ -116,21 +176,159 @@ def greedy_metrics(records: Sequence[dict]) -> dict[str, float]:
     Returns:
         `accuracy`, 0 or 1, and `format_rate` (one non-empty thought, then text), `cut_off_rate`,
         `completion_length` (tokens), `answer_right` (right by the verdict or by the lenient
-        reading).
+        reading: for diagnosis only).
 
     Raises:
         ValueError: there is not exactly one record.
     """
     if len(records) != 1:
         raise ValueError(f"a greedy task has one completion of a problem, not {len(records)}")
-    return {"accuracy": float(records[0]["verdict"] == "right"), **_common(records)}
+    return {"accuracy": float(records[0]["verdict"] == "right"), **_common_metrics(records)}
 
 
-def _common(records: Sequence[dict]) -> dict[str, float]:
+def _common_metrics(records: Sequence[dict]) -> dict[str, float]:
     count = len(records)
     return {
         "format_rate": sum(record["well_formed"] for record in records) / count,
         "cut_off_rate": sum(record["cut_off"] for record in records) / count,
         "completion_length": sum(record["num_tokens"] for record in records) / count,
         "answer_right": sum(map(is_answer_right, records)) / count,
+    }
+
+
+# How sure a mean over problems is. The problem is the unit: the k samples of one problem are not
+# independent, so they are averaged first, and only the means of the problems are resampled. With
+# problems as clusters of equal size that is the clustered standard error (Miller 2024, "Adding
+# Error Bars to Evals", arXiv:2411.00640, on clustering and on resampling answers).
+
+
+def problem_means(values: Iterable[tuple[Hashable, float]]) -> dict[Hashable, float]:
+    """`{problem: mean of its values}` from (problem, value) pairs, one for each completion."""
+    found: dict[Hashable, list[float]] = defaultdict(list)
+    for problem, value in values:
+        found[problem].append(value)
+    return {problem: math.fsum(each) / len(each) for problem, each in found.items()}
+
+
+def mean_interval(
+    values: Sequence[float], seed: int = 0, resamples: int = 10_000, level: float = 0.95
+) -> dict[str, float | int | None]:
+    """Mean over problems with its standard error and its percentile bootstrap interval.
+
+    The standard error is s / sqrt(n), s with Bessel's n - 1. The interval is
+    between the (1 - level) / 2 and (1 + level) / 2 quantiles of the means of `resamples` samples of
+    n problems with replacement (Efron 1979). It cannot leave the range of the values; where all
+    values are equal it has no width, which is no certainty.
+
+    Args:
+        values: one for each problem, the mean over its samples.
+        seed: of the resampling; the same arguments give the same interval.
+        resamples: number of bootstrap samples, at least 1.
+        level: coverage, in (0, 1).
+
+    Returns:
+        `{"value", "stderr", "low", "high", "n"}`; of one problem stderr, low and high are None.
+
+    Raises:
+        ValueError: no values, or a setting out of its range.
+    """
+    if not len(values):
+        raise ValueError("there are no problems to take a mean over; run `make eval` again")
+    if resamples < 1 or not 0 < level < 1:
+        raise ValueError(f"resamples = {resamples} must be at least 1, level = {level} in (0, 1)")
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return {"value": mean, "stderr": None, "low": None, "high": None, "n": 1}
+    stderr = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    means = _resampled_means(np.asarray(values, dtype=np.float64), seed, resamples)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return {"value": mean, "stderr": stderr, "low": float(low), "high": float(high), "n": n}
+
+
+def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
+    """Means [resamples] of bootstrap samples of `values` [n], drawn in blocks of rows."""
+    generator = np.random.default_rng(seed)
+    n = len(values)
+    rows = max(1, BLOCK // n)
+    means = np.empty(resamples)
+    for start in range(0, resamples, rows):
+        count = min(rows, resamples - start)
+        drawn = generator.integers(0, n, size=(count, n))  # [count, n]
+        means[start : start + count] = values[drawn].mean(axis=1)
+    return means
+
+
+def paired_difference(
+    before: Mapping[Hashable, float],
+    after: Mapping[Hashable, float],
+    seed: int = 0,
+    resamples: int = 10_000,
+    level: float = 0.95,
+) -> dict[str, float | int | None]:
+    """Mean over problems of `after - before`, with standard error and bootstrap interval.
+
+    Pairing takes the problems' own difficulty out: the error is that of the differences (Miller
+    2024, section 4.2), usually far below the two scores' own.
+
+    Args:
+        before: a number for each problem, the mean over its samples; see `problem_means`.
+        after: the same of the other checkpoint, over the same problems in any order.
+        seed, resamples, level: as for `mean_interval`.
+
+    Returns:
+        As `mean_interval`.
+
+    Raises:
+        ValueError: the two sides hold different problems, or none.
+    """
+    if before.keys() != after.keys():
+        only = min(before.keys() ^ after.keys(), key=repr)
+        raise ValueError(f"problem {only} was scored on one side only; run `make eval` again")
+    # Sorted, so that the order of the files' lines does not move the interval.
+    differences = [after[problem] - before[problem] for problem in sorted(before, key=repr)]
+    return mean_interval(differences, seed, resamples, level)
+
+
+def split_change(
+    before_rows: Sequence[dict], after_rows: Sequence[dict], seed: int = 0, resamples: int = 10_000
+) -> dict[str, dict]:
+    """The change of the score from one checkpoint to another, split into the causes.
+
+    The shares of right, ability, format and truncation sum to 1 for each problem, therefore
+
+        score_after - score_before = - sum over causes of (share_after - share_before)
+
+    and a part is positive where fewer completions are lost to its cause. Each part is the mean of
+    paired differences over problems, the k samples of a problem averaged first; all four are
+    resampled with the same draws, so that they add up in every bootstrap sample too.
+
+    Args:
+        before_rows: rows of one task and one mode, of the checkpoint to start from.
+        after_rows: rows of the same task, mode and problems, of the other checkpoint.
+        seed, resamples: as for `mean_interval`.
+
+    Returns:
+        `{"score" | "ability" | "format" | "truncation": {"value", "stderr", "low", "high", "n"}}`;
+        the values of the causes sum to that of the score, up to the rounding of floats.
+
+    Raises:
+        ValueError: the rows are of several tasks or modes, or of different problems.
+    """
+    parts = sorted({(row["task"], row["mode"]) for row in (*before_rows, *after_rows)})
+    if len(parts) > 1:
+        raise ValueError(f"rows of {parts[0]} and {parts[1]} are mixed; compare one at a time")
+
+    def means(rows: Sequence[dict], outcomes: tuple[str, ...], sign: float) -> dict:
+        return problem_means(
+            ((row["source"], row["id"]), sign if row["outcome"] in outcomes else 0.0)
+            for row in rows
+        )
+
+    signed = {"score": (("right",), 1.0)} | {cause: (of, -1.0) for cause, of in CAUSES.items()}
+    return {
+        name: paired_difference(
+            means(before_rows, *part), means(after_rows, *part), seed, resamples
+        )
+        for name, part in signed.items()
     }

@@ -1,10 +1,11 @@
 """The benchmark suite: which tasks there are, and how they are loaded into the harness.
 
-A task is a YAML file in `eval/tasks/`: `<name>.yaml` is think-aware and ours, and there
+A task is a YAML file in `eval/tasks/`: `<name>.yaml` is think-aware and ours,
 `official_<name>.yaml` lists the harness's own on the same problems. A think-aware task is run in
 two modes, greedy and sampled; an official one in a mode of its own, `official:<harness's name>`.
 """
 
+import functools
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,10 @@ OFFICIAL_TASKS = _names("official_")
 
 
 def check_tasks(key: str, names: list[str], known: list[str]) -> None:
-    """Refuse a task that is not there or stands twice; raises `UserError`."""
+    """Refuse an unknown task or one named twice; raises `UserError`."""
     for name in names:
         if name not in known:
-            raise UserError(f"{key}: {name!r} is no task; choose {', '.join(known)}")
+            raise UserError(f"{key}: must be of {', '.join(known)} (got {name!r})")
         if names.count(name) > 1:
             raise UserError(f"{key}: {name!r} occurs twice; remove one")
 
@@ -69,7 +70,8 @@ def load_think_tasks(
 
     Args:
         names: those of `THINK_TASKS`.
-        metadata: what `eval.harness.datasets.load_rows` needs beside the tasks' own.
+        metadata: what `eval.harness.datasets.load_rows` needs besides the tasks' own, and
+            `final_number`, which the scoring needs.
         generation: `generation_kwargs` of the mode, over those of the YAML.
         num_samples: completions of each problem.
 
@@ -78,9 +80,14 @@ def load_think_tasks(
     """
     from lm_eval.tasks import TaskManager
 
-    manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata=metadata)
+    of_rows = {key: value for key, value in metadata.items() if key != "final_number"}
+    manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata=of_rows)
     loaded = manager.load([f"{name}_think" for name in names])["tasks"]
     for task in loaded.values():
+        score = functools.partial(
+            task.config.process_results, final_number=metadata["final_number"]
+        )
+        task.set_config("process_results", score)
         task.set_config("generation_kwargs", generation, update=True)
         task.set_config("repeats", num_samples)
     return {name: loaded[f"{name}_think"] for name in names}

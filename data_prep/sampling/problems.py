@@ -1,0 +1,131 @@
+"""A problem set's samples: what is asked for each problem, and what each completion is worth.
+
+`stages.difficulty` counts the right ones, `stages.distill` keeps them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.grading.answers import Grade
+from data_prep.grading.rollouts import grade_rollouts
+from data_prep.prompts import prefills_think, render_prompt
+from data_prep.sampling import load_engine, quiet
+from data_prep.sampling.hashes import hash_checkpoint, hash_engine
+from data_prep.sampling.processes import Processes
+from data_prep.sampling.settings import ProblemSetArguments, SamplingArguments
+from data_prep.sampling.store import Completion, Engine, Request, SampleStore, Settings
+from data_prep.schema import read_problems
+
+GRADED_AT_ONCE = 1024  # completions: those that need math-verify are graded in parallel
+KEY = "model_name_or_path"
+
+
+@dataclass(frozen=True)
+class SampledSet:
+    """The problems of a set and the prompts that an engine completes.
+
+    Args:
+        rows: of `data_prep.schema.read_problems`.
+        prompts: for each row what the engine is given.
+        think_prefilled: whether those already end with `<think>`.
+        args: how often and how each is sampled and graded.
+    """
+
+    rows: list[dict[str, Any]]
+    prompts: list[str]
+    think_prefilled: bool
+    args: SamplingArguments
+
+    def requests(self, number: int) -> list[Request]:
+        """The samples of problem `number`."""
+        settings = Settings(
+            self.args.max_new_tokens,
+            temperature=float(self.args.temperature),
+            top_p=float(self.args.top_p),
+            seed=self.args.seed,
+        )
+        return [Request(self.prompts[number], settings, k) for k in range(self.args.num_samples)]
+
+    def all_requests(self) -> list[Request]:
+        """Those of all problems, in order."""
+        return [one for number in range(len(self.rows)) for one in self.requests(number)]
+
+    def grade(
+        self, store: SampleStore
+    ) -> Iterator[tuple[dict[str, Any], list[Completion], list[Grade]]]:
+        """Yield each row with its completions and their grades, all of them from the store."""
+        size = max(1, GRADED_AT_ONCE // self.args.num_samples)
+        for start in range(0, len(self.rows), size):
+            rows = self.rows[start : start + size]
+            found = [[store.get(one) for one in self.requests(start + n)] for n in range(len(rows))]
+            each = [(row, one) for row, some in zip(rows, found, strict=True) for one in some]
+            grades = iter(
+                grade_rollouts(
+                    [row["prompt"] for row, _ in each],
+                    [str(one) for _, one in each],
+                    [row["answer"] for row, _ in each],
+                    think_prefilled=self.think_prefilled,
+                    final_number=self.args.final_number,
+                )
+            )
+            for row, completions in zip(rows, found, strict=True):
+                yield row, completions, [next(grades) for _ in completions]
+
+
+def read_rows(problems_file: str, limit: int | None) -> list[dict[str, Any]]:
+    """The first `limit` problems of a file, None for all.
+
+    Raises:
+        UserError: see `read_problems`; or there are none, or an id, by which results are known, is
+            no text or occurs twice.
+    """
+    rows = list(islice(read_problems(problems_file), limit))
+    if not rows:
+        raise UserError(f"problems_file: {problems_file} has no rows; run `make data` again")
+    seen = set()
+    for row in rows:
+        if not isinstance(row["id"], str):
+            raise UserError(
+                f"problems_file: {problems_file}: id: {row['id']!r:.80} is not text; write it as a "
+                "string"
+            )
+        if row["id"] in seen:
+            raise UserError(
+                f"problems_file: {problems_file}: the id {row['id']!r:.80} occurs twice; results "
+                "are known by it: rename or remove one"
+            )
+        seen.add(row["id"])
+    return rows
+
+
+def prepare_checkpoint(
+    args: ProblemSetArguments, rows: list[dict[str, Any]], processes: Processes
+) -> tuple[str, str, SampledSet, Callable[[], AbstractContextManager[Engine]]]:
+    """Render the problems for the checkpoint of a recipe.
+
+    Returns:
+        The checkpoint's hash, the name of checkpoint and engine in the samples' keys, the problems
+        with their prompts, and a function that loads the engine.
+    """
+    quiet()
+    from data_prep.sampling.hf import load_tokenizer
+
+    path = args.model_name_or_path
+    checkpoint = processes.ask_main(lambda: hash_checkpoint(path, KEY))
+    tokenizer = load_tokenizer(path, KEY)
+    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+    problems = SampledSet(rows, prompts, prefills_think(prompts[0]), args)
+
+    def open_engine() -> AbstractContextManager[Engine]:
+        return closing(load_engine(path, KEY, args, processes.local_rank))
+
+    return (
+        checkpoint,
+        f"{checkpoint} {hash_engine(args.backend, args.dtype)}",
+        problems,
+        open_engine,
+    )

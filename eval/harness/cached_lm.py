@@ -1,0 +1,114 @@
+"""The harness's model: it looks every sample up in the store and lets the engine make the rest.
+
+All processes see the same requests, each generates its share of those that are missing, and the
+main process alone hands the samples on to be scored. To the harness there is one process.
+"""
+
+from collections import Counter
+from contextlib import nullcontext
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+
+from data_prep.sampling.processes import Processes
+from data_prep.sampling.store import (
+    Completion,
+    Continuation,
+    Engine,
+    Request,
+    SampleStore,
+    Settings,
+    fill,
+)
+
+HARNESS_MAX_NEW_TOKENS = 256  # where a task names no limit; as in the harness's own models
+
+
+def read_settings(kwargs: dict[str, Any], seed: int, is_chat: bool) -> Settings:
+    """A task's `generation_kwargs` as `Settings`; greedy unless they ask for samples."""
+    until = kwargs.get("until") or ()
+    is_sampled = kwargs.get("do_sample", False)
+    return Settings(
+        max_new_tokens=kwargs.get("max_gen_toks", HARNESS_MAX_NEW_TOKENS),
+        temperature=float(kwargs["temperature"]) if is_sampled else 0.0,
+        top_p=float(kwargs.get("top_p", 1.0)) if is_sampled else 1.0,
+        until=(until,) if isinstance(until, str) else tuple(until),
+        rendered=kwargs.get("rendered", is_chat),
+        seed=seed if is_sampled else 0,  # a greedy completion has none
+    )
+
+
+class CachedLM(LM):
+    """Serves the harness from a `SampleStore`.
+
+    Args:
+        engine: makes what is missing; its `tokenizer` renders few-shot conversations.
+        store: the checkpoint's samples.
+        processes: those that share the work.
+        label: shown at the progress bar.
+        seed: of the sampling.
+        is_chat: the harness has put the prompts through the chat template.
+    """
+
+    def __init__(
+        self, engine: Engine, store: SampleStore, processes: Processes, label: str, seed: int,
+        is_chat: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._engine, self._store, self._processes = engine, store, processes
+        self._label, self._seed, self._is_chat = label, seed, is_chat
+
+    def generate_until(self, requests: list[Instance]) -> list[Completion]:
+        """One completion per request; equal requests are samples 0, 1, 2, … of their prompt."""
+        seen: Counter[tuple[str, Settings]] = Counter()
+        wanted = []
+        for request in requests:
+            prompt, kwargs = request.args
+            settings = read_settings(kwargs, self._seed, self._is_chat)
+            wanted.append(Request(prompt, settings, seen[prompt, settings]))
+            seen[prompt, settings] += 1
+        return self._serve(wanted, Completion("", 0, False), "completions")
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Log-probability in nats of each request's continuation, and whether it is greedy."""
+        wanted = [Continuation(*request.args) for request in requests]
+        return self._serve(wanted, (0.0, False), "log-likelihoods")
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        raise NotImplementedError("no task of ours asks for rolling log-likelihoods")
+
+    def _serve(self, wanted: list, nothing: Any, unit: str) -> list:
+        """The samples, those that are missing generated first; `nothing` outside of main."""
+        fill(
+            self._store,
+            wanted,
+            lambda: nullcontext(self._engine),
+            self._processes,
+            self._label,
+            unit=unit,
+            is_logged=True,
+        )
+        if not self._processes.is_main:
+            return [nothing] * len(wanted)
+        return [self._store.get(one) for one in wanted]
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The tokenizer's name or path, for the harness's own records."""
+        return self._engine.tokenizer.name_or_path
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The tokenizer's template, for the harness's own records."""
+        return self._engine.tokenizer.chat_template if chat_template else None
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        """The text of a few-shot conversation, for official tasks that are given the template."""
+        return self._engine.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )

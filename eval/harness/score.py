@@ -1,0 +1,244 @@
+"""Scores: completions graded, a row for each, and every task's metrics.
+
+The verdict is the reward's verdict: `grade_rollouts`. A lenient reading of a completion that is
+not right decides no score: it tells a wrong answer from one that could not be read. For an official
+task the harness's own verdicts decide the score, and ours are for the diagnosis.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.grading.answers import is_well_formed
+from data_prep.grading.lenient import grade_leniently
+from data_prep.grading.rollouts import grade_rollouts
+from data_prep.prompts import THINK_OPEN, prefills_think
+from data_prep.sampling.store import Completion
+from data_prep.schema import Problem
+from data_prep.sources.builders import BUILDERS
+from eval.harness.metrics import greedy_metrics, mean_interval, outcome, sampled_metrics
+
+# Of completions.parquet; besides them `gold`, a list of strings.
+COLUMNS = {
+    "task": "string", "mode": "string", "id": "string", "source": "string", "level": "int",
+    "sample": "int", "question": "string", "prompt": "string", "completion": "string",
+    "verdict": "string", "prediction": "string", "well_formed": "bool", "cut_off": "bool",
+    "num_tokens": "int", "lenient": "string", "outcome": "string", "score": "float",
+}  # fmt: skip
+# How an official task's rows become problems, by its think-aware task's name.
+SOURCES = {
+    "gsm8k": "gsm8k", "math500": "math", "arc_challenge": "arc", "gpqa_diamond": "gpqa",
+}  # fmt: skip
+OPTIONS = tuple(enumerate("ABCD", 1))
+
+
+def grade_completions(
+    prompt: list[dict[str, str]],
+    golds: list[str],
+    completions: Sequence[Completion],
+    *,
+    think_prefilled: bool,
+    final_number: bool,
+) -> list[dict[str, Any]]:
+    """Grade the completions of one problem; returns a record for each.
+
+    Args:
+        prompt: the chat messages that they answer.
+        golds: gold answers of which any may match.
+        completions: in the order they were sampled.
+        think_prefilled, final_number: see `grade_rollouts`.
+    """
+    texts = [str(completion) for completion in completions]
+    num = len(texts)
+    form = {"think_prefilled": think_prefilled, "final_number": final_number}
+    grades = grade_rollouts([prompt] * num, texts, [golds] * num, **form)
+    failed = [at for at, grade in enumerate(grades) if grade.verdict != "right"]
+    readings = grade_leniently([texts[at] for at in failed], [golds] * len(failed))
+    lenient = dict(zip(failed, readings, strict=True))
+    return [
+        {
+            "completion": texts[at],
+            "verdict": grade.verdict,
+            "prediction": grade.prediction,
+            "well_formed": is_well_formed(texts[at], think_prefilled=think_prefilled),
+            "cut_off": completions[at].cut_off,
+            "num_tokens": completions[at].num_tokens,
+            "lenient": lenient.get(at, "right"),
+        }
+        for at, grade in enumerate(grades)
+    ]
+
+
+def process_completions(
+    doc: dict, results: list[list[Completion]], *, final_number: bool
+) -> dict[str, Any]:
+    """`process_results` of the think-aware tasks.
+
+    Args:
+        doc: a row of `eval.harness.datasets.load_rows`.
+        results: one list, the k completions of the problem's one request.
+        final_number: the recipe's key.
+
+    Returns:
+        `score`, the mean correctness of the k completions, and their records as `completions`:
+        carried as a metric because the harness hands nothing else back for each problem.
+    """
+    records = grade_completions(
+        doc["prompt"],
+        doc["answer"],
+        results[0],
+        think_prefilled=prefills_think(doc["rendered"]),
+        final_number=final_number,
+    )
+    for record in records:
+        is_right = record["verdict"] == "right"
+        record |= {"score": float(is_right), "outcome": outcome(record, is_right=is_right)}
+    return {"score": sum(r["score"] for r in records) / len(records), "completions": records}
+
+
+def count_completions(per_problem: list[list[dict]]) -> int:
+    """Aggregation of the `completions` metric: how many there are."""
+    return sum(len(records) for records in per_problem)
+
+
+def think_rows(task: str, mode: str, samples: list[dict]) -> list[dict]:
+    """One row per completion of a think-aware task.
+
+    Args:
+        task: its name in `eval/tasks/`.
+        mode: "greedy" or "sampled".
+        samples: the harness's samples of it.
+    """
+    return [
+        {key: sample["doc"][key] for key in ("id", "source", "level", "question")}
+        | {"task": task, "mode": mode, "sample": number, "gold": sample["doc"]["answer"]}
+        | {"prompt": sample["doc"]["rendered"]}
+        | record
+        for sample in samples
+        for number, record in enumerate(sample["completions"])
+    ]
+
+
+def think_metrics(rows: list[dict], mode: str) -> dict[str, Any]:
+    """`{num_problems, main, metrics}` of one task and mode; metrics are means over problems."""
+    by_problem = defaultdict(list)
+    for row in rows:
+        by_problem[row["source"], row["id"]].append(row)
+    measure = greedy_metrics if mode == "greedy" else sampled_metrics
+    found = [measure(records) for records in by_problem.values()]
+    metrics = {name: mean_interval([one[name] for one in found]) for name in found[0]}
+    main = "accuracy" if mode == "greedy" else next(n for n in metrics if n.startswith("avg@"))
+    return {"num_problems": len(found), "main": main, "metrics": metrics}
+
+
+def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
+    """The problem of an official task's row: its question and its gold."""
+    problem_id = f"{benchmark}-{doc_id}"
+    if benchmark == "gpqa_diamond":  # the harness has shuffled the options already
+        question = "\n".join([doc["Question"], *(f"({c}) {doc[f'choice{i}']}" for i, c in OPTIONS)])
+        return Problem(problem_id, "gpqa", question, doc["answer"].strip("()"))
+    # minerva_math500 puts its own shorthand of the gold into `answer`: the solution has it in full.
+    row = {key: value for key, value in doc.items() if key != "answer" or benchmark != "math500"}
+    found = BUILDERS[SOURCES[benchmark]](row, problem_id, problem_id)
+    if not isinstance(found, Problem):
+        raise UserError(f"{problem_id}: {found.reason}: its gold cannot be read; fix the row")
+    return found
+
+
+def official_rows(
+    task: str, benchmark: str, main: str, samples: list[dict], final_number: bool
+) -> list[dict]:
+    """One row per problem of an official task.
+
+    Args:
+        task: the harness's name of it.
+        benchmark: the think-aware task on the same problems.
+        main: the metric that counts, as `metric,filter`.
+        samples: the harness's samples: one for each problem and filter.
+        final_number: see `grade_rollouts`.
+    """
+    metric, _, wanted = main.partition(",")
+    rows = []
+    for sample in samples:
+        if sample["filter"] != wanted:
+            continue
+        problem = official_problem(sample["doc"], benchmark, sample["doc_id"])
+        row = {
+            "id": problem.id,
+            "source": problem.source,
+            "level": problem.level,
+            "question": problem.question,
+            "task": benchmark,
+            "mode": f"official:{task}",
+            "sample": 0,
+            "gold": [problem.answer],
+            "prompt": sample["arguments"][0][0],
+            "score": float(sample[metric]),
+        }
+        rows.append(row | _diagnose(row, sample["resps"][0][0], final_number))
+    return rows
+
+
+def _diagnose(row: dict, response: Any, final_number: bool) -> dict:
+    """What the project's grader makes of an official task's completion; nothing of an option."""
+    is_right = row["score"] == 1
+    if isinstance(response, tuple):  # a log-likelihood: nothing was written
+        return {"completion": None, "outcome": "right" if is_right else "wrong"}
+    (record,) = grade_completions(
+        [{"role": "user", "content": row["question"]}],
+        row["gold"],
+        [response],
+        think_prefilled=prefills_think(row["prompt"]),
+        final_number=final_number,
+    )
+    found = outcome(record, is_right=is_right)
+    # A few-shot prompt asks for no thought: what is missing is not `</think>` but a parser's eye.
+    if found == "unclosed" and THINK_OPEN not in record["completion"]:
+        found = "unread"
+    return record | {"outcome": found}
+
+
+def official_metrics(results: dict[str, Any], rows: list[dict], main: str) -> dict[str, Any]:
+    """`{num_problems, main, metrics}` of an official task: the harness's figures, as it has them.
+
+    Args:
+        results: the harness's results of the task.
+        rows: `official_rows` of it.
+        main: the metric that counts.
+    """
+    metrics = {}
+    for key, value in results.items():
+        metric, _, name = key.partition(",")
+        if not name or metric.endswith("_stderr"):
+            continue
+        stderr = results.get(f"{metric}_stderr,{name}")
+        metrics[key] = {
+            "value": float(value),
+            "stderr": None if stderr in (None, "N/A") else float(stderr),
+            "n": len(rows),
+        }
+    return {"num_problems": len(rows), "main": main, "metrics": metrics}
+
+
+def write_parquet(path: Path, rows: list[dict]) -> None:
+    """Write `completions.parquet` so that a reader sees the old file or the complete new one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"string": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "float": pa.float64()}
+    schema = pa.schema(
+        [(name, kinds[kind]) for name, kind in COLUMNS.items()] + [("gold", pa.list_(pa.string()))]
+    )
+    table = [{name: _storable(row.get(name)) for name in schema.names} for row in rows]
+    partial = path.with_name(path.name + ".partial")
+    pq.write_table(pa.Table.from_pylist(table, schema=schema), partial, compression="zstd")
+    partial.replace(path)
+
+
+def _storable(value: Any) -> Any:
+    """Halves of surrogate pairs, which UTF-8 lacks, become U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value

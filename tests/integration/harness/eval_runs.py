@@ -1,0 +1,146 @@
+"""Small evaluations for the tests of `eval.run`: problems, engines that recite, results."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from unittest import mock
+
+from data_prep.prompts import build_prompt
+from data_prep.sampling.store import Completion
+from eval import run
+
+ROOT = Path(__file__).parents[3]
+SETTINGS = {
+    "num_samples": 2, "max_new_tokens": 8, "batch_size": 4, "dtype": "float32",
+    "temperature": 1.0, "top_p": 1.0,
+}  # fmt: skip
+PROBLEMS = {
+    "Mia has 14 pens.": "14",
+    "Mia has 3.": "3",
+    "Tuesday: loses 3. Monday: buys 5. How many pens?": "2",
+}
+
+
+def write_problems(path, problems=PROBLEMS, system_prompt="none"):
+    """A test file of `{question: answer}`; ids `p0`, `p1`, … and levels 1, 2, …"""
+    rows = [
+        {"id": f"p{i}", "source": "toy", "level": i + 1, "question": question, "answer": answer}
+        | {"prompt": build_prompt(question, system_prompt)}
+        for i, (question, answer) in enumerate(problems.items())
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def flags(folder, *checkpoints, **settings):
+    """The command line of an evaluation of `folder/test.jsonl` into `folder/eval`."""
+    values = SETTINGS | {"output_dir": f"{folder}/eval", "report_dir": f"{folder}/report"}
+    values |= {"test_file": f"{folder}/test.jsonl"} | settings
+    found = ["--checkpoints", *map(str, checkpoints)]
+    for key, value in values.items():
+        found += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+    return found
+
+
+def evaluate(folder, *checkpoints, **settings):
+    """`python -m eval.run` in this process; returns the folder of the first checkpoint."""
+    argv = ["eval.run", *flags(folder, *checkpoints, **settings)]
+    with mock.patch.object(sys, "argv", argv), mock.patch.dict(os.environ):
+        run.main()
+    output_dir = Path(settings.get("output_dir", folder / "eval"))
+    return output_dir / checkpoints[0].partition("=")[0]
+
+
+def environment():
+    """Of a process that evaluates."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+
+
+def read_rows(folder):
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(folder / "completions.parquet").to_pylist()
+
+
+def read_scores(folder):
+    return json.loads((folder / "scores.json").read_text())
+
+
+def read_evaluated(output_dir):
+    """The checkpoints that the last run evaluated and did not keep."""
+    return json.loads((output_dir / "manifest.json").read_text())["evaluated"]
+
+
+def read_store(folder):
+    """`{file: [its whole lines]}` of a checkpoint's samples; what a kill tore is left out."""
+    found = {}
+    for path in sorted((folder / "samples").glob("*.jsonl")):
+        lines = path.read_bytes().split(b"\n")
+        found[path.name] = [json.loads(line) for line in lines if line.endswith(b"]")]
+    return found
+
+
+def read_keys(folder):
+    return [line[0] for lines in read_store(folder).values() for line in lines]
+
+
+class Counting:
+    """Within `with`, every request that reaches the engine of transformers is in `asked`."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __enter__(self):
+        from data_prep.sampling.hf import HfEngine
+
+        complete, loglikelihood = HfEngine.complete, HfEngine.loglikelihood
+
+        def count_complete(engine, requests):
+            self.asked += requests
+            return complete(engine, requests)
+
+        def count_pairs(engine, pairs):
+            self.asked += pairs
+            return loglikelihood(engine, pairs)
+
+        changes = {"complete": count_complete, "loglikelihood": count_pairs}
+        self._patch = mock.patch.multiple(HfEngine, **changes)
+        self._patch.start()
+        return self
+
+    def __exit__(self, *_):
+        self._patch.stop()
+
+    def samples(self):
+        """How many greedy and how many sampled completions were asked for."""
+        sampled = sum(request.settings.temperature > 0 for request in self.asked)
+        return len(self.asked) - sampled, sampled
+
+
+class Scripted:
+    """An engine that recites: `write(request)` is `(text, whether it was cut off)`."""
+
+    def __init__(self, checkpoint, write, choose=None):
+        from transformers import AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        self._write, self._choose, self.asked = write, choose, []
+
+    def complete(self, requests):
+        for index, request in reversed(list(enumerate(requests))):  # any order will do
+            self.asked.append(request)
+            text, is_cut = self._write(request)
+            yield index, Completion(text, 32 if is_cut else 10, cut_off=is_cut)
+
+    def loglikelihood(self, pairs):
+        for index, pair in reversed(list(enumerate(pairs))):
+            self.asked.append(pair)
+            yield index, (-1.0 if self._choose(pair) else -9.0, False)
+
+    def close(self):
+        pass
+
+
+def recite(**engines):
+    """Use `engines`, `{checkpoint's folder name: Scripted}`, in place of models."""
+    return mock.patch("eval.run.load_engine", lambda path, *_: engines[Path(path).name])

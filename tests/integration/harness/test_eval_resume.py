@@ -1,0 +1,178 @@
+"""No finished sample is generated twice: after a kill, with more samples, with other settings."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from eval.harness import fingerprint
+from tests.integration.harness.eval_runs import (
+    PROBLEMS,
+    ROOT,
+    Counting,
+    environment,
+    evaluate,
+    flags,
+    read_evaluated,
+    read_keys,
+    read_rows,
+    read_scores,
+    read_store,
+    write_problems,
+)
+
+pytestmark = pytest.mark.integration
+NUM = len(PROBLEMS)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, tiny_model_dir):
+    """A finished evaluation of the tiny model on `PROBLEMS`."""
+    folder = tmp_path_factory.mktemp("finished")
+    write_problems(folder / "test.jsonl")
+    evaluate(folder, f"base={tiny_model_dir}")
+    return folder
+
+
+@pytest.fixture
+def again(finished, tmp_path, tiny_model_dir):
+    """Function: evaluate a copy of it again; returns its folder and what the engine was asked."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+
+    def call(**settings):
+        # The path of the test file is part of the inputs.
+        settings = {"test_file": f"{finished}/test.jsonl"} | settings
+        with Counting() as count:
+            folder = evaluate(tmp_path, f"base={tiny_model_dir}", **settings)
+        return folder, count
+
+    return call
+
+
+def by_sample(rows):
+    return {(row["id"], row["mode"], row["sample"]): row for row in rows}
+
+
+def wait_for_lines(process, path, count):
+    while not path.is_file() or path.read_bytes().count(b"\n") < count:
+        assert process.poll() is None, "the evaluation ended before it could be killed"
+        time.sleep(0.01)
+
+
+def test_a_killed_evaluation_goes_on(tmp_path, tiny_model_dir):
+    write_problems(tmp_path / "test.jsonl", {f"Mia has {i} pens." * i: str(i) for i in range(1, 9)})
+    one_by_one = {"num_samples": 9, "max_new_tokens": 24, "batch_size": 1}
+    checkpoint = f"base={tiny_model_dir}"
+    command = [sys.executable, "-m", "eval.run", *flags(tmp_path, checkpoint, **one_by_one)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env=environment(), cwd=ROOT, **quiet)
+    path = tmp_path / "eval" / "base" / "samples" / "samples-0.jsonl"
+    try:
+        wait_for_lines(process, path, 15)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (tmp_path / "eval" / "base" / "scores.json").exists()
+    assert not (tmp_path / "eval" / "manifest.json").exists()
+
+    # What a kill within a write leaves: the last line without its end.
+    whole = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
+    path.write_bytes(whole[:-5])
+    before = read_keys(tmp_path / "eval" / "base")
+    assert 14 <= len(before) < 80
+    assert len(before) == whole.count(b"\n") - 1
+
+    with Counting() as count:
+        folder = evaluate(tmp_path, checkpoint, **one_by_one | {"batch_size": 16})
+    assert len(count.asked) == 80 - len(before)
+    after = read_keys(folder)
+    assert after[: len(before)] == before
+    assert len(after) == len(set(after)) == 80
+    with Counting() as count:
+        other = {"output_dir": str(tmp_path / "other")}
+        uninterrupted = evaluate(tmp_path, checkpoint, **one_by_one | other | {"batch_size": 16})
+    assert len(count.asked) == 80
+    assert read_rows(folder) == read_rows(uninterrupted)
+    assert read_scores(folder)["tasks"] == read_scores(uninterrupted)["tasks"]
+    assert set(after) == set(read_keys(uninterrupted))
+
+
+def test_more_samples_keep_those_that_are_there(again, finished):
+    before = by_sample(read_rows(finished / "eval" / "base"))
+    folder, count = again(num_samples=4)
+    assert sorted(request.sample for request in count.asked) == [2] * NUM + [3] * NUM
+    after = by_sample(read_rows(folder))
+    assert len(after) == NUM * 5
+    assert {key: after[key] for key in before} == before
+    assert "avg@4" in read_scores(folder)["tasks"]["held_out"]["sampled"]["metrics"]
+
+    folder, count = again(num_samples=1)
+    assert count.asked == []
+    fewer = by_sample(read_rows(folder))
+    assert len(fewer) == 2 * NUM
+    assert all(before[key] == row for key, row in fewer.items())
+
+
+def test_another_prompt_generates_anew(again, tmp_path):
+    before = read_rows(tmp_path / "eval" / "base")
+    test_file = tmp_path / "test.jsonl"
+    write_problems(test_file, system_prompt="think")
+    folder, count = again(test_file=test_file)
+    assert count.samples() == (NUM, 2 * NUM)
+    assert all("step by step" in row["prompt"] for row in read_rows(folder))
+
+    # Another gold is another score of the same completions; the old prompts' are still there.
+    write_problems(test_file, dict.fromkeys(PROBLEMS, "77"))
+    folder, count = again(test_file=test_file)
+    assert count.asked == []
+    found = read_rows(folder)
+    assert [row["completion"] for row in found] == [row["completion"] for row in before]
+    assert all(row["gold"] == ["77"] for row in found)
+
+
+def test_other_sampling_code_generates_all_and_says_so(again, monkeypatch, capfd):
+    monkeypatch.setattr("data_prep.sampling.hashes.hash_package", lambda *_: "edited")
+    assert again()[1].samples() == (NUM, 2 * NUM)
+    assert re.search(
+        r"^base greedy: none of the 9 samples in .* fits .*$", capfd.readouterr().err, re.M
+    )
+
+
+def test_another_grader_scores_the_stored_samples(again, monkeypatch, tmp_path):
+    (tmp_path / "edited.py").touch()
+    packages = (*fingerprint.SCORING_PACKAGES, tmp_path)
+    monkeypatch.setattr(fingerprint, "SCORING_PACKAGES", packages)
+    folder, count = again()
+    assert count.asked == []
+    assert read_evaluated(folder.parent) == ["base"]
+
+
+@pytest.mark.parametrize("damage", ["no scores", "no completions", "cut short", "older"])
+def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished, damage):
+    base = tmp_path / "eval" / "base"
+    if damage == "no completions":
+        (base / "completions.parquet").unlink()
+    elif damage == "no scores":
+        (base / "scores.json").unlink()
+    else:
+        text = (base / "scores.json").read_text()
+        (base / "scores.json").write_text("{}" if damage == "older" else text[:-50])
+    folder, count = again()
+    assert count.asked == []
+    assert read_evaluated(folder.parent) == ["base"]
+    assert read_rows(folder) == read_rows(finished / "eval" / "base")
+
+
+def test_finished_results_are_kept(again, tmp_path, capsys):
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "eval" / "base").iterdir()}
+    folder, count = again()
+    assert count.asked == []
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    kept, done = capsys.readouterr().out.splitlines()
+    assert kept == "base: already evaluated with the same inputs, kept"
+    assert "1 checkpoints (0 now" in done
+    assert read_evaluated(tmp_path / "eval") == []
+    assert len(read_store(folder)["samples-0.jsonl"]) == 3 * NUM

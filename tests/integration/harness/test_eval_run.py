@@ -1,0 +1,191 @@
+"""`eval.run` from its command line: what it writes, what it shows, and what it asks a model for."""
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from data_prep.config import UserError
+from data_prep.sampling.store import Settings
+from eval.harness.cached_lm import HARNESS_MAX_NEW_TOKENS, CachedLM, read_settings
+from eval.harness.fingerprint import SETTINGS
+from tests.integration.harness.eval_runs import (
+    PROBLEMS,
+    Counting,
+    Scripted,
+    evaluate,
+    read_evaluated,
+    read_keys,
+    read_rows,
+    read_scores,
+    recite,
+    write_problems,
+)
+from tests.integration.harness.official_data import write_official
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_problems(tmp_path / "test.jsonl")
+    return tmp_path
+
+
+def test_what_a_run_leaves(folder, tiny_model_dir, capsys):
+    base = evaluate(folder, f"base={tiny_model_dir}", num_samples=3)
+    out = capsys.readouterr().out
+    assert out.startswith("eval: 1 checkpoints (1 now, in ") and out.count("\n") == 1
+    assert "on 3 problems of held_out, 12 completions each; results in " in out
+    assert sorted(path.name for path in base.iterdir()) == [
+        "completions.parquet", "samples", "scores.json"
+    ]  # fmt: skip
+
+    rows = read_rows(base)
+    expected = [(f"p{i}", "greedy", 0) for i in range(3)]
+    expected += [(f"p{i}", "sampled", k) for i in range(3) for k in range(3)]
+    assert [(row["id"], row["mode"], row["sample"]) for row in rows] == expected
+    assert all(1 <= row["num_tokens"] <= 8 for row in rows)
+    assert all(row["cut_off"] == (row["num_tokens"] == 8) for row in rows)
+    sampled = [row for row in rows if row["mode"] == "sampled"]
+    assert len({(row["id"], row["completion"]) for row in sampled}) == 9, "no two are alike"
+    assert [row["question"] for row in rows[:3]] == list(PROBLEMS)
+    assert [row["gold"] for row in rows[:3]] == [[answer] for answer in PROBLEMS.values()]
+    assert [row["level"] for row in rows[:3]] == [1, 2, 3]
+
+    scores = read_scores(base)
+    assert scores["checkpoint"] == str(tiny_model_dir)
+    assert set(scores["fingerprint"]) == {"checkpoint", "engine", "data", "code", "settings"}
+    assert set(scores["settings"]) == set(SETTINGS)
+    assert (scores["num_problems"], scores["num_completions"]) == (3, 12)
+    assert scores["num_tokens"] == sum(row["num_tokens"] for row in rows)
+    modes = scores["tasks"]["held_out"]
+    common = {"format_rate", "cut_off_rate", "completion_length", "answer_right"}
+    assert set(modes["greedy"]["metrics"]) == {"accuracy"} | common
+    assert set(modes["sampled"]["metrics"]) == {"avg@3", "pass@2", "pass@3", "maj@3"} | common
+    length = modes["sampled"]["metrics"]["completion_length"]
+    assert length["value"] == pytest.approx(sum(row["num_tokens"] for row in sampled) / 9)
+    assert length["n"] == 3
+
+    manifest = json.loads((folder / "eval" / "manifest.json").read_text())
+    assert manifest["counts"] == {"problems": 3, "completions": 12}
+    assert manifest["inputs"] == {
+        f"{folder}/test.jsonl": scores["fingerprint"]["data"][f"{folder}/test.jsonl"],
+        str(tiny_model_dir): scores["fingerprint"]["checkpoint"],
+    }
+
+
+def test_a_limit(folder, tiny_model_dir):
+    base = evaluate(folder, f"base={tiny_model_dir}", limit=1)
+    assert {row["id"] for row in read_rows(base)} == {"p0"}
+    metrics = read_scores(base)["tasks"]["held_out"]["greedy"]["metrics"]
+    assert metrics["accuracy"]["stderr"] is None, "one problem has no error"
+    with Counting() as count:
+        evaluate(folder, f"base={tiny_model_dir}")
+    assert {request.prompt for request in count.asked} == {
+        row["prompt"] for row in read_rows(base) if row["id"] != "p0"
+    }
+
+
+def test_only_what_changed_is_evaluated(folder, tiny_model_dir, capsys):
+    """A checkpoint that is added, and one that is taken out."""
+    evaluate(folder, f"base={tiny_model_dir}")
+    evaluate(folder, f"base={tiny_model_dir}", f"sft={tiny_model_dir}")
+    assert read_evaluated(folder / "eval") == ["sft"]
+    evaluate(folder, f"sft={tiny_model_dir}")
+    assert read_evaluated(folder / "eval") == []
+    assert "sft: already evaluated with the same inputs, kept" in capsys.readouterr().out
+
+
+def test_one_question_twice(folder, tiny_model_dir):
+    """Equal prompts of two problems are samples of their own, numbered on."""
+    lines = (folder / "test.jsonl").read_text().splitlines()
+    twice = json.loads(lines[0]) | {"id": "again", "answer": "8"}
+    (folder / "test.jsonl").write_text("\n".join([*lines, json.dumps(twice)]) + "\n")
+    with Counting() as count:
+        base = evaluate(folder, f"base={tiny_model_dir}")
+    rows = [row for row in read_rows(base) if row["mode"] == "sampled"]
+    texts = [row["completion"] for row in rows if row["id"] in ("p0", "again")]
+    assert len(set(texts)) == 4
+    assert len(read_keys(base)) == len(set(read_keys(base))) == len(count.asked) == 4 * 3
+
+
+def test_text_that_utf_8_lacks(folder, tiny_model_dir):
+    """Halves of surrogate pairs, zeros and line ends of other kinds, through store and tables."""
+    text = "<think>\n\ud83d\0\u2028\x85\r\n</think>\n\n\\boxed{14}\udc00"
+    with recite(**{tiny_model_dir.name: Scripted(tiny_model_dir, lambda _: (text, False))}):
+        base = evaluate(folder, f"base={tiny_model_dir}")
+        first = read_rows(base)
+        (base / "scores.json").unlink()
+        evaluate(folder, f"base={tiny_model_dir}")
+    shown = text.replace("\ud83d", "\ufffd").replace("\udc00", "\ufffd")
+    assert {row["completion"] for row in first} == {shown}
+    assert read_rows(base) == first
+    assert {row["score"] for row in first if row["id"] == "p0"} == {1.0}
+
+
+def test_the_terminal_shows_our_lines_and_bars(folder, tiny_model_dir, capfd, caplog):
+    write_official(folder / "data")
+    with caplog.at_level(logging.WARNING):
+        evaluate(
+            folder, f"base={tiny_model_dir}", tasks=["held_out", "gpqa_diamond"],
+            official=["gpqa_diamond", "gsm8k"], data_root=folder / "data", limit=1,
+        )  # fmt: skip
+    out, err = capfd.readouterr()
+    assert out.count("\n") == 1 and out.startswith("eval: ")
+    lines = [line for line in err.replace("\r", "\n").splitlines() if line.strip()]
+    assert lines, "the bars are there"
+    labels = ("base greedy: ", "base sampled: ", "base official: ")
+    assert [line for line in lines if not line.startswith(labels)] == []
+    loud = ("lm_eval", "transformers", "datasets", "huggingface_hub")
+    assert not [record for record in caplog.records if record.name.split(".")[0] in loud]
+
+
+def test_what_each_mode_asks_for(folder, tiny_model_dir):
+    """From the recipe to the engine; nothing is left to a checkpoint's or the harness's taste."""
+    settings = {"num_samples": 3, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 11, "seed": 5}
+    engine = Scripted(tiny_model_dir, lambda _: ("", False))
+    with recite(**{tiny_model_dir.name: engine}):
+        evaluate(folder, f"base={tiny_model_dir}", **settings)
+    greedy = Settings(11)
+    sampled = replace(greedy, temperature=0.6, top_p=0.9, seed=5)
+    assert (greedy.until, greedy.rendered, greedy.temperature) == ((), True, 0.0)
+    found = [(request.settings, request.sample) for request in engine.asked]
+    assert found.count((greedy, 0)) == 3
+    assert [found.count((sampled, k)) for k in range(3)] == [3, 3, 3]
+    assert len(found) == 12
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "is_chat", "expected"),
+    [
+        (
+            {"do_sample": False, "temperature": 0.7, "top_p": 0.5},
+            False,
+            Settings(256, rendered=False),
+        ),
+        ({"until": "a", "max_gen_toks": 4}, True, Settings(4, until=("a",))),
+        ({"until": None}, False, Settings(256, rendered=False)),
+        ({"rendered": True}, False, Settings(256)),
+        ({"do_sample": True, "temperature": 1}, True, Settings(256, temperature=1.0, seed=9)),
+    ],
+)
+def test_generation_settings_of_a_task(kwargs, is_chat, expected):
+    assert read_settings(kwargs, 9, is_chat) == expected
+
+
+def test_the_harness_s_own_limit():
+    from lm_eval.models.huggingface import HFLM
+
+    assert HFLM.max_gen_toks.fget(None) == HARNESS_MAX_NEW_TOKENS
+
+
+def test_rolling_log_likelihoods_are_not_ours():
+    with pytest.raises(NotImplementedError):
+        CachedLM(None, None, None, "", 0).loglikelihood_rolling([])
+
+
+def test_a_prompt_beyond_the_context_is_refused(folder, tiny_model_dir):
+    with pytest.raises(UserError, match=r"max_new_tokens: 600 .* context of 512"):
+        evaluate(folder, f"base={tiny_model_dir}", max_new_tokens=600)

@@ -1,0 +1,223 @@
+"""A scripted model with known errors, through the harness, the scores and the report, by hand."""
+
+import json
+import math
+import shutil
+import sys
+from collections import Counter
+
+import pytest
+
+from eval.report import __main__ as report
+from tests.integration.harness.eval_runs import (
+    Scripted,
+    evaluate,
+    flags,
+    read_evaluated,
+    read_rows,
+    read_scores,
+    recite,
+    write_problems,
+)
+
+pytestmark = pytest.mark.integration
+
+QUESTIONS = {"What is A?": "4", "What is B?": "5", "What is C?": "6", "What is D?": "7"}
+QUESTIONS |= {"What is E?": "1/2"}
+
+
+def block(answer):
+    return f"<think>\nSo it is.\n</think>\n\n\\boxed{{{answer}}}"
+
+
+def completion(kind, gold):
+    """`(text, whether it was cut off)` of one kind of completion."""
+    right = block(gold)
+    return {
+        "right": (right, False),
+        "right, then cut": (right + "\n\nBecause", True),
+        "wrong": (block(99), False),
+        "wrong as well": (block(98), False),
+        "unboxed": (f"<think>\nSo it is.\n</think>\n\nThe answer is {gold}.", False),
+        "repeated": (f"{right}\n\n{right}", False),
+        "looping": ("<think>\n" + "Wait, no. " * 20, True),
+        "cut with the answer": (f"<think>\nIt is \\boxed{{{gold}}}. But wait", True),
+        "cut without": ("<think>\nLet me see", True),
+        "unclosed": (f"<think>\nSo it is \\boxed{{{gold}}}", False),
+        "empty": ("", False),
+    }[kind]
+
+
+SAMPLED = {
+    "sft": {
+        "A": ["right", "right", "right", "right, then cut"],
+        "B": ["right", "wrong", "wrong", "unboxed"],
+        "C": ["right", "repeated", "cut with the answer", "wrong"],
+        "D": ["unclosed", "empty", "cut without", "looping"],
+        "E": ["right", "right", "wrong", "wrong as well"],
+    },
+    "grpo": {
+        "A": ["right", "right", "right", "right"],
+        "B": ["right", "wrong", "wrong", "right"],
+        "C": ["right", "repeated", "right", "wrong"],
+        "D": ["wrong", "right", "cut without", "right"],
+        "E": ["right", "right", "wrong", "wrong as well"],
+    },
+}
+GREEDY = {
+    "sft": ["right", "unboxed", "cut with the answer", "wrong", "unclosed"],
+    "grpo": ["right", "right", "right", "wrong", "unclosed"],
+}
+
+
+def script(name):
+    """What the checkpoint `name` answers to a request."""
+
+    def write(request):
+        at, question = next((i, q) for i, q in enumerate(QUESTIONS) if q in request.prompt)
+        kinds = SAMPLED[name]["ABCDE"[at]] if request.settings.temperature else [GREEDY[name][at]]
+        return completion(kinds[request.sample], QUESTIONS[question])
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_model_dir):
+    """Both checkpoints evaluated, in the folder `eval`."""
+    folder = tmp_path_factory.mktemp("scripted")
+    write_problems(folder / "test.jsonl", QUESTIONS)
+    for name in SAMPLED:
+        shutil.copytree(tiny_model_dir, folder / name)
+    engines = {name: Scripted(tiny_model_dir, script(name)) for name in SAMPLED}
+    with recite(**engines):
+        evaluate(folder, *(f"{name}={folder}/{name}" for name in SAMPLED), num_samples=4)
+    assert [len(engine.asked) for engine in engines.values()] == [5 + 20, 5 + 20]
+    return folder
+
+
+def values(metrics):
+    return {name: metric["value"] for name, metric in metrics.items()}
+
+
+def test_sampled_metrics_by_hand(folder):
+    found = read_scores(folder / "eval" / "sft")["tasks"]["held_out"]["sampled"]
+    assert (found["num_problems"], found["main"]) == (5, "avg@4")
+    # Right of four: A 4 (the cut comes after the answer), B 1, C 1, D 0, E 2.
+    #   avg@4   1, 1/4, 1/4, 0, 1/2                                        sum 2
+    #   pass@2  1, 1 - C(3,2)/6, the same, 0, 1 - C(2,2)/6 = 5/6           sum 17/6
+    #   pass@4  1, 1, 1, 0, 1                                              sum 4
+    #   maj@4   A 1. B: one against two, 0. C: one against one, the others abstain, 1/2.
+    #           D: nobody votes for it, 0. E: two against one and one, 1.  sum 5/2
+    #   answer_right  A 4, B 2 (unboxed), C 3 (repeated, cut), D 1 (unclosed), E 2   sum 12/4
+    #   format_rate   A 4, B 4, C 2, D 0, E 4                                        sum 14/4
+    #   cut_off_rate  A 1, C 1, D 2                                                  sum 4/4
+    #   length        four of 32 tokens, sixteen of 10
+    assert values(found["metrics"]) == pytest.approx(
+        {
+            "avg@4": 2 / 5, "pass@2": 17 / 30, "pass@4": 4 / 5, "maj@4": 1 / 2,
+            "answer_right": 12 / 20, "format_rate": 14 / 20, "cut_off_rate": 4 / 20,
+            "completion_length": (4 * 32 + 16 * 10) / 20,
+        }
+    )  # fmt: skip
+    # s^2 of n = 5: the squared distances from the mean over 4; the error is s / sqrt(5).
+    #   avg@4         (.6)^2 + 2 (.15)^2 + (.4)^2 + (.1)^2 = .575
+    #   pass@4        4 (.2)^2 + (.8)^2 = .8
+    #   maj@4         .5, .5, 0, .5, .5: 4 (.5)^2 = 1
+    #   cut_off_rate  1/4, 0, 1/4, 1/2, 0: 2 (.05)^2 + 2 (.2)^2 + (.3)^2 = .175
+    squares = {"avg@4": 0.575, "pass@4": 0.8, "maj@4": 1.0, "cut_off_rate": 0.175}
+    for name, square in squares.items():
+        metric = found["metrics"][name]
+        assert (metric["stderr"], metric["n"]) == (pytest.approx(math.sqrt(square / 20)), 5)
+
+
+def test_greedy_metrics_by_hand(folder):
+    found = read_scores(folder / "eval" / "sft")["tasks"]["held_out"]["greedy"]
+    # Right, unboxed, cut with the answer, wrong, unclosed: all but the wrong one know the answer.
+    assert (found["num_problems"], found["main"]) == (5, "accuracy")
+    assert values(found["metrics"]) == pytest.approx(
+        {
+            "accuracy": 1 / 5, "answer_right": 4 / 5, "format_rate": 3 / 5, "cut_off_rate": 1 / 5,
+            "completion_length": (32 + 4 * 10) / 5,
+        }
+    )  # fmt: skip
+    assert found["metrics"]["accuracy"]["stderr"] == pytest.approx(math.sqrt(0.8 / 20))
+
+
+OUTCOMES = {
+    "right": "right", "right, then cut": "right", "wrong": "wrong", "wrong as well": "wrong",
+    "unboxed": "unread", "repeated": "unread", "looping": "cut off",
+    "cut with the answer": "cut off", "cut without": "cut off", "unclosed": "unclosed",
+    "empty": "no answer",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_every_completion_has_its_outcome(folder, name):
+    rows = read_rows(folder / "eval" / name)
+    order = [("held_out", "greedy", f"p{i}", 0) for i in range(5)]
+    order += [("held_out", "sampled", f"p{i}", k) for i in range(5) for k in range(4)]
+    assert [(r["task"], r["mode"], r["id"], r["sample"]) for r in rows] == order
+    kinds = GREEDY[name] + [kind for problem in "ABCDE" for kind in SAMPLED[name][problem]]
+    for row, kind in zip(rows, kinds, strict=True):
+        (gold,) = row["gold"]
+        text, is_cut = completion(kind, gold)
+        assert (row["completion"], row["cut_off"]) == (text, is_cut)
+        assert row["outcome"] == OUTCOMES[kind]
+        assert row["score"] == float(OUTCOMES[kind] == "right")
+        assert row["num_tokens"] == (32 if is_cut else 10)
+        assert row["question"] == list(QUESTIONS)[int(row["id"][1])]
+        assert row["prompt"].endswith(f"{row['question']}<|im_end|>\n<|im_start|>assistant\n")
+    counts = Counter(row["outcome"] for row in rows if row["mode"] == "sampled")
+    expected = {
+        "sft": {"right": 8, "wrong": 5, "unread": 2, "unclosed": 1, "no answer": 1, "cut off": 3},
+        "grpo": {"right": 12, "wrong": 6, "unread": 1, "cut off": 1},
+    }
+    assert counts == expected[name]
+
+
+def test_the_report_splits_the_change_by_hand(folder, monkeypatch):
+    checkpoints = [f"{name}={folder}/{name}" for name in SAMPLED]
+    argv = ["report", *flags(folder, *checkpoints, num_samples=4)]
+    monkeypatch.setattr(sys, "argv", argv)
+    report.main()
+    found = json.loads((folder / "report" / "report.json").read_text())
+    (sampled,) = found["changes"]["held_out"]["sampled"]
+    assert (sampled["from"], sampled["to"]) == ("sft", "grpo")
+    # Of 20: right 8 -> 12, wrong 5 -> 6, unread and unclosed and no answer 4 -> 1, cut off 3 -> 1.
+    # By problem, in quarters, and the sum of the squared distances from the mean:
+    #   score       0, 1, 1, 2, 0    (.2)^2 + 2 (.05)^2 + (.3)^2 + (.2)^2 = .175
+    #   ability     0, 0, 0, -1, 0   4 (.05)^2 + (.2)^2 = .05
+    #   format      0, 1, 0, 2, 0    3 (.15)^2 + (.1)^2 + (.35)^2 = .2
+    #   truncation  0, 0, 1, 1, 0    3 (.1)^2 + 2 (.15)^2 = .075
+    for part, value, square in (
+        ("score", 4, 0.175), ("ability", -1, 0.05), ("format", 3, 0.2), ("truncation", 2, 0.075),
+    ):  # fmt: skip
+        assert sampled[part]["value"] == pytest.approx(value / 20), part
+        assert sampled[part]["stderr"] == pytest.approx(math.sqrt(square / 20)), part
+    (greedy,) = found["changes"]["held_out"]["greedy"]
+    # Unread 1 -> 0 and unclosed 1 -> 1, cut off 1 -> 0, wrong 1 -> 1.
+    expected = {"score": 2 / 5, "ability": 0.0, "format": 1 / 5, "truncation": 1 / 5}
+    assert {part: greedy[part]["value"] for part in expected} == pytest.approx(expected)
+    outcomes = found["outcomes"]["held_out"]["sampled"]["sft"]
+    assert outcomes == pytest.approx(
+        {"right": 0.4, "wrong": 0.25, "unread": 0.1, "unclosed": 0.05, "no answer": 0.05}
+        | {"cut off": 0.15}
+    )
+    assert found["cut_off"]["held_out"]["sampled"]["sft"] == pytest.approx(4 / 20)
+
+
+def test_another_reading_is_scored_without_asking_the_model(tmp_path, tiny_model_dir):
+    """`final_number` makes "The answer is 5." right: the same completions, other scores."""
+    write_problems(tmp_path / "test.jsonl", QUESTIONS)
+    shutil.copytree(tiny_model_dir, tmp_path / "sft")
+    engine = Scripted(tiny_model_dir, script("sft"))
+    with recite(sft=engine):
+        for final_number, accuracy, average in ((False, 1 / 5, 8 / 20), (True, 2 / 5, 9 / 20)):
+            folder = evaluate(
+                tmp_path, f"sft={tmp_path}/sft", num_samples=4, final_number=final_number
+            )
+            assert read_evaluated(tmp_path / "eval") == ["sft"]
+            tasks = read_scores(folder)["tasks"]["held_out"]
+            assert tasks["greedy"]["metrics"]["accuracy"]["value"] == pytest.approx(accuracy)
+            assert tasks["sampled"]["metrics"]["avg@4"]["value"] == pytest.approx(average)
+            assert len(engine.asked) == 25

@@ -1,0 +1,183 @@
+"""Pass rates of a tiny model: killed, resumed, extended, batched otherwise, shared by two."""
+
+import json
+import os
+import signal
+import sys
+import zlib
+from unittest import mock
+
+import pytest
+
+from data_prep import manifest
+from data_prep.config import UserError
+from data_prep.grading.answers import Grade
+from data_prep.sampling.hashes import hash_checkpoint
+from data_prep.schema import grpo_row
+from data_prep.sources import synthetic
+from stages import difficulty
+from tests.integration.conftest import build_tiny_model
+from tests.integration.stage_processes import finish, start, stop_when
+
+pytestmark = pytest.mark.integration
+# The model writes noise: grade it by a checksum, or every pass rate would be zero. A question with
+# an odd checksum is never solved, so that a rate at the wrong problem shows.
+SCRIPT = """
+from data_prep.config import run_cli
+from data_prep.sampling import problems
+from stages import difficulty
+from tests.integration.sampling.test_difficulty_run import grade_rollouts
+
+problems.grade_rollouts = grade_rollouts
+run_cli(difficulty.main)
+"""
+
+
+def checksum(text):
+    return zlib.crc32(text.encode()) % 2
+
+
+def grade_rollouts(prompts, completions, golds, *, think_prefilled, final_number):
+    assert final_number and not think_prefilled
+    rows = zip([prompt[-1]["content"] for prompt in prompts], completions, golds, strict=True)
+    is_right = [not checksum(question) and checksum(text) for question, text, _ in rows]
+    return [Grade("right" if right else "wrong", None) for right in is_right]
+
+
+@pytest.fixture
+def problems(tmp_path):
+    rows = [grpo_row(p, "none") for p in synthetic.load("rl", 31, 0, max_level=2)]
+    path = tmp_path / "problems.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def flags(tmp_path, problems, tiny_model_dir):
+    """Function: name of the output folder, changed keys -> command line."""
+
+    def call(name, **changes):
+        values = {
+            "model_name_or_path": tiny_model_dir, "problems_file": problems,
+            "output_dir": tmp_path / name, "num_samples": 4, "max_new_tokens": 16,
+            "batch_size": 16, "dtype": "float32", "final_number": True,
+        }  # fmt: skip
+        values |= changes
+        return [str(part) for key, value in values.items() for part in (f"--{key}", value)]
+
+    return call
+
+
+@pytest.fixture
+def measure(tmp_path, flags):
+    """Run it in this process; returns the rows, and how many samples were generated."""
+
+    def call(name, **changes):
+        from data_prep.sampling.hf import HfEngine
+
+        complete, asked = HfEngine.complete, []
+
+        def count(engine, requests):
+            asked.extend(requests)
+            return complete(engine, requests)
+
+        with (
+            mock.patch.object(sys, "argv", ["difficulty", *flags(name, **changes)]),
+            mock.patch.object(HfEngine, "complete", count),
+            mock.patch("data_prep.sampling.problems.grade_rollouts", grade_rollouts),
+            mock.patch.dict(os.environ),
+        ):
+            difficulty.main()
+        lines = (tmp_path / name / "pass_rates.jsonl").read_text().splitlines()
+        return list(map(json.loads, lines)), len(asked)
+
+    return call
+
+
+def read_store(folder):
+    """The whole lines of the sample store."""
+    found = []
+    for path in (folder / "samples").glob("*.jsonl"):
+        found += [json.loads(x) for x in path.read_bytes().split(b"\n") if x.endswith(b"]")]
+    return found
+
+
+def test_killed_then_finished(tmp_path, flags, tiny_model_dir, problems):
+    (tmp_path / "measure.py").write_text(SCRIPT)
+    folder, total = tmp_path / "killed", 31 * 4
+
+    def command(name, **changes):
+        return [tmp_path / "measure.py", *flags(name, **changes)]
+
+    def begun():
+        return (folder / "samples").is_dir() and len(read_store(folder)) >= 8
+
+    code, _, _ = stop_when(start(*command("killed", batch_size=1)), begun, signal.SIGKILL)
+    assert code == -signal.SIGKILL and manifest.read(folder) is None
+    assert not (folder / "pass_rates.jsonl").exists()
+    store = folder / "samples" / "samples-0.jsonl"
+    # What a crash in the middle of a write leaves.
+    store.write_bytes(store.read_bytes()[:-9])
+    num_done = len(read_store(folder))
+    assert 0 < num_done < total
+
+    out = finish(start(*command("killed", batch_size=64)))
+    assert f"difficulty: {num_done} samples are there already\n" in out
+    assert "already" not in finish(start(*command("straight")))
+    keys = [line[0] for line in read_store(folder)]
+    assert len(keys) == len(set(keys)) == total
+    result = (folder / "pass_rates.jsonl").read_bytes()
+    assert result == (tmp_path / "straight" / "pass_rates.jsonl").read_bytes()
+
+    rows = [json.loads(line) for line in problems.read_text().splitlines()]
+    found = [json.loads(line) for line in result.splitlines()]
+    assert [row["id"] for row in found] == [row["id"] for row in rows]
+    assert len({row["num_right"] for row in found}) > 2
+    unsolved = [checksum(row["question"]) for row in rows]
+    assert not any(row["num_right"] for row, odd in zip(found, unsolved, strict=True) if odd)
+    digest = hash_checkpoint(str(tiny_model_dir), "model_name_or_path")
+    assert {row["checkpoint"] for row in found} == {digest[:12]}
+    written = manifest.read(folder)
+    counts = written["counts"]
+    assert counts["problems"] == 31 == sum(counts["num_right_histogram"].values())
+    assert counts["verdicts"]["right"] == sum(row["num_right"] for row in found)
+    cut_off = sum(row["num_cut_off"] for row in found)
+    assert counts["cut_off_share"] == round(cut_off / total, 4) > 0
+    assert written["checkpoint"] == digest
+    paths = [tiny_model_dir, problems]
+    assert written["inputs"] == {str(path): manifest.sha256(path) for path in paths}
+
+
+def test_more_samples_extend_and_batches_change_nothing(measure):
+    two, asked = measure("a", num_samples=2, batch_size=1, limit=9)
+    assert asked == 18
+    four, asked = measure("a", num_samples=4, batch_size=50, limit=9)
+    assert asked == 18
+    fresh, asked = measure("b", num_samples=4, batch_size=7, limit=9)
+    assert asked == 36 and fresh == four
+    more = [b["num_right"] - a["num_right"] for a, b in zip(two, four, strict=True)]
+    assert set(more) <= {0, 1, 2} and sum(more) > 0
+    assert measure("a", num_samples=2, limit=9) == (two, 0)
+    assert measure("a", num_samples=2, limit=5) == (two[:5], 0)
+
+
+def test_two_processes_share(run_two_processes, flags, measure, tmp_path):
+    first, second = run_two_processes(SCRIPT, *flags("two"))
+    assert first[0].startswith("difficulty: 31 problems (0 of 4 right: ") and second == []
+    stores = sorted((tmp_path / "two" / "samples").iterdir())
+    assert [path.name for path in stores] == ["samples-0.jsonl", "samples-1.jsonl"]
+    assert [path.read_bytes().count(b"\n") for path in stores] == [62, 62]
+    alone, _ = measure("alone")
+    result = (tmp_path / "two" / "pass_rates.jsonl").read_text().splitlines()
+    assert list(map(json.loads, result)) == alone
+
+
+def test_a_tokenizer_without_a_template_is_refused(measure, tmp_path):
+    from transformers import AutoTokenizer
+
+    (tmp_path / "model").mkdir()
+    build_tiny_model(tmp_path / "model")
+    (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").chat_template is None
+    with pytest.raises(UserError, match=r"model_name_or_path: .*has no chat template"):
+        measure("a", model_name_or_path=tmp_path / "model")

@@ -1,0 +1,259 @@
+"""Distillation from its command line: a server's traces, killed runs, teachers of one's own."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from unittest import mock
+
+import pytest
+
+from data_prep import manifest
+from data_prep.config import UserError
+from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt
+from data_prep.sampling.hashes import hash_checkpoint
+from data_prep.sampling.store import Completion
+from stages import distill
+from tests.integration.conftest import build_tiny_model
+from tests.integration.sampling.fake_openai import answer, serve
+from tests.integration.stage_processes import finish, start, stop_when
+
+pytest.importorskip("openai", reason="the extra `distill` has the client")
+pytestmark = pytest.mark.integration
+NUM_PROBLEMS, NUM_SAMPLES = 12, 3
+TOTAL = NUM_PROBLEMS * NUM_SAMPLES
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+@pytest.fixture
+def problems(tmp_path):
+    """Problem n asks for n + n; the first has two golds."""
+    rows = [
+        {
+            "id": f"p{n}", "source": "sums", "level": n / 2, "prompt": build_prompt(f"{n} + {n}?"),
+            "question": f"{n} + {n}?", "answer": ["-1", "0"] if n == 0 else str(2 * n),
+        }
+        for n in range(NUM_PROBLEMS)
+    ]  # fmt: skip
+    path = tmp_path / "problems.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def teach(body, _=0):
+    """Right for even numbers, else wrong, by a thought that the seed decides."""
+    number = int(body["messages"][-1]["content"].split()[0])
+    reasoning = f"{number} and {number}, says {body['seed']}"
+    return answer(f"\\boxed{{{2 * number if number % 2 == 0 else -7}}}", reasoning)
+
+
+def flags(folder, problems, **changes):
+    values = {"problems_file": problems, "output_dir": folder, "num_samples": NUM_SAMPLES}
+    values |= {"max_new_tokens": 16} | changes
+    return [str(part) for key, value in values.items() for part in (f"--{key}", value)]
+
+
+def by_server(url, **changes):
+    found = {"backend": "openai", "base_url": url, "model_name_or_path": "teacher"}
+    return found | {"concurrency": 4} | changes
+
+
+def run(folder, problems, **changes):
+    """`python -m stages.distill` in this process; returns the rows of traces.jsonl."""
+    argv = ["distill", *flags(folder, problems, **changes)]
+    with mock.patch.object(sys, "argv", argv), mock.patch.dict(os.environ):
+        distill.main()
+    lines = (folder / "traces.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_a_server_s_traces(problems, tmp_path, capsys):
+    folder = tmp_path / "out"
+    with serve(teach) as server:
+        rows = run(folder, problems, **by_server(server.url), keep=2)
+        assert len(server.requests) == TOTAL
+        assert len({json.dumps(request) for request in server.requests}) == TOTAL
+    assert [(row["id"], row["trace"]) for row in rows] == [
+        (f"p{n}", trace) for n in range(0, NUM_PROBLEMS, 2) for trace in range(2)
+    ]
+    assert rows[3] == {
+        "id": "p2", "source": "sums", "question": "2 + 2?", "answer": "4",
+        "solution": rows[3]["solution"], "trace": 1, "level": 1.0, "subject": "",
+        "prompt": rows[3]["prompt"], "completion": build_completion(rows[3]["solution"], "4"),
+    }  # fmt: skip
+    assert rows[0]["answer"] == ["0", "-1"], "first the gold that the teacher found"
+    assert all(row["solution"].startswith(row["question"].split()[0] + " and ") for row in rows)
+    assert len({row["solution"] for row in rows}) == len(rows)
+    written = manifest.read(folder)
+    assert written["counts"]["verdicts"] == {"right": TOTAL // 2, "wrong": TOTAL // 2}
+    assert written["counts"]["problems_without_a_trace"] == NUM_PROBLEMS // 2
+    assert written["dropped"] == {"not_needed": NUM_PROBLEMS // 2, "wrong": TOTAL // 2}
+    assert (
+        written["samples_in"] == TOTAL == written["samples_out"] + sum(written["dropped"].values())
+    )
+    assert (written["samples_out"], len(rows)) == (NUM_PROBLEMS, NUM_PROBLEMS)
+    assert written["inputs"] == {str(problems): manifest.sha256(problems)}
+    assert written["teacher"] == "openai teacher"
+    out, err = capsys.readouterr()
+    assert out.startswith("distill: 12 problems, 36 samples, 12 traces kept, dropped 24: wrong 18,")
+    assert out.count("\n") == 1 and err == ""
+
+    # The server is gone, and is not missed.
+    before = (folder / "traces.jsonl").read_bytes()
+    assert run(folder, problems, **by_server(server.url), keep=2) == rows
+    assert (folder / "traces.jsonl").read_bytes() == before
+    assert "distill: 36 samples are there already\n" in capsys.readouterr().out
+
+
+def test_more_samples_and_another_address_extend(problems, tmp_path):
+    with serve(teach) as server:
+        first = run(tmp_path / "out", problems, **by_server(server.url), keep=3)
+    with serve(teach) as server:
+        settings = by_server(server.url, num_samples=5, concurrency=1)
+        second = run(tmp_path / "out", problems, **settings, keep=3)
+        assert len(server.requests) == 2 * NUM_PROBLEMS
+        assert second == first
+        run(tmp_path / "out", problems, **by_server(server.url, model_name_or_path="other"))
+        assert len(server.requests) == 2 * NUM_PROBLEMS + TOTAL
+
+
+def test_another_system_prompt(problems, tmp_path):
+    def tagged(body, number):
+        found = teach(body)
+        message = found["choices"][0]["message"]
+        message["content"] = message["content"].replace("\\boxed{", "<answer>")[:-1] + "</answer>"
+        return found
+
+    with serve(tagged) as server:
+        rows = run(tmp_path / "out", problems, **by_server(server.url), system_prompt="answer_tags")
+        for request in server.requests:
+            assert request["messages"][0] == {
+                "role": "system", "content": SYSTEM_PROMPTS["answer_tags"]
+            }  # fmt: skip
+    assert len(rows) == NUM_PROBLEMS // 2
+
+
+def read_store(folder):
+    """The whole lines of the sample store."""
+    found = []
+    for path in (folder / "samples").glob("*.jsonl"):
+        found += [json.loads(x) for x in path.read_bytes().split(b"\n") if x.endswith(b"]")]
+    return found
+
+
+@pytest.mark.parametrize("concurrency", [1, 5])
+def test_killed_then_finished(problems, tmp_path, concurrency):
+    folder, gate = tmp_path / "out", threading.Event()
+
+    def reply(body, number):
+        if number >= 14:
+            gate.wait(60)  # so that there is something left when the kill comes
+        return teach(body)
+
+    with serve(reply) as server:
+        command = ["-m", "stages.distill"]
+        command += flags(folder, problems, **by_server(server.url, concurrency=concurrency))
+
+        def stored():
+            return len(read_store(folder)) == 14
+
+        code, _, _ = stop_when(start(*command), stored, signal.SIGKILL)
+        assert code == -signal.SIGKILL and manifest.read(folder) is None
+        assert not (folder / "traces.jsonl").exists()
+        gate.set()
+        asked = len(server.requests)
+        assert 14 <= asked <= 14 + concurrency
+
+        out = finish(start(*command))
+        assert "distill: 14 samples are there already\n" in out
+        assert len(server.requests) - asked == TOTAL - 14
+    keys = [line[0] for line in read_store(folder)]
+    assert len(keys) == len(set(keys)) == TOTAL
+    with serve(teach) as server:
+        straight = run(tmp_path / "straight", problems, **by_server(server.url))
+    found = [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
+    assert found == straight and len(found) == NUM_PROBLEMS // 2
+
+
+def test_a_server_that_dies_midway(problems, tmp_path, monkeypatch):
+    monkeypatch.setattr("data_prep.sampling.openai.MAX_RETRIES", 0)
+    folder = tmp_path / "out"
+    with (
+        serve(lambda body, number: teach(body) if number < 9 else None) as server,
+        pytest.raises(UserError, match=r"base_url: .* cannot be reached .*is finished is stored"),
+    ):
+        run(folder, problems, **by_server(server.url, concurrency=1))
+    assert len(read_store(folder)) == 9 and manifest.read(folder) is None
+    with serve(teach) as server:
+        rows = run(folder, problems, **by_server(server.url))
+        assert len(server.requests) == TOTAL - 9
+    assert len(rows) == NUM_PROBLEMS // 2
+
+
+@pytest.mark.parametrize("is_prefilled", [False, True])
+def test_a_teacher_of_one_s_own(problems, tmp_path, is_prefilled):
+    model = tmp_path / "model"
+    model.mkdir()
+    build_tiny_model(model)
+    if is_prefilled:
+        template = model / "chat_template.jinja"
+        assert "assistant\n{%" in template.read_text()
+        template.write_text(template.read_text().replace("assistant\n{%", "assistant\n<think>\n{%"))
+    asked = []
+
+    class Reciting:
+        def complete(self, requests):
+            asked.extend(requests)
+            for index, request in enumerate(requests):
+                number = int(request.prompt.partition("user\n")[2].split()[0])
+                text = f"<think>\nno. {request.sample}\n</think>\n\n\\boxed{{{2 * number}}}"
+                text = text.removeprefix("<think>") if is_prefilled else text
+                yield index, Completion(text, 5, cut_off=request.sample == 0)
+
+        def close(self):
+            pass
+
+    with mock.patch("data_prep.sampling.problems.load_engine", return_value=Reciting()):
+        rows = run(tmp_path / "out", problems, model_name_or_path=model, dtype="float32")
+    tail = "<|im_start|>assistant\n" + ("<think>\n" if is_prefilled else "")
+    assert {request.prompt.endswith(tail) for request in asked} == {True}
+    assert [row["solution"] for row in rows] == ["no. 1"] * NUM_PROBLEMS
+    assert manifest.read(tmp_path / "out")["dropped"] == {
+        "cut_off": NUM_PROBLEMS, "not_needed": NUM_PROBLEMS
+    }  # fmt: skip
+
+
+def test_a_tiny_model_writes_noise(problems, tmp_path, tiny_model_dir):
+    settings = {"model_name_or_path": tiny_model_dir, "dtype": "float32", "limit": 3}
+    assert run(tmp_path / "out", problems, **settings) == []
+    written = manifest.read(tmp_path / "out")
+    assert written["counts"]["problems_without_a_trace"] == 3
+    assert sum(written["dropped"].values()) == 3 * NUM_SAMPLES
+    digest = hash_checkpoint(str(tiny_model_dir), "model_name_or_path")
+    assert written["teacher"].startswith(f"{digest} hf float32 ")
+    paths = [tiny_model_dir, problems]
+    assert written["inputs"] == {str(path): manifest.sha256(path) for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"problems_file": "none.jsonl"}, "problems_file: none.jsonl does not exist"),
+        (
+            {"backend": "hf", "base_url": None, "model_name_or_path": "/none"},
+            "model_name_or_path: /none holds no model; give a model's folder or hub id",
+        ),
+        ({"base_url": "nowhere"}, "base_url: 'nowhere' is no address"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_touched(problems, tmp_path, changes, words):
+    settings = by_server("http://127.0.0.1:1/v1") | changes
+    settings = {key: value for key, value in settings.items() if value is not None}
+    with pytest.raises(UserError, match=words):
+        run(tmp_path / "out", settings.pop("problems_file", problems), **settings)
+    assert not (tmp_path / "out").exists()

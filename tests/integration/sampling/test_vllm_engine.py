@@ -1,0 +1,282 @@
+"""The vLLM engine against transformers and the harness, on a tiny random Qwen2 on the CPU."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+from data_prep.config import UserError
+from data_prep.sampling.store import Continuation, Request, Settings
+from data_prep.sampling.vllm import VllmEngine, lora_rank
+
+pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+ROOT = Path(__file__).parents[3]
+CONTEXT = 320
+BASE = {"gpu_memory_utilization": 0.1, "max_model_len": None, "device_index": 0}
+PROMPTS = ["Mia has 14 pens.", *("19 - 3 = 16\n" * n + "How many pens?" for n in range(19))]
+GREEDY = Settings(24)
+SAMPLED = Settings(24, temperature=1.0, top_p=0.9)
+PAIRS = [
+    ("Mia has 14 pens. Monday:", " buys 5."),
+    ("Mia has 14 pens. Monday:  ", "loses 3."),  # the spaces move over
+    ("How many\n", "pens?"),
+    ("", "Mia has"),
+    ("<|im_end|>How", " many"),
+    ("Tuesday: loses 3. " * 60, "19 - 3 = 16"),  # cut on the left
+]
+
+
+def save_model(folder, tiny_model_dir, hidden=64, seed=0):
+    """Save a random Qwen2 of two heads, so of head size `hidden` / 2, with its tokenizer."""
+    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(folder)
+    sizes = {"hidden_size": hidden, "max_position_embeddings": CONTEXT}
+    torch.manual_seed(seed)
+    config = Qwen2Config.from_pretrained(tiny_model_dir, **sizes)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model_dir):
+    return AutoTokenizer.from_pretrained(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, tiny_model_dir):
+    """Folder with the checkpoints `a` and `b`."""
+    folder = tmp_path_factory.mktemp("models")
+    for seed, name in enumerate("ab"):
+        save_model(folder / name, tiny_model_dir, seed=seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def harness(models):
+    """The harness's log-likelihoods of `PAIRS`; before any engine, whose process group it joins."""
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(PAIRS)]
+    settings = {"dtype": "float32", "device": "cpu", "batch_size": 1, "max_length": CONTEXT - 2}
+    return HFLM(str(models / "a"), **settings).loglikelihood(asked, disable_tqdm=True)
+
+
+@pytest.fixture(scope="module")
+def start(harness):
+    """Function: checkpoint -> its engine; one runs at a time, and stays for the next test."""
+    running = {}
+
+    def call(checkpoint, **settings):
+        key = (str(checkpoint), *settings.items())
+        if key not in running:
+            stop()
+            running[key] = VllmEngine(str(checkpoint), "float32", **BASE | settings)
+        return running[key]
+
+    def stop():
+        while running:
+            running.popitem()[1].close()
+
+    yield call
+    stop()
+
+
+@pytest.fixture
+def engine(start, models):
+    return start(models / "a")
+
+
+def answers(engine, requests):
+    """The completions in the order of the requests, each there once."""
+    found = list(engine.complete(requests))
+    assert sorted(index for index, _ in found) == list(range(len(requests)))
+    return [completion for _, completion in sorted(found, key=lambda pair: pair[0])]
+
+
+def generate(checkpoint, tokenizer):
+    """Greedy ids by transformers for each of `PROMPTS`, one at a time: lists of up to 24."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    found = []
+    for prompt in PROMPTS:
+        ids = tokenizer(prompt, return_tensors="pt")
+        whole = model.generate(**ids, do_sample=False, max_new_tokens=24)
+        found.append(whole[0, ids["input_ids"].shape[1] :].tolist())
+    return found
+
+
+def texts(tokenizer, rows):
+    return [tokenizer.decode(ids, skip_special_tokens=True) for ids in rows]
+
+
+@pytest.fixture(scope="module")
+def reference(models, tokenizer):
+    return generate(models / "a", tokenizer)
+
+
+def test_greedy_completions_are_those_of_transformers(engine, tokenizer, reference):
+    completions = answers(engine, [Request(prompt, GREEDY) for prompt in PROMPTS])
+    assert completions == texts(tokenizer, reference)
+    assert [one.num_tokens for one in completions] == [len(ids) for ids in reference]
+    ended = [ids[-1] == tokenizer.eos_token_id for ids in reference]
+    assert [not one.cut_off for one in completions] == ended
+    assert engine._engine.model_config.dtype == torch.float32
+
+
+def test_a_sample_is_its_own_in_any_batch(engine):
+    wanted = [Request(PROMPTS[1], SAMPLED, number) for number in range(6)]
+    others = [Request(prompt, SAMPLED) for prompt in PROMPTS[2:]]
+    alone = [answers(engine, [one])[0] for one in wanted]
+    assert len(set(alone)) == 6
+    assert answers(engine, [*others[:9], *wanted[::-1], *others[9:]])[9:15] == alone[::-1]
+    reseeded = replace(SAMPLED, seed=1)
+    assert answers(engine, [Request(PROMPTS[1], reseeded)])[0] not in alone
+
+
+def test_completions_come_as_they_finish(engine):
+    requests = [Request(PROMPTS[i], Settings(num)) for i, num in enumerate((60, 5, 30))]
+    stream = engine.complete(requests)
+    assert next(stream)[0] == 1
+    stream.close()  # the caller gives up
+    assert not engine._engine.has_unfinished_requests()
+    assert answers(engine, requests[:1])[0].num_tokens == 60
+
+
+def test_stop_strings(engine, tokenizer, reference):
+    whole = texts(tokenizer, reference)[0]
+    stop = whole[8:11]
+    assert whole.index(stop) == 8
+    request = Request(PROMPTS[0], replace(GREEDY, until=("never written", stop)))
+    (completion,) = answers(engine, [request])
+    assert completion == whole[:8] and not completion.cut_off
+    assert completion.num_tokens < 24
+
+
+def test_a_stop_string_that_is_a_special_token(start, models, reference, tmp_path):
+    """It never occurs in the decoded text, and ends the completion all the same."""
+    shutil.copytree(models / "a", tmp_path / "c")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "c")
+    stop = tokenizer.convert_ids_to_tokens(reference[0][6])
+    tokenizer.add_special_tokens({"extra_special_tokens": [stop]})
+    tokenizer.save_pretrained(tmp_path / "c")
+    request = Request(PROMPTS[0], replace(GREEDY, until=(stop,)))
+    (completion,) = answers(start(tmp_path / "c"), [request])
+    assert completion.num_tokens == reference[0].index(reference[0][6]) + 1
+    assert not completion.cut_off
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_of_the_generation_config_only_the_ends_count(
+    start, engine, models, tokenizer, reference, tmp_path, as_list
+):
+    ids = reference[0]
+    place = ids.index(ids[6])
+    shutil.copytree(models / "a", tmp_path / "c")
+    config = {"temperature": 0.1, "top_k": 1, "repetition_penalty": 5.0, "do_sample": True}
+    config["eos_token_id"] = [tokenizer.eos_token_id, ids[6]] if as_list else ids[6]
+    (tmp_path / "c" / "generation_config.json").write_text(json.dumps(config))
+
+    sampled = [Request(prompt, SAMPLED) for prompt in PROMPTS]
+    plain = answers(engine, sampled)
+    (completion, *others) = answers(start(tmp_path / "c"), [Request(PROMPTS[0], GREEDY), *sampled])
+    assert completion == tokenizer.decode(ids[:place], skip_special_tokens=True)
+    assert (completion.num_tokens, completion.cut_off) == (place + 1, False)
+    long = [(one, other) for one, other in zip(plain, others, strict=True) if other.cut_off]
+    assert len(long) > 5 and all(one == other for one, other in long)
+
+
+def test_loglikelihoods_are_the_harness_s(engine, harness):
+    found = dict(engine.loglikelihood([Continuation(*pair) for pair in PAIRS]))
+    for index, (total, is_greedy) in enumerate(harness):
+        assert found.pop(index) == (pytest.approx(total, abs=1e-3), is_greedy)
+    assert not found
+
+
+def test_prompts_that_are_too_long(engine, tokenizer):
+    prompt = "Tuesday: loses 3. " * 60
+    ids = tokenizer(prompt)["input_ids"]
+    message = f"max_new_tokens: 20 and a prompt of {len(ids)} tokens exceed the model's context of"
+    with pytest.raises(UserError, match=f"{message} {CONTEXT}; lower max_new_tokens"):
+        list(engine.complete([Request("short", GREEDY), Request(prompt, Settings(20))]))
+    plain = Settings(20, rendered=False)
+    kept = tokenizer.decode(ids[-(CONTEXT - 20) :])
+    cut, same = answers(engine, [Request(prompt, plain), Request(kept, Settings(20))])
+    assert cut == same
+    with pytest.raises(UserError, match="lower max_new_tokens"):
+        list(engine.complete([Request("short", Settings(CONTEXT, rendered=False))]))
+    with pytest.raises(UserError, match=r"a continuation of \d+ tokens exceeds"):
+        list(engine.loglikelihood([Continuation("short", prompt)]))
+
+
+def test_each_checkpoint_gives_its_own_answers(start, models, tokenizer, reference):
+    requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
+    found = [answers(start(models / name), requests) for name in "aba"]
+    assert found[0] == found[2] == texts(tokenizer, reference)
+    assert found[1] == texts(tokenizer, generate(models / "b", tokenizer))
+
+
+def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    base = AutoModelForCausalLM.from_pretrained(models / "a", dtype=torch.float32)
+    config = LoraConfig(r=12, lora_alpha=24, target_modules="all-linear")
+    adapted = get_peft_model(base, config)
+    torch.manual_seed(0)
+    for name, weight in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+    adapted.save_pretrained(tmp_path / "adapter")
+    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
+    assert lora_rank(str(tmp_path / "adapter")) == 16
+
+    requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
+    expected = generate(tmp_path / "merged", tokenizer)
+    assert answers(start(tmp_path / "adapter"), requests) == texts(tokenizer, expected)
+
+
+def test_refusals_are_one_line(start, models, tiny_model_dir, tmp_path, monkeypatch):
+    save_model(tmp_path / "small", tiny_model_dir, hidden=32)
+    with pytest.raises(UserError, match=r"heads have size 16 and not one of .*backend: hf"):
+        start(tmp_path / "small")
+    for key, value in (("gpu_memory_utilization", 1.5), ("max_model_len", 10**6)):
+        with pytest.raises(UserError, match=f"backend: vllm refuses .*{key}.*backend: hf") as info:
+            start(models / "a", **{key: value})
+        assert "\n" not in str(info.value)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(UserError, match=r"vllm is not installed .*EXTRAS=eval,vllm,dev"):
+        start(models / "b")
+
+
+SCRIPT = """
+import json, os, sys
+from data_prep.sampling.store import Request, Settings
+from data_prep.sampling.vllm import VllmEngine
+
+rank, before = int(os.environ["RANK"]), dict(os.environ)
+settings = {"gpu_memory_utilization": 0.1, "max_model_len": None, "device_index": rank}
+engine = VllmEngine(sys.argv[1], "float32", **settings)
+assert os.environ["WORLD_SIZE"] == "2" and dict(os.environ) == before
+sampled = Settings(24, temperature=1.0, top_p=0.9)
+found = list(engine.complete([Request(sys.argv[2], sampled, rank)]))
+engine.close()
+print(json.dumps([rank, found]))
+"""
+
+
+def test_two_processes_have_an_engine_each_and_are_quiet(engine, models, tmp_path):
+    (tmp_path / "two.py").write_text(SCRIPT)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [sys.executable, *launcher, "two.py", str(models / "a"), PROMPTS[0]]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    where = {"env": env, "cwd": tmp_path, "timeout": 240}
+    ran = subprocess.run(command, capture_output=True, text=True, **where)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    found = dict(json.loads(line) for line in ran.stdout.splitlines())
+    expected = answers(engine, [Request(PROMPTS[0], SAMPLED, rank) for rank in range(2)])
+    assert [found[rank] for rank in range(2)] == [[[0, text]] for text in expected]

@@ -1,0 +1,203 @@
+"""What the think-aware tasks compute for one problem, and how official rows become ours."""
+
+import pytest
+
+from data_prep.config import UserError
+from data_prep.prompts import build_prompt
+from data_prep.sampling.store import Completion
+from eval.harness.score import (
+    count_completions,
+    official_metrics,
+    official_problem,
+    official_rows,
+    process_completions,
+    think_metrics,
+    think_rows,
+    write_parquet,
+)
+
+RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
+WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
+PLAIN = "<think>\n2+2=4\n</think>\n\nThe answer is 4."
+
+
+def row(rendered="user: 2+2\nassistant: ", answer=("4",), system_prompt="none"):
+    prompt = build_prompt("What is 2+2?", system_prompt)
+    doc = {"prompt": prompt, "rendered": rendered, "answer": list(answer)}
+    return doc | {"id": "a", "source": "s", "level": 2, "question": "What is 2+2?"}
+
+
+def process(doc, results, final_number=False):
+    return process_completions(doc, results, final_number=final_number)
+
+
+def done(text, num_tokens=9, cut_off=False):
+    return Completion(text, num_tokens, cut_off)
+
+
+@pytest.mark.parametrize(
+    ("doc", "text", "verdict", "well_formed", "outcome"),
+    [
+        (row(), RIGHT, "right", True, "right"),
+        (row(), WRONG, "wrong", True, "wrong"),
+        (row(), "\\boxed{4}", "no_think", False, "unclosed"),
+        (row(), "<think>\n\\boxed{4}", "unclosed_think", False, "unclosed"),
+        (row(), "<think>\nHm.\n</think>\n\nHard to say.", "no_answer", True, "no answer"),
+        (row(), RIGHT + " or \\boxed{5}", "several_answers", True, "wrong"),
+        # An R1-style template opens the thought inside the prompt.
+        (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", True, "right"),
+        (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", True, "unread"),
+        (row(system_prompt="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True,
+         "right"),
+        (row(system_prompt="think"), RIGHT, "right", True, "right"),
+        (row(answer=("3", "8/2")), RIGHT, "right", True, "right"),
+        (row(answer=("3", "5")), RIGHT, "wrong", True, "wrong"),
+        (row(), PLAIN, "no_answer", True, "unread"),
+    ],
+)  # fmt: skip
+def test_one_completion(doc, text, verdict, well_formed, outcome):
+    found = process(doc, [[done(text)]])
+    (record,) = found["completions"]
+    assert (record["verdict"], record["well_formed"]) == (verdict, well_formed)
+    assert record["outcome"] == outcome
+    assert found["score"] == record["score"] == float(verdict == "right")
+    assert (record["completion"], record["num_tokens"], record["cut_off"]) == (text, 9, False)
+
+
+def test_a_final_number():
+    assert process(row(), [[done(PLAIN)]], final_number=True)["score"] == 1.0
+
+
+SAMPLES = [done(RIGHT, 20), done(WRONG, 24), done("<think>\nHm", 32, True), done(RIGHT, 20)]
+
+
+def test_the_k_completions_of_a_problem():
+    found = process(row(), [SAMPLES])
+    assert found["score"] == 0.5
+    records = found["completions"]
+    assert [record["prediction"] for record in records] == ["4", "5", None, "4"]
+    assert [record["outcome"] for record in records] == ["right", "wrong", "cut off", "right"]
+    assert [record["lenient"] for record in records] == ["right", "wrong", None, "right"]
+    assert count_completions([records, records[:1]]) == 5
+    assert type(records[0]["completion"]) is str
+
+
+def test_rows_and_metrics_of_a_think_aware_task():
+    docs = [row(), row() | {"id": "b", "level": None}]
+    texts = [SAMPLES, [done(WRONG, 10)] * 4]
+    samples = [{"doc": doc} | process(doc, [found]) for doc, found in zip(docs, texts, strict=True)]
+    rows = think_rows("gsm8k", "sampled", samples)
+    assert [(one["id"], one["sample"]) for one in rows] == [(i, k) for i in "ab" for k in range(4)]
+    first = {key: rows[0][key] for key in ("task", "mode", "source", "level", "gold", "prompt")}
+    assert first == {
+        "task": "gsm8k", "mode": "sampled", "source": "s", "level": 2, "gold": ["4"],
+        "prompt": "user: 2+2\nassistant: ",
+    }  # fmt: skip
+    found = think_metrics(rows, "sampled")
+    assert (found["num_problems"], found["main"]) == (2, "avg@4")
+    assert found["metrics"]["avg@4"]["value"] == pytest.approx((0.5 + 0) / 2)
+    assert found["metrics"]["completion_length"]["value"] == pytest.approx((24 + 10) / 2)
+    greedy = think_metrics([one for one in rows if one["sample"] == 0], "greedy")
+    assert (greedy["main"], greedy["metrics"]["accuracy"]["value"]) == ("accuracy", 0.5)
+
+
+def test_problems_of_two_sources_may_share_an_id():
+    rows = [
+        one | {"source": source}
+        for source in "st"
+        for one in think_rows(
+            "held_out", "greedy", [{"doc": row()} | process(row(), [[done(RIGHT)]])]
+        )
+    ]
+    assert think_metrics(rows, "greedy")["num_problems"] == 2
+
+
+GSM8K = {"question": "2+2?", "answer": "It is <<2+2=4>>4.\n#### 4"}
+
+
+def official(text, score, doc=GSM8K, prompt="Question: 2+2?\nAnswer:", cut_off=False):
+    """The harness's two samples, one for each filter, of one problem; the strict one finds 0."""
+    common = {"doc": doc, "doc_id": 0, "arguments": [(prompt, {})]}
+    common |= {"resps": [[done(text, 3, cut_off)]]}
+    return [
+        common | {"filter": "strict-match", "exact_match": 0.0},
+        common | {"filter": "flexible-extract", "exact_match": score},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "score", "cut_off", "verdict", "lenient", "outcome"),
+    [
+        ("So 4", 1.0, False, "no_think", "right", "right"),  # their verdict is the score
+        ("So 4 dollars...", 0.0, False, "no_think", "right", "unread"),
+        ("<think>So 4", 0.0, False, "unclosed_think", "right", "unclosed"),
+        (RIGHT, 0.0, False, "right", "right", "unread"),
+        (WRONG, 0.0, False, "wrong", "wrong", "wrong"),
+        ("Hm", 0.0, True, "no_think", None, "cut off"),
+        ("", 0.0, False, "no_think", None, "no answer"),
+    ],
+)
+def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
+    text, score, cut_off, verdict, lenient, outcome
+):
+    (found,) = official_rows(
+        "gsm8k", "gsm8k", "exact_match,flexible-extract", official(text, score, cut_off=cut_off),
+        final_number=False,
+    )  # fmt: skip
+    assert (found["task"], found["mode"], found["sample"]) == ("gsm8k", "official:gsm8k", 0)
+    assert (found["score"], found["verdict"], found["lenient"]) == (score, verdict, lenient)
+    assert (found["outcome"], found["gold"], found["num_tokens"]) == (outcome, ["4"], 3)
+    assert found["prompt"] == "Question: 2+2?\nAnswer:"
+
+
+@pytest.mark.parametrize(("score", "outcome"), [(1.0, "right"), (0.0, "wrong")])
+def test_of_an_option_nothing_was_written(score, outcome):
+    doc = {"id": "x", "question": "Which?", "answerKey": "2"}
+    doc |= {"choices": {"text": ["a", "b", "c"], "label": ["1", "2", "3"]}}
+    sample = {"doc": doc, "doc_id": 0, "filter": "none", "arguments": [("Question", " a")] * 3}
+    sample |= {"resps": [[(-1.0, False)]] * 3, "acc": 0.0, "acc_norm": score}
+    (found,) = official_rows("arc_challenge", "arc_challenge", "acc_norm,none", [sample], False)
+    assert (found["completion"], found["outcome"], found["score"]) == (None, outcome, score)
+    assert (found["gold"], found["source"]) == (["B"], "arc")
+
+
+def test_an_official_row_whose_gold_cannot_be_read():
+    doc = {"problem": "x", "answer": "", "solution": "no box"}
+    with pytest.raises(UserError, match=r"math500-7: no_answer: its gold cannot be read; fix the"):
+        official_problem(doc, "math500", 7)
+
+
+def test_official_metrics_are_the_harness_s_own():
+    results = {
+        "alias": "gsm8k", "exact_match,strict-match": 0.25, "exact_match_stderr,strict-match": 0.1,
+        "exact_match,flexible-extract": 1, "exact_match_stderr,flexible-extract": "N/A",
+    }  # fmt: skip
+    assert official_metrics(results, [{}] * 4, "exact_match,flexible-extract") == {
+        "num_problems": 4,
+        "main": "exact_match,flexible-extract",
+        "metrics": {
+            "exact_match,strict-match": {"value": 0.25, "stderr": 0.1, "n": 4},
+            "exact_match,flexible-extract": {"value": 1.0, "stderr": None, "n": 4},
+        },
+    }
+
+
+def test_parquet_holds_what_a_model_may_write(tmp_path):
+    import pyarrow.parquet
+
+    path = tmp_path / "completions.parquet"
+    write_parquet(path, [{"completion": "\ud83d half, 😀, \0", "gold": ["\\frac12", "½"]}])
+    (found,) = pyarrow.parquet.read_table(path).to_pylist()
+    assert (found["completion"], found["gold"]) == ("\ufffd half, 😀, \0", ["\\frac12", "½"])
+    assert found["score"] is None
+    assert [one.name for one in tmp_path.iterdir()] == ["completions.parquet"]
+
+
+def test_the_gold_of_minerva_is_the_solution_s_and_not_its_shorthand():
+    doc = {"problem": "?", "solution": r"So \boxed{5x - 7y + 11z + 4 = 0}.", "answer": "0"}
+    sample = {"doc": doc, "doc_id": 3, "filter": "none", "arguments": [("Problem:", {})]}
+    text = r"<think>a</think>\boxed{5x - 7y + 11z + 4 = 0}"
+    sample |= {"resps": [[Completion(text, 3, False)]], "exact_match": 0.0, "math_verify": 1.0}
+    (found,) = official_rows("minerva_math500", "math500", "exact_match,none", [sample], False)
+    assert found["gold"] == ["5x - 7y + 11z + 4 = 0"]
+    assert (found["verdict"], found["outcome"]) == ("right", "unread")

@@ -1,0 +1,100 @@
+"""Pass rates from stored samples, without a model: what is counted, and which keys are refused."""
+
+import json
+
+import pytest
+
+from data_prep.config import UserError
+from data_prep.prompts import build_prompt
+from data_prep.sampling.pass_rates import load_pass_counts
+from data_prep.sampling.problems import SampledSet, read_rows
+from data_prep.sampling.store import Completion, SampleStore
+from stages.difficulty import DifficultyArguments, write_rates
+
+PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}
+
+
+def arguments(**changes):
+    return DifficultyArguments(**PATHS | changes)
+
+
+def right(answer):
+    return Completion(f"<think>so</think> \\boxed{{{answer}}}", 9, False)
+
+
+CUT = Completion("<think>so, so, s", 12, True)
+# Problem a has several golds; b was cut off once, and once after its answer; c is never right.
+SAMPLES = {
+    "a": [right("14"), right("014"), right("7")],
+    "b": [right("3"), Completion("<think>so</think> \\boxed{3} so", 12, True), CUT],
+    "c": [Completion("\\boxed{5}", 4, False), right("\\text{x}"), Completion("", 1, False)],
+}
+GOLDS = {"a": ["7", "14"], "b": ["3"], "c": ["5"]}
+
+
+@pytest.fixture
+def sampled(tmp_path):
+    rows = [
+        {"id": name, "prompt": build_prompt(name), "answer": golds} for name, golds in GOLDS.items()
+    ]
+    problems = SampledSet(rows, list(GOLDS), False, arguments(num_samples=3))
+    store = SampleStore(tmp_path / "samples", "model")
+    for number, name in enumerate(GOLDS):
+        for request, completion in zip(problems.requests(number), SAMPLES[name], strict=True):
+            store.add(request, completion)
+    return problems, store
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 1024])
+def test_rates(sampled, tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr("data_prep.sampling.problems.GRADED_AT_ONCE", at_once)
+    counts = write_rates(tmp_path / "pass_rates.jsonl", *sampled, "0123456789ab")
+    rows = [json.loads(line) for line in (tmp_path / "pass_rates.jsonl").read_text().splitlines()]
+    common = {"num_samples": 3, "checkpoint": "0123456789ab"}
+    assert rows == [
+        {"id": "a", "num_right": 3, "num_cut_off": 0, "verdicts": {"right": 3}} | common,
+        {"id": "b", "num_right": 2, "num_cut_off": 2, "verdicts": {"right": 2, "unclosed_think": 1}}
+        | common,
+        {"id": "c", "num_right": 0, "num_cut_off": 0, "verdicts": {"no_think": 2, "wrong": 1}}
+        | common,
+    ]
+    assert counts == {
+        "problems": 3,
+        "num_right_histogram": {"0": 1, "1": 0, "2": 1, "3": 1},
+        "verdicts": {"right": 5, "no_think": 2, "unclosed_think": 1, "wrong": 1},
+        "cut_off_share": round(2 / 9, 4),
+        "tokens": 27 + 33 + 14,
+    }
+    assert load_pass_counts(str(tmp_path / "pass_rates.jsonl")) == {
+        "a": (3, 3), "b": (2, 3), "c": (0, 3)
+    }  # fmt: skip
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pass_rates.jsonl", "samples"]
+
+
+def test_the_requests_of_a_problem(sampled):
+    problems, _ = sampled
+    asked = problems.all_requests()
+    assert [one.prompt for one in asked] == list("aaabbbccc")
+    assert [one.sample for one in asked] == [0, 1, 2] * 3
+    assert len({one.seed for one in asked}) == 9
+    (settings,) = {one.settings for one in asked}
+    assert (settings.max_new_tokens, settings.temperature, settings.top_p) == (2048, 1.0, 1.0)
+    assert settings.rendered and settings.until == ()
+
+
+def test_reading_problems(tmp_path):
+    path = tmp_path / "problems.jsonl"
+    row = {"id": "a", "prompt": build_prompt("2+2?"), "answer": "4"}
+    path.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answer": "x ="}) + "\n")
+    assert read_rows(str(path), 1) == [row | {"answer": ["4"]}]
+    with pytest.raises(UserError, match=r"problems\.jsonl:2: answer: 'x =' cannot be parsed"):
+        read_rows(str(path), None)
+    path.write_text((json.dumps(row) + "\n") * 2)
+    with pytest.raises(UserError, match=r"problems_file: .*jsonl: the id 'a' occurs twice; .*name"):
+        read_rows(str(path), None)
+    path.write_text(json.dumps(row | {"id": 7}) + "\n")
+    with pytest.raises(UserError, match=r"problems_file: .*jsonl: id: 7 is not text; write it as"):
+        read_rows(str(path), None)
+    path.write_text("")
+    with pytest.raises(UserError, match=r"problems_file: .*problems\.jsonl has no rows"):
+        read_rows(str(path), None)

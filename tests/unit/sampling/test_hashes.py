@@ -1,0 +1,111 @@
+"""What a completion depends on: a checkpoint's files, the sampling code, precision, packages."""
+
+import json
+
+import pytest
+
+from data_prep.config import UserError
+from data_prep.sampling.hashes import (
+    hash_checkpoint,
+    hash_engine,
+    hash_package,
+    installed,
+    shorten,
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"):
+        (folder / name).write_text(name)
+    return folder
+
+
+def digest(path):
+    return hash_checkpoint(str(path), "checkpoints")
+
+
+def test_a_checkpoint_is_the_files_that_decide_what_it_writes(checkpoint):
+    found = {digest(checkpoint)}
+    for name in (
+        "model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja", "merges.txt",
+        "generation_config.json", "tokenizer_config.json", "added_tokens.json", "vocab.json",
+    ):  # fmt: skip
+        (checkpoint / name).write_text("changed")
+        found.add(digest(checkpoint))
+    assert len(found) == 10
+    (checkpoint / "README.md").write_text("of no account")
+    (checkpoint / "optimizer.pt").write_text("of no account")
+    assert digest(checkpoint) in found
+
+
+def test_an_adapter_is_itself_on_its_base(checkpoint, tmp_path):
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    config = {"base_model_name_or_path": str(checkpoint)}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    (adapter / "adapter_model.safetensors").write_text("weights")
+    first = digest(adapter)
+    assert first.endswith(f" on {digest(checkpoint)}")
+    (checkpoint / "model.safetensors").write_text("changed")
+    second = digest(adapter)
+    (adapter / "adapter_model.safetensors").write_text("changed")
+    assert len({first, second, digest(adapter)}) == 3
+
+
+def test_a_model_of_the_hub_is_its_commit(monkeypatch):
+    def cached_file(name, file):
+        return f"/cache/models--{name.replace('/', '--')}/snapshots/abc123/{file}"
+
+    monkeypatch.setattr("transformers.utils.cached_file", cached_file)
+    assert digest("owner/model") == "hub:owner/model@abc123"
+
+    def fail(*_):
+        raise OSError("no network\nand much more")
+
+    monkeypatch.setattr("transformers.utils.cached_file", fail)
+    with pytest.raises(UserError, match="checkpoints: owner/model: no network; check the name and"):
+        digest("owner/model")
+
+
+def test_an_engine_is_its_code_backend_and_precision(monkeypatch):
+    chosen = [("hf", "bfloat16"), ("hf", "float32"), ("vllm", "bfloat16")]
+    assert len({hash_engine(*one) for one in chosen}) == 3
+    before = hash_engine(*chosen[0])
+    assert before == hash_engine(*chosen[0])
+    monkeypatch.setattr("data_prep.sampling.hashes.hash_package", lambda *_: "other code")
+    assert hash_engine(*chosen[0]) != before
+
+
+def test_a_package_is_its_contents(tmp_path):
+    (tmp_path / "inner").mkdir()
+    for name in ("a.py", "inner/b.py", "c.yaml"):
+        (tmp_path / name).write_text(name)
+    first = hash_package(tmp_path)
+    (tmp_path / "a.py").rename(tmp_path / "renamed.py")
+    (tmp_path / "notes.txt").write_text("no code")
+    assert hash_package(tmp_path) == first
+    found = {first}
+    for name in ("renamed.py", "inner/b.py", "c.yaml", "inner/new.py"):
+        (tmp_path / name).write_text("changed")
+        found.add(hash_package(tmp_path))
+    assert len(found) == 5
+
+
+def test_packages_that_are_not_there_are_left_out():
+    found = installed(("pytest", "no-such-package"))
+    assert found == f"pytest {pytest.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("found", "short"),
+    [
+        ("0123456789abcdef" * 4, "0123456789ab"),
+        ("0123456789abcdef" * 4 + " on hub:owner/model@fedcba9876543210", "0123456789ab"),
+        ("hub:cafe/facade@fedcba9876543210", "fedcba987654"),
+    ],
+)
+def test_short_names(found, short):
+    assert shorten(found) == short
