@@ -42,6 +42,11 @@ def is_on(value: Any) -> bool:
     return str(value).lower() in ("true", "1", "yes", "y", "on")
 
 
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; it is not."""
+    return importlib.util.find_spec(package) is not None
+
+
 def refuse(*faults: tuple[Any, str]) -> None:
     """Raise the message of the first fault that is there."""
     for is_there, message in faults:
@@ -204,7 +209,7 @@ def _check_deepspeed(settings: Settings, env: Mapping[str, str], is_asked: bool)
     twice = "is in the launch's deepspeed_config and the recipe's {} says it too; take it out there"
     refuse(
         (
-            importlib.util.find_spec("deepspeed") is None,
+            not is_installed("deepspeed"),
             "deepspeed: asked for and not installed; run `pip install -c constraints.txt -e "
             "'.[deepspeed]'`, or launch with another config",
         ),

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from data_prep.config import UserError
-from stages.launching import host_loss
-from stages.launching.host_loss import HostLoss, watched
+from stages import host_loss
+from stages.host_loss import HostLoss, watched
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from transformers.integrations import integration_utils
 from data_prep import manifest
 from data_prep.config import UserError
 from stages import run
-from stages.launching.resume_checks import last_checkpoint
+from stages.launch import last_checkpoint
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
 
