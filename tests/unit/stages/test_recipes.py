@@ -88,6 +88,10 @@ def test_generation_batches_are_whole_groups_and_steps(recipe):
         assert grpo["per_device_eval_batch_size"] % grpo["num_generations_eval"] == 0
 
 
+def test_rlite_is_on_policy():
+    assert "steps_per_generation" not in read("rlite", "grpo")  # each batch is used at once
+
+
 def test_grpo7b_has_the_published_numbers():
     sft, grpo = read("grpo7b", "sft"), read("grpo7b", "grpo")
     assert (sft["num_train_epochs"], sft["learning_rate"], sft["lr_scheduler_type"]) == (
@@ -137,10 +141,6 @@ def test_perplexity_has_the_published_numbers():
         "reward_funcs": ["correctness_reward"],
     }  # fmt: skip
     assert {key: grpo[key] for key in expected} == expected
-
-
-def test_rlite_is_on_policy():
-    assert "steps_per_generation" not in read("rlite", "grpo")  # each batch is used at once
 
 
 RATES = {  # of SFT and GRPO with LoRA=1, ten times the recipe's own, to the last bit

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Every stand-in writes a line of `log`: its name, the host, its words.
 RECORD = f"""#!{sys.executable}
 import json, os, pathlib, signal, subprocess, sys, time
@@ -158,7 +158,7 @@ def test_the_real_parsers_take_the_flags(job):
     from trl.scripts.vllm_serve import make_parser
 
     from data_prep.config import parse
-    from stages.settings.arguments import GrpoArguments
+    from stages.arguments import GrpoArguments
 
     recipe = job.folder / "configs" / "small"
     recipe.mkdir()
