@@ -31,6 +31,25 @@ from data_prep.quiet import quiet_imports
 quiet_imports()
 
 
+def _refuse_shadows() -> None:
+    """End a command of ours where the folder that it is run from hides one of our packages."""
+    command = getattr(sys.modules["__main__"], "__spec__", None)
+    root = Path(__file__).resolve().parents[1]
+    ours = ("data_prep", "stages", "eval")
+    if command is None or command.name.partition(".")[0] not in ours:
+        return
+    for name in ours:
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin and root not in Path(spec.origin).resolve().parents:
+            sys.stderr.write(
+                f"error: {spec.origin} hides the package {name}; rename it, or run from elsewhere\n"
+            )
+            sys.exit(2)
+
+
+_refuse_shadows()
+
+
 class UserError(ValueError):
     """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
 

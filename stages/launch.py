@@ -42,6 +42,11 @@ def is_on(value: Any) -> bool:
     return str(value).lower() in ("true", "1", "yes", "y", "on")
 
 
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; it is not."""
+    return importlib.util.find_spec(package) is not None
+
+
 def refuse(*faults: tuple[Any, str]) -> None:
     """Raise the message of the first fault that is there."""
     for is_there, message in faults:
@@ -110,11 +115,7 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
             "add --use_cpu true --bf16 false, or launch with a config for GPUs",
         )
     )
-    kind = str(getattr(asked.get("distributed_type"), "value", asked.get("distributed_type")))
-    if asked.get("multi_gpu"):  # over the config file's type
-        kind = "MULTI_GPU"
-    _check_fsdp(settings, env, asked.get("use_fsdp") or kind == "FSDP")
-    _check_deepspeed(settings, env, asked.get("use_deepspeed") or kind == "DEEPSPEED")
+    _check_engines(settings, env, asked)
     _check_precision(settings, env, asked)
 
 
@@ -152,26 +153,47 @@ def _check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
         )
 
 
-def _check_fsdp(settings: Settings, env: Mapping[str, str], is_asked: bool) -> None:
-    from_launch, from_recipe = is_on(env.get("ACCELERATE_USE_FSDP")), bool(settings.fsdp)
-    refuse(
-        (
-            is_asked and not from_launch,
-            "--cpu: takes FSDP out of the launch; launch without it, on GPUs",
+def _check_engines(settings: Settings, env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
+    kind = str(getattr(asked.get("distributed_type"), "value", asked.get("distributed_type")))
+    if asked.get("multi_gpu"):  # over the config file's type
+        kind = "MULTI_GPU"
+    is_used = {}
+    for name, file in (("FSDP", "fsdp2"), ("DeepSpeed", "zero2")):
+        key = name.lower()
+        from_launch = is_on(env.get(f"ACCELERATE_USE_{name.upper()}"))
+        from_recipe = bool(getattr(settings, key))
+        is_asked = asked.get(f"use_{key}") or kind == name.upper()
+        is_used[name] = from_launch or from_recipe
+        refuse(
+            (
+                is_asked and not from_launch,
+                f"--cpu: takes {name} out of the launch; launch without it",
+            ),
+            (
+                from_launch and from_recipe,
+                f"{key}: the recipe and the launch both ask for {name}; take it out of one",
+            ),
+            (
+                from_recipe and "LOCAL_RANK" not in env,
+                f"{key}: without a launcher it would do nothing; start the stage with `accelerate "
+                f"launch --config_file {CONFIGS}/{file}.yaml` and remove the key",
+            ),
         )
-    )
-    if not from_launch and not from_recipe:
-        return
+    refuse((all(is_used.values()), "deepspeed: asked for together with FSDP; take one of them out"))
+    if is_used["FSDP"]:
+        _check_fsdp(settings, env)
+    if is_used["DeepSpeed"]:
+        _check_deepspeed(settings, env)
+
+
+def _check_fsdp(settings: Settings, env: Mapping[str, str]) -> None:
+    from_launch = not settings.fsdp
     kind = env.get("FSDP_STATE_DICT_TYPE", "not set")
     refuse(
         (
             settings.use_cpu or is_on(env.get("ACCELERATE_USE_CPU")),
             "use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch "
             f"with {CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml",
-        ),
-        (
-            from_launch and from_recipe,
-            "fsdp: the recipe and the launch both ask for FSDP; take it out of one",
         ),
         (
             from_launch and env.get("FSDP_VERSION", "1") != "2",
@@ -183,53 +205,28 @@ def _check_fsdp(settings: Settings, env: Mapping[str, str], is_asked: bool) -> N
             f"fsdp_state_dict_type: {kind}, which saves no model that another stage can load; set "
             "it to FULL_STATE_DICT in the launch's fsdp_config",
         ),
-        (
-            from_recipe and "LOCAL_RANK" not in env,
-            "fsdp: without a launcher it would do nothing; start the stage with `accelerate launch "
-            f"--config_file {CONFIGS}/fsdp2.yaml` and remove the key",
-        ),
     )
 
 
-def _check_deepspeed(settings: Settings, env: Mapping[str, str], is_asked: bool) -> None:
-    from_launch, from_recipe = is_on(env.get("ACCELERATE_USE_DEEPSPEED")), bool(settings.deepspeed)
+def _check_deepspeed(settings: Settings, env: Mapping[str, str]) -> None:
     refuse(
         (
-            is_asked and not from_launch,
-            "--cpu: takes DeepSpeed out of the launch; launch without it",
-        )
-    )
-    if not from_launch and not from_recipe:
-        return
-    twice = "is in the launch's deepspeed_config and the recipe's {} says it too; take it out there"
-    refuse(
-        (
-            importlib.util.find_spec("deepspeed") is None,
+            not is_installed("deepspeed"),
             "deepspeed: asked for and not installed; run `pip install -c constraints.txt -e "
             "'.[deepspeed]'`, or launch with another config",
-        ),
-        (
-            from_launch and from_recipe,
-            "deepspeed: the recipe and the launch both ask for DeepSpeed; take it out of one",
-        ),
-        (
-            is_on(env.get("ACCELERATE_USE_FSDP")) or settings.fsdp,
-            "deepspeed: asked for together with FSDP; take one of them out",
-        ),
-        (
-            "LOCAL_RANK" not in env,
-            "deepspeed: without a launcher it would not start; start the stage with `accelerate "
-            f"launch --config_file {CONFIGS}/zero2.yaml` and remove the key",
-        ),
-        (
-            env.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "auto") not in ("auto", "None"),
-            f"gradient_accumulation_steps: {twice.format('gradient_accumulation_steps')}",
-        ),
-        (
-            env.get("ACCELERATE_GRADIENT_CLIPPING", "auto") not in ("auto", "None"),
-            f"gradient_clipping: {twice.format('max_grad_norm')}",
-        ),
+        )
     )
+    for name, key in (
+        ("GRADIENT_ACCUMULATION_STEPS", "gradient_accumulation_steps"),
+        ("GRADIENT_CLIPPING", "max_grad_norm"),
+    ):
+        refuse(
+            (
+                env.get(f"ACCELERATE_{name}", "auto") not in ("auto", "None"),
+                f"{name.lower()}: is in the launch's deepspeed_config and the recipe's {key} says "
+                "it too; take it out of the launch's",
+            )
+        )
     zero = zero_settings(settings.deepspeed, env)
     refuse(
         (

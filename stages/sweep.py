@@ -172,21 +172,6 @@ def to_markdown(rows: list[dict[str, Any]], title: str) -> str:
     return "\n".join([f"# {title}", "", lines[0], ruler, *lines[1:], "", note, ""])
 
 
-def show(rows: list[dict[str, Any]], title: str) -> None:
-    """The same table on the terminal."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="right" if column in COLUMNS[1:6] else "left")
-    for row in rows:
-        table.add_row(*map(escape, cells(row)))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-
-
 def main() -> None:
     """Check all combinations, run those that are not finished, write the table."""
     (args,) = parse(__doc__, SweepArguments)
@@ -220,7 +205,7 @@ def main() -> None:
         rows.append(read_row(folder / "grpo", name, ended))
         (root / "table.md").write_text(to_markdown(rows, title), encoding="utf-8")
         manifest.write_json(root / "table.json", manifest.finite(rows))
-    show(rows, title)
+    sys.stdout.write(to_markdown(rows, title))
     sys.stdout.write(f"sweep: {len(rows)} runs -> {root}/table.md\n")
     if failed:
         raise UserError(

@@ -22,7 +22,8 @@
 set -euo pipefail
 
 RECIPE=${RECIPE:-grpo7b}
-RUN=${RUN:-runs/$RECIPE}
+LORA=${LORA:-}
+RUN=${RUN:-runs/$RECIPE${LORA:+-lora}}
 VLLM_HOSTS=${VLLM_HOSTS:-1}
 VLLM_ARGS=${VLLM_ARGS:-} # for `trl vllm-serve`; one server uses tensor_parallel_size GPUs
 VLLM_PORT=${VLLM_PORT:-8000}
@@ -37,6 +38,7 @@ fail() {
   exit 2
 }
 
+[[ $RECIPE != *-lora ]] || fail "RECIPE: $RECIPE: use RECIPE=${RECIPE%-lora} LORA=1"
 [[ -d configs/$RECIPE ]] || fail "RECIPE: no configs/$RECIPE here; submit from the project's folder"
 config=configs/accelerate/$ACCELERATE.yaml
 [[ -f $config ]] || fail "ACCELERATE: no $config here"
@@ -78,7 +80,8 @@ launch() {
     --num_machines "$num_trainers" --num_processes $((num_trainers * gpus)) \
     --main_process_ip "${trainers[0]}" --main_process_port "$port" \
     --same_network --deepspeed_multinode_launcher standard \
-    -m "stages.$1" --config "configs/$RECIPE/$1.yaml" --run_dir "$RUN" "${@:2}"
+    -m "stages.$1" --config "configs/$RECIPE/$1.yaml" --run_dir "$RUN" \
+    ${LORA:+--overlay configs/lora.yaml} "${@:2}"
 }
 
 # on_main MODULE FLAGS...: what one host does, on one GPU or none.

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from data_prep.config import UserError
-from stages.launching import host_loss
-from stages.launching.host_loss import HostLoss, watched
+from stages import host_loss
+from stages.host_loss import HostLoss, watched
 
 
 @pytest.fixture
@@ -47,18 +47,14 @@ def hang_up(host):
             peer.shutdown(socket.SHUT_RDWR)
 
 
-def test_processes_that_end_are_a_loss_to_all(hosts):
+@pytest.mark.parametrize(
+    ("lost", "name"), [(2, f"host 2 ({NAME}, 127.0.0.1)"), (0, "the main host (127.0.0.1)")]
+)
+def test_processes_that_end_are_a_loss_to_all(hosts, lost, name):
     hosts, found = hosts
-    hang_up(hosts[2])
-    line = f"host 2 ({NAME}, 127.0.0.1) {ENDED}"
-    assert [found[rank].get(timeout=10) for rank in (0, 1)] == [line, line]
-
-
-def test_the_main_host_is_named_as_such(hosts):
-    hosts, found = hosts
-    hang_up(hosts[0])
-    line = f"the main host (127.0.0.1) {ENDED}"
-    assert [found[rank].get(timeout=10) for rank in (1, 2)] == [line, line]
+    hang_up(hosts[lost])
+    others = [rank for rank in range(3) if rank != lost]
+    assert [found[rank].get(timeout=10) for rank in others] == [f"{name} {ENDED}"] * 2
 
 
 def test_an_error_is_told_once_in_its_own_words(hosts):

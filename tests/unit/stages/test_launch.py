@@ -1,6 +1,8 @@
 """A launch that would become another one is refused; every launch that does as it says is not."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,7 +33,7 @@ FILE = {"config_file": "x.yaml"}
 
 @pytest.fixture(autouse=True)
 def deepspeed_is_there(monkeypatch):
-    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(launch, "is_installed", lambda name: True)
 
 
 # name: recipe, environment, what the launcher was asked for
@@ -66,15 +68,10 @@ BAD = {
     "make's number is a word": (CPU, {"NUM_PROCESSES": "two"}, {}, "NUM_PROCESSES: 'two' is no"),
     "srun": (CPU, {"SLURM_STEP_NUM_TASKS": "4"}, {}, "SLURM_STEP_NUM_TASKS: 4 copies .*torchrun"),
     "Open MPI": ({}, {"OMPI_COMM_WORLD_SIZE": "2"}, {}, "OMPI_COMM_WORLD_SIZE: 2 copies of the"),
-    "MPICH": ({}, {"PMI_SIZE": "2", "PMI_RANK": "1"}, {}, "PMI_SIZE: 2 copies of the stage"),
     "a launcher's variable without a value": ({}, {"WORLD_SIZE": ""}, {}, "WORLD_SIZE: '' is no"),
     "accelerate --cpu": (
         CPU, {"ACCELERATE_USE_CPU": "True"}, {"cpu": True, "num_processes": "2"},
         "num_processes: 2 asked for, .*started 1;",
-    ),
-    "a config of a type that starts one": (
-        CPU, {}, FILE | {"distributed_type": "MULTI_CPU", "num_processes": 2},
-        "num_processes: 2 asked for",
     ),
     "another number": (CPU, TWO, {"num_processes": "4"}, "num_processes: 4 .*started 2;"),
     "a CPU config for a GPU recipe": (
@@ -95,7 +92,6 @@ BAD = {
     "FSDP 1 by default": (
         {}, TWO | {"ACCELERATE_USE_FSDP": "true"}, {}, "fsdp_version: the launch would run FSDP 1",
     ),
-    "FSDP 1": ({}, TWO | FSDP2 | {"FSDP_VERSION": "1"}, {}, "fsdp_version: .*fsdp2.yaml"),
     "FSDP twice": ({"fsdp": True}, TWO | FSDP2, {}, "fsdp: the recipe and the launch both"),
     "sharded saves": (
         {}, TWO | FSDP2 | {"FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT"}, {},
@@ -147,9 +143,6 @@ BAD = {
         {"bf16": True}, {"ACCELERATE_MIXED_PRECISION": "no"}, {"mixed_precision": "no"},
         "mixed_precision: no in the launch, bf16 in the recipe",
     ),
-    "fp8": (
-        {"fp16": True}, {"ACCELERATE_MIXED_PRECISION": "fp8"}, {}, "mixed_precision: fp8 .* fp16",
-    ),
 }  # fmt: skip
 
 
@@ -168,7 +161,7 @@ def test_what_would_become_something_else_is_refused(name):
 
 
 def test_deepspeed_that_is_not_installed(monkeypatch):
-    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(launch, "is_installed", lambda name: False)
     check_launch(sft({}), TWO, {})
     with pytest.raises(UserError, match=r"deepspeed: asked for and not installed; run `pip"):
         check_launch(sft({}), TWO | ZERO2, {})
@@ -202,6 +195,58 @@ def test_engines(tmp_path):
     assert (
         launch.asked_engine({}, ZERO2 | {"ACCELERATE_DEEPSPEED_CONFIG_FILE": str(path)})[-1] == "3"
     )
+
+
+@pytest.fixture
+def default_file(monkeypatch, tmp_path):
+    """Where accelerate looks for a config file when none is named; there is none."""
+    from accelerate.commands.config import config_args
+
+    path = tmp_path / "default_config.yaml"
+    monkeypatch.setattr(config_args, "default_config_file", str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("python /venv/bin/accelerate launch --num_processes 2 -m stages.sft --seed 3", 2),
+        ("python -m accelerate.commands.launch --num-processes=2 train.py", 2),
+        ("/venv/bin/accelerate-launch --cpu --num-processes=2 -m stages.sft", 2),
+        ("accelerate launch -m stages.sft --num_processes 3", None),
+        ("accelerate launch --debug stages/sft.py --num_processes 9", None),
+        ("torchrun --nproc_per_node 2 -m stages.sft", None),
+        ("make launch", None),
+        ("", None),
+    ],
+)
+def test_the_launchers_number_of_processes(default_file, command, asked):
+    assert asked_of_launcher(command.split()).get("num_processes") == asked
+
+
+def test_the_launchers_config_file_and_what_beats_it(default_file, tmp_path):
+    def ask(flags):
+        return asked_of_launcher(f"accelerate launch {flags} -m stages.sft".split())
+
+    default_file.write_text("num_processes: 4\nuse_cpu: true\ndistributed_type: FSDP\n")
+    found = ask("--mixed_precision no")
+    assert (found["num_processes"], found["use_cpu"], found["mixed_precision"]) == (4, True, "no")
+    assert "num_processes" not in ask("--cpu")  # as accelerate: no default file with --cpu
+    other = tmp_path / "other.yaml"
+    other.write_text("num_processes: 2\ndistributed_type: MULTI_GPU\n")
+    assert ask(f"--config_file {other}")["num_processes"] == 2
+    assert ask(f"--config_file {other} --num_processes 3")["num_processes"] == 3
+    with pytest.raises(UserError, match=r"^--cpu: takes FSDP out"):
+        check_launch(sft({}), {"ACCELERATE_USE_CPU": "True"}, ask("") | {"num_processes": 1})
+
+
+def test_the_parents_command_line_is_read():
+    """As `accelerate launch` starts a stage: a child of a process of that name."""
+    child = "from stages import launch; print(launch.parent_command()[-3:])"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    command = [sys.executable, "-c", parent, "launch", "--num_processes", "2"]
+    found = subprocess.run(command, cwd=CONFIGS.parents[1], capture_output=True, text=True)
+    assert found.stdout == "['launch', '--num_processes', '2']\n", found
 
 
 STARTED = {

@@ -10,7 +10,7 @@ from transformers.integrations import integration_utils
 from data_prep import manifest
 from data_prep.config import UserError
 from stages import run
-from stages.launching.resume_checks import last_checkpoint
+from stages.launch import last_checkpoint
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
 
@@ -38,24 +38,13 @@ def prepare(folder, config=CONFIG, inputs=INPUTS):
     return run.prepare(str(folder), config, inputs)
 
 
-def test_last_checkpoint_is_the_highest_step(folder):
-    assert last_checkpoint(folder) is None
-    for step in (100, 20, 9):
-        add_checkpoint(folder, step)
-    assert last_checkpoint(folder) == folder / "checkpoint-100"
-
-
 @pytest.mark.parametrize("state", [None, "", '{"global_step": 3, "log_his'])
-def test_last_checkpoint_skips_a_partial_one(folder, state):
-    add_checkpoint(folder, 10)
-    add_checkpoint(folder, 20, state)
-    assert last_checkpoint(folder) == folder / "checkpoint-10"
-
-
-def test_last_checkpoint_skips_other_folders(folder):
-    add_checkpoint(folder, 10)
-    add_checkpoint(folder, "best")
-    assert last_checkpoint(folder) == folder / "checkpoint-10"
+def test_last_checkpoint_is_the_highest_whole_one(folder, state):
+    assert last_checkpoint(folder) is None
+    for step in (100, 20, 9, "best"):
+        add_checkpoint(folder, step)
+    add_checkpoint(folder, 200, state)
+    assert last_checkpoint(folder) == folder / "checkpoint-100"
 
 
 def test_first_start(folder, capsys):

@@ -1,4 +1,4 @@
-"""Is there a vLLM engine for the run on this host, and does the server take the trainer's weights?"""
+"""Is there a vLLM engine for the run on this host, and can the server take the weights?"""
 
 import json
 import threading
@@ -25,8 +25,7 @@ def host(monkeypatch):
 
     def call(gpu=False, vllm=True):
         monkeypatch.setattr(checks, "has_gpu", lambda: gpu)
-        spec = object() if vllm else None
-        monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: spec)
+        monkeypatch.setattr(checks, "is_installed", lambda name: vllm)
 
     return call
 

@@ -5,22 +5,11 @@ import re
 import signal
 
 import pytest
-from stage_processes import finish, start, stop_when
 
 from data_prep import manifest
+from tests.integration.stages.stage_processes import finish, start, steps_on_disk, stop_when
 
 pytestmark = pytest.mark.integration
-
-
-def steps_on_disk(folder):
-    """Steps of the whole checkpoints in a folder, ascending."""
-    found = []
-    for path in folder.glob("checkpoint-*/trainer_state.json"):
-        try:
-            found.append(json.loads(path.read_text())["global_step"])
-        except (OSError, ValueError):
-            continue
-    return sorted(found)
 
 
 def read_losses(folder):

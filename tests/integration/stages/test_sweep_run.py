@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from guard_runs import whole_checkpoints
-from stage_processes import start
+
+from tests.integration.stages.stage_processes import start, steps_on_disk
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -61,7 +61,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(sweep):
     second = root / NAMES[1] / "grpo"
     finish(call("learning_rate=1e-3", "beta=0.1"))  # one of the four
     process = call(*entries)
-    assert stop_when(process, lambda: 1 in whole_checkpoints(second)) == 143
+    assert stop_when(process, lambda: 1 in steps_on_disk(second)) == 143
     assert not pids_of(root / NAMES[1])  # the run has ended with the sweep
     assert not (second / "manifest.json").exists()
     first = (root / NAMES[0] / "grpo" / "manifest.json").stat().st_mtime_ns

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAME = socket.gethostname()
 ENDED = "its processes ended, killed or by an error in its log"
 PROGRAM = """
 import sys, time
-from stages.launching import host_loss
-from stages.launching.host_loss import watched
+from stages import host_loss
+from stages.host_loss import watched
 host_loss.GRACE_SECONDS = 20
 def main():
     print("started", flush=True)

@@ -5,7 +5,8 @@ import re
 import time
 
 import pytest
-from two_hosts import TwoHosts
+
+from tests.integration.stages.two_hosts import TwoHosts
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SILENCE = 6  # seconds; 30 where the user does not say

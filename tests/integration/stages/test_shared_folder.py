@@ -38,7 +38,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults(name):
-    from stages.launching.shared_folder import find_fault
+    from stages.launch import find_fault
 
     changes, fault = FAULTS[name]
     assert find_fault("runs/x", [view(0), view(0), view(1, **changes)]) == fault
@@ -48,17 +48,17 @@ SOURCE = """
 import os, sys
 from torch import distributed
 from data_prep.config import UserError
-from stages.launching import host_loss, shared_folder
-from stages.run import quiet
+from stages import host_loss, launch
+from data_prep.quiet import quiet
 quiet()
-shared_folder.VISIBLE_SECONDS = 0.5
+launch.VISIBLE_SECONDS = 0.5
 rank = int(os.environ["RANK"])
 os.environ |= {"GROUP_WORLD_SIZE": "2", "GROUP_RANK": str(rank)}
 distributed.init_process_group("gloo")
 shared, own = sys.argv[1], sys.argv[2 + rank]
 for folder in (shared, own):
     try:
-        shared_folder.check(folder, None, {"a.jsonl": "1"})
+        launch.check_shared(folder, None, {"a.jsonl": "1"})
         print("shared", host_loss.find_checkpoint(), os.listdir(folder))
     except UserError as error:
         print(error)

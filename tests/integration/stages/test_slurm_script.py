@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # Every stand-in writes a line of `log`: its name, the host, its words.
 RECORD = f"""#!{sys.executable}
 import json, os, pathlib, signal, subprocess, sys, time
@@ -158,7 +158,7 @@ def test_the_real_parsers_take_the_flags(job):
     from trl.scripts.vllm_serve import make_parser
 
     from data_prep.config import parse
-    from stages.settings.arguments import GrpoArguments
+    from stages.arguments import GrpoArguments
 
     recipe = job.folder / "configs" / "small"
     recipe.mkdir()
@@ -181,9 +181,11 @@ def test_the_real_parsers_take_the_flags(job):
 
 
 def test_without_a_server_all_hosts_train(job):
-    code, err, records = job.run(VLLM_HOSTS="0", ACCELERATE="zero3", DATA_ROOT="/data")
+    code, err, records = job.run(VLLM_HOSTS="0", ACCELERATE="zero3", DATA_ROOT="/data", LORA="1")
     assert code == 0, err
     found = launches(records, "grpo")
+    assert value(found["n1"], "--overlay") == "configs/lora.yaml"
+    assert value(found["n1"], "--run_dir") == "runs/grpo7b-lora"
     assert sorted(found) == ["n1", "n2", "n3"] and "--use_vllm" not in found["n1"]
     assert value(found["n3"], "--num_processes") == "24"
     assert value(found["n3"], "--config_file") == "configs/accelerate/zero3.yaml"
@@ -230,6 +232,7 @@ MISTAKES = {
     "all hosts serve": ({"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
     "no number": ({"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
     "no recipe": ({"RECIPE": "grpo8b"}, "RECIPE: no configs/grpo8b here"),
+    "the twin's old name": ({"RECIPE": "grpo7b-lora"}, "RECIPE: grpo7b-lora: use RECIPE="),
     "no config": ({"ACCELERATE": "zero4"}, "ACCELERATE: no configs/accelerate/zero4.yaml here"),
 }
 
