@@ -24,9 +24,12 @@ def run(*flags, **environment):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("lora", [None, "configs/lora.yaml"])
 @pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)
-def test_shipped_recipes_have_no_error(folder, tmp_path):
-    recipe, found = inspect(PreflightArguments(recipe=str(folder), run=str(tmp_path / "run")))
+def test_shipped_recipes_have_no_error(folder, lora, tmp_path):
+    args = PreflightArguments(recipe=str(folder), run=str(tmp_path / "run"), overlay=lora)
+    recipe, found = inspect(args)
+    assert recipe.settings["grpo"].use_peft is bool(lora)
     assert [one for one in found if one.level == "error"] == []
     assert {"data", "grpo", "eval"} <= set(recipe.parsed)
     # The plan is there: no shape is missing.
