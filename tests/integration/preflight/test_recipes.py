@@ -81,18 +81,11 @@ def test_warnings_end_with_0_and_no_network_is_asked(tmp_path):
     assert "127.0.0.1:9" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--recipe", "configs/nothing"], "error: recipe: configs/nothing is not a folder"),
-        (["--recipe", "configs/tiny-cpu", "--gpus", "0"], "error: command line: gpus: 0"),
-        (["--recipe", "configs/tiny-cpu", "--accelerate", "zero4"], "error: accelerate: 'zero4'"),
-    ],
-)
-def test_a_wrong_command_line_is_one_line(flags, message):
-    done = run(*flags)
+def test_a_wrong_command_line_is_one_line():
+    done = run("--recipe", "configs/nothing")
     assert done.returncode == 2
-    assert done.stderr.startswith(message) and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: recipe: configs/nothing is not a folder")
+    assert done.stderr.count("\n") == 1
 
 
 def test_raw_rows_stand_in_for_data_that_is_not_built(shared_data, tiny_model_dir, tmp_path):

@@ -61,21 +61,21 @@ def test_a_model_that_has_no_plan_is_refused():
         read_model({"model_type": "llama", "num_attention_heads": 2})
 
 
-def test_what_a_layer_keeps_in_fp32():
-    # Two norms: input, normalised input, 1/rms: 2 (4 x 4 + 4 x 4 + 4) = 72. Their outputs, of
-    # which q, k, v share one and gate, up one: 2 x 4 x 4 = 32. q, k, v, output:
-    # 4 (4 + 2 + 2 + 4) = 48, log-sums 8. gate, silu, up, product: 4 x 4 x 8 = 128.
-    assert layer_bytes(FP32) == 72 + 32 + 48 + 8 + 128
-
-
-def test_what_a_layer_keeps_in_mixed_precision():
-    # Five bf16 copies instead of two shared inputs; q, k, v, output and the MLP in bf16.
-    assert layer_bytes(replace(FP32, is_autocast=True)) == 72 + 5 * 2 * 4 + 24 + 8 + 64
-
-
-def test_what_a_layer_keeps_in_bf16():
-    # The norm's input in fp32, its normalised input in bf16.
-    assert layer_bytes(replace(FP32, weight=2)) == 2 * (16 + 8 + 4) + 2 * 2 * 4 + 24 + 8 + 64
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        # Two norms: input, normalised input, 1/rms: 2 (4 x 4 + 4 x 4 + 4) = 72. Their outputs, of
+        # which q, k, v share one and gate, up one: 2 x 4 x 4 = 32. q, k, v, output:
+        # 4 (4 + 2 + 2 + 4) = 48, log-sums 8. gate, silu, up, product: 4 x 4 x 8 = 128.
+        ({}, 72 + 32 + 48 + 8 + 128),
+        # Five bf16 copies instead of two shared inputs; q, k, v, output and the MLP in bf16.
+        ({"is_autocast": True}, 72 + 5 * 2 * 4 + 24 + 8 + 64),
+        # The norm's input in fp32, its normalised input in bf16.
+        ({"weight": 2}, 2 * (16 + 8 + 4) + 2 * 2 * 4 + 24 + 8 + 64),
+    ],
+)
+def test_what_a_layer_keeps(changes, size):
+    assert layer_bytes(replace(FP32, **changes)) == size
 
 
 def test_norms_of_queries_and_keys_keep_their_inputs():
