@@ -20,8 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import UserError, parse, run_cli
-from stages.preflight.inputs import Values
+from data_prep.config import Settings, UserError, parse, run_cli
+from stages.preflight.inputs import STAGES
 from stages.preflight.memory import Launch, Plan, build_step, load_shape, plan_step, read_model
 
 TOLERANCE = 0.15
@@ -78,12 +78,14 @@ class Case:
             "update_tokens": self.update_tokens,
             "max_prompt_length": self.prompt,
             "use_peft": self.lora_rank is not None,
-            "lora_r": self.lora_rank,
+            "lora_r": self.lora_rank or 16,
             "lora_dropout": self.lora_dropout,
             "lora_target_modules": "all-linear",
         }
         model = read_model(load_shape(self.shape) | self.changes)
-        step = build_step(self.stage, model, Values(keys | self.config_keys()), Launch())
+        own, hf, _ = STAGES[self.stage]
+        settings = Settings.of(keys | self.config_keys(), own, hf)
+        step = build_step(self.stage, model, settings, Launch())
         if not self.packing and not self.update_tokens:
             step = replace(step, is_masked=self.padded)  # a recipe is planned for the worst case
         return plan_step(step)

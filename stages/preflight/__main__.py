@@ -8,17 +8,14 @@ is reported at once, each finding with what to change; the exit code is 2 where 
 docs/preflight.md lists the findings.
 """
 
-import logging
 import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data_prep.build.data_arguments import DataArguments
 from data_prep.build.recipe import TRAINING
-from data_prep.config import UserError, own_fields, parse, run_cli
+from data_prep.config import Settings, UserError, own_keys, parse, run_cli
 from data_prep.decontamination.benchmarks import BENCHMARKS
-from eval.harness.arguments import EvalArguments
 from stages.preflight import batches, capacity, inputs, launch, lengths, tokenizer
 from stages.preflight.findings import ERROR, OK, Finding, attempt, from_error, show
 from stages.preflight.inputs import STAGES, Recipe
@@ -45,6 +42,11 @@ class PreflightArguments:
         default=None, metadata={"help": "folder of the raw data, where the data is not built"}
     )
 
+    overlay: str | None = field(
+        default=None,
+        metadata={"help": "YAML over sft.yaml and grpo.yaml, such as configs/lora.yaml"},
+    )
+
     def __post_init__(self) -> None:
         if self.gpus < 1:
             raise ValueError(f"gpus: {self.gpus} must be at least 1")
@@ -60,8 +62,8 @@ def check_grading(recipe: Recipe) -> list[Finding]:
     """Find stages that grade by different rules."""
     graded = {
         f"{stage}.yaml": values.final_number
-        for stage, values in recipe.values.items()
-        if "final_number" in own_fields(STAGES[stage][0])
+        for stage, values in recipe.settings.items()
+        if "final_number" in own_keys(STAGES[stage][0])
     }
     if len({*graded.values()}) < 2:
         return []
@@ -70,7 +72,7 @@ def check_grading(recipe: Recipe) -> list[Finding]:
     return [Finding(ERROR, "grading", f"final_number: {text}", remedy)]
 
 
-def check_contamination(data: DataArguments, evaluation: EvalArguments) -> list[Finding]:
+def check_contamination(data: Settings, evaluation: Settings) -> list[Finding]:
     """Find scored benchmarks whose problems may be in the training data."""
     trained = {source["name"] for key in TRAINING for source in getattr(data, key)}
     checked = {*data.decontaminate, *data.decontaminate_if_found}
@@ -90,11 +92,11 @@ def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     engine = inputs.find_engine(accelerate, args.gpus)
     recipe, found = inputs.read_recipe(
         Path(args.recipe), args.run, Launch(args.gpus, engine, args.gpu_memory),
-        accelerate=accelerate, tokenizer=args.tokenizer, data_root=args.data_root,
+        args.overlay, accelerate=accelerate, tokenizer=args.tokenizer, data_root=args.data_root,
     )  # fmt: skip
     found += check_grading(recipe)
-    if {"data", "eval"} <= recipe.parsed.keys():
-        found += check_contamination(recipe.parsed["data"], recipe.parsed["eval"])
+    if {"data", "eval"} <= {*recipe.parsed}:
+        found += check_contamination(recipe.settings["data"], recipe.settings["eval"])
     found += attempt("launch", launch.check_launch, recipe)
     found += attempt("inputs", inputs.check_inputs, recipe)
     found += attempt("grpo.yaml", inputs.check_problems, recipe)
@@ -130,8 +132,6 @@ def main() -> None:
     """Check one recipe, show what was found."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # never wait for a network; read when it is first imported
     (args,) = parse(__doc__, PreflightArguments)
-    for name in ("torchao", "torch.utils._pytree"):  # they warn of kernels for other GPUs
-        logging.getLogger(name).setLevel(logging.ERROR)
     recipe, found = inspect(args)
     processes = "1 process" if args.gpus == 1 else f"{args.gpus} processes"
     engine = "" if recipe.launch.engine == "none" else f", {recipe.launch.engine}"

@@ -3,25 +3,23 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from data_prep.config import UserError
+from data_prep.config import Settings, UserError
+from stages.checks import check_batch
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding, from_error
 from stages.preflight.inputs import Recipe
 from stages.preflight.memory import weight_bytes
-from stages.settings.arguments import check_batch
 
 # Share of bf16 weights N(0, 0.02) that AdamW's first step changes, by learning rate (measured,
 # docs/recipes.md); below the first nothing useful is learned, below the second much is lost.
 LOST, LOSSY = 2e-6, 1e-5
-RATES = {"sft": 2e-5, "grpo": 1e-6}  # TRL's defaults
 
 
 def check_batches(recipe: Recipe) -> list[Finding]:
     """Check both training stages."""
     found = []
     for stage in recipe.stages():
-        values = recipe.values[stage]
+        values = recipe.settings[stage]
         found += (_sft if stage == "sft" else _grpo)(values, recipe.launch.processes)
         found.append(check_precision(stage, values, recipe.launch.engine))
     return found
@@ -35,7 +33,7 @@ def count_rows(path: str | None) -> int | None:
         return sum(1 for line in file if line.strip())
 
 
-def _effective(values: Any, processes: int) -> tuple[int, str]:
+def _effective(values: Settings, processes: int) -> tuple[int, str]:
     rows, times = values.per_device_train_batch_size, values.gradient_accumulation_steps
     text = f"{rows} x {times} accumulated"
     if processes > 1:
@@ -43,7 +41,7 @@ def _effective(values: Any, processes: int) -> tuple[int, str]:
     return rows * times * processes, text
 
 
-def _sft(values: Any, processes: int) -> list[Finding]:
+def _sft(values: Settings, processes: int) -> list[Finding]:
     batch, text = _effective(values, processes)
     unit = "packed rows" if values.packing else "examples"
     found = [Finding(OK, "sft.yaml", f"effective batch {batch} {unit} = {text}")]
@@ -65,7 +63,7 @@ def _sft(values: Any, processes: int) -> list[Finding]:
     return found + _schedule("sft.yaml", values, steps)
 
 
-def _grpo(values: Any, processes: int) -> list[Finding]:
+def _grpo(values: Settings, processes: int) -> list[Finding]:
     try:
         check_batch(values, processes)
     except UserError as error:
@@ -124,7 +122,7 @@ def _groups(mode: str, group: int) -> Finding:
     return Finding(OK, "grpo.yaml", text)
 
 
-def _schedule(topic: str, values: Any, steps: float) -> list[Finding]:
+def _schedule(topic: str, values: Settings, steps: float) -> list[Finding]:
     """Warm-up, saving and evaluation against the run's steps; below 1 they are shares of them."""
     schedule = {
         "warmup_steps": (values.warmup_steps, "the learning rate never gets to its value"),
@@ -144,10 +142,10 @@ def _schedule(topic: str, values: Any, steps: float) -> list[Finding]:
     return found
 
 
-def check_precision(stage: str, values: Any, engine: str) -> Finding:
+def check_precision(stage: str, values: Settings, engine: str) -> Finding:
     """Find a learning rate whose updates bf16 weights round away."""
     topic = f"{stage}.yaml"
-    rate = values.learning_rate or RATES[stage]
+    rate = values.learning_rate
     if values.stochastic_rounding and engine not in ("none", "ddp"):
         text = f"stochastic_rounding: true has no effect under {engine}, which has its own weights"
         remedy = "start the stage with --dtype float32 --stochastic_rounding false"

@@ -16,6 +16,7 @@ from stages.preflight.memory import (
     Plan,
     build_step,
     checkpoint_bytes,
+    completion_room,
     find_optimizer,
     generation_bytes,
     plan_engine,
@@ -42,7 +43,7 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
     """
     found, disk = [], []
     for stage in recipe.stages():
-        topic, values = f"{stage} memory", recipe.values[stage]
+        topic, values = f"{stage} memory", recipe.settings[stage]
         try:
             model = read_model(recipe.shape(stage))
         except UserError as error:
@@ -50,7 +51,7 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
             continue
         step = build_step(stage, model, values, recipe.launch, longest.get(stage))
         if find_optimizer(values) is None:
-            text = f"optim: {values.optim} is not known to the plan, taken as AdamW"
+            text = f"optim: {values.get('optim')} is not known to the plan, taken as AdamW"
             found.append(Finding(UNCHECKED, topic, text))
         device = Device(recipe, stage, model, plan_step(step), longest.get(stage))
         found += device.check()
@@ -66,7 +67,7 @@ class Device:
     ) -> None:
         self.stage, self.model, self.plan, self.longest = stage, model, plan, longest
         self.values, self.launch, self.topic = (
-            recipe.values[stage],
+            recipe.settings[stage],
             recipe.launch,
             f"{stage} memory",
         )
@@ -124,7 +125,7 @@ class Device:
             remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
             found.append(Finding(ERROR, self.topic, text, remedy))
         room, tokens = (
-            prompt_room(values, self.longest) + values.max_completion_length,
+            prompt_room(values, self.longest) + completion_room(values),
             engine.tokens,
         )
         text = (
@@ -186,7 +187,7 @@ def check_disk(recipe: Recipe, stages: list[tuple[str, float, float]]) -> list[F
     parts: dict[str, list[str]] = {}
     found = []
     for stage, checkpoint, saved in stages:
-        values = recipe.values[stage]
+        values = recipe.settings[stage]
         kept = (values.save_total_limit or 0) + 1  # the new one is written before the oldest goes
         if values.save_strategy == "no":
             kept = 0
@@ -202,7 +203,7 @@ def check_disk(recipe: Recipe, stages: list[tuple[str, float, float]]) -> list[F
         needs[folder] = needs.get(folder, 0) + checkpoint * kept + saved * models
         text = f"{stage}: {kept} checkpoints of {gib(checkpoint)} + {models} of {gib(saved)}"
         parts.setdefault(folder, []).append(text)
-    runs_here = has_gpu() or all(recipe.values[stage].use_cpu for stage, *_ in stages)
+    runs_here = has_gpu() or all(recipe.settings[stage].use_cpu for stage, *_ in stages)
     for folders in by_disk(needs):
         total = sum(needs[folder] for folder in folders)
         free = shutil.disk_usage(nearest(folders[0])).free

@@ -1,4 +1,4 @@
-"""Read a recipe as its stages do, with typed values, and check that each input has a writer."""
+"""Read a recipe as its stages do, and check that each input is there or has a writer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,19 +7,14 @@ from typing import Any
 
 from data_prep.build.data_arguments import DataArguments, check_data
 from data_prep.build.recipe import FILES
-from data_prep.config import UserError, parse, read_yaml
+from data_prep.config import Settings, UserError, build, read_settings, read_yaml, run_check
 from eval.harness.arguments import EvalArguments
+from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
+from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
 from stages.difficulty import DifficultyArguments
 from stages.distill import DistillArguments
 from stages.preflight.findings import ERROR, OK, Finding, from_error
 from stages.preflight.memory import LINEARS, Launch, is_lora_target, load_shape, read_model
-from stages.settings.arguments import (
-    GrpoArguments,
-    SftArguments,
-    check_grpo_numbers,
-    check_sft_keys,
-)
-from stages.settings.held_out import check_held_out
 from stages.tiny_model import ModelArguments
 
 ACCELERATE = Path(__file__).parents[2] / "configs" / "accelerate"
@@ -27,10 +22,10 @@ ACCELERATE = Path(__file__).parents[2] / "configs" / "accelerate"
 STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     "data": (DataArguments, (), check_data),
     "model": (ModelArguments, (), None),
-    "sft": (SftArguments, ("SFTConfig", "ModelConfig"), check_sft_keys),
+    "sft": (SftArguments, SFT, check_sft_keys),
     "difficulty": (DifficultyArguments, (), None),
     "distill": (DistillArguments, (), None),
-    "grpo": (GrpoArguments, ("GRPOConfig", "ModelConfig"), check_grpo_numbers),
+    "grpo": (GrpoArguments, GRPO, check_grpo_keys),
     "eval": (EvalArguments, (), None),
 }
 INPUTS = (
@@ -43,58 +38,6 @@ WRITES = {
     "difficulty": {"pass_rates.jsonl"},
     "distill": {"traces.jsonl"},
 }
-# The keys that preflight reads, by type, with TRL's defaults.
-KEYS: dict[type, dict[str, Any]] = {
-    int: {
-        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": -1,
-        "save_total_limit": None, "lora_r": 16, "max_length": 1024, "max_prompt_length": None,
-        "max_completion_length": 512, "max_new_tokens": None, "num_generations": 8,
-        "steps_per_generation": None, "generation_batch_size": None, "num_iterations": 1,
-        "update_tokens": None, "vllm_max_model_length": None, "vllm_tensor_parallel_size": 1,
-        "vllm_server_port": 8000, "vllm_group_port": 51216,
-    },
-    float: {
-        "num_train_epochs": 3.0, "learning_rate": None, "warmup_steps": 0.0, "save_steps": 500.0,
-        "eval_steps": 0.0, "beta": 0.0, "lora_dropout": 0.05, "max_mean_ratio": None,
-        "vllm_gpu_memory_utilization": 0.3,
-    },
-    bool: {
-        "use_cpu": False, "bf16": True, "fp16": False, "packing": False, "use_peft": False,
-        "gradient_checkpointing": True, "stochastic_rounding": False, "use_vllm": False,
-        "vllm_enable_sleep_mode": False, "final_number": False,
-    },
-    str: {
-        "dtype": "float32", "optim": "adamw_torch_fused", "attn_implementation": "",
-        "save_strategy": "steps", "eval_strategy": "no", "curriculum": "off",
-        "vllm_mode": "colocate", "vllm_server_host": "0.0.0.0",
-    },
-}  # fmt: skip
-
-
-class Values(dict):
-    """A file's mapping, in which each of `KEYS` is an attribute: the typed value, or its default.
-
-    A value that cannot be typed counts as absent: parsing has found it already.
-    """
-
-    def __getattr__(self, key: str) -> Any:
-        for kind, defaults in KEYS.items():
-            if key in defaults:
-                return self._typed(key, kind, defaults[key])
-        raise AttributeError(key)
-
-    def _typed(self, key: str, kind: type, default: Any) -> Any:
-        value = self.get(key)
-        if value is None:
-            return default
-        if kind is bool:
-            return str(value).lower() in ("true", "yes", "1")
-        if kind is str:  # YAML reads a bare `no` or `off` as false
-            return str(value) if value else "off" if default == "off" else "no"
-        try:
-            return kind(float(value))
-        except (TypeError, ValueError, OverflowError):
-            return default
 
 
 @dataclass
@@ -102,8 +45,8 @@ class Recipe:
     """A recipe's files as read and as parsed.
 
     Args:
-        values: `{stage: typed values}` of the YAML, `{run}` filled in; a broken file is missing.
-        parsed: `{stage: our object}` of the files that parse without a fault.
+        settings: by stage; a file that cannot be read is missing.
+        parsed: the stages whose files have no fault.
         run: the folder of the stages' output.
         accelerate: keys of the accelerate file that starts the processes.
         tokenizer: folder that stands in for the model's tokenizer, or None.
@@ -114,19 +57,19 @@ class Recipe:
     run: str
     launch: Launch
     accelerate: dict[str, Any] = field(default_factory=dict)
-    values: dict[str, Values] = field(default_factory=dict)
-    parsed: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Settings] = field(default_factory=dict)
+    parsed: list[str] = field(default_factory=list)
     tokenizer: str | None = None
     data_root: str | None = None
 
     def stages(self) -> list[str]:
         """The training stages that the recipe has."""
-        return [name for name in ("sft", "grpo") if name in self.values]
+        return [name for name in ("sft", "grpo") if name in self.settings]
 
     def model(self, stage: str) -> str | None:
         """The model that a stage's weights come from at first: through `{run}/…` to its origin."""
-        name = self.values.get(stage, {}).get("model_name_or_path")
-        made = self.values.get("sft", {}).get("output_dir")
+        name = self.settings.get(stage, {}).get("model_name_or_path")
+        made = self.settings.get("sft", {}).get("output_dir")
         if stage != "sft" and name and name == made:
             return self.model("sft")
         return name
@@ -140,7 +83,7 @@ class Recipe:
         name = self.model(stage)
         if self.tokenizer and Path(self.tokenizer, "config.json").is_file():
             return load_shape(self.tokenizer)  # a folder of the model without its weights
-        built = self.parsed.get("model")
+        built = self.settings.get("model")
         if built and name == built.output_dir and not Path(name, "config.json").is_file():
             return {
                 "model_type": "qwen2",
@@ -168,7 +111,7 @@ class Recipe:
 
 
 def read_recipe(
-    folder: Path, run: str | None, launch: Launch, **more: Any
+    folder: Path, run: str | None, launch: Launch, overlay: str | None = None, **more: Any
 ) -> tuple[Recipe, list[Finding]]:
     """Read and parse the recipe's files; each that its stage would refuse gives a finding.
 
@@ -182,7 +125,8 @@ def read_recipe(
     known = ", ".join(f"{name}.yaml" for name in STAGES)
     if not names:
         raise UserError(f"{folder}: no YAML file is read by a stage; stages read {known}")
-    recipe = Recipe(folder, run or f"runs/{folder.resolve().name}", launch, **more)
+    default = f"runs/{folder.resolve().name}" + (f"-{Path(overlay).stem}" if overlay else "")
+    recipe = Recipe(folder, run or default, launch, **more)
     found = [
         Finding(ERROR, path.name, "is read by no stage", f"the stages read {known}")
         for path in sorted(folder.glob("*.yaml"))
@@ -192,26 +136,37 @@ def read_recipe(
         own, hf, check = STAGES[name]
         path = str(folder / f"{name}.yaml")
         argv = ["--config", path, "--run_dir", recipe.run]
-        # A recipe for GPUs must be checkable on a machine that has none.
-        argv += ["--use_cpu", "true", "--bf16", "false"] if hf else []
+        argv += ["--overlay", overlay] if overlay and hf else []
         try:
-            recipe.values[name] = Values(fill(read_yaml(path), recipe.run))
-            recipe.parsed[name] = parse(__doc__, own, hf, check, argv)[0]
+            settings = read_settings(own, hf, argv, DEFAULTS if hf else None)
+            recipe.settings[name] = settings
+            settings = run_check(settings, check) if check else settings
+            # A recipe for GPUs must be checkable on a machine that has none.
+            build(settings.replaced(use_cpu=True, bf16=False) if hf else settings, own, hf)
+            recipe.parsed.append(name)
         except UserError as error:
             found.append(from_error(f"{name}.yaml", error))
+            if name not in recipe.settings and (rest := salvage(path, recipe.run, own, hf)):
+                recipe.settings[name] = rest
     if recipe.parsed:
         text = ", ".join(f"{name}.yaml" for name in recipe.parsed)
         found.append(Finding(OK, "keys", f"{text}: every key is known and fits"))
     return recipe, found
 
 
-def fill(value: Any, run: str) -> Any:
-    """Fill in the run's folder for `{run}`, in texts, lists and mappings."""
-    if isinstance(value, dict):
-        return {key: fill(item, run) for key, item in value.items()}
-    if isinstance(value, list):
-        return [fill(item, run) for item in value]
-    return value.replace("{run}", run) if isinstance(value, str) else value
+def salvage(path: str, run: str, own: type, hf: tuple[str, ...]) -> Settings | None:
+    """Read what can be read of a refused file, so that its other faults are found, too."""
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, list):
+            return [fill(item) for item in value]
+        return value.replace("{run}", run) if isinstance(value, str) else value
+
+    try:
+        values = read_yaml(path)
+        return Settings.of({key: fill(value) for key, value in values.items()}, own, hf)
+    except UserError:
+        return None
 
 
 def read_launch(name: str | None, processes: int) -> dict[str, Any]:
@@ -246,11 +201,11 @@ def check_inputs(recipe: Recipe) -> list[Finding]:
     """Find inputs below the run's folder that are not there, and that no stage writes."""
     folders = {
         stage: str(values["output_dir"]).rstrip("/")
-        for stage, values in recipe.values.items()
+        for stage, values in recipe.settings.items()
         if values.get("output_dir")
     }
     found = []
-    for stage, values in recipe.values.items():
+    for stage, values in recipe.settings.items():
         for key in INPUTS:
             named = values.get(key)
             for name in named if isinstance(named, list) else [named]:
@@ -276,9 +231,9 @@ def writes(stage: str, folder: str, path: str) -> bool:
 
 def check_problems(recipe: Recipe) -> list[Finding]:
     """Check the problems held out of the built data, as GRPO itself does."""
-    values = recipe.values.get("grpo", {})
+    values = recipe.settings.get("grpo", {})
     files = [values.get("train_file"), values.get("eval_file") or values.get("train_file")]
-    if all(isinstance(path, str) and Path(path).is_file() for path in files):
+    if all(path and Path(path).is_file() for path in files):
         check_held_out(values)
     return []
 
@@ -287,9 +242,9 @@ def check_lora(recipe: Recipe) -> list[Finding]:
     """Find `lora_target_modules` that fit no module of Qwen2, Llama, Mistral or Qwen3."""
     found = []
     for stage in recipe.stages():
-        values = recipe.values[stage]
-        asked = values.get("lora_target_modules")
-        if not values.use_peft or values.get("lora_target_parameters"):
+        values = recipe.settings[stage]
+        asked = values.lora_target_modules
+        if not values.use_peft or values.lora_target_parameters:
             continue
         try:
             read_model(recipe.shape(stage))

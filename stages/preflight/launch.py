@@ -12,10 +12,10 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from stages.checks import SERVE
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
 from stages.preflight.memory import has_engine
-from stages.settings.vllm_checks import SERVE
 
 HERE = ("localhost", "127.0.0.1", "0.0.0.0", "::1", "")
 MASTER_PORT = 29500  # torch's
@@ -31,7 +31,7 @@ def check_launch(recipe: Recipe) -> list[Finding]:
         text = f"{processes} processes with a launch of one (distributed_type: NO)"
         found.append(Finding(ERROR, "launch", text, "--accelerate ddp, or --gpus 1"))
     for stage in recipe.stages():
-        file, values = f"{stage}.yaml", recipe.values[stage]
+        file, values = f"{stage}.yaml", recipe.settings[stage]
         if launch.get("use_cpu") is True and not values.use_cpu:
             text = "the launch is for CPUs (use_cpu: true), the recipe is not"
             remedy = "launch with ddp, or use_cpu: true and bf16: false"
@@ -42,7 +42,7 @@ def check_launch(recipe: Recipe) -> list[Finding]:
         if values.fp16 and values.bf16:
             text = "fp16: true and bf16: true exclude each other"
             found.append(Finding(ERROR, file, text, "fp16: false"))
-    values = recipe.values.get("grpo")
+    values = recipe.settings.get("grpo")
     if values is None or not values.use_vllm:
         return found
     parallel = values.vllm_tensor_parallel_size
@@ -86,7 +86,7 @@ def check_ports(recipe: Recipe) -> list[Finding]:
             text = f"{port} is taken, on which {processes} processes would meet"
             remedy = "end the other run, or launch with --main_process_port 0"
             found.append(Finding(WARNING, "ports", text, remedy))
-    values = recipe.values.get("grpo")
+    values = recipe.settings.get("grpo")
     if values is None or not values.use_vllm or values.vllm_mode != "server":
         return found
     if not is_free(group := values.vllm_group_port):
@@ -112,8 +112,8 @@ def check_versions(recipe: Recipe) -> list[Finding]:
     needed = list(project["dependencies"])
     if recipe.launch.engine.startswith("zero"):
         needed += extras["deepspeed"]
-    stages = [recipe.values[stage] for stage in recipe.stages()]
-    if "grpo" in recipe.values and has_engine(recipe.values["grpo"]):
+    stages = [recipe.settings[stage] for stage in recipe.stages()]
+    if "grpo" in recipe.settings and has_engine(recipe.settings["grpo"]):
         needed += extras["vllm"]
     if any(values.stochastic_rounding for values in stages):
         lines = [line for group in extras.values() for line in group]

@@ -7,15 +7,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.data_arguments import DataArguments
 from data_prep.build.recipe import check_source, find_file
-from data_prep.config import UserError
+from data_prep.config import Settings, UserError
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.reading.reading import read_rows
 from data_prep.schema import Problem, check_row, grpo_row, sft_row
 from data_prep.sources.builders import BUILDERS
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
+from stages.preflight.memory import completion_room
 
 ROWS = 1000  # of each file; a percentile of them is within 1.4 points at the 95th
 MUCH, MOST = 0.01, 0.2  # share of rows over a limit that is worth a warning, or an error
@@ -37,13 +37,14 @@ def describe(lengths: Sequence[int]) -> str:
 def check_limits(recipe: Recipe, positions: dict[str, int]) -> list[Finding]:
     """Compare limits with each other and the model's positions (by stage); needs no data."""
     found = []
-    sft, grpo = recipe.values.get("sft"), recipe.values.get("grpo")
-    if sft is not None and sft.max_length > positions.get("sft", sft.max_length):
-        text = f"max_length: {sft.max_length:,} is above the model's {positions['sft']:,} positions"
+    sft, grpo = recipe.settings.get("sft"), recipe.settings.get("grpo")
+    limit = sft.max_length or 0 if sft is not None else 0
+    if limit > positions.get("sft", limit):
+        text = f"max_length: {limit:,} is above the model's {positions['sft']:,} positions"
         found.append(Finding(ERROR, "sft.yaml", text, f"max_length: {positions['sft']}"))
     if grpo is None:
         return found
-    completion, prompt = grpo.max_completion_length, grpo.max_prompt_length or 0
+    completion, prompt = completion_room(grpo), grpo.max_prompt_length or 0
     room = completion + prompt
     if room > positions.get("grpo", room):
         text = f"{prompt:,} of prompt + {completion:,} exceed {positions['grpo']:,} positions"
@@ -57,7 +58,7 @@ def check_limits(recipe: Recipe, positions: dict[str, int]) -> list[Finding]:
         text = "max_prompt_length is not set: the longest prompt sets the memory of its batch"
         found.append(Finding(OK, "grpo.yaml", text))
     for stage in ("eval", "difficulty"):
-        new = recipe.values[stage].max_new_tokens if stage in recipe.values else None
+        new = getattr(recipe.settings.get(stage), "max_new_tokens", None)
         if new is not None and new < completion:
             text = f"max_new_tokens: {new} cuts completions that GRPO lets run to {completion:,}"
             remedy = f"max_new_tokens: {completion} or more"
@@ -95,14 +96,15 @@ def measure(recipe: Recipe, tokenizer: Any) -> dict[str, dict[str, list[int]]]:
 def sample_rows(recipe: Recipe, stage: str) -> list[dict]:
     """Rows of the built file; else of the raw data below `data_root`, before any cleaning."""
     if is_built(recipe, stage):
-        return read_some(recipe.values[stage]["train_file"], ROWS, COLUMNS[stage])
-    data = recipe.parsed.get("data")
-    return raw_rows(data, stage, recipe.data_root) if data and recipe.data_root else []
+        return read_some(recipe.settings[stage]["train_file"], ROWS, COLUMNS[stage])
+    if recipe.data_root is None or "data" not in recipe.parsed:
+        return []
+    return raw_rows(recipe.settings["data"], stage, recipe.data_root)
 
 
 def is_built(recipe: Recipe, stage: str) -> bool:
     """Whether the stage's data file is there."""
-    path = recipe.values[stage].get("train_file")
+    path = recipe.settings[stage].get("train_file")
     return isinstance(path, str) and Path(path).is_file()
 
 
@@ -128,7 +130,7 @@ def read_some(path: str, limit: int, columns: tuple[str, ...]) -> list[dict[str,
     return rows
 
 
-def raw_rows(data: DataArguments, key: str, data_root: str) -> list[dict]:
+def raw_rows(data: Settings, key: str, data_root: str) -> list[dict]:
     """Build up to `ROWS` rows of the sources of `data.yaml`'s list `key`, the first of each."""
     sources = [check_source(entry, key) for entry in getattr(data, key)]
     make = sft_row if key == "sft" else grpo_row
@@ -152,7 +154,7 @@ def check_lengths(recipe: Recipe, lengths: dict, positions: dict[str, int]) -> l
     """Compare the measured lengths with the recipe's limits."""
     found = []
     for stage in recipe.stages():
-        values = recipe.values[stage]
+        values = recipe.settings[stage]
         topic = f"{stage} lengths" + ("" if is_built(recipe, stage) else ", raw rows")
         if stage not in lengths:
             text = "no data: neither built nor below --data_root"
@@ -162,19 +164,16 @@ def check_lengths(recipe: Recipe, lengths: dict, positions: dict[str, int]) -> l
         if stage == "sft":
             limit = ("max_length", values.max_length, "SFT drops them")
             found.append(_compare(topic, "rows", row_lengths(lengths[stage]), *limit))
-            if "grpo" in recipe.values:
-                written, cut = lengths[stage]["completion"], recipe.values["grpo"]
+            if "grpo" in recipe.settings:
+                written, cut = lengths[stage]["completion"], recipe.settings["grpo"]
                 why = "what SFT teaches to write, GRPO cuts off and pays nothing for"
-                limit = ("max_completion_length", cut.max_completion_length, why)
+                limit = ("max_completion_length", completion_room(cut), why)
                 found.append(_compare(topic, "completions", written, *limit, worst=WARNING))
             continue
         limit = values.max_prompt_length
-        if limit:
-            limits = ("max_prompt_length", limit, "GRPO drops them")
-            found.append(_compare(topic, "prompts", prompts, *limits))
-        else:
-            found.append(Finding(OK, topic, f"prompts: {describe(prompts)}"))
-        room, most = values.max_completion_length, min(max(prompts), limit or max(prompts))
+        limits = ("max_prompt_length", limit, "GRPO drops them")
+        found.append(_compare(topic, "prompts", prompts, *limits))
+        room, most = completion_room(values), min(max(prompts), limit or max(prompts))
         windows = [n for n in (values.vllm_max_model_length, positions.get(stage)) if n is not None]
         if windows and most + room > min(windows):
             text = f"a prompt of {most:,} and {room:,} new tokens exceed the window of "
@@ -191,8 +190,16 @@ def row_lengths(parts: dict[str, list[int]]) -> list[int]:
 
 
 def _compare(
-    topic: str, what: str, lengths: list[int], key: str, limit: int, why: str, worst: str = ERROR
+    topic: str,
+    what: str,
+    lengths: list[int],
+    key: str,
+    limit: int | None,
+    why: str,
+    worst: str = ERROR,
 ) -> Finding:
+    if limit is None:
+        return Finding(OK, topic, f"{what}: {describe(lengths)}")
     share = sum(length > limit for length in lengths) / len(lengths)
     text = f"{what}: {describe(lengths)}; {key}: {limit:,}, {share:.1%} over"
     if share <= MUCH:

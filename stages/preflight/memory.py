@@ -18,12 +18,11 @@ the width of the queries, K that of the keys, L a row's length.
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import UserError
+from data_prep.config import Settings, UserError
 
 GIB = 2**30
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -142,7 +141,7 @@ class Model:
         return self.layers * sum(rank * sum(sizes[name]) for name in modules)
 
 
-def read_model(shape: Mapping[str, Any]) -> Model:
+def read_model(shape: dict[str, Any]) -> Model:
     """Read the sizes in a model's config.json.
 
     Raises:
@@ -587,14 +586,20 @@ OPTIMIZERS = {
 }
 
 
-def find_optimizer(values: Any) -> Optimizer | None:
+def find_optimizer(values: Settings) -> Optimizer | None:
     """Find what the recipe's optimizer needs; None for one that is not known here."""
-    return OPTIMIZERS.get("adamw_torch_8bit" if values.stochastic_rounding else values.optim)
+    name = values.get("optim", "adamw_torch_fused")
+    return OPTIMIZERS.get("adamw_torch_8bit" if values.stochastic_rounding else name)
 
 
-def weight_bytes(values: Any) -> int:
+def weight_bytes(values: Settings) -> int:
     """Bytes of a parameter: TRL's dtype is float32; auto and the 16-bit ones have two."""
     return 4 if values.dtype in ("float32", "fp32") else 2
+
+
+def is_mixed(values: Settings) -> bool:
+    """Whether matrix products are in 16 bits; TRL's default is bf16."""
+    return values.fp16 or values.bf16 is not False
 
 
 def is_lora_target(asked: Any, name: str) -> bool:
@@ -613,24 +618,24 @@ def is_lora_target(asked: Any, name: str) -> bool:
 
 
 def build_step(
-    stage: str, model: Model, values: Any, launch: Launch, longest: int | None = None
+    stage: str, model: Model, values: Settings, launch: Launch, longest: int | None = None
 ) -> Step:
     """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed.
 
     Args:
         stage: `sft` or `grpo`.
-        values: the stage's typed values, of `inputs.Recipe`.
+        values: the stage's settings.
         longest: longest row (sft) or prompt (grpo) of the data, where known.
     """
     is_zero, has_lora = launch.engine.startswith("zero"), values.use_peft
     # DeepSpeed trains bf16 weights beside fp32 masters, whatever the dtype.
-    weight = 2 if is_zero and values.bf16 else weight_bytes(values)
-    modules = tuple(n for n in LINEARS if is_lora_target(values.get("lora_target_modules"), n))
+    weight = 2 if is_zero and is_mixed(values) else weight_bytes(values)
+    modules = tuple(n for n in LINEARS if is_lora_target(values.lora_target_modules, n))
     step = Step(
         model=model,
         **(_sft_rows if stage == "sft" else _grpo_rows)(values, longest),
         weight=weight,
-        is_autocast=values.bf16,
+        is_autocast=is_mixed(values),
         is_checkpointed=values.gradient_checkpointing,
         accumulates=values.gradient_accumulation_steps > 1,
         lora_rank=values.lora_r if has_lora else None,
@@ -654,24 +659,25 @@ def build_step(
     return replace(step, optimizer=optimizer.states * (optimizer.size or number), scratch=scratch)
 
 
-def _is_flash(values: Any) -> bool:
+def _is_flash(values: Settings) -> bool:
     """Whether attention tells rows apart without a mask of L^2."""
     return "flash" in (values.attn_implementation or "")
 
 
-def _sft_rows(values: Any, longest: int | None) -> dict[str, Any]:
-    rows, length = values.per_device_train_batch_size, values.max_length
+def _sft_rows(values: Settings, longest: int | None) -> dict[str, Any]:
+    rows, known = values.per_device_train_batch_size, [values.max_length]
     is_masked = rows > 1
+    if not values.packing:
+        known.append(longest)
+    length = min((n for n in known if n), default=1024)
     if values.packing:  # TRL lays the packed rows of a micro-batch end to end
         rows, length, is_masked = 1, rows * length, True
-    elif longest:
-        length = min(length, longest)
     is_masked = is_masked and not _is_flash(values)
     return {"rows": rows, "length": length, "scored": length, "is_masked": is_masked}
 
 
-def _grpo_rows(values: Any, longest: int | None) -> dict[str, Any]:
-    rows, completion = values.per_device_train_batch_size, values.max_completion_length
+def _grpo_rows(values: Settings, longest: int | None) -> dict[str, Any]:
+    rows, completion = values.per_device_train_batch_size, completion_room(values)
     length = prompt_room(values, longest) + completion
     together = max(1, values.update_tokens // length) if values.update_tokens else rows
     return {
@@ -683,21 +689,26 @@ def _grpo_rows(values: Any, longest: int | None) -> dict[str, Any]:
     }
 
 
-def prompt_room(values: Any, longest: int | None) -> int:
+def prompt_room(values: Settings, longest: int | None) -> int:
     """Tokens of the longest prompt that is trained on."""
     known = [n for n in (values.max_prompt_length, longest) if n]
     return min(known) if known else ASSUMED_PROMPT
 
 
+def completion_room(values: Settings) -> int:
+    """Tokens of the longest completion."""
+    return values.max_completion_length or 512
+
+
 def generation_bytes(
-    model: Model, values: Any, longest: int | None, processes: int = 1
+    model: Model, values: Settings, longest: int | None, processes: int = 1
 ) -> tuple[float, str]:
     """Bytes of generation without vLLM, and the formula: the KV cache and a step's logits."""
     times = values.steps_per_generation or values.gradient_accumulation_steps
     number = values.per_device_train_batch_size * times
     if values.generation_batch_size:
         number = values.generation_batch_size // processes
-    length = prompt_room(values, longest) + values.max_completion_length
+    length = prompt_room(values, longest) + completion_room(values)
     token = 2 * weight_bytes(values) * model.layers * model.key
     logits = number * model.vocab * (weight_bytes(values) + 3 * 4)  # fp32 copies of sampling
     text = f"{number:,} completions x {length:,} tokens x {token:,} B, and a step's logits"
@@ -718,12 +729,12 @@ class Engine:
         return int((self.share - self.weights - VLLM_WORK) // self.token)
 
 
-def has_engine(values: Any) -> bool:
+def has_engine(values: Settings) -> bool:
     """Whether vLLM runs on the training GPUs."""
-    return values.use_vllm and values.vllm_mode == "colocate"
+    return bool(values.get("use_vllm")) and values.vllm_mode == "colocate"
 
 
-def plan_engine(model: Model, values: Any, launch: Launch) -> Engine | None:
+def plan_engine(model: Model, values: Settings, launch: Launch) -> Engine | None:
     """Plan the colocated engine of a recipe, if any. vLLM serves fp32 checkpoints in bf16 too."""
     if not has_engine(values):
         return None

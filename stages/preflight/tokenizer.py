@@ -21,7 +21,7 @@ MARK = "the answer is 42"
 
 def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     """Load the tokenizer: `--tokenizer`, else a finished SFT's, else the first model's."""
-    made = str(recipe.values.get("grpo", {}).get("model_name_or_path"))
+    made = str(recipe.settings.get("grpo", {}).get("model_name_or_path"))
     is_made = Path(made, "tokenizer_config.json").is_file()
     first = next((recipe.model(stage) for stage in recipe.stages()), None)
     name = recipe.tokenizer or (made if is_made else first)
@@ -70,7 +70,7 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
             continue
         found += _prompt(tokenizer, messages, prompt)
         found.append(_think(recipe, prompt, system))
-        found += _turn(tokenizer, messages, prompt, ends, "sft" in recipe.values)
+        found += _turn(tokenizer, messages, prompt, ends, "sft" in recipe.settings)
     return found
 
 
@@ -90,8 +90,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _systems(recipe: Recipe) -> list[str]:
-    stages = [recipe.values[name] for name in ("data", "eval") if name in recipe.values]
-    names = dict.fromkeys(values.get("system_prompt", "none") for values in stages)
+    stages = [recipe.settings[name] for name in ("data", "eval") if name in recipe.settings]
+    names = dict.fromkeys(getattr(values, "system_prompt", "none") for values in stages)
     return [name for name in names if name in SYSTEM_PROMPTS] or ["none"]
 
 
@@ -174,8 +174,8 @@ def _prompt(tokenizer: Any, messages: list[dict], prompt: str) -> list[Finding]:
 
 def _think(recipe: Recipe, prompt: str, system: str) -> Finding:
     """Whether prompt, data and reward agree on who writes `<think>`."""
-    names = recipe.values.get("grpo", {}).get("reward_funcs", ["think_format_reward"])
-    wants = "think_format_reward" in ([names] if isinstance(names, str) else names or [])
+    grpo = recipe.settings.get("grpo")
+    wants = grpo is not None and "think_format_reward" in grpo.reward_funcs
     if prompt.rstrip().endswith(THINK_CLOSE):
         text = "the template closes the thought (</think>) before the model writes"
         remedy = "use the template's thinking mode, or take think_format_reward out"
@@ -183,7 +183,7 @@ def _think(recipe: Recipe, prompt: str, system: str) -> Finding:
     if prompt.rstrip().endswith(THINK_OPEN):
         text = "the template opens <think>: SFT leaves it off, the reward counts it as written"
         return Finding(OK, "think", text)
-    if wants and THINK_OPEN not in SYSTEM_PROMPTS.get(system, "") and "sft" not in recipe.values:
+    if wants and THINK_OPEN not in SYSTEM_PROMPTS.get(system, "") and "sft" not in recipe.settings:
         text = (
             f"think_format_reward pays for <think>, but nothing asks for it: the template does not "
             f"open it, system_prompt: {system} does not name it, and there is no SFT"

@@ -6,5 +6,5 @@ from tests.integration.preflight.planted import Planted
 
 
 @pytest.fixture
-def planted(tmp_path, tiny_model_dir, data_dir):
-    return Planted(tmp_path, tiny_model_dir, data_dir)
+def planted(tmp_path, tiny_model_dir, data_dir, monkeypatch):
+    return Planted(tmp_path, tiny_model_dir, data_dir, monkeypatch)

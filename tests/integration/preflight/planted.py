@@ -15,7 +15,8 @@ SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
 class Planted:
     """A recipe folder and a run folder with the tiny model as `sft`, and its data."""
 
-    def __init__(self, folder, model, data):
+    def __init__(self, folder, model, data, monkeypatch):
+        self.monkeypatch = monkeypatch
         self.run = folder / "run"
         shutil.copytree(model, self.run / "sft")
         shutil.copytree(data, self.run / "data")
@@ -60,10 +61,6 @@ class Planted:
         text = path.read_text()
         assert old in text
         path.write_text(text.replace(old, new))
-
-    def begin_template(self, start):
-        path = self.model / "chat_template.jinja"
-        path.write_text(start + path.read_text())
 
     def tokenizer(self):
         from transformers import AutoTokenizer

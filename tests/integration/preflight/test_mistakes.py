@@ -6,81 +6,37 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages.preflight import capacity, launch
+from stages.preflight import launch
 
 pytestmark = pytest.mark.integration
 REFUSES = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
 )
-DATED = "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}"
+DATED = (
+    "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    "{{ date_string }}"
+)
+NO_ANSWER = '{"prompt": [{"role": "user", "content": "1 + 1"}]}\n'
 
 
-def stray_file(planted):
-    (planted.recipe / "gpro.yaml").write_text("seed: 0\n")
+def keys(stage, recipe=None, **values):
+    """Set keys of a stage's file, of a shipped recipe where one is named."""
+    return lambda planted: (recipe and planted.copy(recipe), planted.set(stage, **values))
 
 
-def torn_over_processes(planted):
-    planted.set("grpo", generation_batch_size=32)
-    planted.args["gpus"] = 3
+def launched(gpus, accelerate=None, **grpo):
+    """Launch otherwise; with other keys of grpo.yaml."""
+    launch = {"gpus": gpus, "accelerate": accelerate}
+    return lambda planted: (planted.args.update(launch), planted.set("grpo", **grpo))
 
 
-def rounding_under_zero(planted):
-    planted.set("grpo", dtype="bfloat16", stochastic_rounding=True)
-    planted.args |= {"gpus": 2, "accelerate": "zero2"}
-
-
-def evaluation_cuts(planted):
-    planted.set("difficulty", model_name_or_path="{run}/sft", output_dir="{run}/difficulty",
-                problems_file="{run}/data/grpo_train.jsonl", max_new_tokens=100)  # fmt: skip
-
-
-def broken_data(planted):
-    path = planted.run / "data" / "sft_train.jsonl"
-    path.write_text(path.read_text() + '{"prompt": [{"role": "user"\n')
-
-
-def answer_column_gone(planted):
-    planted.write_data('{"prompt": [{"role": "user", "content": "1 + 1"}]}\n' * 40)
+def template(old, new, **data):
+    """Change the chat template; build data with it where keys of data.yaml are given."""
+    return lambda planted: (planted.change_template(old, new), data and planted.build_data(**data))
 
 
 def no_template(planted):
     (planted.model / "chat_template.jinja").unlink()
-
-
-def template_strips_think(planted):
-    planted.change_template("message['content'] }}", "message['content'].split('</think>')[-1] }}")
-
-
-def template_closes_think(planted):
-    planted.change_template("assistant\n{%", "assistant\n<think>\n\n</think>\n\n{%")
-
-
-def template_ends_otherwise(planted):
-    planted.change_template("<|im_end|>", "<end_of_turn>")
-    (planted.recipe / "sft.yaml").unlink()
-
-
-def template_refuses_system(planted):
-    planted.begin_template(REFUSES)
-    planted.build_data(system_prompt="think")
-
-
-def template_drops_system(planted):
-    planted.change_template("in messages %}", "in messages if message['role'] != 'system' %}")
-    planted.build_data(system_prompt="think")
-
-
-def no_generation_prompt(planted):
-    planted.change_template("{% if add_generation_prompt %}", "{% if true %}")
-
-
-def dated(planted):
-    planted.begin_template(f"{DATED}{{% endif %}}{{{{ date_string }}}}")
-
-
-def doubled_bos(planted):
-    planted.change_json("tokenizer_config.json", bos_token="<|endoftext|>")
-    planted.change_template("{% for", "<|endoftext|><|endoftext|>{% for")
 
 
 def base_tokenizer(planted):
@@ -91,9 +47,19 @@ def base_tokenizer(planted):
     planted.change_json("generation_config.json", **ends)
 
 
+def doubled_bos(planted):
+    planted.change_json("tokenizer_config.json", bos_token="<|endoftext|>")
+    planted.change_template("{% for", "<|endoftext|><|endoftext|>{% for")
+
+
 def finished_sft_without_template(planted):
     planted.set("sft", model_name_or_path="someone/some-model", output_dir="{run}/sft")
     no_template(planted)
+
+
+def template_ends_otherwise(planted):
+    planted.change_template("<|im_end|>", "<end_of_turn>")
+    (planted.recipe / "sft.yaml").unlink()
 
 
 def think_is_special(planted):
@@ -102,39 +68,9 @@ def think_is_special(planted):
     tokenizer.save_pretrained(planted.model)
 
 
-def pad_is_eos(planted):
-    planted.change_json("tokenizer_config.json", pad_token="<|im_end|>")
-
-
-def foreign_tokenizer(planted):
-    planted.change_json("config.json", vocab_size=200)
-
-
-def generation_ends_elsewhere(planted):
-    planted.change_json("generation_config.json", eos_token_id=5)
-
-
-def misspelt_data(planted):
-    planted.build_data()
-    planted.set("grpo", train_file="{run}/data/grpo_trian.jsonl")
-
-
 def misspelt_output(planted):
     shutil.rmtree(planted.run / "data")
     planted.build_data(output_dir="{run}/dta")
-
-
-def misspelt_checkpoint(planted):
-    planted.set("eval", checkpoints=["sft={run}/stf", "grpo={run}/grpo"], tasks=["held_out"],
-                test_file="{run}/data/grpo_train.jsonl", output_dir="{run}/eval")  # fmt: skip
-
-
-def fsdp_on_cpus(planted):
-    planted.args |= {"gpus": 2, "accelerate": "fsdp2"}
-
-
-def one_process_for_eight(planted):
-    planted.args |= {"gpus": 8, "accelerate": "single_gpu"}
 
 
 def gpu_recipe_on_cpus(planted):
@@ -148,8 +84,8 @@ def torn_engine(planted):
     planted.args["gpus"] = 8
 
 
-def full_disk(planted, monkeypatch):
-    monkeypatch.setattr(capacity.shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
+def full_disk(planted):
+    planted.monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
 
 
 def server_is_down(planted):
@@ -158,119 +94,143 @@ def server_is_down(planted):
         planted.serve(vllm_server_port=one.getsockname()[1])
 
 
-def server_elsewhere(planted):
-    planted.serve(vllm_server_base_url="http://h:8000/")
-
-
-def sleeping_server(planted):
-    planted.serve(vllm_enable_sleep_mode=True)
-
-
-def keys(stage, recipe=None, **values):
-    """Set keys of a stage's file, of a shipped recipe where one is named."""
-
-    def plant(planted):
-        if recipe:
-            planted.copy(recipe)
-        planted.set(stage, **values)
-
-    plant.__name__ = f"{stage}-{'-'.join(values)}"
-    return plant
+def misspelt_data(planted):
+    planted.build_data()
+    planted.set("grpo", train_file="{run}/data/grpo_trian.jsonl")
 
 
 EVALUATES = {"eval_strategy": "steps", "eval_problems": 8}
-LORA = {"use_peft": True}
-MISTAKES = [  # plant, level, topic, what is said, remedy
-    (keys("grpo", learning_rte=1e-4), "error", "grpo.yaml", "'learning_rte'", "'learning_rate'"),
-    (stray_file, "error", "gpro.yaml", "read by no stage", "grpo.yaml"),
-    # Batches, steps and precision.
-    (keys("grpo", num_generations=6), "error", "grpo.yaml", "6 does not divide the 8 completions",
-     "num_generations"),
-    (torn_over_processes, "error", "grpo.yaml", "32 is no multiple of", "a multiple of that"),
-    (keys("grpo", dtype="bfloat16", learning_rate=5e-7), "error", "grpo.yaml",
-     "learning_rate 5e-07", "stochastic_rounding: true"),
-    (rounding_under_zero, "error", "grpo.yaml", "no effect under zero2",
-     "--dtype float32 --stochastic_rounding false"),
-    (keys("grpo", max_mean_ratio=5.0), "warning", "grpo.yaml", "5.0 can drop nothing",
-     "steps_per_generation: 4"),
-    (keys("grpo", num_generations=4), "warning", "grpo.yaml", "41% at pass rate 0.8",
-     "num_generations: 8"),
-    (keys("grpo", per_device_train_batch_size=32, gradient_accumulation_steps=4), "error",
-     "grpo.yaml", "12 problems, but one generation batch takes 16", "add problems"),
-    (keys("grpo", warmup_steps=50), "warning", "grpo.yaml", "warmup_steps: 50", "lower it"),
-    (keys("grpo", eval_steps=100, **EVALUATES), "warning", "grpo.yaml", "eval_steps: 100",
-     "lower it"),
-    (keys("grpo", **EVALUATES | {"eval_problems": 12, "eval_steps": 5}), "error", "grpo.yaml",
-     "12 would leave nothing", ""),
-    # Lengths.
-    (keys("sft", max_length=4096), "error", "sft.yaml", "4,096 is above", "max_length: 512"),
-    (keys("grpo", max_prompt_length=4000), "error", "grpo.yaml", "exceed 512",
-     "lower max_prompt_length"),
-    (keys("grpo", vllm_max_model_length=300), "error", "grpo.yaml", "300", "length: 456"),
-    (evaluation_cuts, "warning", "difficulty.yaml", "max_new_tokens: 100", "200 or more"),
-    (keys("grpo", max_prompt_length=40), "error", "grpo lengths", "length: 40", "keeps 99 %"),
-    (keys("sft", max_length=64), "error", "sft lengths", "SFT drops them", "keeps 99 %"),
-    (broken_data, "error", "data", "sft_train.jsonl", "make data"),
-    (answer_column_gone, "error", "data", "completion", "make data"),
-    # Tokenizer and template.
-    (no_template, "error", "tokenizer", "no chat template", "instruct"),
-    (template_strips_think, "warning", "think", "strips <think>", "data_prep.prompts"),
-    (template_closes_think, "error", "think", "closes the thought", "thinking mode"),
-    (template_ends_otherwise, "error", "template", "ends no generation", "<end_of_turn>"),
-    (template_refuses_system, "error", "template", "no system role", "system_prompt: none"),
-    (template_drops_system, "error", "template", "leaves out the system", "another system_prompt"),
-    (no_generation_prompt, "warning", "template", "ignores add_generation_prompt", "heading"),
-    (dated, "warning", "template", "writes today's date", "fixed date"),
-    (doubled_bos, "error", "template", "twice", "remove one"),
-    (base_tokenizer, "warning", "template", "SFT teaches '<|endoftext|>'", "other chats"),
-    (finished_sft_without_template, "error", "tokenizer", "no chat template", "instruct"),
-    (pad_is_eos, "warning", "tokenizer", "pad_token is eos_token", "of its own"),
-    (think_is_special, "error", "tokenizer", "drops <think>", "special=False"),
-    (foreign_tokenizer, "error", "tokenizer", "embedding has 200 rows", "belongs to the model"),
-    (generation_ends_elsewhere, "error", "template", "generation_config.json", "eos_token_id"),
-    # Files against each other.
-    (misspelt_data, "error", "grpo.yaml", "grpo_trian.jsonl is not there", "/run/data"),
-    (misspelt_output, "error", "sft.yaml", "no stage of the recipe writes it", "/run/dta"),
-    (misspelt_checkpoint, "error", "eval.yaml", "/run/stf is not there", "/run/grpo"),
-    (keys("grpo", curriculum="offline", pass_rates="{run}/difficulty/pass_rates.jsonl"), "error",
-     "grpo.yaml", "pass_rates: ", "correct it"),
-    (keys("data", "grpo7b", decontaminate=["aime24", "aime25", "gsm8k"]), "error",
-     "contamination", "math500", "decontaminate: math500"),
-    (keys("eval", "grpo7b", final_number=True), "error", "grading", "eval.yaml true",
-     "grade alike"),
-    (keys("sft", lora_target_modules=["c_attn", "c_proj"], **LORA), "error", "sft.yaml",
-     "fits no module", "all-linear"),
-    (keys("grpo", lora_target_modules=["q_proj"], **LORA), "error", "grpo.yaml",
-     "a list of one is read as a pattern", ".*q_proj"),
-    # Launch and machine.
-    (one_process_for_eight, "error", "launch", "8 processes with a launch of one", "ddp"),
-    (gpu_recipe_on_cpus, "error", "grpo.yaml", "the launch is for CPUs", "ddp"),
-    (fsdp_on_cpus, "error", "sft.yaml", "use_cpu: true under FSDP", "zero2"),
-    (torn_engine, "error", "grpo.yaml", "size: 3 does not divide 8", "size: 1"),
-    (sleeping_server, "warning", "grpo.yaml", "puts no server to sleep", "false"),
-    (keys("grpo", fp16=True, bf16=True), "error", "grpo.yaml", "exclude each other", "fp16: false"),
-    (server_elsewhere, "not checked", "ports", "server http://h:8000 is", "http://h:8000/health"),
-    (server_is_down, "warning", "ports", "nothing answers", "run/sft --enable-scale-out"),
-    (full_disk, "error", "disk", "needed", "save_total_limit"),
-    (keys("sft", "grpo7b", save_total_limit=None), "warning", "disk",
-     "save_total_limit is not set", "limit: 2"),
-    # Memory.
-    (keys("sft", "grpo7b", stochastic_rounding=None, dtype="float32"), "error", "sft memory",
-     "of 94 GiB", "stochastic_rounding: true"),
-    (keys("grpo", "grpo7b", vllm_gpu_memory_utilization=0.15), "error", "grpo memory",
-     "cache for 0 tokens", "raise vllm_gpu_memory_utilization"),
-    (keys("grpo", "grpo7b", vllm_gpu_memory_utilization=0.8), "error", "grpo memory",
-     "while vLLM generates", "lower vllm_gpu"),
-    (keys("sft", "grpo7b", model_name_or_path="someone/some-model"), "not checked", "sft memory",
-     "someone/some-model", "download"),
-]  # fmt: skip
+DIFFICULTY = {"model_name_or_path": "{run}/sft", "output_dir": "{run}/difficulty",
+              "problems_file": "{run}/data/grpo_train.jsonl"}  # fmt: skip
+MISSPELT = {"checkpoints": ["sft={run}/stf", "grpo={run}/grpo"], "tasks": ["held_out"],
+            "test_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/eval"}  # fmt: skip
+THINK, HEADS = {"system_prompt": "think"}, "message['content'] }}"
+# Name: plant, level, topic, what is said, remedy.
+MISTAKES = {
+    "unknown key": (keys("grpo", learning_rte=1e-4), "error", "grpo.yaml", "'learning_rte'",
+        "'learning_rate'"),
+    "stray file": (keys("gpro", seed=0), "error", "gpro.yaml", "read by no stage", "grpo.yaml"),
+    "torn group": (keys("grpo", num_generations=6), "error", "grpo.yaml",
+        "6 does not divide the 8 completions", "num_generations"),
+    "torn over processes": (launched(3, generation_batch_size=32), "error", "grpo.yaml",
+        "32 is no multiple of", "a multiple of that"),
+    "rounded away": (keys("grpo", dtype="bfloat16", learning_rate=5e-7), "error", "grpo.yaml",
+        "learning_rate 5e-07", "stochastic_rounding: true"),
+    "rounding under ZeRO": (launched(2, "zero2", dtype="bfloat16", stochastic_rounding=True),
+        "error", "grpo.yaml", "no effect under zero2",
+        "--dtype float32 --stochastic_rounding false"),
+    "dead ratio": (keys("grpo", max_mean_ratio=5.0), "warning", "grpo.yaml",
+        "5.0 can drop nothing", "steps_per_generation: 4"),
+    "uniform groups": (keys("grpo", num_generations=4), "warning", "grpo.yaml",
+        "41% at pass rate 0.8", "num_generations: 8"),
+    "too few problems": (
+        keys("grpo", per_device_train_batch_size=32, gradient_accumulation_steps=4), "error",
+        "grpo.yaml", "12 problems, but one generation batch takes 16", "add problems"),
+    "endless warm-up": (keys("grpo", warmup_steps=50), "warning", "grpo.yaml", "warmup_steps: 50",
+        "lower it"),
+    "never evaluates": (keys("grpo", eval_steps=100, **EVALUATES), "warning", "grpo.yaml",
+        "eval_steps: 100", "lower it"),
+    "all held out": (keys("grpo", eval_steps=5, **EVALUATES | {"eval_problems": 12}), "error",
+        "grpo.yaml", "12 would leave nothing", ""),
+    "rows beyond context": (keys("sft", max_length=4096), "error", "sft.yaml", "4,096 is above",
+        "max_length: 512"),
+    "prompt beyond context": (keys("grpo", max_prompt_length=4000), "error", "grpo.yaml",
+        "exceed 512", "lower max_prompt_length"),
+    "window too small": (keys("grpo", vllm_max_model_length=300), "error", "grpo.yaml", "300",
+        "length: 456"),
+    "evaluation cuts": (keys("difficulty", max_new_tokens=100, **DIFFICULTY), "warning",
+        "difficulty.yaml", "max_new_tokens: 100", "200 or more"),
+    "prompts dropped": (keys("grpo", max_prompt_length=40), "error", "grpo lengths", "length: 40",
+        "keeps 99 %"),
+    "rows dropped": (keys("sft", max_length=64), "error", "sft lengths", "SFT drops them",
+        "keeps 99 %"),
+    "broken data": (lambda planted: planted.write_data('{"prompt": [{"role": "user"\n'), "error",
+        "data", "sft_train.jsonl", "make data"),
+    "no answer column": (lambda planted: planted.write_data(NO_ANSWER * 40), "error", "data",
+        "completion", "make data"),
+    "no template": (no_template, "error", "tokenizer", "no chat template", "instruct"),
+    "finished SFT without template": (finished_sft_without_template, "error", "tokenizer",
+        "no chat template", "instruct"),
+    "template strips the thought": (
+        template(HEADS, "message['content'].split('</think>')[-1] }}"), "warning", "think",
+        "strips <think>", "data_prep.prompts"),
+    "template closes the thought": (
+        template("assistant\n{%", "assistant\n<think>\n\n</think>\n\n{%"), "error", "think",
+        "closes the thought", "thinking mode"),
+    "template ends otherwise": (template_ends_otherwise, "error", "template",
+        "ends no generation", "<end_of_turn>"),
+    "template refuses system": (template("{% for", REFUSES + "{% for", **THINK), "error",
+        "template", "no system role", "system_prompt: none"),
+    "template drops system": (
+        template("in messages %}", "in messages if message['role'] != 'system' %}", **THINK),
+        "error", "template", "leaves out the system", "another system_prompt"),
+    "no generation prompt": (template("{% if add_generation_prompt %}", "{% if true %}"),
+        "warning", "template", "ignores add_generation_prompt", "heading"),
+    "dated": (template("{% for", DATED + "{% for"), "warning", "template", "writes today's date",
+        "fixed date"),
+    "doubled BOS": (doubled_bos, "error", "template", "twice", "remove one"),
+    "base tokenizer": (base_tokenizer, "warning", "template", "SFT teaches '<|endoftext|>'",
+        "other chats"),
+    "pad is EOS": (
+        lambda planted: planted.change_json("tokenizer_config.json", pad_token="<|im_end|>"),
+        "warning", "tokenizer", "pad_token is eos_token", "of its own"),
+    "think is special": (think_is_special, "error", "tokenizer", "drops <think>", "special=False"),
+    "foreign tokenizer": (lambda planted: planted.change_json("config.json", vocab_size=200),
+        "error", "tokenizer", "embedding has 200 rows", "belongs to the model"),
+    "generation ends elsewhere": (
+        lambda planted: planted.change_json("generation_config.json", eos_token_id=5), "error",
+        "template", "generation_config.json", "eos_token_id"),
+    "misspelt data": (misspelt_data, "error", "grpo.yaml", "grpo_trian.jsonl is not there",
+        "/run/data"),
+    "misspelt output": (misspelt_output, "error", "sft.yaml", "no stage of the recipe writes it",
+        "/run/dta"),
+    "misspelt checkpoint": (keys("eval", **MISSPELT), "error", "eval.yaml",
+        "/run/stf is not there", "/run/grpo"),
+    "pass rates of no stage": (
+        keys("grpo", curriculum="offline", pass_rates="{run}/difficulty/pass_rates.jsonl"),
+        "error", "grpo.yaml", "pass_rates: ", "correct it"),
+    "contaminated": (keys("data", "grpo7b", decontaminate=["aime24", "aime25", "gsm8k"]), "error",
+        "contamination", "math500", "decontaminate: math500"),
+    "graded differently": (keys("eval", "grpo7b", final_number=True), "error", "grading",
+        "eval.yaml true", "grade alike"),
+    "LoRA of another model": (
+        keys("sft", lora_target_modules=["c_attn", "c_proj"], use_peft=True), "error", "sft.yaml",
+        "fits no module", "all-linear"),
+    "LoRA list of one": (keys("grpo", lora_target_modules=["q_proj"], use_peft=True), "error",
+        "grpo.yaml", "a list of one is read as a pattern", ".*q_proj"),
+    "one process for eight": (launched(8, "single_gpu"), "error", "launch",
+        "8 processes with a launch of one", "ddp"),
+    "GPU recipe on CPUs": (gpu_recipe_on_cpus, "error", "grpo.yaml", "the launch is for CPUs",
+        "ddp"),
+    "FSDP on CPUs": (launched(2, "fsdp2"), "error", "sft.yaml", "use_cpu: true under FSDP",
+        "zero2"),
+    "torn engine": (torn_engine, "error", "grpo.yaml", "size: 3 does not divide 8", "size: 1"),
+    "sleeping server": (lambda planted: planted.serve(vllm_enable_sleep_mode=True), "warning",
+        "grpo.yaml", "puts no server to sleep", "false"),
+    "two precisions": (keys("grpo", fp16=True, bf16=True), "error", "grpo.yaml",
+        "exclude each other", "fp16: false"),
+    "server elsewhere": (lambda planted: planted.serve(vllm_server_base_url="http://h:8000/"),
+        "not checked", "ports", "server http://h:8000 is", "http://h:8000/health"),
+    "server is down": (server_is_down, "warning", "ports", "nothing answers",
+        "run/sft --enable-scale-out"),
+    "full disk": (full_disk, "error", "disk", "needed", "save_total_limit"),
+    "endless checkpoints": (keys("sft", "grpo7b", save_total_limit=None), "warning", "disk",
+        "save_total_limit is not set", "limit: 2"),
+    "does not fit": (keys("sft", "grpo7b", stochastic_rounding=None, dtype="float32"), "error",
+        "sft memory", "of 94 GiB", "stochastic_rounding: true"),
+    "no cache": (keys("grpo", "grpo7b", vllm_gpu_memory_utilization=0.15), "error", "grpo memory",
+        "cache for 0 tokens", "raise vllm_gpu_memory_utilization"),
+    "engine too large": (keys("grpo", "grpo7b", vllm_gpu_memory_utilization=0.8), "error",
+        "grpo memory", "while vLLM generates", "lower vllm_gpu"),
+    "unknown model": (keys("sft", "grpo7b", model_name_or_path="someone/some-model"),
+        "not checked", "sft memory", "someone/some-model", "download"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("plant", "level", "topic", "said", "remedy"), MISTAKES, ids=[m[0].__name__ for m in MISTAKES]
-)
-def test_a_planted_mistake_is_found(planted, monkeypatch, plant, level, topic, said, remedy):
-    plant(planted, monkeypatch) if plant is full_disk else plant(planted)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_planted_mistake_is_found(planted, name):
+    plant, level, topic, said, remedy = MISTAKES[name]
+    plant(planted)
     found = planted.findings()
     match = [one for one in found if (one.level, one.topic) == (level, topic) and said in one.text]
     assert match, "\n".join(f"{one.level} {one.topic}: {one.text} -> {one.remedy}" for one in found)
@@ -282,12 +242,12 @@ def test_the_recipe_without_a_mistake_has_no_finding(planted):
     assert [one for one in planted.findings() if one.level != "ok"] == []
 
 
-def test_a_taken_port_is_found_where_the_launch_names_one(planted, monkeypatch):
+def test_a_taken_port_is_found_where_the_launch_names_one(planted):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         one.listen()
         port = one.getsockname()[1]
-        monkeypatch.setattr(launch, "MASTER_PORT", port)
+        planted.monkeypatch.setattr(launch, "MASTER_PORT", port)
         planted.args |= {"gpus": 2, "accelerate": "--multi_gpu"}
         (found,) = [one for one in planted.findings("warning") if one.topic == "ports"]
         planted.args["accelerate"] = "ddp"  # which takes any free one
@@ -301,7 +261,7 @@ def test_a_base_tokenizer_with_sft_is_no_error(planted):
 
 
 def test_a_built_template_without_default_is_not_dated(planted):
-    planted.begin_template("{% set date_string = '26 Jul 2024' %}")
+    planted.change_template("{% for", "{% set date_string = '26 Jul 2024' %}{% for")
     assert not [one for one in planted.findings() if "today's date" in one.text]
 
 

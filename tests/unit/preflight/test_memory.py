@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.config import UserError
-from stages.preflight.inputs import Values
+from data_prep.config import Settings, UserError
+from stages.preflight.inputs import STAGES
 from stages.preflight.memory import (
     GIB,
     LINEARS,
@@ -32,6 +32,11 @@ FP32 = Step(ONE, rows=1, length=3, scored=3, weight=4, is_checkpointed=False, ac
 SEVEN_B = read_model(load_shape("7B"))
 
 
+def settings(stage, **values):
+    own, hf, _ = STAGES[stage]
+    return Settings.of(values, own, hf)
+
+
 def sized(step):
     return {part.name: part.bytes for part in plan_step(step).parts}
 
@@ -56,21 +61,21 @@ def test_a_model_that_has_no_plan_is_refused():
         read_model({"model_type": "llama", "num_attention_heads": 2})
 
 
-def test_what_a_layer_keeps_in_fp32():
-    # Two norms: input, normalised input, 1/rms: 2 (4 x 4 + 4 x 4 + 4) = 72. Their outputs, of
-    # which q, k, v share one and gate, up one: 2 x 4 x 4 = 32. q, k, v, output:
-    # 4 (4 + 2 + 2 + 4) = 48, log-sums 8. gate, silu, up, product: 4 x 4 x 8 = 128.
-    assert layer_bytes(FP32) == 72 + 32 + 48 + 8 + 128
-
-
-def test_what_a_layer_keeps_in_mixed_precision():
-    # Five bf16 copies instead of two shared inputs; q, k, v, output and the MLP in bf16.
-    assert layer_bytes(replace(FP32, is_autocast=True)) == 72 + 5 * 2 * 4 + 24 + 8 + 64
-
-
-def test_what_a_layer_keeps_in_bf16():
-    # The norm's input in fp32, its normalised input in bf16.
-    assert layer_bytes(replace(FP32, weight=2)) == 2 * (16 + 8 + 4) + 2 * 2 * 4 + 24 + 8 + 64
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        # Two norms: input, normalised input, 1/rms: 2 (4 x 4 + 4 x 4 + 4) = 72. Their outputs, of
+        # which q, k, v share one and gate, up one: 2 x 4 x 4 = 32. q, k, v, output:
+        # 4 (4 + 2 + 2 + 4) = 48, log-sums 8. gate, silu, up, product: 4 x 4 x 8 = 128.
+        ({}, 72 + 32 + 48 + 8 + 128),
+        # Five bf16 copies instead of two shared inputs; q, k, v, output and the MLP in bf16.
+        ({"is_autocast": True}, 72 + 5 * 2 * 4 + 24 + 8 + 64),
+        # The norm's input in fp32, its normalised input in bf16.
+        ({"weight": 2}, 2 * (16 + 8 + 4) + 2 * 2 * 4 + 24 + 8 + 64),
+    ],
+)
+def test_what_a_layer_keeps(changes, size):
+    assert layer_bytes(replace(FP32, **changes)) == size
 
 
 def test_norms_of_queries_and_keys_keep_their_inputs():
@@ -140,13 +145,15 @@ def test_zero_shares_states_and_ddp_adds_buckets():
 
 
 def test_published_7b_run_in_fp32_needs_112_gb_of_states():
-    parts = sized(build_step("sft", SEVEN_B, Values(bf16=True), Launch()))
+    parts = sized(build_step("sft", SEVEN_B, settings("sft", bf16=True), Launch()))
     states = parts["weights"] + parts["optimizer"] + 4 * SEVEN_B.params
     assert states == pytest.approx(16 * 7.6156e9, rel=1e-3)
 
 
 def test_lora_trains_its_matrices_alone():
-    values = Values(dtype="bfloat16", use_peft=True, lora_r=8, lora_target_modules="all-linear")
+    values = settings(
+        "sft", dtype="bfloat16", use_peft=True, lora_r=8, lora_target_modules="all-linear"
+    )
     step = build_step("sft", SEVEN_B, values, Launch())
     number = 28 * 8 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
     parts = sized(step)
@@ -170,25 +177,25 @@ GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completi
     ],
 )  # fmt: skip
 def test_rows_of_a_step_are_the_recipes_worst(stage, values, longest, expected):
-    step = build_step(stage, ONE, Values(values), Launch(), longest)
+    step = build_step(stage, ONE, settings(stage, **values), Launch(), longest)
     assert {key: getattr(step, key) for key in expected} == expected
 
 
 def test_the_engines_cache():
-    values = Values(use_vllm=True, vllm_gpu_memory_utilization=0.5)
-    engine = plan_engine(SEVEN_B, values, Launch(gpu_memory=80))
+    values = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.5}
+    engine = plan_engine(SEVEN_B, settings("grpo", **values), Launch(gpu_memory=80))
     assert engine.share == 40 * GIB and engine.token == 2 * 2 * 28 * 512
     assert engine.tokens == (40 * GIB - 2 * SEVEN_B.params - 2 * GIB) // 57_344
-    assert plan_engine(SEVEN_B, Values(values, vllm_mode="server"), Launch()) is None
-    assert plan_engine(SEVEN_B, Values(), Launch()) is None
+    for other in (values | {"vllm_mode": "server"}, {}):
+        assert plan_engine(SEVEN_B, settings("grpo", **other), Launch()) is None
 
 
-def test_generation_without_an_engine():
-    values = Values(per_device_train_batch_size=2, gradient_accumulation_steps=3,
-                    max_prompt_length=10, max_completion_length=20)  # fmt: skip
-    size, text = generation_bytes(ONE, values, None)
-    assert size == 6 * 30 * (2 * 4 * 2 * 2) + 6 * 10 * 16
-    assert "6 completions x 30 tokens" in text
-    values["generation_batch_size"] = 16  # of all processes
-    size, _ = generation_bytes(ONE, values, None, processes=4)
-    assert size == 4 * 30 * (2 * 4 * 2 * 2) + 4 * 10 * 16
+@pytest.mark.parametrize(
+    ("changes", "processes", "number"), [({}, 1, 6), ({"generation_batch_size": 16}, 4, 4)]
+)
+def test_generation_without_an_engine(changes, processes, number):
+    values = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 3,
+              "max_prompt_length": 10, "max_completion_length": 20}  # fmt: skip
+    size, text = generation_bytes(ONE, settings("grpo", **values, **changes), None, processes)
+    assert size == number * (30 * (2 * 4 * 2 * 2) + 10 * 16)
+    assert f"{number} completions x 30 tokens" in text

@@ -10,7 +10,7 @@ from data_prep.config import UserError
 from stages.preflight.__main__ import PreflightArguments
 from stages.preflight.batches import uniform_share
 from stages.preflight.findings import Finding, attempt, from_error, show
-from stages.preflight.inputs import fill, find_engine, read_launch, writes
+from stages.preflight.inputs import find_engine, read_launch, writes
 from stages.preflight.lengths import percentile, read_some
 
 
@@ -67,11 +67,6 @@ def test_a_check_that_fails_on_a_value_is_a_finding():
     assert attempt("x", lambda: []) == []
     (found,) = attempt("ports", int, "many")
     assert (found.level, found.topic) == ("error", "ports") and "'many'" in found.text
-
-
-def test_the_run_is_filled_in():
-    values = fill({"a": "{run}/x", "b": ["{run}", 1], "c": 2}, "runs/r")
-    assert values == {"a": "runs/r/x", "b": ["runs/r", 1], "c": 2}
 
 
 FOUND = [
