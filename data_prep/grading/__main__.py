@@ -138,6 +138,7 @@ def _refuse(message: str) -> None:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
+    """The command line; raises UserError where it cannot be carried out."""
     parser = argparse.ArgumentParser(
         prog="python -m data_prep.grading", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -151,12 +152,6 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     for flag, text in FLAGS.items():
         parser.add_argument(f"--{flag}", action="store_true", help=text)
     args = parser.parse_args(argv)
-    _check(args)
-    return args
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Refuse a command line that cannot be carried out; raises UserError."""
     for flag in FLAGS:
         if getattr(args, flag) and args.form == "answer":
             raise UserError(f"command line: --{flag} goes with --form completion; leave one out")
@@ -169,6 +164,7 @@ def _check(args: argparse.Namespace) -> None:
             raise UserError(f"{path}: not a file; choose another --out")
         if os.path.exists(path) and os.path.samefile(path, args.file):
             raise UserError(f"{path}: would overwrite the input; choose another --out")
+    return args
 
 
 def main(argv: list[str] | None = None) -> None:
