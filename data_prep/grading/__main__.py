@@ -30,18 +30,18 @@ from data_prep.grading.pool import logger as pool_logger
 from data_prep.grading.rows import GradeTexts, Line, encode, grade_lines
 from data_prep.reading.reading import Row, read_lines
 
-# A chunk is graded at once, so that the workers run side by side.
+# A chunk is graded at once, so that the workers run in parallel.
 CHUNK_LINES, CHUNK_BYTES = 256, 1 << 24
 FLAGS = {
     "think_prefilled": "the prompts already ended with <think>, so the completions lack it",
     "answer_tags": "the answer is between <answer> and </answer>, not in a box",
-    "final_number": "where there is no box, the number that the text ends with will do",
+    "final_number": "where there is no box, the number that the text ends with counts",
 }
 HINT = (
     "  most rows lack a thought: bare answers go with --form answer, and completions of prompts\n"
     "  that end with <think> with --think_prefilled"
 )
-PARTIAL = ".partial"  # what --out is called until it is whole
+PARTIAL = ".partial"  # what --out is called until it is complete
 PIPE_CLOSED = 141  # what a shell reports of a tool that was ended by a closed pipe
 
 
@@ -95,7 +95,7 @@ class Summary:
 
 @contextlib.contextmanager
 def _open_output(out: str | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that gets its name only when it is whole."""
+    """Standard output, or a file that gets its name only when it is complete."""
     if out is None:
         yield sys.stdout.buffer
         return
@@ -146,7 +146,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("file", metavar="FILE", help="JSON lines, .gz or plain")
     forms = {"choices": ["completion", "answer"], "default": "completion"}
-    parser.add_argument("--form", **forms, help="completion: whole texts with their thought "
+    parser.add_argument("--form", **forms, help="completion: texts with their thought "
                         "(default); answer: bare answers or short texts")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="default: standard output")
     for flag, text in FLAGS.items():
