@@ -30,18 +30,18 @@ from data_prep.grading.pool import logger as pool_logger
 from data_prep.grading.rows import GradeTexts, Line, encode, grade_lines
 from data_prep.reading.reading import Row, read_lines
 
-# A chunk is graded at once, so that the workers run side by side.
+# A chunk is graded at once, so that the workers run in parallel.
 CHUNK_LINES, CHUNK_BYTES = 256, 1 << 24
 FLAGS = {
     "think_prefilled": "the prompts already ended with <think>, so the completions lack it",
     "answer_tags": "the answer is between <answer> and </answer>, not in a box",
-    "final_number": "where there is no box, the number that the text ends with will do",
+    "final_number": "where there is no box, the number that the text ends with counts",
 }
 HINT = (
     "  most rows lack a thought: bare answers go with --form answer, and completions of prompts\n"
     "  that end with <think> with --think_prefilled"
 )
-PARTIAL = ".partial"  # what --out is called until it is whole
+PARTIAL = ".partial"  # what --out is called until it is complete
 PIPE_CLOSED = 141  # what a shell reports of a tool that was ended by a closed pipe
 
 
@@ -95,7 +95,7 @@ class Summary:
 
 @contextlib.contextmanager
 def _open_output(out: str | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that gets its name only when it is whole."""
+    """Standard output, or a file that gets its name only when it is complete."""
     if out is None:
         yield sys.stdout.buffer
         return
@@ -138,6 +138,7 @@ def _refuse(message: str) -> None:
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
+    """The command line; raises UserError where it cannot be carried out."""
     parser = argparse.ArgumentParser(
         prog="python -m data_prep.grading", description=__doc__, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -145,18 +146,12 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("file", metavar="FILE", help="JSON lines, .gz or plain")
     forms = {"choices": ["completion", "answer"], "default": "completion"}
-    parser.add_argument("--form", **forms, help="completion: whole texts with their thought "
+    parser.add_argument("--form", **forms, help="completion: texts with their thought "
                         "(default); answer: bare answers or short texts")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="default: standard output")
     for flag, text in FLAGS.items():
         parser.add_argument(f"--{flag}", action="store_true", help=text)
     args = parser.parse_args(argv)
-    _check(args)
-    return args
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Refuse a command line that cannot be carried out; raises UserError."""
     for flag in FLAGS:
         if getattr(args, flag) and args.form == "answer":
             raise UserError(f"command line: --{flag} goes with --form completion; leave one out")
@@ -169,6 +164,7 @@ def _check(args: argparse.Namespace) -> None:
             raise UserError(f"{path}: not a file; choose another --out")
         if os.path.exists(path) and os.path.samefile(path, args.file):
             raise UserError(f"{path}: would overwrite the input; choose another --out")
+    return args
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -5,7 +5,7 @@ nothing inside the thought counts, and a completion that offers several values o
 
 Lenient, for diagnosis only (`read_leniently`): the answer a patient human would take the completion
 to give. It tells whether a completion failed for its mathematics or for its form. Exactly one
-candidate is judged: a text that offers several side by side ("7 or 8", `1 2 3`) is read as that
+candidate is judged: a text that offers several ("7 or 8", `1 2 3`) is read as that
 list, which equals no single gold.
 
 Nothing here evaluates anything, and every function runs in time linear in the text.
@@ -88,8 +88,8 @@ def extract(
 
     Args:
         think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
-        answer_tags: the answer stands between `<answer>` and `</answer>`, not in a box.
-        final_number: where there is no box, the number that the text ends with will do.
+        answer_tags: the answer is between `<answer>` and `</answer>`, not in a box.
+        final_number: where there is no box, the number that the text ends with counts.
     """
     status, rest = _split_thought(completion, think_prefilled)
     if status != "ok":
@@ -125,7 +125,7 @@ def extract_short(text: str) -> Extraction:
 
 
 def _tagged(text: str) -> list[str]:
-    """What stands between answer tags: the boxes there, else the text."""
+    """What is between answer tags: the boxes there, else the text."""
     closed = [part for part in text.split(ANSWER_OPEN)[1:] if ANSWER_CLOSE in part]
     answers = [part.partition(ANSWER_CLOSE)[0] for part in closed]
     return [value for answer in answers for value in find_boxes(answer) or [answer]]
@@ -213,7 +213,7 @@ def _final_statement(text: str) -> Extraction:
 
 
 def _last_candidate(text: str) -> Extraction:
-    """The last formula or number of some prose; all of those it offers side by side."""
+    """The last formula or number of some prose; several if it offers them as alternatives."""
     found = [(match, next(filter(None, match.groups()))) for match in _MATHS.finditer(text)]
     bold = [inside for match, inside in found if match[5] and not re.search(r"\d", inside)]
     found = [(match, inside) for match, inside in found if not _is_worded(match, inside)]
@@ -240,7 +240,7 @@ def _last_candidate(text: str) -> Extraction:
 
 
 def _unit_after(text: str, match: re.Match) -> str:
-    """The measured unit that stands behind a candidate in the prose, with a space before it."""
+    """The measured unit that follows a candidate in the prose, with a space before it."""
     words = re.match(r"\s+((?:square|cubic|sq)\s+)?([A-Za-z]+)", text[match.end() :])
     return f" {words[1] or ''}{words[2]}" if words and is_measure(words[2]) else ""
 
@@ -265,7 +265,7 @@ def _before_explanation(text: str, found: list) -> list:
 
 
 def _is_worded(match: re.Match, inside: str) -> bool:
-    """Whether what stands between the signs is words: `$5 and Ann has $`, a bold heading."""
+    """Whether what the signs enclose is words: `$5 and Ann has $`, a bold heading."""
     words = [word for word in _plain_words(inside) if len(word) > 2]
     return bool(words) or bool(match[5] and not re.search(r"\d", inside) and len(inside) > 1)
 
@@ -290,7 +290,7 @@ _UNCLOSED_NUMBER = re.compile(
     r"\\boxed\{\s*((?:[-+]\s?)?(?:\\?\$)?\d[\d,]*(?:\.\d+)?)\s*(?:\Z|\n|\$|\.(?:\s|\Z))"
 )
 _BROKEN_BOX = re.compile(r"\\boxed\s*\{?")
-# A fourth-level heading is no answer, so nothing but a number may stand on the line.
+# A fourth-level heading is no answer, so the line must hold nothing but a number.
 _HASHES = re.compile(
     r"####[ \t]*([-+]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)[ \t.]*(?=\n|\Z)"
 )
@@ -319,14 +319,14 @@ _FORMULA = re.compile(r"\$[^$]+\$|\\[(\[a-zA-Z]")
 def read_leniently(completion: str, is_choice: bool = False) -> str | None:
     """The one answer that a completion gives, or None.
 
-    It is looked for behind the last `</think>` and, where nothing readable stands there (or the
-    thought was never closed), in the whole text. The first of these that exists decides:
+    It is looked for behind the last `</think>` and, where nothing readable is there (or the
+    thought was never closed), in all of the text. The first of these that exists decides:
 
     1. the last balanced box that is not empty;
     2. the last `<answer>…</answer>`;
     3. a last box that the text ended within, if it holds a plain number: a human takes
        `\\boxed{72` for 72, but half a formula for nothing, nor does he look for another answer;
-    4. for a multiple-choice question the last option that stands alone: "(B)", "Answer: B";
+    4. for a multiple-choice question the last option on its own: "(B)", "Answer: B";
     5. GSM8K's `#### 72`;
     6. the last "answer is …", "answer: …" or `<answer>…`, up to the end of its sentence;
     7. "… = x" at the end of the last line;
@@ -396,9 +396,9 @@ def _side_by_side_boxes(text: str, boxes: list[str]) -> str:
 
 
 def _option(tail: str) -> str | None:
-    """The option that the last "answer is …" states, else the last that stands alone.
+    """The option that the last "answer is …" states, else the last on its own.
 
-    A capital within prose is no option ("A" is an article): it stands alone in parentheses, after
+    A capital within prose is no option ("A" is an article): it is on its own in parentheses, after
     "option" or "choice", where it ends the text, or as "B. 12" where it opens the text.
     """
     if statements := list(_STATEMENT.finditer(tail)):

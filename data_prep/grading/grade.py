@@ -54,7 +54,7 @@ def grade_all(
         golds: for each, one gold answer or several of which any may match.
         think_prefilled: the prompts already ended with `<think>`, so the completions lack it.
         answer_tags: the answer is between `<answer>` and `</answer>`, not in a box.
-        final_number: where there is no box, the number that the text ends with will do.
+        final_number: where there is no box, the number that the text ends with counts.
     """
     return _grade_all(
         completions, golds, lambda c: extract(c, think_prefilled, answer_tags, final_number)

@@ -1,7 +1,7 @@
 """Killable workers for untrusted symbolic algebra: a call returns, or is over its limit.
 
 `grade` calls `shared_pool()` for what text and exact arithmetic leave open. A call may hang, eat
-memory or be in C code; the process that runs it (`pool_worker`) is killed and the next one goes on.
+memory or be in C code; the process that runs it (`pool_worker`) is killed and another takes over.
 
     with GradingPool("package.module:function", num_workers=2, timeout=2.0) as pool:
         outcomes = pool.map([("1/2", "0.5"), ("x+1", "1+x")])
@@ -298,7 +298,7 @@ class GradingPool:
     def _ask(self, worker: Worker, text: str) -> tuple[Outcome, bool]:
         """The outcome, and whether it is the call's own and worth keeping.
 
-        Time-outs are kept: a policy repeats the same bomb through a whole group.
+        Time-outs are kept: a policy repeats the same bomb through a group.
         """
         for _ in range(2):
             self._check_usable()

@@ -180,7 +180,7 @@ class Comparison:
         return same_scalars(ours, theirs)
 
     def choices(self, ours: Value, theirs: Value) -> bool | None:
-        """Two options must agree in all that both write; to another value either part will do."""
+        """Two options must agree in all that both write; another value may equal either part."""
         if isinstance(ours, Choice) and isinstance(theirs, Choice):
             if ours.letter != theirs.letter:
                 return False
@@ -262,7 +262,7 @@ class Comparison:
         )
 
     def items(self, ours: Value, theirs: Value) -> bool | None:
-        """`same` for what stands inside a sequence."""
+        """`same` for the items of a sequence."""
         self.depth += 1
         result = self.same(ours, theirs)
         self.depth -= 1
@@ -277,12 +277,12 @@ class Comparison:
         if labels(ours) != labels(theirs):
             num_names = [len(names(side)) for side in (ours, theirs)]
             if 0 in num_names and max(num_names) > 1:
-                return self.ordered(by_label(ours), by_label(theirs))  # y = 2, x = 1 beside 1, 2
+                return self.ordered(by_label(ours), by_label(theirs))  # y = 2, x = 1 against 1, 2
             is_one = max(num_names) == 1 and (0 in num_names or names(ours) == names(theirs))
-            if is_one:  # x_1 = 1, x_2 = 2 beside 1, 2
+            if is_one:  # x_1 = 1, x_2 = 2 against 1, 2
                 ours, theirs = self.without_names(ours), self.without_names(theirs)
         left, right = list(ours.items), list(theirs.items)
-        if "set" in (ours.kind, theirs.kind):  # in a list, what stands twice is meant twice
+        if "set" in (ours.kind, theirs.kind):  # what a list has twice is meant twice
             left, right = self.distinct(ours.items), self.distinct(theirs.items)
         if len(left) != len(right):
             return False

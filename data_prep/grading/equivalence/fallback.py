@@ -74,7 +74,7 @@ def _parse(text: str) -> list:
     return [value for value in found[:1] if not isinstance(value, str)]
 
 
-# math-verify guesses at operators without their bounds or operands, so each must be whole.
+# math-verify guesses at operators without their bounds or operands, so each must be complete.
 _WHOLE = re.compile(
     r"\\(?:max|min|gcd|lcm)\((?=[^()])"
     r"|\\lim_\{[A-Za-z]\\to(?=[^{}=])"
@@ -84,7 +84,7 @@ _WHOLE = re.compile(
 
 
 def can_be_asked(value: Opaque | Scalar | Words) -> bool:
-    """Whether a value may go to math-verify: mathematics of a sane size, all of it whole."""
+    """Whether a value may go to math-verify: complete mathematics of a sane size."""
     tokens = tokenise(value.text)
     num_operators = sum(token.text in _ITS_OWN for token in tokens)
     if not (num_operators or isinstance(value, Scalar)) or not is_balanced(tokens):
@@ -103,5 +103,5 @@ def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> boo
     parsed = [_parse(value.text) for value in (ours, theirs)]
     if not all(parsed):
         return None
-    # Gold first: verify is asymmetric. Our own alarm stands around the whole process.
+    # Gold first: verify is asymmetric. The pool's alarm covers the process.
     return math_verify.verify(parsed[1], parsed[0], timeout_seconds=None)

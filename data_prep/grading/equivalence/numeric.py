@@ -165,7 +165,7 @@ class _Evaluation:
             )
         if name == "abs":
             return abs(arguments[0])
-        if name.startswith("function "):  # unknown: any that has no symmetry will do
+        if name.startswith("function "):  # unknown: any function without symmetry serves
             (x,) = map(self.to_mp, arguments)
             return self.mp.cos(x * x + x / 3 + ord(name[-1]))
         arguments = [self.to_mp(value) for value in arguments]
@@ -336,7 +336,7 @@ def identical(left: Tree, right: Tree) -> bool:
                 return False
             num_agreeing += 1
         except (Undefined, TooLarge):
-            continue  # another point will do
+            continue  # another point may serve
     if num_agreeing < NUM_AGREEING:
         raise TooLarge("defined together almost nowhere, or too large to compute with")
     return True

@@ -117,7 +117,7 @@ class _Parser:
         return token.text in ("(", "[", "{") or (token.text == "|" and not self.in_bars)
 
     def mixed_number(self) -> Tree | None:
-        """`1\\frac{1}{2}` and `1 1/2`: an integer beside a fraction of integers is a sum."""
+        """`1\\frac{1}{2}` and `1 1/2`: an integer before a fraction of integers is a sum."""
         first, second = self.peek(), self.peek(1)
         if first.kind != "num" or not first.text.isdigit():
             return None
@@ -234,7 +234,7 @@ class _Parser:
         return ("call", "root", self.base() if plain else self.group(), degree)
 
     def letters(self, token: Token) -> Tree:
-        """One letter is a variable, capitals side by side are one name, few others a product."""
+        """One letter is a variable, adjacent capitals are one name, few others a product."""
         word = token.text
         if word == "e" and self.peek().text != "_":
             return ("const", "e")
@@ -330,7 +330,7 @@ def is_conjunction(token: Token) -> bool:
 
 
 def read_words(tokens: list[Token]) -> Value | None:
-    """Words, letters side by side, or a number in words; None for anything else."""
+    """Words, adjacent letters, or a number in words; None for anything else."""
     if any(
         t.kind not in ("word", "text") and t.text not in ("'", "-", ".", "!", ":")
         for t in tokens

@@ -254,7 +254,7 @@ def _without_condition(tokens: list[Token]) -> tuple[list[Token], str | None]:
 def _unconditional(tokens: list[Token]) -> list[Value]:
     """Readings without the trailing condition, its variable under the name of its set.
 
-    `k \\in \\mathbb{Z}` beside `n \\in \\mathbb{Z}` is the same, `k \\in \\mathbb{N}` is not.
+    `k \\in \\mathbb{Z}` against `n \\in \\mathbb{Z}` is the same, `k \\in \\mathbb{N}` is not.
     """
     head, variable = _without_condition(tokens)
     if not head or len(head) == len(tokens):
@@ -328,7 +328,7 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     letter = (match[1] or match[2]).upper()
     rest = tokens[3 if match[1] else 2 :]
     if not rest:
-        # (c) may also be a variable in brackets; that reading stands first.
+        # (c) may also be a variable in brackets; that reading comes first.
         return Choice(canonical(tokens), letter, None)
     is_letters = rest[0].kind == "word" and len(rest[0].text) < 3
     is_factor = not rest[0].spaced and (rest[0].kind == "op" or (match[1] or "").islower())

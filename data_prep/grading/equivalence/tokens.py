@@ -137,7 +137,7 @@ def _drop_delimiters(text: str) -> str:
     return re.sub(r"(?<!\\)\$", "", text)
 
 
-# 0.666… with a repetend that stands at least three times.
+# 0.666… with a repetend written at least three times.
 _REPEATING = re.compile(r"(\d*\.\d{0,9}?)(\d{1,9}?)\2{2,40}(?:\\ldots(?![A-Za-z])|\.{2,3})")
 
 
@@ -176,7 +176,7 @@ ENGLISH = {
     "one", "two", "six", "ten", "four", "five", "nine", "zero", "half", "both", "else", "none",
     "any", "all", "yes", "also", "even", "odd", "then", "than", "with", "from", "mod", "plus",
 }  # fmt: skip
-# Commands that make a name of what stands in their braces.
+# Commands that make a name of what is in their braces.
 MARKS = {"overline", "vec", "hat", "mathbf", "angle", "triangle", "widehat", "mathcal", "tilde"}
 # Words after a number that are no unit: the number is not the value, or not alone.
 NO_UNIT = {
@@ -273,7 +273,7 @@ class TooLarge(Unreadable):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: kind num, word, text, cmd or op; `spaced`: a space stood before it."""
+    """One token: kind num, word, text, cmd or op; `spaced`: a space came before it."""
 
     kind: str
     text: str

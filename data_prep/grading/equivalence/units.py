@@ -61,7 +61,7 @@ for _names, _dimension, _size, _exponent in [
         _TABLE[_name] = (_dimension, _size, _exponent)
 _RATES = {"mph": ("mi", "h"), "kph": ("km", "h"), "kmh": ("km", "h"), "mpg": ("mi", "gallon")}
 _CURRENCY = {r"\$": "dollar", r"\euro": "euro", r"\pounds": "sterling", r"\yen": "yen"}
-# A letter is a unit only where it stands apart: `5 m`, but 5m is 5 times m.
+# A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
 _IGNORED = {"the", "a", "an", "each", "total", "altogether", "exactly", "only", "same"}
 SCALES = {
@@ -95,7 +95,7 @@ _EXPONENT = re.compile(r"[1-4](?!\S)|\{ (?:- )?[1-4] \}")
 
 
 def _flatten(tokens: list[Token]) -> list[str] | None:
-    """The tokens as lower-case words, "/" and "^2"; None where something else stands there."""
+    """The tokens as lower-case words, "/" and "^2"; None where something else is there."""
     flat: list[str] = []
     at = 0
     while at < len(tokens):

@@ -37,7 +37,7 @@ def keep_order(factors: list[Tree]) -> list[Tree]:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One number or expression, with the unit or per cent sign beside it."""
+    """One number or expression, with its unit or per cent sign."""
 
     text: str
     tree: Tree
@@ -65,7 +65,7 @@ class Based:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An option of a multiple-choice question: its letter, and its value where it stands there."""
+    """An option of a multiple-choice question: its letter, and its value where it is written."""
 
     text: str
     letter: str

@@ -11,7 +11,7 @@ from data_prep.grading.equivalence.compare import compare
 from data_prep.grading.equivalence.fallback import agree
 from data_prep.grading.equivalence.tokens import TooLarge
 
-# It warns at every call that its alarm is off; ours stands around the whole process.
+# It warns at every call that its alarm is off; the pool's covers the process.
 logging.getLogger("math_verify").setLevel(logging.ERROR)
 math_verify.verify(math_verify.parse("$x^2$"), math_verify.parse("$x+1$"))
 
