@@ -87,7 +87,7 @@ def test_bins_hold_every_value(values, is_log, num_bins):
     edges, found_log = bin_edges(Counter(values))
     assert (found_log is is_log and len(edges) - 1 == num_bins) or num_bins is None
     assert edges[-1] > max(values) and (edges[0] < min(values) or (is_log and edges[0] == 0.5))
-    assert min(b - a for a, b in pairwise(edges), default=1) >= 1
+    assert all(b - a >= 1 for a, b in pairwise(edges))
     assert all(edge % 1 == 0.5 for edge in edges)  # whole numbers, none on an edge
 
 
