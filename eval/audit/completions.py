@@ -14,9 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
 from data_prep.config import UserError
 from data_prep.grading.answers import Grade, grade_all
@@ -26,6 +24,7 @@ from data_prep.reading.reading import read_rows
 from data_prep.sampling.samples import Completion
 from eval.audit.page import percent
 from eval.audit.parsers import parse_officially
+from eval.report.render import print_table
 
 COMPLETION_COLUMNS = ("completion", "prediction", "response", "output", "text")
 GOLD_COLUMNS = ("gold", "answer", "answers", "label", "target")
@@ -134,21 +133,19 @@ def audit_completions(path: str, folder: Path) -> None:
               LENIENT: [one["lenient"] == "right" for one in found]}  # fmt: skip
     scores |= {name: [one[name] for one in found] for name in parsers if name != "stopped"}
 
-    console = Console(markup=False, highlight=False)
-    console.print(f"{len(rows):,} completions of {path}", soft_wrap=True)
-    table = Table(box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0))
-    for index, name in enumerate(["parser", "reads as right", "%", "of the readable ones, %"]):
-        table.add_column(name, justify="right" if index else "left", no_wrap=True)
-    num_readable = sum(scores[LENIENT])
+    console = Console(highlight=False)
+    console.out(f"{len(rows):,} completions of {path}", highlight=False)
+    table, num_readable = [], sum(scores[LENIENT])
     for name, values in scores.items():
         both = sum(a and b for a, b in zip(values, scores[LENIENT], strict=True))
         share = percent(both / num_readable if num_readable else None)
-        table.add_row(name, f"{sum(values):,}", percent(sum(values) / len(rows)), share)
-    console.print(table)
+        table.append([name, f"{sum(values):,}", percent(sum(values) / len(rows)), share])
+    header = ["parser", "reads as right", "%", "of the readable ones, %"]
+    print_table(console, "", header, table)
     if stopped := [one["where"] for one in found if one["stopped"]]:
-        console.print(
+        sys.stdout.write(
             f"{len(stopped):,} rows are too much for a parser of the harness, and count as not "
-            f"read, the first {stopped[0]}"
+            f"read, the first {stopped[0]}\n"
         )
     _show_unread(rows, scores)
     folder.mkdir(parents=True, exist_ok=True)

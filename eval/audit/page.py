@@ -3,11 +3,10 @@
 import math
 from typing import Any
 
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
 from eval.audit.cases import TRICKS
+from eval.report.render import print_table
 
 MAX_LINES = 40  # failing rows shown; `audit.json` has all that were kept
 MAX_CHARS = 200  # of a line about one of them
@@ -26,7 +25,7 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         report: `eval.audit.checks.audit_recipe`.
         console: the terminal by default.
     """
-    console = console or Console(markup=False, highlight=False)
+    console = console or Console(highlight=False)
     sets, tricks = report["sets"], report["tricks"]
     golds = [
         [name, f"{found['num_rows']:,}", *map(percent, found["rates"].values())]
@@ -42,35 +41,27 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         if any(found["num_paid"] for found in tricks.values())
     ]  # fmt: skip
     header = ["set", "golds", "template", "reward", "think-aware task"]
-    _print_table(console, "Golds that pass, %", header, golds)
-    title = "Right answers that our parser and the harness's own read, %"
-    _print_table(console, title, list(read[0]) if read else [], [[*one.values()] for one in read])
-    _print_table(
-        console, "Wrong answers and tricks that are paid", ["trick", "tried", "paid"], paid
-    )
+    for title, head, rows in (
+        ("Golds that pass, %", header, golds),
+        ("Right answers that our parser and the harness's own read, %", list(read[0]) if read
+         else [], [[*one.values()] for one in read]),
+        ("Wrong answers and tricks that are paid", ["trick", "tried", "paid"], paid),
+    ):  # fmt: skip
+        if rows:
+            # Narrow heads: six parsers must fit within 80 columns, uncut.
+            head = [name.replace(" ", "\n").replace("_", "_\n") for name in head]
+            console.print()
+            print_table(console, title, head, rows)
     console.print()
     for line in failure_lines(report):
-        console.print(f"failed: {line}", soft_wrap=True)
+        console.out(f"failed: {line}", highlight=False)
     for line in report["notes"]:
-        console.print(f"note: {line}", soft_wrap=True)
+        console.out(f"note: {printable(line)}", highlight=False)
 
 
-def _print_table(console: Console, title: str, header: list[str], rows: list[list[str]]) -> None:
-    if not rows:
-        return
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE, show_edge=False,
-        padding=(0, 1, 0, 0),
-    )  # fmt: skip
-    for index, name in enumerate(header):
-        is_text = index == 0 or name == "ending"
-        # Narrow heads: six parsers must fit within 80 columns, uncut.
-        head = name if is_text else name.replace(" ", "\n").replace("_", "_\n")
-        table.add_column(head, justify="left" if is_text else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print()
-    console.print(table)
+def printable(line: str) -> str:
+    """A line that a terminal only shows: ids are anybody's text."""
+    return "".join(letter if letter.isprintable() else " " for letter in line)
 
 
 def failure_lines(report: dict[str, Any]) -> list[str]:
@@ -78,7 +69,7 @@ def failure_lines(report: dict[str, Any]) -> list[str]:
     lines = []
     for one in report["failures"][:MAX_LINES]:
         line = f"{one['set']}, row {one['row']}: {one['check']}: {one['fault']}"
-        line = "".join(c if c.isprintable() else " " for c in line)  # ids are anybody's text
+        line = printable(line)
         lines.append(line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…")
     if (more := len(report["failures"]) - MAX_LINES) > 0:
         lines.append(f"{more:,} more are in audit.json")
@@ -88,11 +79,10 @@ def failure_lines(report: dict[str, Any]) -> list[str]:
 def write(report: dict[str, Any], path: str) -> None:
     """Write the whole audit to a text file: the verdict, its faults, and what `show` prints."""
     with open(path, "w", encoding="utf-8", errors="replace") as file:
-        console = Console(file=file, width=120, markup=False, highlight=False)
+        console = Console(file=file, width=120, highlight=False)
         verdict = "passes" if report["passes"] else "fails:"
-        console.print(f"Audit of {report['recipe']}: the recipe {verdict}", soft_wrap=True)
-        for fault in report["faults"]:
-            console.print(f"- {fault}", soft_wrap=True)
+        file.write(f"Audit of {report['recipe']}: the recipe {verdict}\n")
+        file.writelines(f"- {fault}\n" for fault in report["faults"])
         show(report, console)
         tokenizer, limit = report["tokenizer"], report["max_new_tokens"]
-        console.print(f"\nTokenizer: {tokenizer}; at most {limit} new tokens in the tasks.")
+        file.write(f"\nTokenizer: {tokenizer}; at most {limit} new tokens in the tasks.\n")

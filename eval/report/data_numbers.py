@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from data_prep import manifest
 from data_prep.build.recipe import FILES, TRAINING
 from data_prep.config import UserError
@@ -408,34 +410,19 @@ def group_rates(counts: Mapping[int, int], samples: int) -> list[tuple[str, int]
     return [("none", counts.get(0, 0)), *middle, ("all", counts.get(samples, 0))]
 
 
-def bin_edges(counts: Mapping[int, int]) -> tuple[list[float], bool]:
+def bin_edges(counts: Mapping[int, int]) -> tuple[np.ndarray, bool]:
     """Edges of a histogram of whole numbers, and whether they belong on a log axis.
 
-    Linear bins are whole numbers wide and log bins never narrower than 1, so that no bin is empty
-    for want of a number in it.
+    Edges are at halves, so that every bin has a whole number in it.
 
     Args:
         counts: `{value: number}` of values >= 0, at least one.
     """
     low, high = min(counts), max(counts)
-    if high < SKEWED * max(1, quantile(counts, 0.5)):
-        width = max(1, -(-(high + 1 - low) // NUM_BINS))
-        return [low - 0.5 + width * i for i in range((high - low) // width + 2)], False
-    ratio = ((high + 1) / max(1, low)) ** (1 / NUM_BINS)
-    edges = [max(1, low) - 0.5]
-    while edges[-1] <= high:
-        edges.append(max(edges[-1] + 1, round(edges[-1] * ratio) + 0.5))
-    if low < 1:  # empty texts have no logarithm; they are counted in the first bin
-        edges[0] = 0.5
-    return edges, True
-
-
-def fill_bins(counts: Mapping[int, int], edges: list[float]) -> list[int]:
-    """How many of the counted values are in each bin; values below the first edge go into it."""
-    heights = [0] * (len(edges) - 1)
-    place = 0
-    for value in sorted(counts):
-        while place < len(heights) - 1 and value >= edges[place + 1]:
-            place += 1
-        heights[place] += counts[value]
-    return heights
+    is_log = high >= SKEWED * max(1, quantile(counts, 0.5))
+    if is_log:  # empty texts have no logarithm; they are counted with those of length 1
+        edges = np.unique(np.geomspace(max(1, low), high + 1, NUM_BINS + 1).round())
+    else:
+        width = -(-(high + 1 - low) // NUM_BINS)
+        edges = np.arange(low, high + width + 1, width)
+    return edges - 0.5, is_log

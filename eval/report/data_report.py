@@ -13,9 +13,10 @@ import sys
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from data_prep import manifest
 from data_prep.build.policies import load_tokenizer
@@ -393,9 +394,10 @@ def _draw_lengths(axis: Any, counts: Counter[int], unit: str, title: str) -> Non
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     edges, is_log = data_numbers.bin_edges(counts)
-    heights = data_numbers.fill_bins(counts, edges)
-    widths = [right - left for left, right in pairwise(edges)]
-    axis.bar(edges[:-1], heights, widths, align="edge", color=LINE, alpha=0.75, linewidth=0)
+    values = np.maximum(list(counts), 1) if is_log else list(counts)
+    heights, *_ = axis.hist(
+        values, edges, weights=list(counts.values()), color=LINE, alpha=0.75, linewidth=0
+    )
     for quantile, style, name in ((0.5, "-", "median"), (0.95, "--", "95 % up to")):
         value = data_numbers.quantile(counts, quantile)
         axis.plot(

@@ -70,22 +70,26 @@ def show(title: str, tables: dict[str, Table], warnings: list[str], path: str) -
     """
     console = Console(width=min(WIDTH, Console().width) if Console().is_terminal else WIDTH)
     console.print(f"[bold]{escape(title)}[/bold]", highlight=False)
-    for name, (header, rows) in tables.items():
-        table = RichTable(
-            title=escape(name), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-            pad_edge=False, collapse_padding=True,
-        )  # fmt: skip
-        for index, cell in enumerate(header):
-            # A header may wrap; a number only where the terminal would cut it off.
-            is_whole = index > 0 and console.width >= WIDTH
-            table.add_column(
-                escape(cell), justify="right" if index else "left", overflow="fold",
-                min_width=max(len(row[index]) for row in rows) if is_whole else None,
-            )  # fmt: skip
-        for row in rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
+    for name, table in tables.items():
+        print_table(console, name, *table)
     for warning in warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
     # Not wrapped: a broken path cannot be clicked or copied.
     console.print(f"Report: {escape(path)}", highlight=False, soft_wrap=True)
+
+
+def print_table(console: Console, title: str, header: list[str], rows: list[list[str]]) -> None:
+    """Print a table: first column left, the others right; headers wrap, numbers are not cut."""
+    table = RichTable(
+        title=escape(title) or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+        pad_edge=False, collapse_padding=True,
+    )  # fmt: skip
+    for index, cell in enumerate(header):
+        is_whole = index > 0 and console.width >= WIDTH
+        table.add_column(
+            escape(cell), justify="right" if index else "left", overflow="fold",
+            min_width=max(len(row[index]) for row in rows) if is_whole else None,
+        )  # fmt: skip
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)

@@ -9,7 +9,12 @@ import pytest
 from data_prep.config import UserError
 from data_prep.sampling.samples import Completion
 from eval.audit import __main__ as audit
-from eval.audit.completions import parse_rows, read_completions
+from eval.audit.completions import (
+    COMPLETION_COLUMNS,
+    GOLD_COLUMNS,
+    parse_rows,
+    read_completions,
+)
 from eval.audit.parsers import PARSERS, parse_officially
 from eval.harness import parser_process
 
@@ -52,8 +57,9 @@ def test_every_format_gives_the_same_rows(write, name):
     assert [row["where"] for row in rows] == sorted({row["where"] for row in rows})
 
 
-@pytest.mark.parametrize("completion", ["completion", "prediction", "response", "output", "text"])
-@pytest.mark.parametrize("gold", ["gold", "answer", "answers", "label", "target"])
+@pytest.mark.parametrize(
+    ("completion", "gold"), [*zip(COMPLETION_COLUMNS, GOLD_COLUMNS, strict=True)]
+)
 def test_every_usual_column_is_known(write, completion, gold):
     (row,) = read_completions(write([{"id": 1, completion: RIGHT, gold: "72", "other": None}]))
     assert (row["completion"], row["golds"]) == (RIGHT, ["72"])
@@ -218,10 +224,9 @@ def short_patience(monkeypatch):
 
 
 @pytest.mark.usefixtures("short_patience")
-@pytest.mark.parametrize("bomb", ["9^{9^{9}}", r"\binom{99999999}{5000000}"])
-def test_a_bomb_is_stopped_and_the_rows_around_it_are_read(bomb):
-    said = f"Final Answer: The final answer is ${bomb}$. I hope it is correct."
-    texts = [RIGHT, f"\\boxed{{{bomb}}}", said, RIGHT]
+def test_a_bomb_is_stopped_and_the_rows_around_it_are_read():
+    said = "Final Answer: The final answer is $\\binom{99999999}{5000000}$. I hope it is correct."
+    texts = [RIGHT, "\\boxed{9^{9^{9}}}", said, RIGHT]
     found, stopped = parse_officially(["72"] * 4, texts, as_is)
     assert found["minerva math_verify"] == [True, False, False, True]
     assert stopped == [1, 2]

@@ -26,7 +26,7 @@ def recipe(tmp_path, tiny_model_dir):
 def refused(recipe, capsys):
     """Audit the broken recipe: it must be refused with these words; returns the report.
 
-    A whole recipe's manifest lies there from before, and must not survive.
+    A whole recipe's manifest is there from before, and must not survive.
     """
 
     def call(*words, flags=None):
@@ -37,9 +37,9 @@ def refused(recipe, capsys):
         out, err = capsys.readouterr()
         assert err.startswith("error: ") and err.count("\n") == 1 and "AUDIT=off" in err
         assert all(word in out + err for word in words), out + err
+        assert all(word in (recipe.run / "audit/audit.txt").read_text() for word in words)
         report = recipe.report()
         assert not report["passes"]
-        assert all(word in (recipe.run / "audit/audit.txt").read_text() for word in words)
         return report
 
     return call
@@ -89,29 +89,106 @@ def test_a_recipe_may_lack_a_stage(recipe, missing):
     recipe.write("grpo", model_name_or_path="{run}/base", use_peft=True, lora_r=4)
     (recipe.configs / f"{missing}.yaml").unlink()
     assert recipe.audit() == 0
-    report = recipe.report()
-    assert f"{missing}_train" not in report["sets"]
-    assert rates(report)["held_out"]["reward"] == (1.0 if missing == "sft" else None)
+    found = rates(recipe.report())
+    assert f"{missing}_train" not in found
+    assert found["held_out"]["reward"] == (1.0 if missing == "sft" else None)
 
 
-def without(character):
+def lose_braces(recipe):
     def edit(config, tokenizer):
         model = tokenizer["model"]
-        kept = [token for token in model["vocab"] if character not in token]
+        kept = [token for token in model["vocab"] if "{" not in token]
         added = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
         model["vocab"] = {token: at for at, token in enumerate(kept)} | added
-        model["merges"] = [pair for pair in model["merges"] if character not in "".join(pair)]
+        model["merges"] = [pair for pair in model["merges"] if "{" not in "".join(pair)]
 
-    return edit
+    recipe.change_tokenizer(edit)
 
 
-def test_a_tokenizer_that_loses_a_character(recipe, refused):
-    recipe.change_tokenizer(without("{"))
-    report = refused("held_out: template passes 0.0 %", "'{", "becomes")
-    assert rates(report)["held_out"] == {"template": 0.0, "reward": 0.0, "task": 0.0}
-    first = report["failures"][0]
-    ids = [row["id"] for row in read_rows(recipe.data / "sft_train.jsonl")]
-    assert (first["set"], first["check"]) == ("sft_train", "template") and first["row"] in ids
+def set_in_config(**values):
+    return lambda recipe: recipe.change_tokenizer(lambda config, _: config.update(values))
+
+
+def end_at_newlines(recipe):
+    from transformers import AutoTokenizer, GenerationConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(recipe.base)
+    (newline,) = tokenizer("\n")["input_ids"]
+    GenerationConfig(eos_token_id=[tokenizer.eos_token_id, newline]).save_pretrained(recipe.base)
+
+
+def drop_the_system_message(recipe):
+    recipe.write_data("think")
+    recipe.set_template(R1.replace("{{ message['content'] }}", "{{ messages[-1]['content'] }}"))
+
+
+def double_the_first_token(recipe):
+    set_in_config(bos_token="<|im_start|>")(recipe)
+    recipe.set_template("<|im_start|>" + R1)
+
+
+def clean_up_spaces(recipe):
+    rows = read_rows(recipe.data / "sft_train.jsonl")
+    for row in rows:
+        row["completion"] = row["completion"].replace("\n</think>", " .\n</think>")
+    write_rows(recipe.data / "sft_train.jsonl", rows)
+    keys = ("", "_for_bpe_even_though_it_will_corrupt_output")
+    set_in_config(**{f"clean_up_tokenization_spaces{key}": True for key in keys})(recipe)
+
+
+NOTHING = {"template": 0.0, "reward": 0.0, "task": 0.0}
+SPECIAL = ["<|im_start|>", "<think>"]
+BROKEN = {  # how; what is said; the rates of one of the sets
+    "a tokenizer that loses a character": (
+        lose_braces, ["held_out: template passes 0.0 %", "'{", "becomes"], "held_out", NOTHING,
+    ),
+    "an end of sequence that ends the thought": (
+        set_in_config(eos_token="</think>"),
+        ["ends early, after", "sft_train, row", "unclosed_think"], "held_out", NOTHING,
+    ),
+    "an end id of the generation config within completions": (
+        end_at_newlines, ["ends early, after '<think>'", "unclosed_think"], "held_out", NOTHING,
+    ),
+    "a special tag that decoding drops": (
+        set_in_config(extra_special_tokens=SPECIAL),
+        ["'<think>", "becomes", "no_think"], "held_out", NOTHING,
+    ),
+    "decoding that cleans up spaces": (
+        clean_up_spaces, ["sft_train: template passes 0.0 %", "becomes '."], "sft_train", {},
+    ),
+    "a template without the system message": (
+        drop_the_system_message, ["the template leaves out the system message"],
+        "grpo_train", {"template": 0.0, "reward": 1.0, "task": None},
+    ),
+    "a template that doubles the first token": (
+        double_the_first_token, ["the template writes '<|im_start|>' twice"], "held_out", {},
+    ),
+    "prompts that leave no room in the context": (
+        lambda recipe: recipe.write("eval", max_new_tokens=500),  # of 512
+        ["held_out: template passes 0.0 %", "new ones exceed the model's context of 512"],
+        "grpo_train", {"template": 1.0},
+    ),
+    "too few new tokens in the tasks": (
+        lambda recipe: recipe.write("eval", max_new_tokens=20),
+        ["held_out: task passes 0.0 %", "cut off at 20 tokens"],
+        "held_out", {"template": 1.0, "reward": 1.0, "task": 0.0},
+    ),
+    "too short completions in GRPO": (
+        lambda recipe: recipe.write("grpo", max_completion_length=20),
+        ["correctness_reward pays 0, cut off at 20 tokens",
+         "completions fit GRPO's max_completion_length 20"],
+        "held_out", {"reward": 0.0, "task": 1.0},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_recipe_is_refused(recipe, refused, name):
+    harm, words, where, expected = BROKEN[name]
+    harm(recipe)
+    report = refused(*words)
+    assert expected.items() <= rates(report)[where].items()
+    assert report["failures"][0]["row"].startswith("synthetic-")
 
 
 def test_a_normaliser_that_changes_the_text(recipe, refused):
@@ -120,90 +197,17 @@ def test_a_normaliser_that_changes_the_text(recipe, refused):
         tokenizer["normalizer"] = {"type": "Replace", "pattern": {"String": "\n"}, "content": " "}
 
     recipe.change_tokenizer(edit)
-    stand_alone = recipe.run / "tokenizer"  # beside a model, its own class would come back
-    shutil.copytree(recipe.base, stand_alone, ignore=shutil.ignore_patterns("config.json"))
-    report = refused("template passes 0.0 %", "becomes", flags={"tokenizer": stand_alone})
+    alone = recipe.run / "tokenizer"  # with a model's config.json its own class would come back
+    shutil.copytree(recipe.base, alone, ignore=shutil.ignore_patterns("config.json"))
+    report = refused("template passes 0.0 %", "becomes", flags={"tokenizer": alone})
     assert rates(report)["held_out"]["task"] == 1.0, "the grader does not mind"
     assert any("the recipe's own tokenizer" in note for note in report["notes"])
-
-
-def test_decoding_that_cleans_up_spaces(recipe, refused):
-    rows = read_rows(recipe.data / "sft_train.jsonl")
-    for row in rows:
-        row["completion"] = row["completion"].replace("\n</think>", " .\n</think>")
-    write_rows(recipe.data / "sft_train.jsonl", rows)
-
-    def edit(config, tokenizer):
-        for key in ("", "_for_bpe_even_though_it_will_corrupt_output"):
-            config[f"clean_up_tokenization_spaces{key}"] = True
-
-    recipe.change_tokenizer(edit)
-    refused("sft_train: template passes 0.0 %", "becomes '.")
-
-
-def test_an_eos_that_ends_the_thought(recipe, refused):
-    def edit(config, tokenizer):
-        config["eos_token"] = "</think>"
-
-    recipe.change_tokenizer(edit)
-    report = refused("ends early, after", "sft_train, row", "unclosed_think")
-    assert rates(report)["held_out"] == {"template": 0.0, "reward": 0.0, "task": 0.0}
-
-
-def test_an_end_id_of_the_generation_config_within_completions(recipe, refused):
-    from transformers import AutoTokenizer, GenerationConfig
-
-    tokenizer = AutoTokenizer.from_pretrained(recipe.base)
-    (newline,) = tokenizer("\n")["input_ids"]
-    GenerationConfig(eos_token_id=[tokenizer.eos_token_id, newline]).save_pretrained(recipe.base)
-    report = refused("ends early, after '<think>'", "unclosed_think")
-    assert rates(report)["held_out"] == {"template": 0.0, "reward": 0.0, "task": 0.0}
-
-
-def test_a_special_tag_that_decoding_drops(recipe, refused):
-    def edit(config, tokenizer):
-        config["extra_special_tokens"] = ["<|im_start|>", "<think>"]
-
-    recipe.change_tokenizer(edit)
-    report = refused("'<think>", "becomes", "no_think")
-    assert rates(report)["held_out"] == {"template": 0.0, "reward": 0.0, "task": 0.0}
 
 
 def test_a_template_that_opens_the_thought_passes(recipe):
     recipe.set_template(R1)
     assert recipe.audit() == 0
     assert all(found["num_paid"] == 0 for found in recipe.report()["tricks"].values())
-
-
-def test_a_template_without_the_system_message(recipe, refused):
-    recipe.write_data("think")
-    recipe.set_template(R1.replace("{{ message['content'] }}", "{{ messages[-1]['content'] }}"))
-    report = refused("the template leaves out the system message")
-    assert rates(report)["grpo_train"] == {"template": 0.0, "reward": 1.0, "task": None}
-
-
-def test_a_template_that_refuses_a_system_message(recipe, capsys):
-    recipe.write_data("think")
-    recipe.set_template("{{ raise_exception('System role not supported') }}")
-    assert recipe.audit() == 2
-    assert "chat_template: refuses messages of system, user" in capsys.readouterr().err
-
-
-def test_a_template_that_doubles_the_first_token(recipe, refused):
-    def edit(config, tokenizer):
-        config["bos_token"] = "<|im_start|>"
-
-    recipe.change_tokenizer(edit)
-    recipe.set_template("<|im_start|>" + R1)
-    refused("the template writes '<|im_start|>' twice")
-
-
-def test_prompts_that_leave_no_room_in_the_context(recipe, refused):
-    recipe.write("eval", max_new_tokens=500)  # of 512
-    report = refused(
-        "held_out: template passes 0.0 %", "new ones exceed the model's context of 512"
-    )
-    assert rates(report)["grpo_train"]["template"] == 1.0
 
 
 @pytest.mark.parametrize("style", SYSTEM_PROMPTS)
@@ -224,51 +228,28 @@ def test_rows_that_ask_for_tags_and_an_evaluation_that_asks_for_boxes(recipe):
     assert note.endswith("; held_out: none")
 
 
-def test_too_few_new_tokens_in_the_tasks(recipe, refused):
-    recipe.write("eval", max_new_tokens=20)
-    report = refused("held_out: task passes 0.0 %", "cut off at 20 tokens")
-    assert rates(report)["held_out"] == {"template": 1.0, "reward": 1.0, "task": 0.0}
-    assert {one["check"] for one in report["failures"]} == {"task"}
-
-
-def test_too_short_completions_in_grpo(recipe, refused):
-    recipe.write("grpo", max_completion_length=20)
-    report = refused("correctness_reward pays 0, cut off at 20 tokens")
-    assert rates(report)["grpo_train"]["reward"] == rates(report)["held_out"]["reward"] == 0.0
-    assert rates(report)["sft_train"]["reward"] == rates(report)["held_out"]["task"] == 1.0
-    assert any("completions fit GRPO's max_completion_length 20" in n for n in report["notes"])
-
-
 def test_limits_that_drop_training_rows_are_told(recipe):
     recipe.write("sft", max_length=30)
     recipe.write("grpo", max_prompt_length=3)
     assert recipe.audit() == 0
-    assert recipe.report()["notes"] == [
-        "sft_train: 0.0 % of its rows fit sft.yaml's max_length 30: SFT drops the others",
-        "grpo_train: 0.0 % of its prompts fit max_prompt_length 3: GRPO drops the others",
-    ]
+    sft, grpo = recipe.report()["notes"]
+    assert "0.0 % of its rows fit sft.yaml's max_length 30" in sft
+    assert "0.0 % of its prompts fit max_prompt_length 3" in grpo
 
 
-def test_golds_that_the_tasks_cannot_match(recipe, refused, monkeypatch):
+@pytest.mark.parametrize(
+    ("answer", "word", "sets"),
+    [
+        ("\\frac{1", "correctness_reward pays 0", {"sft_train": 1.0, "held_out": 0.0}),
+        (["7", "\\frac{1"], "grpo_train, other golds: reward passes 0.0 %", {"held_out": 1.0}),
+    ],
+)
+def test_golds_that_cannot_be_matched(recipe, refused, monkeypatch, answer, word, sets):
     """The checks in front of it are blind here, so that only the audit's own can see it."""
     monkeypatch.setattr("data_prep.schema.is_parseable", lambda gold: True)
-    recipe.write_data("none", answer="\\frac{1")
-    report = refused("held_out: task passes 0.0 %", "correctness_reward pays 0")
-    assert rates(report)["sft_train"]["reward"] == 1.0
-
-
-def test_golds_that_cannot_be_parsed_are_refused_by_line(recipe, capsys):
-    recipe.write_data("none", answer="$$")
-    assert recipe.audit() == 2
-    assert "test.jsonl:1: answer: '$$' cannot be parsed" in capsys.readouterr().err
-    assert not recipe.manifest.exists()
-
-
-def test_a_second_gold_that_cannot_be_matched(recipe, refused, monkeypatch):
-    monkeypatch.setattr("data_prep.schema.is_parseable", lambda gold: True)
-    recipe.write_data("none", answer=["7", "\\frac{1"])
-    report = refused("grpo_train, other golds: reward passes 0.0 %")
-    assert rates(report)["held_out"]["task"] == 1.0
+    recipe.write_data("none", answer=answer)
+    found = rates(refused(word))
+    assert {name: found[name]["reward"] for name in sets} == sets
 
 
 def test_rows_that_accept_several_golds(recipe):
@@ -277,12 +258,26 @@ def test_rows_that_accept_several_golds(recipe):
     assert recipe.report()["sets"]["held_out, other golds"]["num_rows"] == 2 * NUM_ROWS
 
 
-@pytest.mark.parametrize("name", ["sft_train", "grpo_train", "test"])
-def test_an_empty_file(recipe, capsys, name):
-    (recipe.data / f"{name}.jsonl").write_text("")
+def refuse_the_system_message(recipe):
+    recipe.write_data("think")
+    recipe.set_template("{{ raise_exception('System role not supported') }}")
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (refuse_the_system_message, "chat_template: refuses messages of system, user"),
+        (lambda r: r.write_data("none", answer="$$"), "test.jsonl:1: answer: '$$' cannot be "),
+        (lambda r: (r.data / "sft_train.jsonl").write_text(""), "has no rows"),
+        (lambda r: (r.data / "grpo_train.jsonl").write_text(""), "has no rows"),
+        (lambda r: (r.data / "test.jsonl").write_text(""), "test.jsonl"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(recipe, capsys, harm, message):
+    harm(recipe)
     assert recipe.audit() == 2
     err = capsys.readouterr().err
-    assert err.startswith("error: ") and ("has no rows" in err or "has no problems" in err)
+    assert err.startswith("error: ") and message in err and not recipe.manifest.exists()
 
 
 def test_a_missing_training_file_is_told_and_nothing_at_all_is_refused(recipe, refused):

@@ -19,20 +19,43 @@ def run(tmp_path, monkeypatch):
     return lambda *flags: run_report(tmp_path, monkeypatch, ["sft", "grpo"], *flags)
 
 
-@pytest.mark.parametrize("name", ["scores.json", "completions.parquet"])
-def test_a_missing_file_is_named_with_the_remedy(run, tmp_path, name):
-    (tmp_path / "eval" / "grpo" / name).unlink()
-    with pytest.raises(UserError, match=rf"grpo/{name} is missing; `make eval` makes it"):
-        run()
+def write(text):
+    return lambda path: path.write_text(text)
 
 
-def test_an_evaluation_that_has_not_finished(run, tmp_path):
-    (tmp_path / "eval" / "manifest.json").unlink()
-    message = r"eval/manifest\.json is missing: the evaluation has not finished; run `make eval`"
+def cut(keep):
+    return lambda path: path.write_bytes(path.read_bytes()[:keep])
+
+
+def rot(path):
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\xff" * 200 + data[204:])
+
+
+def remove(path):
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "message"),
+    [
+        ("eval/grpo/scores.json", remove, r"grpo/scores.json is missing; `make eval` makes it"),
+        ("eval/grpo/completions.parquet", remove, r"grpo/completions.parquet is missing"),
+        ("eval/manifest.json", remove, "the evaluation has not finished; run `make eval`"),
+        ("eval/manifest.json", write('{"stage": '), r"eval/manifest\.json is damaged"),
+        ("eval/sft/completions.parquet", cut(0), r"parquet is damaged .*`make eval`"),
+        ("eval/sft/completions.parquet", cut(100), r"parquet is damaged .*`make eval`"),
+        ("eval/sft/completions.parquet", cut(-50), r"parquet is damaged .*`make eval`"),
+        ("eval/sft/completions.parquet", rot, "sft"),
+        ("eval/sft/scores.json", write('{"tasks": '), r"sft/scores\.json is damaged"),
+        ("eval/sft/scores.json", write('{"scores": {}}'), "is of an older version"),
+        ("sft/trainer_state.json", write('{"log_history": ['), r"trainer_state\.json is damaged"),
+    ],
+)
+def test_a_missing_or_damaged_file_is_named(run, tmp_path, name, harm, message):
+    (tmp_path / "sft").mkdir()
+    harm(tmp_path / name)
     with pytest.raises(UserError, match=message):
-        run()
-    (tmp_path / "eval" / "manifest.json").write_text('{"stage": ')
-    with pytest.raises(UserError, match=r"eval/manifest\.json is damaged"):
         run()
 
 
@@ -40,7 +63,6 @@ def test_an_evaluation_that_has_not_finished(run, tmp_path):
     ("flags", "message"),
     [
         (["--temperature", "0.6"], "temperature: 0.6 in the configuration but 1.0 when sft was"),
-        (["--max_new_tokens", "128"], "max_new_tokens: 128 in the configuration but 96 when sft"),
         (["--seed", "7"], "seed: 7 in the configuration but 0 when sft"),
     ],
 )
@@ -48,12 +70,6 @@ def test_results_of_other_settings(run, tmp_path, flags, message):
     with pytest.raises(UserError, match=message + ".*run `make eval` again"):
         run(*flags)
     assert not (tmp_path / "report").exists()
-
-
-def test_results_of_other_tasks(tmp_path, monkeypatch):
-    write_result(tmp_path / "eval" / "sft", both_modes(1), tasks=["held_out", "gsm8k"])
-    with pytest.raises(UserError, match=r"tasks: \['held_out'\] in .* but \['held_out', 'gsm8k'\]"):
-        run_report(tmp_path, monkeypatch, ["sft"])
 
 
 def test_a_checkpoint_that_has_changed(run, tmp_path):
@@ -65,45 +81,11 @@ def test_a_checkpoint_that_has_changed(run, tmp_path):
     path.write_text(json.dumps(scores))
     run()
     (tmp_path / "grpo" / "model.safetensors").write_bytes(b"trained further")
-    message = "grpo: .*/grpo has changed since it was evaluated; run `make eval`"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="grpo has changed since it was"):
         run()
     del scores["fingerprint"]["checkpoint"]
     path.write_text(json.dumps(scores))
     run()
-
-
-@pytest.mark.parametrize("keep", [0, 100, -50])
-def test_a_damaged_parquet_is_named(run, tmp_path, keep):
-    path = tmp_path / "eval" / "sft" / "completions.parquet"
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(UserError, match=r"sft/completions\.parquet is damaged .*`make eval`"):
-        run()
-
-
-def test_bytes_that_rot_in_the_middle_are_noticed(run, tmp_path):
-    path = tmp_path / "eval" / "sft" / "completions.parquet"
-    data = path.read_bytes()
-    path.write_bytes(data[:4] + b"\xff" * 200 + data[204:])
-    with pytest.raises(UserError, match=r"sft"):
-        run()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [('{"tasks": ', "is damaged"), ('{"scores": {}}', "is of an older version")],
-)
-def test_bad_scores_are_named(run, tmp_path, text, message):
-    (tmp_path / "eval" / "sft" / "scores.json").write_text(text)
-    with pytest.raises(UserError, match=rf"sft/scores\.json {message}"):
-        run()
-
-
-def test_a_damaged_trainer_log_is_named(run, tmp_path):
-    (tmp_path / "sft").mkdir()
-    (tmp_path / "sft" / "trainer_state.json").write_text('{"log_history": [')
-    with pytest.raises(UserError, match=r"sft/trainer_state\.json is damaged"):
-        run()
 
 
 def test_scores_and_completions_of_different_runs(tmp_path):
