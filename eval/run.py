@@ -6,7 +6,7 @@
 For each checkpoint lm-evaluation-harness runs the think-aware tasks of `eval/tasks/`, with one
 greedy completion for each problem and with k samples, then the official tasks. A folder
 `<output_dir>/<name>/` gets `scores.json` and `completions.parquet`. Every finished sample is on
-disk in its `samples/`: an evaluation that was killed goes on where it stopped. With several
+disk in its `samples/`: an evaluation that was killed resumes where it stopped. With several
 processes each generates its share. A checkpoint whose files, data, settings and grader are
 unchanged is not evaluated again. `manifest.json` comes last; `eval.report` reads it all.
 
@@ -27,8 +27,17 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.sampling import load_engine
 from data_prep.sampling import quiet as quiet_transformers
 from data_prep.sampling.processes import Processes
+from data_prep.sampling.store import SampleStore
 from eval.harness.fingerprint import SETTINGS, fingerprint
+from eval.harness.score import (
+    official_metrics,
+    official_rows,
+    think_metrics,
+    think_rows,
+    write_parquet,
+)
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
+from eval.harness.suite import MODES, load_official_tasks, load_think_tasks
 
 
 def main() -> None:
@@ -53,36 +62,25 @@ def main() -> None:
         elif processes.is_main:
             sys.stdout.write(f"{name}: already evaluated with the same inputs, kept\n")
     if processes.is_main:
-        write_manifest(args, checkpoints, prints, evaluated, started)
+        first = read_scores(Path(args.output_dir) / next(iter(checkpoints)))
+        num_problems, num_completions = first["num_problems"], first["num_completions"]
+        data = next(iter(prints.values()))["data"]
+        manifest.write(
+            args.output_dir,
+            "eval",
+            asdict(args),
+            inputs=data | {path: prints[name]["checkpoint"] for name, path in checkpoints.items()},
+            counts={"problems": num_problems, "completions": num_completions},
+            started=started,
+            evaluated=evaluated,
+        )
+        tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
+        sys.stdout.write(
+            f"eval: {len(checkpoints)} checkpoints ({len(evaluated)} now, in "
+            f"{time.time() - started:.0f} s) on {num_problems:,} problems of {tasks}, "
+            f"{num_completions:,} completions each; results in {args.output_dir}/\n"
+        )
     processes.meet()  # the main process holds the others' key-value store
-
-
-def write_manifest(
-    args: EvalArguments,
-    checkpoints: dict[str, str],
-    prints: dict[str, dict],
-    evaluated: list[str],
-    started: float,
-) -> None:
-    """Write the manifest, and say on one line what was done."""
-    scores = {name: read_scores(Path(args.output_dir) / name) for name in checkpoints}
-    first = next(iter(scores.values()))
-    data = next(iter(prints.values()))["data"]
-    manifest.write(
-        args.output_dir,
-        "eval",
-        asdict(args),
-        inputs=data | {path: prints[name]["checkpoint"] for name, path in checkpoints.items()},
-        counts={"problems": first["num_problems"], "completions": first["num_completions"]},
-        started=started,
-        evaluated=evaluated,
-    )
-    tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
-    sys.stdout.write(
-        f"eval: {len(checkpoints)} checkpoints ({len(evaluated)} now, in "
-        f"{time.time() - started:.0f} s) on {first['num_problems']:,} problems of {tasks}, "
-        f"{first['num_completions']:,} completions each; results in {args.output_dir}/\n"
-    )
 
 
 def evaluate_checkpoint(
@@ -95,16 +93,12 @@ def evaluate_checkpoint(
 ) -> None:
     """Run all tasks on one checkpoint; write `completions.parquet`, then `scores.json`."""
     quiet()
-    from data_prep.sampling.hf import tokenizer_path
-    from data_prep.sampling.store import SampleStore
-    from eval.harness.score import write_parquet
-
     started = time.time()
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
     model = f"{prints['checkpoint']} {prints['engine']}"
     store = SampleStore(folder / "samples", model, processes.rank)
     try:
-        tasks, rows = run_tasks(name, tokenizer_path(path), args, engine, store, processes)
+        tasks, rows = run_tasks(name, path, args, engine, store, processes)
     finally:
         store.close()
         engine.close()
@@ -132,16 +126,8 @@ def evaluate_checkpoint(
     )
 
 
-def make_folder(folder: str | Path) -> None:
-    """Make a folder of the results; raises `UserError`."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"output_dir: {folder}: {error.strerror}; choose another") from error
-
-
 def run_tasks(
-    name: str, tokenizer: str, args: EvalArguments, engine: Any, store: Any, processes: Processes
+    name: str, path: str, args: EvalArguments, engine: Any, store: SampleStore, processes: Processes
 ) -> tuple[dict[str, dict[str, dict]], list[dict]]:
     """Run the harness on every task in every mode.
 
@@ -152,10 +138,9 @@ def run_tasks(
     import lm_eval
     import lm_eval.api.task
 
+    from data_prep.sampling.hf import tokenizer_path
     from eval.harness.cached_lm import CachedLM
     from eval.harness.parser_process import protect
-    from eval.harness.score import official_metrics, official_rows, think_metrics, think_rows
-    from eval.harness.suite import MODES, load_official_tasks, load_think_tasks
 
     lm_eval.api.task.tqdm = lambda items, **_: items  # its bar for building prompts, over at once
     tasks: dict[str, dict[str, dict]] = {}
@@ -172,10 +157,17 @@ def run_tasks(
         )
 
     keys = ("test_file", "data_root", "system_prompt", "final_number")
-    metadata = {key: getattr(args, key) for key in keys} | {"tokenizer": tokenizer}
+    metadata = {key: getattr(args, key) for key in keys} | {"tokenizer": tokenizer_path(path)}
+    length = {"max_gen_toks": args.max_new_tokens}
+    sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
     for mode in MODES if args.tasks else ():
-        loaded = load_think_tasks(args.tasks, metadata, *generation(args, mode))
-        samples = evaluate(loaded, mode)["samples"]
+        is_greedy = mode == "greedy"
+        generation, num_samples = (
+            (length, 1) if is_greedy else (length | sampling, args.num_samples)
+        )
+        samples = evaluate(load_think_tasks(args.tasks, metadata, generation, num_samples), mode)[
+            "samples"
+        ]
         for task in args.tasks if processes.is_main else ():
             found = think_rows(task, mode, samples[task])
             tasks.setdefault(task, {})[mode] = think_metrics(found, mode)
@@ -200,17 +192,16 @@ def run_tasks(
     return tasks, rows
 
 
-def generation(args: EvalArguments, mode: str) -> tuple[dict[str, Any], int]:
-    """`generation_kwargs` of a mode, and how many completions it has for each problem."""
-    length = {"max_gen_toks": args.max_new_tokens}
-    if mode == "greedy":
-        return length, 1
-    sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
-    return length | sampling, args.num_samples
+def make_folder(folder: str | Path) -> None:
+    """Make a folder of the results; raises `UserError`."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"output_dir: {folder}: {error.strerror}; choose another") from error
 
 
 def is_current(folder: Path, wanted: dict) -> bool:
-    """Whether the folder holds whole results of exactly these inputs."""
+    """Whether the folder holds complete results of exactly these inputs."""
     if not all((folder / name).is_file() for name in ("scores.json", "completions.parquet")):
         return False
     try:

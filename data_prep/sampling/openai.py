@@ -131,27 +131,15 @@ class OpenAIEngine:
                 f"variable {self._api_key_env}"
             )
         if status == 404:
-            served = self._served()
-            if served and self._model not in served:
-                return (
-                    f"model_name_or_path: {self._model!r} is not served at {self._base_url}; "
-                    f"choose {', '.join(served)}"
-                )
-            return f"{where}: status 404 ({message}); base_url should end in /v1"
+            return (
+                f"{where}: status 404 ({message}); base_url should end in /v1, and "
+                "model_name_or_path be a model that is served there"
+            )
         if status < 500 and status != 429:
             remedy = "change the setting that it names (max_tokens is max_new_tokens)"
         else:
             remedy = "see the server's log or lower concurrency, then run the same command again"
         return f"{where}: status {status} ({message}); {remedy}"
-
-    def _served(self) -> list[str]:
-        """Names of the models that the server says it has; none where it does not say."""
-        try:
-            client = self._client.with_options(timeout=CONNECT_S, max_retries=0)
-            return [str(model.id) for model in client.models.list().data]
-        # Asked for a better message only: no fault of the answer may hide the first error.
-        except Exception:
-            return []
 
     def close(self) -> None:
         """Close the connections."""

@@ -24,7 +24,6 @@ from tests.integration.harness.official_data import write_official
 pytestmark = pytest.mark.integration
 PROBLEMS = {f"Mia has {i} pens." * (i % 3 + 1): str(i) for i in range(1, 9)}
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-ACCELERATE = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
 SETTINGS = {"num_samples": 3, "max_new_tokens": 16}
 OFFICIAL = {"tasks": ["held_out", "gsm8k"], "official": ["gsm8k", "gpqa_diamond"], "limit": 4}
 

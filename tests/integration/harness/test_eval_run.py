@@ -8,7 +8,7 @@ import pytest
 
 from data_prep.config import UserError
 from data_prep.sampling.store import Settings
-from eval.harness.cached_lm import HARNESS_MAX_NEW_TOKENS, CachedLM, read_settings
+from eval.harness.cached_lm import HARNESS_MAX_NEW_TOKENS, read_settings
 from eval.harness.fingerprint import SETTINGS
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
@@ -179,11 +179,6 @@ def test_the_harness_s_own_limit():
     from lm_eval.models.huggingface import HFLM
 
     assert HFLM.max_gen_toks.fget(None) == HARNESS_MAX_NEW_TOKENS
-
-
-def test_rolling_log_likelihoods_are_not_ours():
-    with pytest.raises(NotImplementedError):
-        CachedLM(None, None, None, "", 0).loglikelihood_rolling([])
 
 
 def test_a_prompt_beyond_the_context_is_refused(folder, tiny_model_dir):

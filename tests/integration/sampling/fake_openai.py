@@ -26,8 +26,8 @@ class FakeServer:
             connection in the middle of an answer.
     """
 
-    def __init__(self, reply, models):
-        self.reply, self.models = reply, models
+    def __init__(self, reply):
+        self.reply = reply
         self.requests, self.headers = [], []
         self.under_way = self.most_under_way = 0
         self.lock = threading.Lock()
@@ -47,13 +47,6 @@ def handler(fake):
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
-
-        def do_GET(self):
-            if fake.models is None or not self.path.endswith("/models"):
-                self.send(404, b"{}")
-                return
-            listed = [{"id": name, "object": "model"} for name in fake.models]
-            self.send(200, json.dumps({"object": "list", "data": listed}).encode())
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -97,9 +90,9 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve(reply, models=("teacher",)):
-    """A running `FakeServer` on a free port of 127.0.0.1; `models` None lists none."""
-    fake = FakeServer(reply, models)
+def serve(reply):
+    """A running `FakeServer` on a free port of 127.0.0.1."""
+    fake = FakeServer(reply)
     with Server(("127.0.0.1", 0), handler(fake)) as server:
         server.daemon_threads, server.block_on_close = True, False
         fake.url = f"http://127.0.0.1:{server.server_port}/v1"

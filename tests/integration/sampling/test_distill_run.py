@@ -2,9 +2,7 @@
 
 import json
 import os
-import signal
 import sys
-import threading
 from unittest import mock
 
 import pytest
@@ -17,7 +15,6 @@ from data_prep.sampling.store import Completion
 from stages import distill
 from tests.integration.conftest import build_tiny_model
 from tests.integration.sampling.fake_openai import answer, serve
-from tests.integration.stage_processes import finish, start, stop_when
 
 pytest.importorskip("openai", reason="the extra `distill` has the client")
 pytestmark = pytest.mark.integration
@@ -144,40 +141,6 @@ def read_store(folder):
     for path in (folder / "samples").glob("*.jsonl"):
         found += [json.loads(x) for x in path.read_bytes().split(b"\n") if x.endswith(b"]")]
     return found
-
-
-@pytest.mark.parametrize("concurrency", [1, 5])
-def test_killed_then_finished(problems, tmp_path, concurrency):
-    folder, gate = tmp_path / "out", threading.Event()
-
-    def reply(body, number):
-        if number >= 14:
-            gate.wait(60)  # so that there is something left when the kill comes
-        return teach(body)
-
-    with serve(reply) as server:
-        command = ["-m", "stages.distill"]
-        command += flags(folder, problems, **by_server(server.url, concurrency=concurrency))
-
-        def stored():
-            return len(read_store(folder)) == 14
-
-        code, _, _ = stop_when(start(*command), stored, signal.SIGKILL)
-        assert code == -signal.SIGKILL and manifest.read(folder) is None
-        assert not (folder / "traces.jsonl").exists()
-        gate.set()
-        asked = len(server.requests)
-        assert 14 <= asked <= 14 + concurrency
-
-        out = finish(start(*command))
-        assert "distill: 14 samples are there already\n" in out
-        assert len(server.requests) - asked == TOTAL - 14
-    keys = [line[0] for line in read_store(folder)]
-    assert len(keys) == len(set(keys)) == TOTAL
-    with serve(teach) as server:
-        straight = run(tmp_path / "straight", problems, **by_server(server.url))
-    found = [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
-    assert found == straight and len(found) == NUM_PROBLEMS // 2
 
 
 def test_a_server_that_dies_midway(problems, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import torch
 
 from data_prep.config import UserError
 from data_prep.prompts import build_prompt, render_prompt
-from data_prep.sampling.hf import HfEngine, cut_at, split_stops, tokenizer_path
+from data_prep.sampling.hf import HfEngine, cut_at, tokenizer_path
 from data_prep.sampling.store import Continuation, Request, Settings
 from tests.integration.harness.eval_runs import PROBLEMS, evaluate, write_problems
 
@@ -179,16 +179,6 @@ def test_stop_strings_end_the_generation(engine, monkeypatch):
     for found, text in zip(together, whole, strict=True):
         assert found == cut_at(text, [stop])[0]
         assert found.cut_off == (stop not in text and text.cut_off)
-
-
-def test_split_stops(engine):
-    ids, plain = split_stops(
-        ["Question:", "<|im_end|>", "</s>", "", "<|im_start|>"], engine.tokenizer
-    )
-    known = engine.tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|im_start|>"])
-    assert (ids, plain) == (set(known), ["Question:", "</s>"])
-    assert cut_at("a b a", ["b", "a"]) == ("", True)
-    assert cut_at("a b a", ["c"]) == ("a b a", False)
 
 
 PAIRS = [

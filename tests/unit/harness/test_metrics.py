@@ -1,5 +1,6 @@
-"""Metrics of one problem, by hand and against brute force."""
+"""Outcomes, metrics of one problem, errors and intervals: by hand, by brute force, by property."""
 
+import math
 from itertools import combinations
 
 import pytest
@@ -8,25 +9,45 @@ from hypothesis import strategies as st
 
 from eval.harness import metrics
 from eval.harness.metrics import (
-    greedy_metrics,
+    CAUSES,
+    OUTCOMES,
     majority_at_k,
+    mean_interval,
+    outcome,
+    outcome_rates,
+    paired_difference,
     pass_at_k,
     pass_sizes,
-    sampled_metrics,
+    problem_means,
+    split_change,
 )
 
 
-def votes(*predictions, gold="4"):
-    """Records that vote as told; `"4"` and what is spelled `"=4"` are right, None abstains."""
-    return [
-        {"verdict": "no_answer", "prediction": None}
-        if prediction is None
-        else {
-            "verdict": "right" if prediction.lstrip("=") == gold else "wrong",
-            "prediction": prediction,
-        }
-        for prediction in predictions
-    ]
+@pytest.mark.parametrize(
+    ("completion", "verdict", "lenient", "cut_off", "is_right", "expected"),
+    [
+        ("…</think> 4", "right", "right", True, True, "right"),  # the score counts it, so do we
+        ("…</think> 4", "wrong", "wrong", False, True, "right"),  # an official parser's verdict
+        ("…</think> 4", "right", "wrong", False, False, "unread"),  # it missed what we can read
+        ("…</think> 4", "no_think", "right", False, False, "unread"),  # `<think>` in the prompt
+        ("<think>… 4", "unclosed_think", "right", False, False, "unclosed"),
+        ("<think>…</think> 4 <think>", "unclosed_think", "right", False, False, "unclosed"),
+        ("\\boxed{4}", "no_think", "right", False, False, "unclosed"),
+        ("…</think> 5", "wrong", "right", False, False, "wrong"),
+        ("…</think> 5", "wrong", None, False, False, "wrong"),
+        ("…</think> 5", "no_answer", "wrong", False, False, "wrong"),
+        ("…</think> 4", "timeout", None, False, False, "no answer"),
+        ("…</think> 5", "wrong", "wrong", True, False, "cut off"),
+        ("<think>… 4", "unclosed_think", "right", True, False, "cut off"),
+    ],
+)
+def test_outcome(completion, verdict, lenient, cut_off, is_right, expected):
+    record = {"completion": completion, "verdict": verdict, "lenient": lenient, "cut_off": cut_off}
+    assert outcome(record, is_right) == expected
+
+
+def test_every_outcome_but_right_has_one_cause():
+    assert sorted(name for names in CAUSES.values() for name in names) == sorted(OUTCOMES[1:])
 
 
 @settings(max_examples=100, deadline=None)
@@ -38,18 +59,24 @@ def test_pass_at_k_is_the_mean_over_all_subsets(right, data):
     assert pass_at_k(len(right), sum(right), k) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 1, 0), (4, 5, 2), (4, -1, 2), (0, 0, 1)])
-def test_pass_at_k_refuses_what_it_cannot_estimate(n, c, k):
-    with pytest.raises(ValueError, match="completions"):
-        pass_at_k(n, c, k)
+def test_pass_at_k_is_computed_in_integers():
+    assert pass_at_k(200, 1, 100) == 1 / 2
+    for n, c, k in ((4, 1, 5), (4, 1, 0), (4, 5, 2), (4, -1, 2), (0, 0, 1)):
+        with pytest.raises(ValueError, match="completions"):
+            pass_at_k(n, c, k)
 
 
-@pytest.mark.parametrize(
-    ("k", "expected"),
-    [(1, []), (2, [2]), (3, [2, 3]), (4, [2, 4]), (6, [2, 4, 6]), (16, [2, 4, 8, 16])],
-)
+@pytest.mark.parametrize(("k", "expected"), [(1, []), (2, [2]), (3, [2, 3]), (16, [2, 4, 8, 16])])
 def test_pass_sizes(k, expected):
     assert pass_sizes(k) == expected
+
+
+def votes(*predictions):
+    """Records that vote as told; `"4"` and `"=4"` are right, None abstains."""
+    return [
+        {"verdict": "right" if one in ("4", "=4") else "wrong", "prediction": one}
+        for one in predictions
+    ]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +84,6 @@ def test_pass_sizes(k, expected):
     [
         (votes("4", "4", "5"), 1.0),
         (votes("4", "5", "5"), 0.0),
-        (votes("4", "5"), 1 / 2),
         (votes("4", "5", "6"), 1 / 3),
         (votes("4", "=4", "5", "5"), 1 / 2),  # the right ones are one class, however spelled
         (votes("4", "4", "0.5", "\\frac12", "1/2"), 0.0),  # the wrong ones by value
@@ -68,19 +94,7 @@ def test_pass_sizes(k, expected):
     ],
 )
 def test_majority_by_hand(records, expected):
-    assert majority_at_k(records) == pytest.approx(expected)
-
-
-ANSWERS = st.sampled_from(["4", "=4", "5", "5.0", "1/2", "0.5", "x+1", "1+x", None])
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(ANSWERS, min_size=1, max_size=9), st.randoms())
-def test_majority_does_not_depend_on_the_order(predictions, random):
-    expected = majority_at_k(votes(*predictions))
-    random.shuffle(predictions)
-    assert majority_at_k(votes(*predictions)) == expected
-    assert 0 <= expected <= 1
+    assert majority_at_k(records) == majority_at_k(records[::-1]) == pytest.approx(expected)
 
 
 def test_majority_compares_each_answer_with_a_few_classes_only(monkeypatch):
@@ -96,35 +110,136 @@ def test_majority_compares_each_answer_with_a_few_classes_only(monkeypatch):
     assert not calls
 
 
-def record(verdict="right", prediction="4", lenient="right", **fields):
-    known = {"verdict": verdict, "prediction": prediction, "lenient": lenient, "num_tokens": 10}
-    return known | {"completion": "", "well_formed": True, "cut_off": False} | fields
-
-
-def test_sampled_metrics_by_hand():
-    records = [
-        record(num_tokens=20),
-        record("wrong", "5", "wrong", num_tokens=24),
-        record("unclosed_think", None, None, num_tokens=32, well_formed=False, cut_off=True),
-        record("no_answer", None, "right", num_tokens=20),
-    ]
-    assert sampled_metrics(records) == {
-        "avg@4": 1 / 4,
-        "pass@2": 1 / 2,
-        "pass@4": 1.0,
-        "maj@4": 1 / 2,
-        "format_rate": 3 / 4,
-        "cut_off_rate": 1 / 4,
-        "completion_length": 24.0,
-        "answer_right": 2 / 4,
-    }
-    assert list(sampled_metrics(records[:1]))[:2] == ["avg@1", "maj@1"]
-    # A right box that a stray reading misses is right all the same.
-    assert sampled_metrics([record(lenient="wrong")])["answer_right"] == 1.0
-
-
 def test_the_number_of_completions_is_checked():
     with pytest.raises(ValueError, match="without completions"):
-        sampled_metrics([])
-    with pytest.raises(ValueError, match="not 2"):
-        greedy_metrics([record(), record()])
+        metrics.sampled_metrics([])
+    with pytest.raises(ValueError, match="one completion of a problem, not 2"):
+        metrics.greedy_metrics(votes("4", "4"))
+
+
+def test_samples_of_one_problem_are_averaged_first():
+    pairs = [("a", 1.0), ("b", 0.0), ("a", 0.0), ("a", 0.5), ("b", 1.0)]
+    assert problem_means(pairs) == {"a": 0.5, "b": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "stderr"),
+    [
+        ([1, 0, 1, 0], 0.5, math.sqrt((4 * 0.25 / 3) / 4)),
+        ([0.5, 0.5, 0.5], 0.5, 0.0),
+        ([1, 0.25], 0.625, 0.375),  # s = 0.75 / sqrt(2), over sqrt(2)
+    ],
+)
+def test_mean_and_stderr_by_hand(values, mean, stderr):
+    found = mean_interval(values)
+    assert (found["value"], found["n"]) == (pytest.approx(mean), len(values))
+    assert found["stderr"] == pytest.approx(stderr)
+    one = mean_interval(values[:1])
+    assert one == {"value": values[0], "stderr": None, "low": None, "high": None, "n": 1}
+
+
+@pytest.mark.parametrize(("level", "low", "high"), [(0.95, 0.0, 1.0), (0.4, 0.5, 0.5)])
+def test_interval_of_two_problems_by_hand(level, low, high):
+    # The means of two draws from {0, 1} are 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4: the
+    # quantiles 0.025 and 0.975 are 0 and 1, the quantiles 0.3 and 0.7 both 1/2.
+    found = mean_interval([0.0, 1.0], level=level)
+    assert (found["low"], found["high"]) == (low, high)
+
+
+def test_more_draws_than_one_block_holds(monkeypatch):
+    expected = mean_interval([0.0, 1.0, 0.5] * 100, resamples=1000)
+    monkeypatch.setattr(metrics, "BLOCK", 700)  # two rows at once
+    blocks = mean_interval([0.0, 1.0, 0.5] * 100, resamples=1000)
+    assert blocks["low"] == pytest.approx(expected["low"], abs=0.01)
+    monkeypatch.setattr(metrics, "BLOCK", 10)  # fewer values than one row has
+    assert mean_interval([0.0, 1.0] * 10, resamples=11)["n"] == 20
+
+
+def test_paired_difference_by_hand():
+    before = {"a": 1.0, "b": 0.0, "c": 0.5}
+    after = {"c": 1.0, "a": 1.0, "b": 1.0}
+    # Differences 0, 1, 0.5: mean 0.5, s = 0.5, s / sqrt(3). The lowest of the 27 equally likely
+    # samples (0, 0, 0) has probability 1/27 > 0.025, and so has the highest.
+    assert paired_difference(before, after) == {
+        "value": 0.5, "stderr": pytest.approx(0.5 / math.sqrt(3)), "low": 0.0, "high": 1.0, "n": 3
+    }  # fmt: skip
+
+
+def test_same_seed_same_interval_in_any_order():
+    before = {("s", str(i)): math.sin(i) for i in range(60)}
+    after = {("s", str(i)): math.cos(3 * i) for i in range(60)}
+    found = paired_difference(before, after)
+    assert found == paired_difference(dict(reversed(before.items())), dict(reversed(after.items())))
+    assert found != paired_difference(before, after, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "setting", "expected"),
+    [
+        ([], {}, "no problems"),
+        ([1, 0], {"resamples": 0}, "at least 1"),
+        ([1, 0], {"level": 1}, "in"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(values, setting, expected):
+    with pytest.raises(ValueError, match=expected):
+        mean_interval(values, **setting)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=30))
+def test_an_interval_lies_within_the_values(values):
+    found = mean_interval(values, resamples=200)
+    assert min(values) - 1e-9 <= found["low"] <= found["high"] <= max(values) + 1e-9
+
+
+def rows_of(problems):
+    """Rows of made-up outcomes, `[[outcome of each sample] of each problem]`."""
+    return [
+        {"task": "t", "mode": "sampled", "source": "s", "id": str(id), "outcome": name}
+        for id, samples in enumerate(problems)
+        for name in samples
+    ]
+
+
+def test_a_change_by_hand():
+    same = ["right"] * 4
+    before = [same, ["right", "wrong", "wrong", "unread"], ["right", "wrong", "cut off", "unread"]]
+    before += [["unclosed", "no answer", "unread", "wrong"]]
+    after = [same, ["right", "wrong", "wrong", "right"], ["right", "wrong", "right", "unread"]]
+    after += [["wrong", "no answer", "unread", "wrong"]]
+    found = split_change(rows_of(before), rows_of(after))
+    # Right: 6 -> 8 of 16. Wrong: 4 -> 5. Format: 5 -> 3. Cut off: 1 -> 0.
+    assert {name: part["value"] for name, part in found.items()} == {
+        "score": 2 / 16, "ability": -1 / 16, "format": 2 / 16, "truncation": 1 / 16
+    }  # fmt: skip
+    # By problem the score moves by 0, 1/4, 1/4, 0: s^2 = 4 (1/8)^2 / 3, stderr = s / 2.
+    assert found["score"]["stderr"] == pytest.approx(math.sqrt(4 / 64 / 3) / 2)
+    # Ability by problem: 0, 0, 0, -1/4, of which s^2 = 3/4 (1/4)^2 / 3 = 1/64.
+    assert found["ability"]["stderr"] == pytest.approx(1 / 16)
+    # All four draws of that problem are as likely as 1/256, none of them as (3/4)^4.
+    assert (found["ability"]["low"], found["ability"]["high"]) == (-3 / 16, 0.0)
+    assert {part["n"] for part in found.values()} == {4}
+
+
+SAMPLES = st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(SAMPLES, SAMPLES), min_size=1, max_size=8))
+def test_causes_sum_to_the_change_of_the_score(problems):
+    before, after = (rows_of(side) for side in zip(*problems, strict=True))
+    found = split_change(before, after, resamples=50)
+    parts = math.fsum(found[cause]["value"] for cause in CAUSES)
+    assert parts == pytest.approx(found["score"]["value"], abs=1e-12)
+    assert sum(outcome_rates(before).values()) == pytest.approx(1)
+
+
+def test_what_cannot_be_compared_is_refused():
+    rows = rows_of([["right"], ["wrong"]])
+    with pytest.raises(ValueError, match="mixed; compare one at a time"):
+        split_change(rows, [row | {"mode": "greedy"} for row in rows])
+    with pytest.raises(ValueError, match=r"'1'.*one side only; run `make eval`"):
+        split_change(rows, rows[:1])
+    with pytest.raises(ValueError, match="no completions"):
+        outcome_rates([])

@@ -30,27 +30,22 @@ def arguments(**changes):
     return EvalArguments(**values | {"test_file": "test.jsonl"} | changes)
 
 
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        (["base=a/b", "sft=runs/x/sft"], {"base": "a/b", "sft": "runs/x/sft"}),
-        (["a=b=c"], {"a": "b=c"}),
-        (["runs/x/sft"], "not name=path"),
-        (["a/b=c"], "not name=path"),
-        (["sft="], "not name=path"),
-        (["sft=a", "sft=b"], "'sft' occurs twice"),
-        ([], "is empty"),
-    ],
-)
-def test_split_checkpoints(entries, expected):
-    if isinstance(expected, dict):
-        assert list(split_checkpoints(entries).items()) == list(expected.items())
-    else:
-        with pytest.raises(UserError, match=expected):
-            split_checkpoints(entries)
+def test_checkpoints_by_name():
+    found = split_checkpoints(["sft=runs/x/sft", "base=a/b", "a=b=c"])
+    assert list(found.items()) == [("sft", "runs/x/sft"), ("base", "a/b"), ("a", "b=c")]
+    for name in ("..", ".", "-x", "manifest.json", "a/b", ""):
+        with pytest.raises(UserError, match="is not name=path"):
+            split_checkpoints([f"{name}=runs/x/sft"])
 
 
 REFUSED = [
+    ("checkpoints", ["runs/x/sft"], "checkpoints: 'runs/x/sft' is not name=path"),
+    ("checkpoints", ["sft="], "checkpoints: 'sft=' is not name=path"),
+    ("checkpoints", ["sft=a", "sft=b"], "checkpoints: the name 'sft' occurs twice"),
+    ("checkpoints", [], r"checkpoints: \[\] is empty"),
+    ("temperature", math.nan, "temperature: nan must be above 0"),
+    ("top_p", math.nan, "top_p: nan"),
+    ("vllm_gpu_memory_utilization", math.nan, "vllm_gpu_memory_utilization: nan"),
     ("num_samples", 0, "num_samples: 0 must be above 0"),
     ("max_new_tokens", -1, "max_new_tokens: -1 must be above 0"),
     ("batch_size", 0, "batch_size: 0 must be above 0"),
@@ -181,10 +176,9 @@ def test_every_mistake_costs_one_line_and_no_time(inputs, tmp_path):
     values = inputs | {"output_dir": f"{tmp_path}/eval", "report_dir": f"{tmp_path}/report"}
     changes = [{key: value} for key, value, _ in REFUSED if value is not None and value != []]
     changes += [
-        {"checkpoints": ["sft"]}, {"checkpoints": [f"sft={tmp_path}/nowhere"]},
-        {"checkpoints": [f"a={tmp_path}/sft", f"a={tmp_path}/sft"]}, {"temperature": "hot"},
-        {"limit": "1.5"}, {"test_file": f"{tmp_path}/nowhere.jsonl"}, {"data_root": "/nowhere"},
-        {"backends": "hf"}, {"config": f"{tmp_path}/nowhere.yaml"},
+        {"checkpoints": [f"sft={tmp_path}/nowhere"]}, {"temperature": "hot"}, {"limit": "1.5"},
+        {"test_file": f"{tmp_path}/nowhere.jsonl"}, {"data_root": "/nowhere"}, {"backends": "hf"},
+        {"config": f"{tmp_path}/nowhere.yaml"},
     ]  # fmt: skip
     lines = []
     for change in changes:
@@ -209,15 +203,3 @@ def test_every_mistake_costs_one_line_and_no_time(inputs, tmp_path):
         assert next(iter(change)).removesuffix("s") in error, (change, error)
         assert heavy == [], change
     assert not (tmp_path / "eval").exists()
-
-
-@pytest.mark.parametrize("name", ["..", ".", "-x", "manifest.json", "a/b", ""])
-def test_a_name_that_is_no_folder_of_its_own(name):
-    with pytest.raises(UserError, match="is not name=path"):
-        split_checkpoints([f"{name}=runs/x/sft"])
-
-
-@pytest.mark.parametrize("key", ["temperature", "top_p", "vllm_gpu_memory_utilization"])
-def test_not_a_number_is_refused(key):
-    with pytest.raises(UserError, match=f"{key}: nan"):
-        arguments(**{key: math.nan})

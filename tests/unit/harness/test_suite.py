@@ -1,8 +1,5 @@
 """The benchmark suite as data: which tasks there are, and that their files say what they must."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -17,8 +14,6 @@ from eval.harness.suite import (
     check_tasks,
     read_metadata,
 )
-
-HARNESS = Path(importlib.util.find_spec("lm_eval").origin).parent / "tasks"
 
 
 def read(name):

@@ -1,18 +1,24 @@
-"""The store of samples: keys that know everything, lines that survive whatever becomes of them."""
+"""The store: keys that know everything, lines that survive a kill, nothing asked for twice."""
 
 import json
 import pickle
+import threading
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import fields, replace
 
 import pytest
+from torch.distributed import HashStore
 
 from data_prep.config import UserError
-from data_prep.sampling.store import Completion, Continuation, Request, SampleStore, Settings
+from data_prep.sampling import store as store_module
+from data_prep.sampling.processes import Processes
+from data_prep.sampling.store import Completion, Continuation, Request, SampleStore, Settings, fill
 
 SETTINGS = Settings(8, temperature=0.7, top_p=0.9, until=("a",), rendered=True, seed=3)
 REQUEST = Request("Mia has", SETTINGS, 1)
 PAIR = Continuation("Mia has", " 14")
+WANTED = [Request(prompt, Settings(8), sample) for prompt in "abc" for sample in range(4)]
 
 
 @pytest.fixture
@@ -42,29 +48,17 @@ CHANGES = {
 }  # fmt: skip
 
 
-def test_the_changes_below_are_all_there_are():
+def test_everything_that_decides_is_part_of_the_key(store, tmp_path):
     assert set(CHANGES) == {field.name for field in fields(Settings)}
     assert {field.name for field in fields(Request)} == {"prompt", "settings", "sample"}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        *(replace(REQUEST, settings=replace(SETTINGS, **{k: v})) for k, v in CHANGES.items()),
-        replace(REQUEST, prompt="Mia has "),
-        replace(REQUEST, sample=0),
-        PAIR,
-    ],
-)
-def test_every_field_is_part_of_the_key(store, other):
-    assert store.key(other) != store.key(REQUEST)
-    assert store.key(deepcopy(other)) == store.key(other)
-
-
-def test_the_model_is_part_of_the_key(tmp_path):
-    keys = [SampleStore(tmp_path, model).key(REQUEST) for model in ("a hf", "b hf", "a vllm")]
-    assert len(set(keys)) == 3
-    assert SampleStore(tmp_path / "elsewhere", "a hf", rank=5).key(REQUEST) == keys[0]
+    wanted = [replace(REQUEST, settings=replace(SETTINGS, **{k: v})) for k, v in CHANGES.items()]
+    wanted += [REQUEST, replace(REQUEST, prompt="Mia has "), replace(REQUEST, sample=0)]
+    wanted += [PAIR, Continuation("Mia has 14", ""), Continuation(" 14", "Mia has")]
+    keys = [store.key(one) for one in wanted]
+    keys += [SampleStore(tmp_path, model).key(REQUEST) for model in ("a hf", "b hf", "a vllm")]
+    assert len(set(keys)) == len(keys)
+    elsewhere = SampleStore(tmp_path / "elsewhere", "a hf", rank=5)
+    assert elsewhere.key(deepcopy(REQUEST)) == keys[-3]
 
 
 def test_a_sample_s_seed():
@@ -78,24 +72,19 @@ def test_a_sample_s_seed():
     assert Request("", Settings(1), 0).seed == 8375615582978303630
 
 
-def test_round_trip(store, tmp_path):
+@pytest.mark.parametrize("value", [-1.0, float("-inf"), 0.0, -1e-30])
+def test_round_trip(store, tmp_path, value):
     store.load()
     assert store.missing([REQUEST, PAIR, REQUEST]) == [REQUEST, PAIR]
     text = "\ud800 half, \u2028 line, \0, é, 😀\n"
     store.add(REQUEST, Completion(text, 5, True))
-    store.add(PAIR, (-1, True))
+    store.add(PAIR, (value, True))
     for found in (store, reopen(store, tmp_path)):
         completion = found.get(REQUEST)
         assert (completion, completion.num_tokens, completion.cut_off) == (text, 5, True)
-        assert found.get(PAIR) == (-1.0, True)
+        assert found.get(PAIR) == (value, True)
         assert found.missing([REQUEST, PAIR]) == []
     assert (tmp_path / "samples-0.jsonl").read_bytes().count(b"\n") == 2
-
-
-@pytest.mark.parametrize("value", [float("-inf"), 0.0, -1e-30])
-def test_extreme_log_likelihoods(store, tmp_path, value):
-    store.add(PAIR, (value, False))
-    assert reopen(store, tmp_path).get(PAIR) == (value, False)
 
 
 def test_the_samples_of_all_processes_are_read(store, tmp_path):
@@ -103,18 +92,13 @@ def test_the_samples_of_all_processes_are_read(store, tmp_path):
     store.add(REQUEST, Completion("a", 1, False))
     second.add(PAIR, (-2.0, True))
     second.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "samples-0.jsonl", "samples-1.jsonl"
-    ]  # fmt: skip
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["samples-0.jsonl", "samples-1.jsonl"]
     alone = reopen(store, tmp_path, rank=7)
     assert alone.missing([REQUEST, PAIR]) == []
     assert len(list(tmp_path.iterdir())) == 2, "who makes nothing leaves no file"
-
-
-def test_what_is_missing_is_asked_for_with_a_remedy(store, tmp_path):
-    store.load()
     with pytest.raises(UserError, match="output_dir must lie on a file system that all hosts sha"):
-        store.get(REQUEST)
+        alone.get(replace(REQUEST, sample=9))
 
 
 @pytest.mark.parametrize("cut", [1, 2, 10, 40])
@@ -125,7 +109,7 @@ def test_a_torn_line_costs_one_sample(store, tmp_path, cut):
     path = tmp_path / "samples-0.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
     found = reopen(store, tmp_path)
-    # Without its line end alone the last line is whole.
+    # Without its line end alone the last line is complete.
     lost = [] if cut == 1 else [second]
     assert found.missing([REQUEST, second]) == lost
     found.add(replace(REQUEST, sample=3), Completion("third", 1, False))
@@ -140,30 +124,123 @@ def test_a_torn_line_costs_one_sample(store, tmp_path, cut):
 @pytest.mark.parametrize(
     "line",
     [
-        b"", b"\n", b"{", b"null", b"7", b'"text"', b"[]", b"{}", b'{"a": 1}', b'["{key}"]',
-        b'["{key}", "text"]', b'["{key}", "text", 1]', b'["{key}", "text", 1, false, 2]',
-        b'["{key}", 1, "text", false]', b'[["{key}"], "text", 1, false]', b'[{}, "text", 1, false]',
-        b"\x00" * 50, b"\xff\xfe garbage", b'["{key}", "te', b'["{key}", null, null, null]',
+        b"", b"{", b"null", b"7", b"[]", b'{"a": 1}', b'["{key}"]', b'["{key}", "text", 1]',
+        b'["{key}", "text", 1, false, 2]', b'["{key}", 1, "text", false]',
+        b'[["{key}"], "text", 1, false]', b"\x00" * 50, b"\xff\xfe garbage", b'["{key}", "te',
     ],
 )  # fmt: skip
 def test_garbage_is_left_out(store, tmp_path, line):
     path = tmp_path / "samples-3.jsonl"
     pair = json.dumps([store.key(PAIR), -1.0, False]).encode()
-    key = store.key(REQUEST).encode()
-    path.write_bytes(line.replace(b"{key}", key) + b"\n" + pair + b"\n")
+    path.write_bytes(line.replace(b"{key}", store.key(REQUEST).encode()) + b"\n" + pair + b"\n")
+    (tmp_path / "samples-4.jsonl").touch()
     store.load()
     assert store.missing([REQUEST, PAIR]) == [REQUEST]
-
-
-def test_an_empty_folder_and_an_empty_file(store, tmp_path):
-    SampleStore(tmp_path / "not there", "model").load()
-    (tmp_path / "samples-0.jsonl").touch()
-    store.load()
-    store.add(REQUEST, Completion("a", 1, False))
-    assert reopen(store, tmp_path).get(REQUEST) == "a"
 
 
 def test_of_two_lines_with_one_key_the_last_counts(store, tmp_path):
     for text in ("first", "second"):
         store.add(REQUEST, Completion(text, 1, False))
     assert reopen(store, tmp_path).get(REQUEST) == "second"
+
+
+class Reciting:
+    """An engine that writes the request's name, last request first, and fails at `fails_at`."""
+
+    def __init__(self, fails_at=None):
+        self.windows, self.is_closed, self._fails_at = [], False, fails_at
+
+    def open(self):
+        return closing(self)
+
+    def complete(self, requests):
+        self.windows.append(list(requests))
+        for index, request in reversed(list(enumerate(requests))):
+            if request == self._fails_at:
+                raise RuntimeError("the engine broke")
+            yield index, name(request)
+
+    def close(self):
+        self.is_closed = True
+
+    @property
+    def asked(self):
+        return [request for window in self.windows for request in window]
+
+
+def name(request):
+    return Completion(f"{request.prompt}{request.sample}", 2, False)
+
+
+def refuse():
+    raise AssertionError("there is nothing to load an engine for")
+
+
+def test_what_is_missing_is_generated_once(store, capsys):
+    engine = Reciting()
+    for request in WANTED[:5]:
+        store.add(request, Completion("early", 1, False))
+    fill(store, WANTED + WANTED[-2:], engine.open, Processes(), "test")
+    assert engine.asked == WANTED[5:] and engine.is_closed
+    assert [store.get(one) for one in WANTED] == ["early"] * 5 + [name(one) for one in WANTED[5:]]
+    fill(store, WANTED, refuse, Processes(), "test")
+    assert capsys.readouterr() == (
+        "test: 5 samples are there already\ntest: 12 samples are there already\n", ""
+    )  # fmt: skip
+
+
+def test_samples_of_another_model_are_told_of_once(store, tmp_path, capsys):
+    for request in WANTED:
+        store.add(request, name(request))
+    other = SampleStore(tmp_path, "other model")
+    for settings in (Settings(8), Settings(9)):
+        wanted = [replace(one, settings=settings) for one in WANTED]
+        fill(other, wanted, Reciting().open, Processes(), "test")
+        assert [other.get(one) for one in wanted] == list(map(name, WANTED))
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"test: none of the 12 samples in {tmp_path} fits ")
+
+
+def test_an_engine_gets_windows(store, monkeypatch):
+    monkeypatch.setattr(store_module, "WINDOW", 5)
+    engine = Reciting()
+    fill(store, WANTED, engine.open, Processes(), "test")
+    assert [len(window) for window in engine.windows] == [5, 5, 2]
+    assert [store.get(one) for one in WANTED] == list(map(name, WANTED))
+
+
+def test_what_is_finished_outlives_an_error(tmp_path):
+    engine = Reciting(fails_at=WANTED[7])
+    with pytest.raises(RuntimeError, match="broke"):
+        fill(SampleStore(tmp_path, "model"), WANTED, engine.open, Processes(), "test")
+    assert engine.is_closed
+    second = Reciting()
+    fill(SampleStore(tmp_path, "model"), WANTED, second.open, Processes(), "test")
+    assert second.asked == WANTED[:8]
+
+
+@pytest.mark.parametrize("num_stored", [0, 11])
+def test_processes_share(tmp_path, num_stored):
+    before = SampleStore(tmp_path, "model", rank=5)
+    for request in WANTED[:num_stored]:
+        before.add(request, name(request))
+    before.close()
+    meeting, engines, finished = HashStore(), [Reciting(), Reciting()], []
+
+    def work(rank):
+        store = SampleStore(tmp_path, "model", rank)
+        fill(store, WANTED, engines[rank].open, Processes(rank, 2, rank, meeting), "test")
+        if rank == 0:
+            assert [store.get(one) for one in WANTED] == list(map(name, WANTED))
+        finished.append(rank)
+
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert sorted(finished) == [0, 1]
+    todo = WANTED[num_stored:]
+    assert [engine.asked for engine in engines] == [todo[0::2], todo[1::2]]
+    assert [engine.is_closed for engine in engines] == [True, num_stored == 0]
