@@ -8,8 +8,7 @@ and in TTRL's (`prompt` as text, `answer`). Upstream every problem stands there 
 from typing import Any
 
 from data_prep.schema import Problem
-from data_prep.sources import Drop
-from data_prep.sources.rows import build_row
+from data_prep.sources.base import Drop, build_row
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:

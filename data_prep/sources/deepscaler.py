@@ -8,8 +8,7 @@ think step by step and output the final answer within \boxed{}." `Drop` reason: 
 from typing import Any
 
 from data_prep.schema import Problem
-from data_prep.sources import Drop
-from data_prep.sources.rows import SUBJECTS, build_row, get_number, get_subject
+from data_prep.sources.base import SUBJECTS, Drop, build_row, get_number, get_subject
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:

@@ -11,8 +11,15 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, find_value, get_text, own_id
-from data_prep.sources.choices import LETTERS, check_options, show_options
+from data_prep.sources.base import (
+    LETTERS,
+    Drop,
+    check_options,
+    find_value,
+    get_text,
+    own_id,
+    show_options,
+)
 
 RIGHT = "Correct Answer"
 OPTIONS = (RIGHT, "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
