@@ -145,7 +145,7 @@ def collect(
     is_training = key in TRAINING
     for number, (source, part) in enumerate(zip(sources, id_parts(sources), strict=True)):
         job = Job(
-            source, part, args.policies(key, source),
+            source.name, source.builder_options(), part, args.policies(key, source), source.bands(),
             checks_contamination=is_training or key == "validation",
             skips_bad_rows=args.on_bad_row == "skip",
             finds_near_duplicates=is_training and args.near_duplicates == "drop",

@@ -150,7 +150,7 @@ class Collector:
         number = self._first.get(found.key)
         if number is not None:
             return dataclasses.replace(found, drop=self._repeat(found, number))
-        self._first[found.key] = len(self._spool)
+        self._first[found.key] = len(self._sources)
         self._spool.append(self._with_own_id(found.problem), found.where)
         self._signatures += found.signature
         self._sources.append(source)
@@ -189,7 +189,7 @@ class Collector:
         if not self._signatures:
             return {}
         keys = np.frombuffer(bytes(self._signatures), dtype=np.uint64)
-        return find_near_duplicates(keys.reshape(len(self._spool), -1), self._is_near)
+        return find_near_duplicates(keys.reshape(len(self._sources), -1), self._is_near)
 
     def _is_near(self, first: int, second: int) -> bool:
         (one, _), (other, _) = self._spool.get(first), self._spool.get(second)
@@ -207,7 +207,7 @@ class Collector:
 
     def left(self) -> list[int]:
         """Numbers of the problems that are still in, in order."""
-        return [number for number in range(len(self._spool)) if number not in self._gone]
+        return [number for number in range(len(self._sources)) if number not in self._gone]
 
     def band(self, number: int) -> str:
         """easy, medium, hard, or nothing where it is unknown."""

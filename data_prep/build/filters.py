@@ -37,23 +37,60 @@ from typing import TYPE_CHECKING
 
 from data_prep.config import UserError
 from data_prep.decontamination.index import Match
-from data_prep.grading.answers import is_parseable, is_same_value
+from data_prep.grading.answers import find_boxes, is_parseable, is_same_value
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop
-from data_prep.sources.kinds import (
-    asks_for_proof,
-    holds_several_answers,
-    is_option,
-    is_sentinel,
-    points_to_image,
-    shown_answer,
-    shows_options,
-)
+from data_prep.sources.base import Drop, is_option, is_sentinel, without_commands
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CHOICE_SOURCES = ("arc", "gpqa")
+_IMAGE = re.compile(
+    r"!\[[^\]\n]{0,300}\]\s*\("  # markdown; `n![` alone may be a factorial before a bracket
+    r"|<(?:img|image)\b|<image\d*>|\\includegraphics|\[/?img\b"
+    r"|https?://\S{1,300}?\.(?:png|jpe?g|gif|svg|webp|bmp)\b",
+    re.IGNORECASE,
+)
+# How the first option is labelled and how the others are; the first label may not be the end of a
+# sentence ("the point A.").
+_LABELS = (
+    (r"(?<![\w)^])[(\uff08]\s*A\s*[)\uff09]", r"(?<![\w)^])[(\uff08]\s*@\s*[)\uff09]"),
+    (
+        r"(?:^|[\n?:.)\uff1f\uff1a\u3002\uff09_])\s*A[.)\uff0e\u3001\uff09]",
+        r"\s@[.)\uff0e\u3001\uff09]",
+    ),
+    (r"(?:^|\n)\s*A\s*[:\uff1a]", r"\n\s*@\s*[:\uff1a]"),
+)
+_OPTIONS = tuple(
+    (re.compile(first), re.compile(rest.replace("@", "B")), re.compile(rest.replace("@", "C")))
+    for first, rest in _LABELS
+)
+# LaTeX between an option's label and its text.
+_LAYOUT = re.compile(
+    r"\\(?:q?quad|indent|bullet|item|text|hspace\*?\{[^{}]*\}|newline)(?![A-Za-z])"
+    r"|\\(?:\\|[ ,;:!()\[\]])|[$~{}*]"
+)
+_FIGURE = re.compile(r"\[asy\].*?(?:\[/asy\]|$)|\\begin\{asy\}.*?(?:\\end\{asy\}|$)", re.DOTALL)
+_PROVE = re.compile(
+    r"(?<!to )(?<!not )(?<!you )(?<!will )(?<!can )(?<!could )\b(?:prove|show|demonstrate)\b"
+    r"(?:\s+(?:that|the following|or disprove|whether|or refute|the (?:inequality|identity|equality"
+    r"|statement|theorem|formula|relation))\b|\s*:|\s*,?\s*for (?:all|any|every|each)\b"
+    r"|(?<=prove)\s+(?!your\b|it\b|this\b|why\b))"
+    r"|(?<!\u4e0d\u9700\u8981)\u8bc1\u660e|\u6c42\u8bc1",
+    re.IGNORECASE,
+)
+# What asks for a value beside the proof; the second kind of verb only where a sentence begins.
+_ASKS = re.compile(
+    r"\?|\uff1f|\b(?:find|determine|compute|calculate|evaluate|express"
+    r"|what (?:is|are|can|must|value)|how (?:many|much|long|far|old|often|large|small|big))\b"
+    r"|(?:^|[.:;!\n)]\s{0,9}|\b(?:and|then|also|hence|please) )"
+    r"(?:provide|solve|simplify|give|list|state|count|compare|build|construct|factor(?:i[sz]e)?"
+    r"|sketch|describe|decide|investigate|what|which|who)\b"
+    r"|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48",
+    re.IGNORECASE,
+)
+_SHOWN = re.compile(r"\b(?:final )?(?:answer|ans)\s*[:.=]\s*(\S.{0,120}?)\s*$", re.IGNORECASE)
+_INTEGER = re.compile(r"-?[0-9]{1,15}")  # most golds; the grader reads all of them
 # What question sets of mathematics come in; more would only add confusions.
 LANGUAGES = (
     "en", "zh", "ja", "ko", "ru", "uk", "es", "fr", "de", "pt", "it", "nl", "pl", "cs", "hu", "ro",
@@ -161,7 +198,7 @@ def check_problem(problem: Problem, policies: Policies) -> Drop | list[str]:
         return Drop("sentinel_answer", problem.answer[:80])
     if policies.is_training and (drop := check_kind(problem, policies)):
         return drop
-    readable = [a for a in answers if is_parseable(a) and not holds_several_answers(a)]
+    readable = [answer for answer in answers if _INTEGER.fullmatch(answer) or is_readable(answer)]
     if not readable:
         return Drop("gold_not_parseable", answers[0][:80])
     for reason, value, low, high in (
@@ -171,6 +208,53 @@ def check_problem(problem: Problem, policies: Policies) -> Drop | list[str]:
         if not _is_within(value, low, high):
             return Drop(reason, f"{value}")
     return readable
+
+
+def is_readable(gold: str) -> bool:
+    """Whether the grader can read a gold, and it is one value."""
+    return is_parseable(gold) and not holds_several_answers(gold)
+
+
+def holds_several_answers(gold: str) -> bool:
+    r"""Whether a gold boxes values that differ: `\boxed{1}\boxed{2}` says not which one counts."""
+    first, *others = find_boxes(gold) or [""]
+    return any(not is_same_value(first, box) for box in others)
+
+
+def points_to_image(question: str) -> bool:
+    """Whether the question holds a reference to a picture, which a row of text cannot show.
+
+    Figures given as code, such as `[asy]`, are text.
+    """
+    return bool(_IMAGE.search(question))
+
+
+def shows_options(question: str) -> bool:
+    r"""Whether the question lists options (A), (B), (C) or A. B. C., in LaTeX commands or not."""
+    plain = _LAYOUT.sub(" ", without_commands(_FIGURE.sub("", question)))
+    plain = re.sub(r"\s+", lambda gap: "\n" if "\n" in gap[0] else " ", plain)
+    return any(_occur_in_order(labels, plain) for labels in _OPTIONS)
+
+
+def _occur_in_order(labels: tuple[re.Pattern, ...], text: str) -> bool:
+    """Whether each label occurs behind the one before; one pattern for all would be cubic."""
+    end = 0
+    for label in labels:
+        if not (found := label.search(text, end)):
+            return False
+        end = found.end()
+    return True
+
+
+def asks_for_proof(question: str) -> bool:
+    """Whether the question asks for a proof and for nothing that has a value."""
+    return bool(_PROVE.search(question)) and not _ASKS.search(question)
+
+
+def shown_answer(question: str) -> str | None:
+    """What a question ends with as its own answer, such as 56 in "… Answer: 56."; or None."""
+    found = _SHOWN.search(question[-200:])
+    return found[1].rstrip(".") if found else None
 
 
 def _is_within(value: float | None, low: float | None, high: float | None) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from data_prep.build.duplicates import signature
 from data_prep.build.filters import (
+    Bands,
     Checked,
     Policies,
     check_language,
@@ -44,14 +45,18 @@ class Job:
     """What is to be done with the rows of one source; sent to the workers with every chunk.
 
     Args:
+        name: of the source, with the options of its builder.
         part: middle of the ids, see `data_prep.build.recipe.id_parts`.
+        bands: how its problems are sorted into easy, medium and hard, or None.
         checks_contamination: compare with the evaluation questions.
         skips_bad_rows: count bad rows instead of raising `UserError`.
     """
 
-    source: Source
+    name: str
+    options: dict[str, Any]
     part: str
     policies: Policies
+    bands: Bands | None = None
     checks_contamination: bool = False
     skips_bad_rows: bool = False
     finds_near_duplicates: bool = False
@@ -242,12 +247,11 @@ class Checker:
         if drop:
             return found
         keys = signature(tokenise(problem.question)).tobytes() if job.finds_near_duplicates else b""
-        bands = job.source.bands()
         found = dataclasses.replace(
             found,
             key=question_key(problem.question, problem.trace),
             signature=keys,
-            band=bands.find(problem.level, problem.pass_rate) if bands else None,
+            band=job.bands.find(problem.level, problem.pass_rate) if job.bands else None,
         )
         clock.lap("signature")
         return found
@@ -256,14 +260,13 @@ class Checker:
         self, job: Job, position: int, where: str, row: Row | BadRow | Problem
     ) -> Problem | Checked:
         """The problem of a row, or why there is none."""
-        source = job.source
         if isinstance(row, Problem):
             return row
         try:
             if isinstance(row, BadRow):
                 raise UserError(row.message)
-            name = f"{source.name}-{job.part}-{position}"
-            built = BUILDERS[source.name](row, name, where, **source.builder_options())
+            name = f"{job.name}-{job.part}-{position}"
+            built = BUILDERS[job.name](row, name, where, **job.options)
         except UserError as error:
             if not job.skips_bad_rows:
                 raise UserError(f"{error} (or leave it out: --on_bad_row skip)") from error

@@ -57,6 +57,33 @@ _BROKEN = re.compile(
     "|".join(f"{sign}(?=(?:{rests})(?![A-Za-z]))" for sign, (_, rests) in _COMMANDS.items())
 )
 
+_TEXT_COMMAND = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathsf|bf|rm|mbox|boxed|fbox)"
+    r"\s*\{([^{}]*)\}"
+)
+_OPTION = re.compile(
+    r"\(?[A-H]\)?[.:]?"  # C, (C), C.
+    r"|\(?[A-H]\s*[).:].*"  # C) 2, (C) 2, C: 2
+    r"|[A-H]\s+\d.*"  # C 2
+    r"|.*\([A-H]\)"  # 40 (B)
+    r"|.*\\\(\(?[A-H][).:].*"  # The final answer is \(C. 0.8\)
+    r"|[A-H](?:(?:\s|,|and|or)*[A-H])+",  # ABD; A, E; A and D
+    re.DOTALL,
+)
+# "none" is the one that may be a real answer; there it cannot be told from a missing one.
+_SENTINELS = frozenset(
+    (
+        "proof", "notfound", "not found", "answer not found", "n/a", "nan", "null", "none",
+        "unknown", "see solution", "see the solution", "see above", "see below", "see proof",
+        "see the proof", "see figure", "no answer", "no answer found", "no answer provided",
+        "no answer available", "not available", "not given", "not provided", "unanswered", "todo",
+        "tbd", "proved", "proven", "qed", "q.e.d", "-", "--", "---", "?", "??", "???", "...",
+        "\u2026", "_", "__", "___", "*", ".", "/", "\\ldots", "\\dots", "\\cdots", "\\square",
+        "\\blacksquare", "\u7565", "\u65e0\u7b54\u6848", "\u89c1\u89e3\u6790", "\u8bc1\u660e",
+        "\u8bc1\u660e\u7565",
+    )
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Drop:
@@ -232,6 +259,29 @@ def clean_gold(text: str) -> str:
             break  # two boxes, one at either end
         text = boxes[0].strip()
     return text
+
+
+def without_commands(text: str) -> str:
+    """A text without LaTeX's commands for the looks of what they hold."""
+    for _ in range(3):  # as deep as they are nested in earnest
+        text = _TEXT_COMMAND.sub(r"\1", text)
+    return text
+
+
+def is_option(gold: str) -> bool:
+    """Whether a gold is a multiple-choice option: its letter, alone or beside the value."""
+    plain = without_commands(gold).replace("\\ ", " ").strip(" $~")
+    return bool(_OPTION.fullmatch(plain))
+
+
+def is_sentinel(gold: str) -> bool:
+    r"""Whether a gold says that there is no answer (`proof`, `notfound`, `N/A`), boxed or not.
+
+    "no solution", "DNE" and `\emptyset` are answers.
+    """
+    plain = without_commands(gold).replace("\\ ", " ").strip().strip("$()[]\"'`<>{} ")
+    plain = re.sub(r"[\s_]+", " ", plain.casefold()) if len(plain) > 3 else plain.casefold()
+    return plain in _SENTINELS or plain.rstrip(".!") in _SENTINELS
 
 
 def get_number(row: dict[str, Any], columns: tuple[str, ...], where: str) -> int | float | None:

@@ -25,9 +25,10 @@ from data_prep.sources.base import (
     get_golds,
     get_question,
     get_text,
+    is_option,
+    is_sentinel,
     repair_escapes,
 )
-from data_prep.sources.kinds import is_option, is_sentinel
 
 _ENVIRONMENT = re.compile(r"\\(?:begin|end|operatorname)\{\w+\}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")

@@ -2,14 +2,13 @@ r"""Proofs, multiple choice, pictures and golds that are no answer are told from
 
 import pytest
 
-from data_prep.sources.kinds import (
+from data_prep.build.filters import (
     asks_for_proof,
     holds_several_answers,
-    is_option,
-    is_sentinel,
     points_to_image,
     shows_options,
 )
+from data_prep.sources.base import is_option, is_sentinel
 
 
 @pytest.mark.parametrize(
@@ -143,3 +142,9 @@ def test_proofs(question, is_one):
 def test_hostile_questions_end(hostile):
     for ask in (asks_for_proof, points_to_image, shows_options, is_option, is_sentinel):
         assert ask(hostile) in (True, False)
+
+
+@pytest.mark.parametrize("gold", ["0", "-0", "007", "-12", "9" * 15, "-" + "9" * 15])
+def test_the_grader_reads_every_integer(gold):
+    """`check_problem` asks it about other golds only."""
+    assert is_readable(gold)
