@@ -1,5 +1,6 @@
 """The way of one row through the build is short: few files, few jumps between them."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_a_gsm8k_row_passes_few_files(tmp_path, monkeypatch, shared_data):
     # From the set's beginning to its last written line.
     last = max(at for at, name in enumerate(names) if name == "line")
     files = [file for file, _ in calls[names.index("build_set") : last + 1]]
-    switches = sum(one != other for one, other in zip(files, files[1:], strict=False))
+    switches = sum(one != other for one, other in itertools.pairwise(files))
     assert "reading/rows.py" in "".join(files) and "sources/gsm8k.py" in "".join(files)
     assert len(set(files)) <= MAX_FILES and switches <= MAX_SWITCHES, (set(files), switches)
     (row,) = map(json.loads, (tmp_path / "out/grpo_train.jsonl").read_text().splitlines())

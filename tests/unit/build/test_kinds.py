@@ -5,6 +5,7 @@ import pytest
 from data_prep.build.filters import (
     asks_for_proof,
     holds_several_answers,
+    is_readable,
     points_to_image,
     shows_options,
 )
