@@ -5,28 +5,18 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from data_prep import manifest
 from data_prep.build import __main__ as build
 from data_prep.config import UserError
+from tests.unit.build.helpers import rows_of, run, write
 
 OUTPUTS = ["grpo_train.jsonl", "sft_train.jsonl", "test.jsonl", "validation.jsonl"]
 
 
 def write_gsm8k(path, numbers):
     rows = [{"question": f"What is {n} plus 1?", "answer": f"{n}+1\n#### {n + 1}"} for n in numbers]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def run(tmp_path, monkeypatch, recipe, *flags):
-    """Run the CLI in-process on a recipe; returns its output folder."""
-    config = tmp_path / "data.yaml"
-    config.write_text(yaml.safe_dump({"output_dir": "{run}/data"} | recipe), encoding="utf-8")
-    argv = ["build", "--config", str(config), "--run_dir", str(tmp_path / "run"), *flags]
-    monkeypatch.setattr(sys, "argv", argv)
-    build.main()
-    return tmp_path / "run/data"
+    write(path, rows)
 
 
 NO_BENCHMARK = (
@@ -45,10 +35,6 @@ def counts(output):
     return {name: output[name] for name in ("rows_in", "rows_out", "dropped")}
 
 
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-
-
 @pytest.fixture
 def recipe(tmp_path):
     write_gsm8k(tmp_path / "train.jsonl", [*range(50), 7])  # one duplicate
@@ -65,8 +51,8 @@ def recipe(tmp_path):
     }
 
 
-def test_counts_add_up_and_no_question_leaks(tmp_path, monkeypatch, recipe, capsys):
-    folder = run(tmp_path, monkeypatch, recipe)
+def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
+    folder, _ = run(tmp_path, recipe)
     assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, *LOGS, "manifest.json"])
     sets = {name: rows_of(folder / name) for name in OUTPUTS}
     written = manifest.read(folder)
@@ -104,7 +90,7 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, monkeypatch, recipe, caps
     assert err == NO_BENCHMARK
 
 
-def test_evaluation_sets_as_sources(tmp_path, monkeypatch, recipe):
+def test_evaluation_sets_as_sources(tmp_path, recipe):
     """Their own ids are told apart by the split, and rows without a gold are counted."""
     aime = [{"id": 0, "problem": f"Find x, {n}.", "answer": "073"} for n in (1, 2)]
     for number, row in enumerate(aime):
@@ -118,7 +104,7 @@ def test_evaluation_sets_as_sources(tmp_path, monkeypatch, recipe):
         {"name": "aime", "file": "aime1.jsonl", "split": "2025"},
         {"name": "math", "file": "math.json", "split": "test"},
     ]
-    folder = run(tmp_path, monkeypatch, recipe)
+    folder, _ = run(tmp_path, recipe)
     rows = rows_of(folder / "test.jsonl")
     assert [(row["id"], row["answer"]) for row in rows] == [
         ("aime-2024-0", "73"), ("aime-2025-0", "73"), ("math-test-0", "4"),
@@ -128,9 +114,9 @@ def test_evaluation_sets_as_sources(tmp_path, monkeypatch, recipe):
     assert outputs["sft_train.jsonl"]["dropped"]["in_eval_set"] == 2  # "… 3 plus 1?", and 44
 
 
-def test_same_seed_same_bytes(tmp_path, monkeypatch, recipe):
+def test_same_seed_same_bytes(tmp_path, recipe):
     def content(*flags):
-        folder = run(tmp_path, monkeypatch, recipe, *flags)
+        folder, _ = run(tmp_path, recipe, *flags)
         return {name: (folder / name).read_bytes() for name in OUTPUTS}
 
     first = content()
@@ -140,9 +126,9 @@ def test_same_seed_same_bytes(tmp_path, monkeypatch, recipe):
     assert other["test.jsonl"] == first["test.jsonl"]  # evaluation keeps the file's order
 
 
-def test_short_source_is_taken_whole_with_a_notice(tmp_path, monkeypatch, recipe, capsys):
+def test_short_source_is_taken_whole_with_a_notice(tmp_path, recipe, capsys):
     recipe["grpo"][0]["sample"] = 1000
-    run(tmp_path, monkeypatch, recipe)
+    run(tmp_path, recipe)
     err = capsys.readouterr().err
     assert (
         err
@@ -150,15 +136,15 @@ def test_short_source_is_taken_whole_with_a_notice(tmp_path, monkeypatch, recipe
     )
 
 
-def test_files_of_a_former_recipe_go(tmp_path, monkeypatch, recipe):
-    run(tmp_path, monkeypatch, recipe)
+def test_files_of_a_former_recipe_go(tmp_path, recipe):
+    run(tmp_path, recipe)
     del recipe["validation"]
-    assert not (run(tmp_path, monkeypatch, recipe) / "validation.jsonl").exists()
+    assert not (run(tmp_path, recipe)[0] / "validation.jsonl").exists()
 
 
-def test_synthetic_source(tmp_path, monkeypatch):
+def test_synthetic_source(tmp_path):
     entry = {"name": "synthetic", "split": "train", "sample": 20, "options": {"max_level": 2}}
-    folder = run(tmp_path, monkeypatch, {"sft": [entry]})
+    folder, _ = run(tmp_path, {"sft": [entry]})
     assert {row["level"] for row in rows_of(folder / "sft_train.jsonl")} == {1, 2}
 
 
@@ -171,23 +157,23 @@ def test_synthetic_source(tmp_path, monkeypatch):
         ("[]", "train.jsonl:52: a row must be an object"),
     ],
 )
-def test_a_bad_row_leaves_no_output(tmp_path, monkeypatch, recipe, line, words):
-    folder = run(tmp_path, monkeypatch, recipe)  # an older result is there
+def test_a_bad_row_leaves_no_output(tmp_path, recipe, line, words):
+    folder, _ = run(tmp_path, recipe)  # an older result is there
     with (tmp_path / "train.jsonl").open("a", encoding="utf-8") as file:
         file.write(line + "\n")
     with pytest.raises(UserError) as error:
-        run(tmp_path, monkeypatch, recipe)
+        run(tmp_path, recipe)
     assert words in str(error.value) and "\n" not in str(error.value)
     assert list(folder.iterdir()) == []
 
 
-def test_a_crash_while_writing_leaves_no_output(tmp_path, monkeypatch, recipe):
+def test_a_crash_while_writing_leaves_no_output(tmp_path, recipe, monkeypatch):
     def fail(*args):
         raise OSError("disk full")
 
     monkeypatch.setattr(build, "sft_row", fail)
     with pytest.raises(UserError, match=r"output_dir: .*disk full; check the disk"):
-        run(tmp_path, monkeypatch, recipe)
+        run(tmp_path, recipe)
     assert list((tmp_path / "run/data").iterdir()) == []
 
 
@@ -250,29 +236,29 @@ TRAIN = {"name": "gsm8k", "file": "train.jsonl"}
         ({"sft": [{"name": "gsm8k", "file": "train.jsonl"}] * 2, "test": []}, None),
     ],
 )
-def test_bad_recipes(tmp_path, monkeypatch, recipe, change, words):
+def test_bad_recipes(tmp_path, recipe, change, words):
     if words is None:  # the same source twice: duplicates, counted as such
-        folder = run(tmp_path, monkeypatch, recipe | change)
+        folder, _ = run(tmp_path, recipe | change)
         assert manifest.read(folder)["outputs"]["sft_train.jsonl"]["rows_out"] == 49
         return
     with pytest.raises(UserError, match=words):
-        run(tmp_path, monkeypatch, recipe | change)
+        run(tmp_path, recipe | change)
     folder = tmp_path / "run/data"
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
-def test_two_files_of_one_split_get_ids_of_their_own(tmp_path, monkeypatch, recipe):
+def test_two_files_of_one_split_get_ids_of_their_own(tmp_path, recipe):
     recipe["sft"] = [{"name": "gsm8k", "file": file} for file in ("train.jsonl", "other.jsonl")]
     write_gsm8k(tmp_path / "other.jsonl", range(200, 210))
-    folder = run(tmp_path, monkeypatch, recipe)
+    folder, _ = run(tmp_path, recipe)
     ids = {row["id"] for row in rows_of(folder / "sft_train.jsonl")}
     assert {"gsm8k-train-0", "gsm8k-train2-0"} < ids and len(ids) == 45 + 10
 
 
-def test_a_set_with_nothing_left_is_an_error(tmp_path, monkeypatch, recipe):
+def test_a_set_with_nothing_left_is_an_error(tmp_path, recipe):
     recipe["sft"] = [{"name": "gsm8k", "file": "test.jsonl"}]
     with pytest.raises(UserError, match=r"sft: no problem is left of 5 rows.*in_eval_set"):
-        run(tmp_path, monkeypatch, recipe)
+        run(tmp_path, recipe)
 
 
 def test_cli_says_one_line_and_exits_2(tmp_path):
@@ -293,20 +279,20 @@ def test_importing_the_cli_imports_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_files_that_no_build_wrote_are_not_touched(tmp_path, monkeypatch, recipe):
+def test_files_that_no_build_wrote_are_not_touched(tmp_path, recipe):
     """The folder of the raw files is no folder for the built ones."""
     for name, text in (("test.jsonl", "mine"), ("dropped.jsonl", "mine as well")):
         (tmp_path / "run/data").mkdir(parents=True, exist_ok=True)
         (tmp_path / "run/data" / name).write_text(text)
     with pytest.raises(UserError, match=r"run/data holds test\.jsonl, which no build wrote"):
-        run(tmp_path, monkeypatch, recipe)
+        run(tmp_path, recipe)
     with pytest.raises(UserError, match=r"holds test\.jsonl, which is read; choose another"):
-        run(tmp_path, monkeypatch, recipe, "--output_dir", str(tmp_path))
+        run(tmp_path, recipe, "--output_dir", str(tmp_path))
     assert (tmp_path / "run/data/test.jsonl").read_text() == "mine"
     assert (tmp_path / "train.jsonl").exists() and (tmp_path / "test.jsonl").exists()
 
 
-def test_what_a_killed_build_left_is_built_over(tmp_path, monkeypatch, recipe):
+def test_what_a_killed_build_left_is_built_over(tmp_path, recipe):
     folder = tmp_path / "run/data"
     folder.mkdir(parents=True)
     for name in (
@@ -316,7 +302,7 @@ def test_what_a_killed_build_left_is_built_over(tmp_path, monkeypatch, recipe):
         "test.jsonl.spool.partial",
     ):
         (folder / name).write_text("half")
-    run(tmp_path, monkeypatch, recipe)
+    run(tmp_path, recipe)
     assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, *LOGS, "manifest.json"])
 
 
@@ -331,11 +317,11 @@ def test_what_a_killed_build_left_is_built_over(tmp_path, monkeypatch, recipe):
         (("--sft", "[{name: gsm8k}]"), "sft: .* belong in the YAML"),
     ],
 )
-def test_bad_command_lines(tmp_path, monkeypatch, recipe, flags, words):
+def test_bad_command_lines(tmp_path, recipe, flags, words):
     with pytest.raises(UserError, match=words):
-        run(tmp_path, monkeypatch, recipe, *flags)
+        run(tmp_path, recipe, *flags)
 
 
-def test_lists_of_one_from_the_command_line(tmp_path, monkeypatch, recipe):
-    folder = run(tmp_path, monkeypatch, recipe, "--languages", "en")
+def test_lists_of_one_from_the_command_line(tmp_path, recipe):
+    folder, _ = run(tmp_path, recipe, "--languages", "en")
     assert manifest.read(folder)["config"]["languages"] == ["en"]

@@ -1,35 +1,12 @@
 """What the build does to rows: every drop named and logged, bad rows, mixes, pass rates."""
 
 import json
-import sys
 from collections import Counter
 
 import pytest
-import yaml
 
-from data_prep import manifest
-from data_prep.build import __main__ as build
 from data_prep.config import UserError
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def run(tmp_path, monkeypatch, recipe, *flags):
-    """Build a recipe in this process; returns (its folder, the manifest)."""
-    config = tmp_path / "data.yaml"
-    recipe = {"output_dir": "{run}/data", "data_root": str(tmp_path), "num_workers": 1} | recipe
-    config.write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    argv = ["build", "--config", str(config), "--run_dir", str(tmp_path / "run"), *flags]
-    monkeypatch.setattr(sys, "argv", argv)
-    build.main()
-    return tmp_path / "run/data", manifest.read(tmp_path / "run/data")
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-
+from tests.unit.build.helpers import rows_of, run, write
 
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
 ALGEBRA = "A train leaves the station at noon and travels {} miles in {} hours. How fast is it?"
@@ -58,9 +35,9 @@ def generic(*pairs, **more):
         ("求所有满足条件的整数之和。设它们的平方小于十。", "5", "foreign_language"),
     ],
 )
-def test_each_reason_by_name(tmp_path, monkeypatch, question, answer, reason):
+def test_each_reason_by_name(tmp_path, question, answer, reason):
     write(tmp_path / "a.jsonl", generic(("How many legs have 3 dogs?", "12"), (question, answer)))
-    folder, written = run(tmp_path, monkeypatch, {"grpo": [GENERIC], "languages": ["en"]})
+    folder, written = run(tmp_path, {"grpo": [GENERIC], "languages": ["en"]})
     assert written["dropped"] == ({reason: 1} if reason else {})
     logged = rows_of(folder / "dropped.jsonl")
     assert [row["reason"] for row in logged] == ([reason] if reason else [])
@@ -70,7 +47,7 @@ def test_each_reason_by_name(tmp_path, monkeypatch, question, answer, reason):
         assert question.strip() in logged[0]["question"]  # or in the row, which a source dropped
 
 
-def test_policies_keep_what_they_are_told_to(tmp_path, monkeypatch):
+def test_policies_keep_what_they_are_told_to(tmp_path):
     pairs = [
         ("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"),
         ("Prove that the sum of 2 even numbers is even.", "2"),
@@ -79,34 +56,34 @@ def test_policies_keep_what_they_are_told_to(tmp_path, monkeypatch):
     ]
     write(tmp_path / "a.jsonl", generic(*pairs))
     recipe = {"grpo": [GENERIC]}
-    _, written = run(tmp_path, monkeypatch, recipe)
+    _, written = run(tmp_path, recipe)
     assert written["dropped"] == {"multiple_choice": 1, "proof": 1}
     keep = {"multiple_choice": "keep", "proofs": "keep"}
-    _, written = run(tmp_path, monkeypatch, recipe | keep | {"languages": ["en", "zh"]})
+    _, written = run(tmp_path, recipe | keep | {"languages": ["en", "zh"]})
     assert written["dropped"] == {}
 
 
-def test_evaluation_sets_are_not_filtered_by_kind(tmp_path, monkeypatch):
+def test_evaluation_sets_are_not_filtered_by_kind(tmp_path):
     pairs = [("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"), ("求 $x^2 = 4$ 的正根。", "2")]
     write(tmp_path / "a.jsonl", generic(*pairs))
-    _, written = run(tmp_path, monkeypatch, {"test": [GENERIC], "languages": ["en"]})
+    _, written = run(tmp_path, {"test": [GENERIC], "languages": ["en"]})
     assert written["rows_out"] == 2
 
 
-def test_several_golds_stay_and_unreadable_ones_go(tmp_path, monkeypatch):
+def test_several_golds_stay_and_unreadable_ones_go(tmp_path):
     rows = [
         {"prompt": "Find $x$ if $2x = 1$.", "solutions": ["\\boxed{\\frac12}", "\\boxed{0.5}"]},
         {"prompt": "How many legs have 3 dogs?", "solutions": ["\\boxed{12}", "\\boxed{proof}"]},
     ]
     write(tmp_path / "a.jsonl", rows)
     recipe = {"grpo": [{"name": "areal_boba", "file": "a.jsonl"}]}
-    folder, _ = run(tmp_path, monkeypatch, recipe)
+    folder, _ = run(tmp_path, recipe)
     golds = {row["question"]: row["answer"] for row in rows_of(folder / "grpo_train.jsonl")}
     assert golds["Find $x$ if $2x = 1$."] == ["\\frac12", "0.5"]
     assert golds["How many legs have 3 dogs?"] == "12"
 
 
-def test_repeats_contradictions_and_other_editions(tmp_path, monkeypatch):
+def test_repeats_contradictions_and_other_editions(tmp_path):
     pairs = [
         (ALGEBRA.format(60, 2), "30"),
         (ALGEBRA.format(60, 2).upper().replace("?", " ?"), "\\frac{60}{2}"),  # the same value
@@ -117,21 +94,21 @@ def test_repeats_contradictions_and_other_editions(tmp_path, monkeypatch):
         ("Problem 7. (5 points) " + ALGEBRA.format(60, 2), "30"),  # another edition
     ]
     write(tmp_path / "a.jsonl", generic(*pairs))
-    folder, written = run(tmp_path, monkeypatch, {"grpo": [GENERIC]})
+    folder, written = run(tmp_path, {"grpo": [GENERIC]})
     assert written["dropped"] == {
         "conflicting_gold": 2, "duplicate_question": 2, "near_duplicate": 1,
     }  # fmt: skip
     assert {row["answer"] for row in rows_of(folder / "grpo_train.jsonl")} == {"30", "20"}
     near = [r for r in rows_of(folder / "dropped.jsonl") if r["reason"] == "near_duplicate"]
     assert near[0]["id"] == "generic-train-6" and "generic-train-0" in near[0]["detail"]
-    _, written = run(tmp_path, monkeypatch, {"grpo": [GENERIC], "near_duplicates": "keep"})
+    _, written = run(tmp_path, {"grpo": [GENERIC], "near_duplicates": "keep"})
     assert "near_duplicate" not in written["dropped"]
 
 
-def test_ids_that_repeat_upstream_are_told_apart(tmp_path, monkeypatch):
+def test_ids_that_repeat_upstream_are_told_apart(tmp_path):
     rows = [{"problem": f"What is {n} plus 1?", "answer": str(n + 1), "id": 7} for n in range(3)]
     write(tmp_path / "a.jsonl", rows)
-    folder, _ = run(tmp_path, monkeypatch, {"test": [{"name": "aime", "file": "a.jsonl"}]})
+    folder, _ = run(tmp_path, {"test": [{"name": "aime", "file": "a.jsonl"}]})
     ids = [row["id"] for row in rows_of(folder / "test.jsonl")]
     assert ids == ["aime-train-7", "aime-train-7~2", "aime-train-7~3"]
 
@@ -144,13 +121,13 @@ BAD_LINES = [
 ]
 
 
-def test_bad_rows_stop_the_build_or_are_counted(tmp_path, monkeypatch, capsys):
+def test_bad_rows_stop_the_build_or_are_counted(tmp_path, capsys):
     good = [json.dumps(row).encode() for row in generic(("How many legs have 3 dogs?", "12"))]
     (tmp_path / "a.jsonl").write_bytes(b"\n".join([good[0], *BAD_LINES]) + b"\n")
     with pytest.raises(UserError, match=r"a\.jsonl:2: .*--on_bad_row skip"):
-        run(tmp_path, monkeypatch, {"grpo": [GENERIC]})
+        run(tmp_path, {"grpo": [GENERIC]})
     assert list((tmp_path / "run/data").iterdir()) == []
-    folder, written = run(tmp_path, monkeypatch, {"grpo": [GENERIC]}, "--on_bad_row", "skip")
+    folder, written = run(tmp_path, {"grpo": [GENERIC]}, "--on_bad_row", "skip")
     assert written["rows_in"] == 5 and written["rows_out"] == 1
     assert written["dropped"] == {"bad_row": 4}
     logged = rows_of(folder / "dropped.jsonl")
@@ -160,7 +137,7 @@ def test_bad_rows_stop_the_build_or_are_counted(tmp_path, monkeypatch, capsys):
     assert "a.jsonl:2" in err
 
 
-def test_a_mix_by_level_and_by_whole_sources(tmp_path, monkeypatch, capsys):
+def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
     write(
         tmp_path / "easy.jsonl", generic(*[(f"What is {n} plus 1?", str(n + 1)) for n in range(50)])
     )
@@ -178,7 +155,7 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, monkeypatch, capsys):
         ],
         "mix": {"grpo": {"easy": 0.4, "medium": 0.4, "hard": 0.2}},
     }  # fmt: skip
-    folder, written = run(tmp_path, monkeypatch, recipe)
+    folder, written = run(tmp_path, recipe)
     # Levels 2 to 5 in turn: 9 easy (one is unknown), 20 medium, 10 hard; and 50 easy ones.
     # N = min(59 / 0.4, 20 / 0.4, 10 / 0.2) = 50
     output = written["outputs"]["grpo_train.jsonl"]
@@ -186,11 +163,11 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, monkeypatch, capsys):
     assert output["dropped"] == {"not_in_mix": 39, "unknown_difficulty": 1}
     assert Counter(row["level"] for row in rows_of(folder / "grpo_train.jsonl"))[5] == 10
     recipe["mix"]["grpo"]["size"] = 100
-    run(tmp_path, monkeypatch, recipe)
+    run(tmp_path, recipe)
     assert "notice: mix: grpo: 50 problems instead of 100" in capsys.readouterr().err
 
 
-def test_levels_and_measured_pass_rates_filter(tmp_path, monkeypatch):
+def test_levels_and_measured_pass_rates_filter(tmp_path):
     pairs = [(f"What is {n} plus 1?", str(n + 1)) for n in range(6)]
     write(tmp_path / "a.jsonl", generic(*pairs))
     rates = [{"id": f"generic-train-{n}", "num_right": n, "num_samples": 4} for n in range(5)]
@@ -199,7 +176,7 @@ def test_levels_and_measured_pass_rates_filter(tmp_path, monkeypatch):
         "grpo": [GENERIC | {"min_pass_rate": 0.25, "max_pass_rate": 0.5}],
         "pass_rates": str(tmp_path / "rates.jsonl"),
     }
-    folder, written = run(tmp_path, monkeypatch, recipe)
+    folder, written = run(tmp_path, recipe)
     assert written["dropped"] == {"pass_rate": 4}
     assert {row["id"] for row in rows_of(folder / "grpo_train.jsonl")} == {
         "generic-train-1", "generic-train-2",
@@ -207,29 +184,29 @@ def test_levels_and_measured_pass_rates_filter(tmp_path, monkeypatch):
     assert str(tmp_path / "rates.jsonl") in written["inputs"]
 
 
-def test_pass_rates_that_fit_no_row_or_two_are_refused(tmp_path, monkeypatch):
+def test_pass_rates_that_fit_no_row_or_two_are_refused(tmp_path):
     write(tmp_path / "a.jsonl", generic(("What is 1 plus 1?", "2"), ("What is 2 plus 2?", "4")))
     write(tmp_path / "rates.jsonl", [{"id": "other-1", "num_right": 1, "num_samples": 4}])
     recipe = {"grpo": [GENERIC], "pass_rates": str(tmp_path / "rates.jsonl")}
     with pytest.raises(UserError, match="has none of the ids"):
-        run(tmp_path, monkeypatch, recipe)
+        run(tmp_path, recipe)
     rows = [{"problem": f"What is {n} plus 1?", "answer": str(n + 1), "id": 7} for n in range(2)]
     write(tmp_path / "a.jsonl", rows)
     write(tmp_path / "rates.jsonl", [{"id": "math-train-7", "num_right": 1, "num_samples": 4}])
     recipe["grpo"] = [{"name": "math", "file": "a.jsonl"}]
     with pytest.raises(UserError, match=r"a\.jsonl:2: the id 'math-train-7' is also that of .*:1"):
-        run(tmp_path, monkeypatch, recipe)
+        run(tmp_path, recipe)
 
 
-def test_two_entries_of_one_file_draw_two_samples(tmp_path, monkeypatch):
+def test_two_entries_of_one_file_draw_two_samples(tmp_path):
     pairs = [(f"What is {n} plus 1?", str(n + 1)) for n in range(100)]
     write(tmp_path / "a.jsonl", generic(*pairs))
     recipe = {"grpo": [GENERIC | {"sample": 30}, GENERIC | {"sample": 30}]}
-    _, written = run(tmp_path, monkeypatch, recipe)
+    _, written = run(tmp_path, recipe)
     assert 0 < written["dropped"]["duplicate_question"] < 20  # 9 are expected of 30 in 100
 
 
-def test_a_mix_that_cannot_be_is_named(tmp_path, monkeypatch):
+def test_a_mix_that_cannot_be_is_named(tmp_path):
     write(tmp_path / "a.jsonl", generic(("What is 1 plus 1?", "2")))
     source = GENERIC | {"difficulty": {"by": "level", "medium": 2, "hard": 4}, "level_key": "l"}
     recipe = {"grpo": [source], "mix": {"grpo": {"easy": 0.5, "hard": 0.5}}}
@@ -237,10 +214,10 @@ def test_a_mix_that_cannot_be_is_named(tmp_path, monkeypatch):
     with pytest.raises(
         UserError, match=r"mix: grpo: no set has these shares: there are \{'easy': 1\}"
     ):
-        run(tmp_path, monkeypatch, recipe)
+        run(tmp_path, recipe)
 
 
-def test_lengths_are_counted_in_tokens(tmp_path, monkeypatch):
+def test_lengths_are_counted_in_tokens(tmp_path):
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     tokenizer = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
@@ -256,13 +233,13 @@ def test_lengths_are_counted_in_tokens(tmp_path, monkeypatch):
         "sft": [GENERIC | {"solution_key": "s"}],
         "tokenizer": str(tmp_path), "max_question_tokens": 4, "max_solution_tokens": 6,
     }  # fmt: skip
-    folder, written = run(tmp_path, monkeypatch, recipe)
+    folder, written = run(tmp_path, recipe)
     assert written["dropped"] == {"long_question": 1, "long_solution": 1}
     details = {r["reason"]: r["detail"] for r in rows_of(folder / "dropped.jsonl")}
     assert details == {"long_question": "5 tokens", "long_solution": "7 tokens"}
 
 
-def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, monkeypatch, capsys):
+def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
     gold = ALGEBRA.format(60, 2)
     (tmp_path / "gsm8k").mkdir()
     write(tmp_path / "gsm8k/test.jsonl", [{"question": gold, "answer": "60/2\n#### 30"}])
@@ -272,7 +249,7 @@ def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, monkeypatch, ca
     ]
     write(tmp_path / "a.jsonl", generic(*pairs))
     recipe = {"grpo": [GENERIC], "decontaminate": ["gsm8k"]}
-    folder, written = run(tmp_path, monkeypatch, recipe)
+    folder, written = run(tmp_path, recipe)
     assert written["decontamination"] == {"gsm8k": 1} and written["dropped"] == {"in_eval_set": 1}
     (pair,) = rows_of(folder / "contamination.jsonl")
     assert pair["benchmark"] == "gsm8k" and pair["benchmark_question"] == gold
@@ -281,10 +258,10 @@ def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, monkeypatch, ca
     signs = "What is the smallest positive integer $n$ such that all the roots of $z^4 {} z^2 = 1$"
     write(tmp_path / "gsm8k/test.jsonl", [{"question": signs.format("+"), "answer": "#### 30"}])
     write(tmp_path / "a.jsonl", generic((signs.format("-"), "12"), ("What is 2 - 2?", "0")))
-    folder, _ = run(tmp_path, monkeypatch, recipe)
+    folder, _ = run(tmp_path, recipe)
     assert [pair["kind"] for pair in rows_of(folder / "contamination.jsonl")] == ["same letters"]
     recipe |= {"decontaminate": [], "decontaminate_if_found": ["aime24"]}
-    _, written = run(tmp_path, monkeypatch, recipe)
+    _, written = run(tmp_path, recipe)
     assert written["decontamination"]["aime24"].startswith("not checked: aime: data_root")
     err = capsys.readouterr().err
     assert "not checked against aime24" in err and "generic may hold problems of benchmarks" in err
