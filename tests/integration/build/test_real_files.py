@@ -90,20 +90,6 @@ def check_sums(written):
             assert part["rows_in"] == part["rows_out"] + sum(part["dropped"].values())
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if "17k.parquet" not in file])
-def test_every_file_builds_alone(tmp_path, shared_data, file):
-    folder, written = run(tmp_path, shared_data, {"grpo": [{"name": FILES[file], "file": file}]}, 1)
-    check_sums(written)
-    assert written["rows_in"] == count_rows(Path(shared_data, file))
-    rows = rows_of(folder / "grpo_train.jsonl")
-    assert len(rows) == written["rows_out"] > 0
-    assert len(rows_of(folder / "dropped.jsonl")) == written["rows_in"] - written["rows_out"]
-    for row in rows:
-        assert row["question"].strip() and row["prompt"][-1]["content"] == row["question"]
-        assert not re.search(r"[<|\uff5c](?:User|Assistant|im_start|think)", row["question"])
-        assert "\\boxed{}" not in row["question"] and "step by step" not in row["question"][-80:]
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory, shared_data):
     """All files in one set, each benchmark's own file among them; built by two workers."""
@@ -117,8 +103,15 @@ def mixed(tmp_path_factory, shared_data):
 def test_all_files_mixed_add_up(mixed, shared_data):
     _, folder, written = mixed
     check_sums(written)
-    assert written["rows_in"] == sum(count_rows(Path(shared_data, file)) for file in FILES)
+    sources = written["outputs"]["grpo_train.jsonl"]["sources"]
+    assert {source["place"]: source["rows_in"] for source in sources} == {
+        file: count_rows(Path(shared_data, file)) for file in FILES
+    }
+    assert len(rows_of(folder / "dropped.jsonl")) == written["rows_in"] - written["rows_out"]
     rows = rows_of(folder / "grpo_train.jsonl")
+    for row in rows:
+        assert row["question"].strip() and row["prompt"][-1]["content"] == row["question"]
+        assert not re.search(r"[<|\uff5c](?:User|Assistant|im_start|think)", row["question"])
     assert len({row["id"] for row in rows}) == len(rows) == written["rows_out"]
     assert len({letters(row["question"]) for row in rows}) > 0.99 * len(rows)
 

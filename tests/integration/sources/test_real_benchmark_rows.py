@@ -5,11 +5,8 @@ from collections import Counter
 import pytest
 
 from data_prep.decontamination.benchmarks import load_benchmark
-from data_prep.decontamination.text import normalise_question
 from data_prep.grading.answers import grade_short_all, is_parseable
 from data_prep.reading.rows import read_rows
-from data_prep.sources import math
-from data_prep.sources.base import Drop
 
 pytestmark = pytest.mark.integration
 
@@ -70,16 +67,6 @@ def test_aime_2025_copies_agree(load):
     assert [p.answer for p in structured] == [p.answer for p in areal]
 
 
-def test_no_aime_question_has_a_broken_escape(load):
-    for file in AIME_2024 + AIME_2025:
-        questions = [p.question for p in load("aime", file)]
-        assert not [q for q in questions if any(c in q for c in "\a\b\t\v\f\r")]
-    repaired = load("aime", AIME_2025[0])
-    assert [r"\frac{m}{n}" in repaired[27].question, r"\triangle DEF" in repaired[19].question] == [
-        True, True,
-    ]  # fmt: skip
-
-
 def test_arc_golds_are_the_right_options(load, shared_data):
     problems = load("arc", "arc_challenge/train_sample_300.jsonl")
     rows = [row for _, row in read_rows(shared_data / "arc_challenge/train_sample_300.jsonl")]
@@ -88,27 +75,3 @@ def test_arc_golds_are_the_right_options(load, shared_data):
         text = choices["text"][choices["label"].index(row["answerKey"])]
         assert f"\n{problem.answer}. {' '.join(text.split())}\n" in problem.question
         assert problem.id == f"arc-test-{row['id']}"
-
-
-def test_math_train_keeps_all_but_the_rows_without_gold(shared_data):
-    rows = read_rows(shared_data / "math/train.jsonl")
-    built = [math.build_problem(row, f"math-train-{n}", w) for n, (w, row) in enumerate(rows)]
-    kept = [b for b in built if not isinstance(b, Drop)]
-    assert (len(built), len(kept)) == (7500, 7498)
-    assert len({p.id for p in kept}) == 7498 and all(p.id.startswith("math-train-") for p in kept)
-    assert sum(p.level is None for p in kept) == 2
-    figures = [p for p in kept if "\treturn " in p.question]  # real tabs stay
-    assert figures and r"\qquad\textbf{(C)}" in built[6942].question
-
-
-def test_math_ids_of_the_splits_do_not_collide(shared_data):
-    """What the ids rest on: problem numbers run through both splits of MATH."""
-    files = ["math/train.jsonl", "math/math500_test.jsonl"]
-    train, test = ({row["unique_id"] for _, row in read_rows(shared_data / file)} for file in files)
-    assert len(train) == 7500 and len(test) == 500 and not train & test
-
-
-def test_no_aime_problem_is_in_math_500(load):
-    seen = {normalise_question(p.question) for p in load("math", MATH_500[0])}
-    for file in AIME_2024 + AIME_2025:
-        assert not seen & {normalise_question(p.question) for p in load("aime", file)}

@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from data_prep.config import UserError
 from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
 from data_prep.sources import (
@@ -116,15 +115,6 @@ def test_wrapped_copies_give_the_same_questions(shared_data):
     assert {p.question for p in build_all(path, aime)} == bare and len(bare) == 30
 
 
-def test_boba_questions_are_bare(shared_data):
-    problems = build_all(shared_data / "areal_boba/areal_prompt_rows_10.jsonl", areal_boba)
-    for problem in problems:
-        for rest in ("\uff5c", "think", "step by step", "boxed"):
-            assert rest not in problem.question + problem.answer
-    assert [p.answer for p in problems[:4]] == ["4", r"9\sqrt{2}", "C", "45"]
-    assert problems[3].question.startswith("[ [motion problems ]")
-
-
 @pytest.mark.parametrize(
     ("file", "source", "options"),
     [
@@ -142,16 +132,3 @@ def test_the_generic_source_builds_the_same(shared_data, file, source, options):
         other = generic.build_problem(row, "s-train-1", where, **options)
         assert one.question == other.question
         assert [g.replace(",", "") if source is gsm8k else g for g in other.answers] == one.answers
-
-
-@pytest.mark.parametrize("file", [ORZ_57K, DSR, "gsm8k/train.jsonl"])
-def test_a_half_downloaded_file_keeps_its_rows(shared_data, tmp_path, file):
-    path = tmp_path / file.rpartition("/")[2]
-    content = (shared_data / file).read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    whole = [row for _, row in read_rows(shared_data / file)]
-    good = []
-    with pytest.raises(UserError, match="truncated"):
-        for _, row in read_rows(path):
-            good.append(row)
-    assert good == whole[: len(good)] and len(good) > len(whole) * 0.4

@@ -97,25 +97,21 @@ def keys(*rows):
     return np.array(rows, dtype=np.uint64)
 
 
-def test_the_first_of_a_group_is_kept_over_all_bands():
-    # 1 meets 0 in the first band, 3 meets 1 in the second, 2 meets nobody.
-    found = find_near_duplicates(keys((7, 1), (7, 2), (8, 3), (9, 2)), lambda first, second: True)
-    assert found == {1: 0, 3: 0}
-
-
-def test_rows_that_share_a_key_must_be_the_same():
-    found = find_near_duplicates(keys((7, 1), (7, 2), (7, 3)), lambda a, b: (a, b) == (0, 2))
-    assert found == {2: 0}
-
-
-def test_a_band_found_later_does_not_hide_an_earlier_twin():
-    # First band: 2 repeats 1. Second band: 1 repeats 0.
-    found = find_near_duplicates(keys((1, 5), (2, 5), (2, 6)), lambda first, second: True)
-    assert found == {1: 0, 2: 0}
-
-
-def test_no_rows_have_no_duplicates():
-    assert find_near_duplicates(np.empty((0, NUM_BANDS), np.uint64), lambda a, b: True) == {}
+@pytest.mark.parametrize(
+    ("rows", "is_same", "dropped"),
+    [
+        # 1 meets 0 in the first band, 3 meets 1 in the second, 2 meets nobody.
+        (((7, 1), (7, 2), (8, 3), (9, 2)), lambda a, b: True, {1: 0, 3: 0}),
+        (((7, 1), (7, 2), (7, 3)), lambda a, b: (a, b) == (0, 2), {2: 0}),
+        # First band: 2 repeats 1. Second band: 1 repeats 0.
+        (((1, 5), (2, 5), (2, 6)), lambda a, b: True, {1: 0, 2: 0}),
+        ((), lambda a, b: True, {}),
+    ],
+)
+def test_the_first_of_its_kind_is_kept_over_all_bands(rows, is_same, dropped):
+    assert (
+        find_near_duplicates(keys(*rows).reshape(len(rows), -1 if rows else 2), is_same) == dropped
+    )
 
 
 def test_large_groups_are_not_compared_all_with_all():

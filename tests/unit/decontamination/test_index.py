@@ -3,7 +3,6 @@
 
 import html
 import json
-import pickle
 import re
 
 import pytest
@@ -175,12 +174,6 @@ def test_the_best_of_several_matches_is_returned():
         [EvalQuestion("a", "1", near, ("18",)), EvalQuestion("b", "1", EGGS, ("18",))]
     )
     assert index.find(EGGS + " Explain.", ["18"]).benchmark == "b"
-
-
-def test_an_index_survives_pickling(index):
-    again = pickle.loads(pickle.dumps(index))
-    for name, question, gold in LEAKS.values():
-        assert again.find(question, [gold]).id == name
 
 
 def test_an_empty_index_finds_nothing():

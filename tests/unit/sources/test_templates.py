@@ -306,17 +306,13 @@ SPACES = " \n" * 50_000
     "hostile",
     ["[INST]" * 20_000, "<|user|>" * 20_000, "\\boxed{" * 20_000, "Question: a\n" * 20_000,
      "Please " * 20_000 + "\\boxed{}", "step by step. " * 20_000, "### Question: " * 20_000,
-     "\\boxed{" + "." * 100_000, "\\boxed{" + " " * 1900, "\\boxed{your " * 150,
-     f"x{SPACES}x", f"<s>{SPACES}x", f"Question: x{SPACES}x", f"### Question: x{SPACES}x",
-     f"[INST]{SPACES}x[/INST]{SPACES}x", f"<|user|>{SPACES}x", f"User: {SPACES}boxed{SPACES}.",
-     ZERO + SPACES + "x", "<think>" * 20_000, "</s>" * 20_000, "<|abc|>" * 20_000 + "x",
-     "<|abc|> " * 20_000 + "user", "<|" * 50_000, "<|start_of_" * 10_000, "<extra_id_1>" * 20_000,
-     "<|user" + "_a" * 50_000, "/think " * 20_000, "USER: ASSISTANT: " * 10_000 + "x",
-     "[{" * 50_000, "like <a>" * 20_000 + "\\boxed{}", f"<|abc|>{SPACES}x", f"x{SPACES}/think x"],
+     "\\boxed{" + " " * 1900, "\\boxed{your " * 150, f"x{SPACES}x", f"Question: x{SPACES}x",
+     f"[INST]{SPACES}x[/INST]{SPACES}x", f"User: {SPACES}boxed{SPACES}.", ZERO + SPACES + "x",
+     "</s>" * 20_000, "<|abc|> " * 20_000 + "user", "<|" * 50_000, "<|user" + "_a" * 50_000,
+     "USER: ASSISTANT: " * 10_000 + "x", "[{" * 50_000, "like <a>" * 20_000 + "\\boxed{}"],
 )  # fmt: skip
 def test_hostile_prompts_end(hostile):
     with contextlib.suppress(SeveralTurns):
         assert isinstance(bare_question(hostile), str)
     assert isinstance(find_foreign_token(hostile), str | None)
     assert isinstance(clean_gold("\\boxed{" + hostile), str)
-    assert isinstance(clean_gold("$" + hostile), str)
