@@ -1,6 +1,5 @@
 """The data build: counts that add up, determinism, decontamination, and clean failure."""
 
-import json
 import subprocess
 import sys
 
@@ -90,30 +89,6 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     assert err == NO_BENCHMARK
 
 
-def test_evaluation_sets_as_sources(tmp_path, recipe):
-    """Their own ids are told apart by the split, and rows without a gold are counted."""
-    aime = [{"id": 0, "problem": f"Find x, {n}.", "answer": "073"} for n in (1, 2)]
-    for number, row in enumerate(aime):
-        (tmp_path / f"aime{number}.jsonl").write_text(json.dumps(row))
-    (tmp_path / "math.json").write_text(json.dumps([
-        {"problem": "What is 3 plus 1?", "answer": "4", "level": "Level 2"},
-        {"problem": "What is 3 plus 2?", "answer": ""},
-    ]))  # fmt: skip
-    recipe["test"] = [
-        {"name": "aime", "file": "aime0.jsonl", "split": "2024"},
-        {"name": "aime", "file": "aime1.jsonl", "split": "2025"},
-        {"name": "math", "file": "math.json", "split": "test"},
-    ]
-    folder, _ = run(tmp_path, recipe)
-    rows = rows_of(folder / "test.jsonl")
-    assert [(row["id"], row["answer"]) for row in rows] == [
-        ("aime-2024-0", "73"), ("aime-2025-0", "73"), ("math-test-0", "4"),
-    ]  # fmt: skip
-    outputs = manifest.read(folder)["outputs"]
-    assert outputs["test.jsonl"]["dropped"] == {"no_answer": 1}
-    assert outputs["sft_train.jsonl"]["dropped"]["in_eval_set"] == 2  # "… 3 plus 1?", and 44
-
-
 def test_same_seed_same_bytes(tmp_path, recipe):
     def content(*flags):
         folder, _ = run(tmp_path, recipe, *flags)
@@ -134,18 +109,6 @@ def test_short_source_is_taken_whole_with_a_notice(tmp_path, recipe, capsys):
         err
         == NO_BENCHMARK + "notice: grpo: gsm8k has 51 rows, fewer than sample 1000: all are taken\n"
     )
-
-
-def test_files_of_a_former_recipe_go(tmp_path, recipe):
-    run(tmp_path, recipe)
-    del recipe["validation"]
-    assert not (run(tmp_path, recipe)[0] / "validation.jsonl").exists()
-
-
-def test_synthetic_source(tmp_path):
-    entry = {"name": "synthetic", "split": "train", "sample": 20, "options": {"max_level": 2}}
-    folder, _ = run(tmp_path, {"sft": [entry]})
-    assert {row["level"] for row in rows_of(folder / "sft_train.jsonl")} == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -295,15 +258,14 @@ def test_files_that_no_build_wrote_are_not_touched(tmp_path, recipe):
 def test_what_a_killed_build_left_is_built_over(tmp_path, recipe):
     folder = tmp_path / "run/data"
     folder.mkdir(parents=True)
-    for name in (
-        "build.partial",
-        "test.jsonl",
-        "sft_train.jsonl.partial",
-        "test.jsonl.spool.partial",
-    ):
+    for name in ("build.partial", "test.jsonl", "sft_train.jsonl.partial"):
         (folder / name).write_text("half")
+    (folder / "test.jsonl.spool.partial").write_text("half")
     run(tmp_path, recipe)
     assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, *LOGS, "manifest.json"])
+    del recipe["validation"]  # a file of a former recipe goes
+    run(tmp_path, recipe)
+    assert not (folder / "validation.jsonl").exists()
 
 
 @pytest.mark.parametrize(
