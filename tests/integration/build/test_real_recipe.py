@@ -9,7 +9,7 @@ from data_prep import manifest
 from data_prep.build import __main__ as build
 from data_prep.reading.rows import read_rows
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def test_grpo7b_recipe_on_real_rows(tmp_path, monkeypatch, shared_data):

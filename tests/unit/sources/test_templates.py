@@ -12,7 +12,6 @@ from data_prep.sources.templates import (
     SeveralTurns,
     bare_question,
     find_foreign_token,
-    is_prefill,
 )  # fmt: skip
 
 Q = "Find $x$ if $x + 1 = 3$."
@@ -38,9 +37,6 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
     "prompt",
     [
         f"{USER}{Q}{ASSISTANT}<think>\n",
-        f"\n{USER}\n{Q}\n{BOX}{ASSISTANT}<think>",
-        f"{USER}{Q}{ASSISTANT}",
-        f"{R1}{USER}{Q}{ASSISTANT}",
         f"{R1}{SYSTEM}{USER}{Q} {BOX}{ASSISTANT}<think>\n",
         f"<|begin_of_sentence|><|User|>{Q}<|Assistant|><think>\n",
         f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{Q}<|im_end|>\n"
@@ -53,14 +49,11 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
         + LLAMA.format("user", Q)
         + "<|start_header_id|>assistant<|end_header_id|>\n\n",
         f"<s>[INST] <<SYS>>\n{SYSTEM}\n<</SYS>>\n\n{Q} [/INST]",
-        f"<s>[INST] {Q} [/INST] Let's think step by step.",
         f"<s>[SYSTEM_PROMPT]{SYSTEM}[/SYSTEM_PROMPT][INST]{Q}[/INST]",
         f"<bos><start_of_turn>user\n{Q}<end_of_turn>\n<start_of_turn>model\n",
         f"<|system|>\n{SYSTEM}<|end|>\n<|user|>\n{Q}<|end|>\n<|assistant|>\n",
-        f"<|user|>\n{Q}</s>\n<|assistant|>\n",
         f"<|start|>system<|message|>{SYSTEM}<|end|><|start|>user<|message|>{Q}<|end|>"
         "<|start|>assistant",
-        f"{ZERO}{Q}\nAssistant: <think>",
         f"{ZERO}{Q}\nAssistant: Let me solve this step by step.\n<think>",
         f"{ZERO}You must put your answer inside <answer> </answer> tags, i.e., <answer> answer here"
         " </answer>. And your final answer will be extracted automatically by the \\boxed{} tag.\n"
@@ -69,8 +62,6 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
         f"completes the request.\n\n### Instruction:\n{Q}\n\n### Response: Let's think "
         "step by step.",
         f"Question: {Q}\nAnswer:",
-        f"Question:\n{Q}\nAnswer: Let's think step by step.",
-        f"Problem: {Q}",
         f"Problem:\n{Q}\n\nSolution:\n",
         f"Q: {Q}\nA:",
         f"Human: {Q}\n\nAssistant:",
@@ -90,12 +81,10 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
         f"<\uff5chy_User\uff5c>{Q}<\uff5chy_Assistant\uff5c>",
         f"<\uff5cbegin\u2581of\u2581sentence\uff5c>User: {Q}\n\nAssistant:",
         f"<BOS token>User: {Q}\n\nAssistant:",
-        f"{VICUNA}{Q} ASSISTANT:",
         f"{VICUNA}{Q} ASSISTANT: Let's think step by step.",
         f"{VICUNA.replace('USER:', '### Human:')}{Q}\n### Assistant:",
         f"USER: {Q} ASSISTANT:",
         f"{Q}<|im_end|>",
-        f"{Q} /no_think",
         f"{Q} {BOX} /no_think",
         f"/think\n{Q}",
         f"<|im_start|>user\n{Q} /no_think<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n",
@@ -144,16 +133,6 @@ def test_instructions_go_from_either_end(instruction):
     assert bare_question(f"{instruction}\n\n{Q}") == Q
 
 
-def test_dapos_wrapper_goes():
-    wrapped = (
-        "Solve the following math problem step by step. The last line of your response should be "
-        "of the form Answer: $Answer (without quotes) where $Answer is the answer to the problem."
-        f'\n\n{Q}\n\nRemember to put your answer on its own line after "Answer:".'
-    )
-    assert bare_question(wrapped) == Q
-    assert bare_question(wrapped.replace("$Answer", r"\boxed{$Answer}")) == Q
-
-
 @pytest.mark.parametrize(
     "question",
     [
@@ -176,11 +155,20 @@ def test_dapos_wrapper_goes():
         "Find $a/think$ and [x|user|y].",
         "Which of the following is correct?\n(A) 1 (B) 2 (C) 3",
         "Solve the following problem: $x=1$",
+        "Find $\\langle a | b \\rangle$, <|x_1|>.",
+        "[{1, 2}, {3}] are sets",
+        "Take 1, 2 and 3. Which one is correct?",
+        "Let $n$ be prime. Then",
+        "[list]\n[*] one\n[/list]\n[i]",
+        f"Ann has 3 pens.\n\nQuestion: {Q}",
         "First line.\u2028Second line\n\n  indented",
     ],
 )
 def test_questions_stay_as_they_are(question):
     assert bare_question(question) == question
+    assert find_foreign_token(question) is None
+    # Nor does an instruction behind it take something along.
+    assert bare_question(f"{question}\n{BOX}") == question
 
 
 @pytest.mark.parametrize(
@@ -212,19 +200,6 @@ def test_what_is_left_of_an_unknown_template_is_named(prompt, token):
         assert source.build_problem(row, "id", "f:1").reason == "unknown_template"
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        Q, "Is $|u|<1$ if $<|u|>$ is a norm and f<s>g?", "Find $\\langle a | b \\rangle$, <|x_1|>.",
-        "Let \uff5cx\uff5c<2 and \uff5cy\uff5c>1.", "[|x|] is the floor", "Ask the assistant: why?",
-        "Find $a$/no_think.", "[{1, 2}, {3}] are sets", "What does <b>x</b> mean?",
-        "Let $[INS]$ and $|end|$ be lengths.",
-    ],
-)  # fmt: skip
-def test_questions_hold_no_template(question):
-    assert find_foreign_token(question) is None
-
-
 def test_a_chat_as_text():
     for turns in (
         [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{Q} {BOX}"}],
@@ -240,26 +215,6 @@ def test_a_chat_as_text():
     two = json.dumps([{"role": "user", "content": Q}] * 2)
     with pytest.raises(UserError, match=r"q: .* has no single user turn of text"):
         get_question({"q": two}, ("q",), "f:1")
-
-
-def test_a_story_and_its_question_are_one_question():
-    story = f"Ann has 3 pens.\n\nQuestion: {Q}"
-    assert bare_question(f"Problem: {story}") == story
-
-
-def test_what_stands_before_an_instruction_stays():
-    question = "Take 1, 2 and 3. Which one is correct?"
-    assert bare_question(f"{question} {BOX}") == question
-    for question in (
-        "Let $n$ be prime. Then",
-        "[list]\n[*] one\n[/list]\n[i]",
-        "$$\nx\n$$",
-        "Is $a$ one\n\nand is it also a natural number.",
-    ):
-        assert bare_question(f"{question} {BOX}") == question
-        assert bare_question(f"{question}\n{BOX}") == question
-    question = f"{Q} Give the answer as a fraction."
-    assert bare_question(f"{BOX}\n{question}\n{BOX}") == question
 
 
 @pytest.mark.parametrize(
@@ -281,22 +236,6 @@ def test_several_turns_are_refused(prompt):
         bare_question(prompt)
     with pytest.raises(UserError, match=r"f:1: prompt: no single question .*; write one question"):
         get_question({"prompt": prompt}, ("prompt",), "f:1")
-
-
-@pytest.mark.parametrize(
-    ("text", "is_one"),
-    [
-        ("", True), ("<think>\n", True), ("Let's think step by step.\n<think>", True),
-        ("<think></think>", True), ("It is 2.", False), ("<think>\nFirst, 1+1", False),
-    ],
-)  # fmt: skip
-def test_prefills(text, is_one):
-    assert is_prefill(text) == is_one
-
-
-def test_broken_escapes_are_repaired_before_the_box_is_looked_for():
-    row = {"prompt": "Find $\frac12$. Put the final answer within \boxed{}."}  # \f, \b unescaped
-    assert get_question(row, ("prompt",), "f:1") == r"Find $\frac12$."
 
 
 SPACES = " \n" * 50_000
