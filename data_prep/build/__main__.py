@@ -180,7 +180,7 @@ def collect(
 
 
 def check_rated_id(found: Checked, rated: dict[str, str]) -> None:
-    """Refuse an id that stands for two rows, where pass rates are known by ids."""
+    """Refuse two rows with one id where pass rates are looked up by id."""
     name = found.problem.id
     if name in rated:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Cleaning that takes a whole set: duplicates, contradictions, near duplicates.
+"""Checks across a set: duplicates, contradictions, near duplicates.
 
 Problems come in the order of their rows, whatever process checked them, and the first of its kind
 stays. Reasons:
@@ -90,7 +90,7 @@ def find_near_duplicates(
         for group in _groups(keys):
             kept: list[int] = []
             for row in group:
-                # A row that an earlier band dropped stands for its twin.
+                # A row that an earlier band dropped is compared as its twin.
                 one = dropped.get(row, row)
                 if one == row:
                     twin = next((other for other in kept if is_same(other, row)), None)
@@ -117,7 +117,7 @@ def _groups(keys: np.ndarray) -> Iterator[list[int]]:
 def is_near_duplicate(first: str, second: str) -> bool:
     """Whether two questions are one problem in two editions; see `matching.same_wording`.
 
-    Short questions about a figure must have the same figure besides.
+    Short questions about a figure must also have the same figure.
     """
     words, others = content(tokenise(first)), content(tokenise(second))
     if not same_wording(words, others):

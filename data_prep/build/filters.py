@@ -1,6 +1,6 @@
 """Which problems a set keeps, as far as one problem alone can tell, and how a mix is drawn.
 
-Reasons, in the order in which they are checked (`duplicates` has those that take the whole set,
+Reasons, in the order in which they are checked (`duplicates` has those across rows,
 `data_prep.sources` those of single sources):
 
     empty_question       nothing is asked
@@ -79,7 +79,7 @@ _PROVE = re.compile(
     r"|(?<!\u4e0d\u9700\u8981)\u8bc1\u660e|\u6c42\u8bc1",
     re.IGNORECASE,
 )
-# What asks for a value beside the proof; the second kind of verb only where a sentence begins.
+# What asks for a value as well as a proof; the second kind of verb only where a sentence begins.
 _ASKS = re.compile(
     r"\?|\uff1f|\b(?:find|determine|compute|calculate|evaluate|express"
     r"|what (?:is|are|can|must|value)|how (?:many|much|long|far|old|often|large|small|big))\b"
@@ -150,7 +150,7 @@ class Checked:
         problem: None where the source made none of the row.
         drop: why it is left out, or None; what follows `match` is set for the others only.
         text: the beginning of a row that is no problem, to look at.
-        num_rows: that a damaged part of a file stands for.
+        num_rows: lost with this one in a damaged part of a file.
         is_rated: its pass rate is one of those that were measured.
         match: the evaluation question that it repeats.
         key: of the normalised question and the trace number, 16 bytes.

@@ -358,7 +358,7 @@ def _check_mixes(values: dict[str, Any], sources: dict[str, list[Source]]) -> No
                     "to easy, medium or hard"
                 )
         bands = {source.bands().by for source in sources[key]}
-        if bands <= mix.shares.keys():  # whole sources only: what is there is known now
+        if bands <= mix.shares.keys():  # bands of sources, not of rows: known before reading
             for band, share in mix.shares.items():
                 if share > 0 and band not in bands:
                     raise UserError(f"mix: {key}: {band}: {share:g}, but no source is {band}")

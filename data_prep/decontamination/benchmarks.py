@@ -1,4 +1,4 @@
-"""Benchmarks: where each is, and whole evaluation sets as problems, from local files or the hub.
+"""Benchmarks: where each is, and evaluation sets as problems, from local files or the hub.
 
 Unlike `data_prep.build`, nothing is sampled, shuffled or cleaned: a score over part of a set is no
 score of that set. A row that cannot be used is an error instead.
@@ -67,7 +67,7 @@ def load_benchmark(
     files: list[str],
     data_root: str | None,
 ) -> list[Problem]:
-    """Load one evaluation set, whole and in its order.
+    """Load one evaluation set, complete and in its order.
 
     Args:
         name: a key of `data_prep.sources.registry.BUILDERS`.

@@ -1,7 +1,7 @@
-"""Decontamination: training questions that stand in an evaluation set, in this or other words.
+"""Decontamination: training questions that occur in an evaluation set, in this or other words.
 
 Shared n-grams propose, an alignment decides. GPT-3 drops what shares a 13-gram with a test set,
-Qwen2.5-Math asks for a common subsequence of 60 % besides (arXiv:2409.12122), Tulu 3 for 8-grams
+Qwen2.5-Math also asks for a common subsequence of 60 % (arXiv:2409.12122), Tulu 3 for 8-grams
 over half of the tokens (arXiv:2411.15124). Templates and stock phrases make such rules drop clean
 rows of mathematics, and rewordings escape them. Here the n-grams are short, over words that carry
 content, and only name candidates; a candidate counts where the numbers of the evaluation question
@@ -221,7 +221,7 @@ class EvalIndex:
 
 
 def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
-    """Where `theirs` stands in `words`: words in common, first position, last position plus one.
+    """Where `theirs` occurs in `words`: words in common, first position, last position plus one.
 
     A common subsequence also picks up single words far from the rest. Of its runs those are kept
     that together have most words, less half of the words between them (Kadane's maximum).

@@ -55,7 +55,7 @@ _FIGURE = re.compile(
 _FIGURE_MARKS = ("asy]", "asy>", "asy >", "\\begin", "![", "includegraphics", "<img")
 _LINK = re.compile(r"\[([^\]]{0,200})\]\(https?:[^)]{0,500}\)")
 _ENTITY = re.compile(r"&(?:\#\d{1,7}|\#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});")
-# Unlike a < b and c > d: nothing but attributes stands before the bracket that closes.
+# Unlike a < b and c > d: nothing but attributes precedes the bracket that closes.
 _TAG = re.compile(
     r"</?(?:p|br|div|span|b|i|u|em|strong|li|ul|ol|h[1-6]|hr|center|font|blockquote|pre|code)"
     r"(?: [a-z-]{1,20}=(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}')){0,9} ?/?>",
@@ -87,7 +87,7 @@ _ENUMERATION = re.compile(
 # Last sentences such as "Express your answer as a fraction." and "The original answer is in the
 # form m/n, please give m+n." They are sought in the end of the text only.
 _SENTENCE = r"(?:[^.?!]|\.(?![\s$]|\\[\])]|\Z))*"
-# Between the verb and its object stand a few words and no formula, which would be the question.
+# Between the verb and its object come a few words and no formula, which would be the question.
 _FEW_WORDS = r"(?:[^\w.?!$\\]{1,3}\w+){0,6}?[^\w.?!$\\]{1,3}"
 _ANSWER_FORM = re.compile(
     r"(?:[.?!]\s*|[$)\]}]\s+|\n\s*|\s(?=\())\(?(?:"
@@ -139,7 +139,7 @@ _AROUND_SIGN = re.compile(r" ?([-+*/=<>^(){}\[\]|]) ?")
 
 
 def plain(question: str) -> str:
-    """The question in lower case and LaTeX, on one line, less what stands around it.
+    """The question in lower case and LaTeX, on one line, without what surrounds it.
 
     Figures, links, emphasis, numbering before it and answer-form instructions after it go, as do
     articles; signs of Unicode become commands, and letters of one name are put together (A B = AB).

@@ -1,4 +1,4 @@
-"""Words of a question as two editions of it share them: the ground that text matching stands on.
+"""Words of a question as two editions of it share them: what text matching compares.
 
 `tokenise` undoes what copyists change without changing the problem: case, spacing, LaTeX or Unicode
 signs, figures, enumeration before the text and answer-form instructions after it. What carries
@@ -16,7 +16,7 @@ from data_prep.decontamination.text import plain
 
 # Scripts without spaces between words, one token per character.
 _CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-# What stands between the two arguments of \frac and \binom.
+# What comes between the two arguments of \frac and \binom.
 _PAIRED = {"numerator": ["/"], "pair": []}
 # Up to so many letters a token may be a name of a formula (x, ABC, sin), which has its place.
 _MAX_SYMBOL = 3
@@ -121,7 +121,7 @@ def tokenise(question: str) -> list[str]:
 
     Returns:
         Tokens in order. Commands lose their backslash and plurals their s, words of one concept
-        share one token, numbers stand as digits, `\\frac{a}{b}` reads a / b, and what braces hold
+        share one token, numbers become digits, `\\frac{a}{b}` reads a / b, and what braces hold
         together is put in parentheses. Of the scripts without spaces every character is a token.
     """
     out: list[str] = []
@@ -277,7 +277,7 @@ def asks_about_figure(words: list[str], limit: int = SHORT) -> bool:
 def is_retold(first: list[str], second: list[str]) -> bool:
     """Whether two lists of content words state one problem and may ask for another form of it.
 
-    A long run of words with a whole formula is the same, little else stands in the shorter of the
+    A long run of words with a complete formula is the same, little else is in the shorter of the
     two, the numbers of one are among those of the other, and one place at most has other signs.
     """
     num_words = min(len(first), len(second))

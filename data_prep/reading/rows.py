@@ -59,7 +59,7 @@ class BadRow:
 
     Args:
         message: the error in one line: where, what is wrong, and the remedy.
-        num_rows: how many rows it stands for, as far as the file tells (parquet), else 1.
+        num_rows: how many rows are lost, where the file tells (parquet), else 1.
         row: the row all the same, where a lone surrogate is all that is wrong with it.
     """
 

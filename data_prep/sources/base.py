@@ -39,7 +39,7 @@ LETTERS = "ABCDE"
 INSTRUCTION = "Answer with the letter of the right option."
 # What a control character and the rest of a LaTeX command were before a reader took `\f` of `\frac`
 # for a form feed. The characters have uses of their own (MATH's figures are indented with tabs, a
-# form feed stands before a word in DeepScaleR), so only the rest of a known command counts, and
+# form feed precedes a word in DeepScaleR), so only the rest of a known command counts, and
 # only one that is no English word.
 _COMMANDS = {
     "\a": ("a", r"lpha|ngle|pprox|rc(?:sin|cos|tan)"),
@@ -269,7 +269,7 @@ def without_commands(text: str) -> str:
 
 
 def is_option(gold: str) -> bool:
-    """Whether a gold is a multiple-choice option: its letter, alone or beside the value."""
+    """Whether a gold is a multiple-choice option: its letter, with or without the value."""
     plain = without_commands(gold).replace("\\ ", " ").strip(" $~")
     return bool(_OPTION.fullmatch(plain))
 

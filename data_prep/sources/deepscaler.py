@@ -1,7 +1,7 @@
 r"""DeepScaleR-Preview (`agentica-org/DeepScaleR-Preview-Dataset`): 40k problems of AIME, AMC, MATH.
 
 Upstream rows have `problem`, `answer` and `solution`, empty in most. Its component files in rllm
-have `difficulty` and `type` besides, and verl's parquet files the prompt with the suffix "Let's
+also have `difficulty` and `type`, and verl's parquet files the prompt with the suffix "Let's
 think step by step and output the final answer within \boxed{}." `Drop` reason: `no_answer`.
 """
 

@@ -1,6 +1,6 @@
 """GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`): graduate questions in science, four options.
 
-Upstream the right option stands in a column of its own, so the options are put in an order that
+Upstream the right option has a column of its own, so the options are put in an order that
 the question alone decides: the same in every run, whichever copy the row comes from. AReaL's copy
 (`ori_question`, `options`, the letter in `answer`) is read as well. The gold is the letter.
 The set is gated: accept its terms on the hub, and keep its questions out of public files.

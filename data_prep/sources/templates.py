@@ -146,7 +146,7 @@ _OPENING = re.compile(
     rf"(?:^|(?<=\s)|(?<=[.?!)$\]}}\u3002\uff1f]))(?=(?:{_IMPERATIVES})\b|\u8bf7|\u8ba9)"
     r"|(?:^|(?<=[.?!)$\]}])|(?<=[.?!)$\]}]\s))(?=(?:Your|The|You|First|Finally|And)\b)"
 )
-# What is an instruction only beside one that is sure: "Please explain your reasoning."
+# What is an instruction only next to one that is sure: "Please explain your reasoning."
 _ASIDE = re.compile(
     rf"\W*(?:{_IMPERATIVES}|You|Your|First|Finally|\u8bf7)\b.*(?:answer|solution|reasoning|response"
     r"|problem|question|result|steps|work|format|thought|assistant|\u7b54|\u9898)",
@@ -356,6 +356,6 @@ def _opening(sentence: str) -> int | None:
     for found in _OPENING.finditer(sentence):
         before, rest = sentence[: found.start()], sentence[found.start() :]
         if is_all or _is_about_answering(rest):
-            # "Then Let's think": what stands before belongs to the question.
+            # "Then Let's think": what precedes it belongs to the question.
             return 0 if is_all and not re.search(r"\w", before) else found.start()
     return 0 if is_all else None
