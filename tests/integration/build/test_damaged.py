@@ -1,14 +1,11 @@
 """Real files, damaged as downloads are: named by file and row, and the rest kept only on demand."""
 
 import json
-import sys
 
 import pytest
-import yaml
 
-from data_prep import manifest
-from data_prep.build import __main__ as build
 from data_prep.config import UserError
+from tests.unit.build.helpers import run
 
 pytestmark = pytest.mark.integration
 
@@ -30,16 +27,9 @@ def break_encoding(content):
     return content[:at] + b"\xe9" + content[at + 1 :]
 
 
-def run(tmp_path, name, file, on_bad_row):
-    recipe = {
-        "output_dir": str(tmp_path / "out"), "grpo": [{"name": name, "file": str(file)}],
-        "on_bad_row": on_bad_row, "num_workers": 1, "near_duplicates": "keep",
-    }  # fmt: skip
-    (tmp_path / "data.yaml").write_text(yaml.safe_dump(recipe))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["build", "--config", str(tmp_path / "data.yaml")])
-        build.main()
-    return manifest.read(tmp_path / "out")
+def build(tmp_path, name, file, on_bad_row):
+    recipe = {"grpo": [{"name": name, "file": str(file)}], "near_duplicates": "keep"}
+    return run(tmp_path, recipe | {"on_bad_row": on_bad_row})[1]
 
 
 @pytest.mark.parametrize(
@@ -59,15 +49,15 @@ def test_the_rest_is_kept_only_on_demand(
     path = tmp_path / file.replace("/", "-")
     path.write_bytes(damage((shared_data / file).read_bytes()))
     with pytest.raises(UserError, match=rf"{path.name}.*(:| row ?)\d+.*--on_bad_row skip") as error:
-        run(tmp_path, name, path, "stop")
+        build(tmp_path, name, path, "stop")
     assert words in str(error.value) and "\n" not in str(error.value)
-    assert list((tmp_path / "out").iterdir()) == []
-    written = run(tmp_path, name, path, "skip")
+    assert list((tmp_path / "run/data").iterdir()) == []
+    written = build(tmp_path, name, path, "skip")
     assert written["rows_in"] == written["rows_out"] + sum(written["dropped"].values())
     assert written["dropped"]["bad_row"] >= 1 and written["rows_out"] > 100
     if rows:
         assert written["rows_in"] == rows
-    lines = (tmp_path / "out/dropped.jsonl").read_text().splitlines()
+    lines = (tmp_path / "run/data/dropped.jsonl").read_text().splitlines()
     logged = [row for row in map(json.loads, lines) if row["reason"] == "bad_row"]
     assert logged and all(row["where"].startswith(str(path)) for row in logged)
     err = capsys.readouterr().err
@@ -79,8 +69,8 @@ def test_a_parquet_file_without_its_end_holds_no_rows(tmp_path, shared_data):
     path.write_bytes(cut((shared_data / "dapo/dapo_math_17k.parquet").read_bytes()))
     for on_bad_row in ("stop", "skip"):
         with pytest.raises(UserError, match=r"dapo\.parquet: "):
-            run(tmp_path, "dapo", path, on_bad_row)
-    assert list((tmp_path / "out").iterdir()) == []
+            build(tmp_path, "dapo", path, on_bad_row)
+    assert list((tmp_path / "run/data").iterdir()) == []
 
 
 @pytest.mark.parametrize("on_bad_row", ["stop", "skip"])
@@ -88,5 +78,5 @@ def test_a_list_cut_short_stops_the_build(tmp_path, shared_data, on_bad_row):
     path = tmp_path / "math500_orz.json"
     path.write_bytes(cut((shared_data / "math/math500_orz.json").read_bytes()))
     with pytest.raises(UserError, match=r"math500_orz\.json: row \d+: truncated"):
-        run(tmp_path, "math", path, on_bad_row)
-    assert list((tmp_path / "out").iterdir()) == []
+        build(tmp_path, "math", path, on_bad_row)
+    assert list((tmp_path / "run/data").iterdir()) == []

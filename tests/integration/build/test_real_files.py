@@ -3,45 +3,18 @@
 import gzip
 import json
 import re
-import sys
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-import yaml
 
-from data_prep import manifest
-from data_prep.build import __main__ as build
+from tests.integration.sources.test_real_sources import FILES as SOURCES
+from tests.unit.build.helpers import rows_of, run
 
 pytestmark = pytest.mark.integration
 
-FILES = {
-    "aime/aime-2024_dapo.parquet": "aime",
-    "aime/aime2024_orz.json": "aime",
-    "aime/aime24_qwen.jsonl": "aime",
-    "aime/aime25_areal.jsonl": "aime",
-    "aime/aime25_gift.jsonl": "aime",
-    "aime/aime25_structured_rl.jsonl": "aime",
-    "arc_challenge/train_sample_300.jsonl": "arc",
-    "areal_boba/areal_prompt_rows_10.jsonl": "areal_boba",
-    "dapo/dapo_math_17k.parquet": "dapo",
-    "dapo/dapo_math_17k_sample.jsonl": "dapo",
-    "deepscaler/deepscaler_preview_1209.jsonl.gz": "deepscaler",
-    "deepscaler/dsr_sub.parquet": "deepscaler",
-    "deepscaler/rllm_train_aime.json": "deepscaler",
-    "deepscaler/rllm_train_math.json": "deepscaler",
-    "gsm8k/test.jsonl": "gsm8k",
-    "gsm8k/train.jsonl": "gsm8k",
-    "math/math500_orz.json": "math",
-    "math/math500_test.jsonl": "math",
-    "math/math500_verl.parquet": "math",
-    "math/test_minus_math500_4500.jsonl.gz": "math",
-    "math/train.jsonl": "math",
-    "numinamath_cot/numina_cot_2k.jsonl": "numinamath",
-    "numinamath_cot/numina_cot_2k.upstream_schema.jsonl.gz": "numinamath",
-    "orz/orz_math_57k_collected.head.json": "orz",
-    "orz/orz_math_72k_collection_extended.head.json": "orz",
-}
+# The first source of each file: {file: name}.
+FILES = {file: source.__name__.rpartition(".")[2] for file, source, *_ in reversed(SOURCES)}
 TRAINING = (
     "areal_boba/", "dapo/", "deepscaler/", "gsm8k/train", "math/train", "math/test_minus",
     "numinamath_cot/", "orz/",
@@ -52,21 +25,6 @@ EVALUATION = {
     "aime/aime24_qwen.jsonl": "problem",
     "aime/aime25_structured_rl.jsonl": "problem",
 }
-
-
-def run(tmp_path, shared_data, recipe, num_workers):
-    """Build in this process; returns (the folder, the manifest)."""
-    config = tmp_path / "data.yaml"
-    recipe = {"output_dir": str(tmp_path / "data"), "data_root": str(shared_data)} | recipe
-    config.write_text(yaml.safe_dump(recipe | {"num_workers": num_workers}), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["build", "--config", str(config)])
-        build.main()
-    return tmp_path / "data", manifest.read(tmp_path / "data")
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def count_rows(path):
@@ -96,8 +54,9 @@ def mixed(tmp_path_factory, shared_data):
     recipe = {
         "grpo": [{"name": name, "file": file} for file, name in FILES.items()],
         "decontaminate": ["gsm8k", "math500", "aime24", "aime25"],
-    }
-    return run(tmp_path_factory.mktemp("mixed"), shared_data, recipe, 2)
+        "data_root": str(shared_data), "num_workers": 2,
+    }  # fmt: skip
+    return run(tmp_path_factory.mktemp("mixed"), recipe)
 
 
 def test_all_files_mixed_add_up(mixed, shared_data):
@@ -121,10 +80,11 @@ def test_one_worker_writes_the_same_bytes_as_two(tmp_path, shared_data):
     recipe = {
         "grpo": [{"name": FILES[file], "file": file} for file in files],
         "decontaminate": ["aime24"],
+        "data_root": str(shared_data),
     }
     written = []
     for num_workers in (1, 2):
-        folder, _ = run(tmp_path, shared_data, recipe, num_workers)
+        folder, _ = run(tmp_path, recipe | {"num_workers": num_workers})
         written.append({p.name: p.read_bytes() for p in folder.glob("*.jsonl")})
     assert written[0] == written[1] and len(written[0]) == 3
 

@@ -165,6 +165,9 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
     recipe["mix"]["grpo"]["size"] = 100
     run(tmp_path, recipe)
     assert "notice: mix: grpo: 50 problems instead of 100" in capsys.readouterr().err
+    write(tmp_path / "hard.jsonl", generic(("What is 1 plus 1?", "2"), level=1))
+    with pytest.raises(UserError, match=r"mix: grpo: no set has these .* \{'easy': 50\}"):
+        run(tmp_path, recipe)
 
 
 def test_levels_and_measured_pass_rates_filter(tmp_path):
@@ -204,17 +207,6 @@ def test_two_entries_of_one_file_draw_two_samples(tmp_path):
     recipe = {"grpo": [GENERIC | {"sample": 30}, GENERIC | {"sample": 30}]}
     _, written = run(tmp_path, recipe)
     assert 0 < written["dropped"]["duplicate_question"] < 20  # 9 are expected of 30 in 100
-
-
-def test_a_mix_that_cannot_be_is_named(tmp_path):
-    write(tmp_path / "a.jsonl", generic(("What is 1 plus 1?", "2")))
-    source = GENERIC | {"difficulty": {"by": "level", "medium": 2, "hard": 4}, "level_key": "l"}
-    recipe = {"grpo": [source], "mix": {"grpo": {"easy": 0.5, "hard": 0.5}}}
-    write(tmp_path / "a.jsonl", generic(("What is 1 plus 1?", "2"), l=1))
-    with pytest.raises(
-        UserError, match=r"mix: grpo: no set has these shares: there are \{'easy': 1\}"
-    ):
-        run(tmp_path, recipe)
 
 
 def test_lengths_are_counted_in_tokens(tmp_path):
