@@ -27,14 +27,7 @@ from pathlib import Path
 from data_prep import manifest
 from data_prep.build.duplicates import Collector
 from data_prep.build.filters import Checked, choose_mix
-from data_prep.build.recipe import (
-    TRAINING,
-    DataArguments,
-    Source,
-    check_data,
-    find_file,
-    id_parts,
-)
+from data_prep.build.recipe import TRAINING, DataArguments, Source, check_data, find_file, id_parts
 from data_prep.build.rows import Job, SourceRows
 from data_prep.build.workers import Workers, count_workers
 from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write_manifest

@@ -11,13 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.filters import (
-    BANDS,
-    LANGUAGES,
-    Bands,
-    Mix,
-    Policies,
-)
+from data_prep.build.filters import BANDS, LANGUAGES, Bands, Mix, Policies
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.prompts import SYSTEM_PROMPTS

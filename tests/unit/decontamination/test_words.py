@@ -58,10 +58,7 @@ SAME = [
     ("*Find $x$ if $3 + 2 = x$.*", "Find $x$ if $3 + 2 = x$."),
     ("> Find $x$\n> if $x=3$.", "Find $x$ if $x=3$."),
     ("Find all roots of $x$. Enter all the roots, separated by commas.", "Find all roots of $x$."),
-    (
-        r"Simplify the sum \[1+2.\] Express your answer as a fraction.",
-        r"Simplify the sum \[1+2.\]",
-    ),
+    (r"Simplify the sum \[1+2.\] Express your answer as a fraction.", r"Simplify the sum \[1+2.\]"),
 ]
 
 
