@@ -174,7 +174,7 @@ def check_source(entry: Any, key: str) -> Source:
     names = [*BUILDERS, "synthetic"]
     where = f"{key}: {source.name}"
     if source.name not in names:
-        raise UserError(f"{key}: name: {source.name!r} is no source; choose {', '.join(names)}")
+        raise UserError(f"{key}: name: must be one of {', '.join(names)} (got {source.name!r})")
     for name in TEXTS:
         if not isinstance(entry.get(name, ""), str):
             raise UserError(f"{where}: {name}: {entry[name]!r} is not text; quote it")
@@ -218,7 +218,7 @@ def _check_options(source: Source, where: str) -> None:
         if name == "apply_chat_template" and value not in (None, True, False):
             raise UserError(f"{where}: {name}: {value!r} is not true or false")
         if name == "trace" and value is not None and value not in (1, 2, 3):
-            raise UserError(f"{where}: {name}: {value!r} is none of 1, 2, 3")
+            raise UserError(f"{where}: {name}: must be one of 1, 2, 3 (got {value!r})")
 
 
 def id_parts(sources: list[Source]) -> list[str]:
@@ -305,11 +305,12 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     """Refuse values that no build could use; returns the checked source lists."""
     for key, choices in CHOICES.items():
         if values.get(key, choices[0]) not in choices:
-            value = values[key]
-            raise UserError(f"{key}: {value!r} is not known; choose {', '.join(choices)}")
+            raise UserError(f"{key}: must be one of {', '.join(choices)} (got {values[key]!r})")
     for key in ("output_dir", "data_root", "pass_rates", "tokenizer"):
         if isinstance(values.get(key), bool) or not str(values.get(key)).strip():
-            raise UserError(f"{key}: {values[key]!r} is no path; set it, or remove the key")
+            raise UserError(
+                f"{key}: must be a path (got {values[key]!r}); set it, or remove the key"
+            )
     for key in (*FILES, "mix"):
         if str(values.get(key)).startswith(("[{", "{")) and isinstance(values[key], str):
             raise UserError(f"{key}: {values[key]!r:.80} is text; such keys belong in the YAML")
@@ -322,16 +323,16 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
         # The command line gives a list of one as text.
         for name in [names] if isinstance(names, str) else names:
             if name not in known:
-                raise UserError(f"{key}: {name!r} is not known; choose of {', '.join(known)}")
+                raise UserError(f"{key}: must be some of {', '.join(known)} (got {name!r})")
     for key in ("max_question_tokens", "max_solution_tokens"):
         if values.get(key) is None:
             continue
         if int(values[key]) < 1:
-            raise UserError(f"{key}: {values[key]} is not above 0")
+            raise UserError(f"{key}: must be above 0 (got {values[key]})")
         if not values.get("tokenizer"):
             raise UserError(f"{key}: needs 'tokenizer'; set it to the folder or hub id of one")
     if int(values.get("num_workers", 0)) < 0:
-        raise UserError(f"num_workers: {values['num_workers']} is below 0")
+        raise UserError(f"num_workers: must be 0 or more (got {values['num_workers']})")
     _check_mixes(values, sources)
     return sources
 
@@ -343,7 +344,7 @@ def _check_mixes(values: dict[str, Any], sources: dict[str, list[Source]]) -> No
     for key, value in mixes.items():
         if key not in TRAINING or key not in sources:
             built = [name for name in TRAINING if name in sources]
-            raise UserError(f"mix: {key!r} is no training set of this recipe; choose of {built}")
+            raise UserError(f"mix: must be for training sets of this recipe, {built} (got {key!r})")
         mix = check_mix(value, key)
         for source in sources[key]:
             if source.bands() is None:

@@ -85,7 +85,7 @@ def load_benchmark(
             a gold that cannot be parsed; one question with two golds; two problems with one id.
     """
     if name not in BUILDERS:
-        raise UserError(f"name: {name!r} is no data set; choose {', '.join(BUILDERS)}")
+        raise UserError(f"name: must be one of {', '.join(BUILDERS)} (got {name!r})")
     if data_root is not None:
         path = find_benchmark_file(files, data_root)
         if path is None:

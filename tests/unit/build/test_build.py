@@ -148,10 +148,10 @@ TRAIN = {"name": "gsm8k", "file": "train.jsonl"}
     ("change", "words"),
     [
         ({"data_root": "/no/such/folder"}, "data_root: /no/such/folder is not a folder"),
-        ({"system_prompt": "thinks"}, "system_prompt: 'thinks' is not known; choose none"),
+        ({"system_prompt": "thinks"}, "system_prompt: must be one of none, .*'thinks'"),
         ({"sft": [{"name": "gsm8k", "file": "none.jsonl"}]}, "none.jsonl does not exist"),
         ({"sft": [{"name": "gsm8k", "fil": "a"}]}, "unknown key 'fil' .* did you mean 'file'"),
-        ({"sft": [{"name": "gsm9k", "file": "a"}]}, "name: 'gsm9k' is no source; choose gsm8k"),
+        ({"sft": [{"name": "gsm9k", "file": "a"}]}, "name: must be one of gsm8k, .*'gsm9k'"),
         ({"sft": [{"name": "gsm8k"}]}, "set 'file' or 'hub'"),
         ({"sft": [{"file": "a"}]}, "is not a source"),
         ({"sft": ["gsm8k"]}, "'gsm8k' is not a source"),
@@ -173,28 +173,28 @@ TRAIN = {"name": "gsm8k", "file": "train.jsonl"}
         ({"sft": [TRAIN | {"difficulty": "soft"}]}, "difficulty: 'soft'"),
         ({"sft": [TRAIN | {"difficulty": "easy"}]}, "has no effect without 'mix"),
         ({"mix": {"sft": {"easy": 1}}}, "missing key 'difficulty', which the mix needs"),
-        ({"mix": {"test": {"easy": 1}}}, "mix: 'test' is no training set"),
+        ({"mix": {"test": {"easy": 1}}}, "mix: must be for training sets .*'test'"),
         (
             {"mix": {"sft": {"easy": 0.5, "hard": 0.5}}, "sft": [TRAIN | {"difficulty": "easy"}]},
             "hard: 0.5, but no source is hard",
         ),
         ({"mix": "easy"}, "mix: 'easy': write"),
-        ({"decontaminate": ["gsm9k"]}, "decontaminate: 'gsm9k' is not known; choose of gsm8k"),
+        ({"decontaminate": ["gsm9k"]}, "decontaminate: must be some of gsm8k, .*'gsm9k'"),
         ({"decontaminate": ["math500"]}, "decontaminate: math500: .*data_root: .* has none of"),
-        ({"languages": ["english"]}, "languages: 'english' is not known"),
+        ({"languages": ["english"]}, "languages: must be some of en, .*'english'"),
         ({"languages": "en"}, "languages: 'en' is not a list of texts; write"),
         ({"decontaminate": 5}, "decontaminate: 5 is not a list of texts"),
         ({"decontaminate": [["gsm8k"]]}, "decontaminate: .* is not a list of texts"),
         ({"output_dir": 5}, "output_dir: 5 is not one text; quote it"),
         ({"pass_rates": 5}, "pass_rates: 5 is not one text"),
-        ({"output_dir": True}, "output_dir: True is no path"),
+        ({"output_dir": True}, "output_dir: must be a path .got True"),
         ({"sft": [TRAIN | {"min_level": 5, "max_level": 3}]}, "min_level: 5 is above max_level: 3"),
         ({"sft": [TRAIN | {"min_level": float("nan")}]}, "min_level: nan is not a number"),
         ({"max_question_tokens": 5}, "max_question_tokens: needs 'tokenizer'"),
-        ({"max_question_tokens": 0}, "max_question_tokens: 0 is not above 0"),
+        ({"max_question_tokens": 0}, "max_question_tokens: must be above 0"),
         ({"max_question_tokens": 5, "tokenizer": "/no/such"}, "tokenizer: /no/such: "),
-        ({"num_workers": -1}, "num_workers: -1 is below 0"),
-        ({"on_bad_row": "ignore"}, "on_bad_row: 'ignore' is not known; choose stop, skip"),
+        ({"num_workers": -1}, "num_workers: must be 0 or more"),
+        ({"on_bad_row": "ignore"}, "on_bad_row: must be one of stop, skip .*'ignore'"),
         ({"sft": [TRAIN | {"hub_file": "a"}]}, "hub_file: needs 'hub'"),
         ({"sft": [{"name": "gsm8k", "file": "train.jsonl"}] * 2, "test": []}, None),
     ],
@@ -230,7 +230,7 @@ def test_cli_says_one_line_and_exits_2(tmp_path):
     command = [sys.executable, "-m", "data_prep.build", "--config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: sft: name: 'nope'") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: sft: name: ") and done.stderr.count("\n") == 1
 
 
 def test_importing_the_cli_imports_nothing_heavy():
@@ -273,7 +273,7 @@ def test_what_a_killed_build_left_is_built_over(tmp_path, recipe):
     [
         (("--output_dir",), "output_dir: True is not one text"),
         (("--output_dir", "a", "b"), r"output_dir: \['a', 'b'\] is not one text"),
-        (("--output_dir", " "), "output_dir: ' ' is no path"),
+        (("--output_dir", " "), "output_dir: must be a path .got ' '"),
         (("--decontaminate",), "decontaminate: True is not a list of texts"),
         (("--mix", "{grpo: {easy: 1}}"), "mix: .* belong in the YAML"),
         (("--sft", "[{name: gsm8k}]"), "sft: .* belong in the YAML"),
