@@ -4,6 +4,7 @@ No manifest, no result: `start` removes an old one before the work begins, `writ
 in place when everything else is on disk. The Makefile's stage targets are these files.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -11,8 +12,9 @@ import math
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 NAME = "manifest.json"
 PACKAGES = (
@@ -66,6 +68,35 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@contextlib.contextmanager
+def open_whole(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a file for writing so that a reader sees the old one or the new one, never a part.
+
+    It is called `<path>.partial` until the block ends; an error in the block removes it.
+
+    Args:
+        mode: "w" (UTF-8) or "wb".
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON, indented, by `open_whole`."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+    with open_whole(path) as file:
+        file.write(text)
+
+
 def encodable(text: str) -> str:
     """The text with U+FFFD for halves of surrogate pairs, which models write and UTF-8 lacks."""
     try:
@@ -73,18 +104,6 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
-
-
-def write_json(path: str | Path, value: Any) -> None:
-    """Write JSON so that a reader sees the old file or the whole new one, never a part."""
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def start(folder: str | Path) -> float:

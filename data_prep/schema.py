@@ -12,7 +12,7 @@ from typing import Any
 from data_prep.config import UserError
 from data_prep.grading.answers import is_parseable
 from data_prep.prompts import build_completion, build_prompt
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,22 @@
-"""Near duplicates within a training set: which questions are one problem in two editions.
+"""Checks across a set: duplicates, contradictions, near duplicates.
 
-Workers reduce each question to a few keys (`signature`): MinHash over its word triples, cut into
-bands. Two questions that agree in a band are compared by `is_near_duplicate`; the others never
-meet. The keys are mixed with the numbers of the question, because template sets hold thousands of
-rows that differ in numbers only.
+Problems come in the order of their rows, whatever process checked them, and the first of its kind
+stays. Reasons:
+
+    duplicate_question   the same question, apart from case, spacing and punctuation
+    conflicting_gold     the same question with another gold, and so is the one it repeats: one of
+                         them is wrong, and nothing here tells which
+    near_duplicate       another edition of a question, with the same numbers and the same gold
+
+Near duplicates: workers reduce each question to a few keys (`signature`): MinHash over its word
+triples, cut into bands. Two questions that agree in a band are compared by `is_near_duplicate`; the
+others never meet. The keys are mixed with the numbers of the question, because template sets hold
+thousands of rows that differ in numbers only.
 """
 
+import dataclasses
+from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from zlib import crc32
@@ -13,14 +24,19 @@ from zlib import crc32
 import numpy as np
 from datasketch import MinHash
 
-from data_prep.decontamination.matching import (
+from data_prep.build.filters import Checked
+from data_prep.build.write import Spool
+from data_prep.decontamination.text import figures
+from data_prep.decontamination.words import (
     asks_about_figure,
     content,
     numbers,
     same_wording,
     tokenise,
 )
-from data_prep.decontamination.matching_text import figures
+from data_prep.grading.answers import is_same_value
+from data_prep.schema import Problem
+from data_prep.sources.base import Drop
 
 NUM_BANDS = 6
 ROWS_PER_BAND = 3
@@ -29,13 +45,14 @@ SHINGLE = 3
 MAX_COMPARED = 4
 _SCHEME = "affine32"
 _PERMUTATIONS = MinHash(NUM_BANDS * ROWS_PER_BAND, seed=1, scheme=_SCHEME).permutations
+_STORED_BANDS = ("", "easy", "medium", "hard")  # a byte each
 
 
 def signature(tokens: list[str]) -> np.ndarray:
     """Keys of a question, of which near duplicates most likely share one.
 
     Args:
-        tokens: of `data_prep.decontamination.matching.tokenise`.
+        tokens: of `data_prep.decontamination.words.tokenise`.
 
     Returns:
         Shape (NUM_BANDS,), uint64; the same in every process and run.
@@ -73,7 +90,7 @@ def find_near_duplicates(
         for group in _groups(keys):
             kept: list[int] = []
             for row in group:
-                # A row that an earlier band dropped stands for its twin.
+                # A row that an earlier band dropped is compared as its twin.
                 one = dropped.get(row, row)
                 if one == row:
                     twin = next((other for other in kept if is_same(other, row)), None)
@@ -100,7 +117,7 @@ def _groups(keys: np.ndarray) -> Iterator[list[int]]:
 def is_near_duplicate(first: str, second: str) -> bool:
     """Whether two questions are one problem in two editions; see `matching.same_wording`.
 
-    Short questions about a figure must have the same figure besides.
+    Short questions about a figure must also have the same figure.
     """
     words, others = content(tokenise(first)), content(tokenise(second))
     if not same_wording(words, others):
@@ -108,3 +125,99 @@ def is_near_duplicate(first: str, second: str) -> bool:
     # The words of the two may differ in the one that points to the figure.
     is_in_figure = asks_about_figure(words) or asks_about_figure(others)
     return not is_in_figure or figures(first) == figures(second)
+
+
+class Collector:
+    """The problems of one file as they come in.
+
+    Args:
+        spool: where they are kept.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._first: dict[bytes, int] = {}  # key: number of the first problem
+        self._conflicts: dict[int, str] = {}  # number of a first problem: the place of the other
+        self._ids: set[str] = set()
+        self._copies: Counter[str] = Counter()
+        self._signatures = bytearray()
+        self._sources = array("H")
+        self._bands = bytearray()
+        self._gone: set[int] = set()
+
+    def add(self, found: Checked, source: int) -> Checked | None:
+        """Take a problem in, or tell why not; `source` is the number of its source."""
+        number = self._first.get(found.key)
+        if number is not None:
+            return dataclasses.replace(found, drop=self._repeat(found, number))
+        self._first[found.key] = len(self._sources)
+        self._spool.append(self._with_own_id(found.problem), found.where)
+        self._signatures += found.signature
+        self._sources.append(source)
+        self._bands.append(_STORED_BANDS.index(found.band or ""))
+        return None
+
+    def _repeat(self, found: Checked, number: int) -> Drop:
+        first, where = self._spool.get(number)
+        if agree(found.problem, first):
+            return Drop("duplicate_question", f"of {first.id} at {where}")
+        self._conflicts.setdefault(number, f"{found.problem.answer!r} at {found.where}")
+        return Drop("conflicting_gold", f"{first.answer!r} at {where}")
+
+    def _with_own_id(self, problem: Problem) -> Problem:
+        """The problem, renamed where its id is taken: upstream ids are not always unique."""
+        name = problem.id
+        while name in self._ids:
+            self._copies[problem.id] += 1
+            name = f"{problem.id}~{self._copies[problem.id] + 1}"
+        self._ids.add(name)
+        return problem if name == problem.id else dataclasses.replace(problem, id=name)
+
+    def finish(self) -> Iterator[tuple[int, Checked]]:
+        """Yield (source, dropped row) of the problems that others make unusable, in order."""
+        drops = {number: Drop("conflicting_gold", at) for number, at in self._conflicts.items()}
+        for number, first in self._near_duplicates().items():
+            if number in drops or first in drops:
+                continue
+            problem, where = self._spool.get(first)
+            detail = f"of {problem.id} at {where}: {problem.question[:300]!r}"
+            drops[number] = Drop("near_duplicate", detail)
+        for number in sorted(drops):
+            yield self.leave_out(number, drops[number])
+
+    def _near_duplicates(self) -> dict[int, int]:
+        if not self._signatures:
+            return {}
+        keys = np.frombuffer(bytes(self._signatures), dtype=np.uint64)
+        return find_near_duplicates(keys.reshape(len(self._sources), -1), self._is_near)
+
+    def _is_near(self, first: int, second: int) -> bool:
+        (one, _), (other, _) = self._spool.get(first), self._spool.get(second)
+        return (
+            one.trace == other.trace
+            and is_near_duplicate(one.question, other.question)
+            and agree(one, other)
+        )
+
+    def leave_out(self, number: int, drop: Drop) -> tuple[int, Checked]:
+        """Take a problem out again; (its source, the dropped row)."""
+        self._gone.add(number)
+        problem, where = self._spool.get(number)
+        return self._sources[number], Checked(where, problem, drop)
+
+    def left(self) -> list[int]:
+        """Numbers of the problems that are still in, in order."""
+        return [number for number in range(len(self._sources)) if number not in self._gone]
+
+    def band(self, number: int) -> str:
+        """easy, medium, hard, or nothing where it is unknown."""
+        return _STORED_BANDS[self._bands[number]]
+
+    def source(self, number: int) -> int:
+        """The number of the problem's source."""
+        return self._sources[number]
+
+
+def agree(first: Problem, second: Problem) -> bool:
+    """Whether some gold of one problem is one of the other's."""
+    return any(a == b or is_same_value(a, b) for a in first.answers for b in second.answers)

@@ -1,6 +1,6 @@
-"""The source lists of a `data.yaml`, checked before anything is read.
+"""Keys and source lists of a `data.yaml`: every mistake in them is found before anything is read.
 
-`data_prep.build` documents the keys; here every mistake in them becomes a `UserError`.
+docs/data.md explains every key.
 """
 
 import dataclasses
@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.mixing import Bands, check_bands
+from data_prep.build.filters import BANDS, LANGUAGES, Bands, Mix, Policies
 from data_prep.config import UserError
-from data_prep.sources.builders import BUILDERS, known_options
+from data_prep.decontamination.benchmarks import BENCHMARKS
+from data_prep.prompts import SYSTEM_PROMPTS
+from data_prep.sources.registry import BUILDERS, known_options
 
 # Evaluation sets first: the training sets are checked against them.
 FILES = {
@@ -23,6 +25,13 @@ FILES = {
     "grpo": "grpo_train.jsonl",
 }
 TRAINING = ("sft", "grpo")
+CHOICES = {
+    "system_prompt": tuple(SYSTEM_PROMPTS),
+    "multiple_choice": ("drop", "keep"),
+    "proofs": ("drop", "keep"),
+    "near_duplicates": ("drop", "keep"),
+    "on_bad_row": ("stop", "skip"),
+}
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,87 @@ class Source:
         return check_bands(self.difficulty, self.name) if self.difficulty is not None else None
 
 
+@dataclass
+class DataArguments:
+    """Keys of `data.yaml`."""
+
+    output_dir: str = field(metadata={"help": "folder of the data files and the manifest"})
+    sft: list[dict] = field(default_factory=list, metadata={"help": "sources of sft_train.jsonl"})
+    grpo: list[dict] = field(default_factory=list, metadata={"help": "sources of grpo_train.jsonl"})
+    validation: list[dict] = field(
+        default_factory=list, metadata={"help": "sources of validation.jsonl"}
+    )
+    test: list[dict] = field(default_factory=list, metadata={"help": "sources of test.jsonl"})
+    system_prompt: str = field(
+        default="none", metadata={"help": f"one of {', '.join(SYSTEM_PROMPTS)}"}
+    )
+    seed: int = field(
+        default=0, metadata={"help": "seed of samples, shuffles, mixes and generators"}
+    )
+    data_root: str | None = field(default=None, metadata={"help": "folder of the local files"})
+    decontaminate: list[str] = field(
+        default_factory=list,
+        metadata={"help": f"benchmarks to keep out of training: {', '.join(BENCHMARKS)}"},
+    )
+    decontaminate_if_found: list[str] = field(
+        default_factory=list, metadata={"help": "the same, but only where they can be had"}
+    )
+    multiple_choice: str = field(
+        default="drop", metadata={"help": "drop or keep multiple-choice questions in training sets"}
+    )
+    proofs: str = field(
+        default="drop",
+        metadata={"help": "drop or keep questions that ask for a proof in training sets"},
+    )
+    near_duplicates: str = field(
+        default="drop", metadata={"help": "drop or keep near duplicates in training sets"}
+    )
+    languages: list[str] = field(
+        default_factory=list,
+        metadata={"help": "languages of the training questions, e.g. [en]; none: all"},
+    )
+    tokenizer: str | None = field(
+        default=None, metadata={"help": "folder or hub id that counts the tokens"}
+    )
+    max_question_tokens: int | None = field(
+        default=None, metadata={"help": "longest training question"}
+    )
+    max_solution_tokens: int | None = field(
+        default=None, metadata={"help": "longest worked solution (sft)"}
+    )
+    pass_rates: str | None = field(
+        default=None, metadata={"help": "pass_rates.jsonl of stages.difficulty"}
+    )
+    mix: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "{sft or grpo: {easy, medium, hard, size}}"}
+    )
+    on_bad_row: str = field(
+        default="stop", metadata={"help": "stop at a row that cannot be read, or skip and count it"}
+    )
+    num_workers: int = field(default=0, metadata={"help": "processes; 0: one for each core"})
+
+    def policies(self, key: str, source: Source) -> Policies:
+        """What the problems of one source must be in one file."""
+        return Policies(
+            is_training=key in TRAINING,
+            needs_solution=key == "sft",
+            multiple_choice=self.multiple_choice,
+            proofs=self.proofs,
+            languages=tuple(self.languages),
+            tokenizer=self.tokenizer,
+            max_question_tokens=self.max_question_tokens,
+            max_solution_tokens=self.max_solution_tokens,
+            min_level=source.min_level,
+            max_level=source.max_level,
+            min_pass_rate=source.min_pass_rate,
+            max_pass_rate=source.max_pass_rate,
+        )
+
+    def find_mix(self, key: str) -> Mix | None:
+        """The mix of one file, or None."""
+        return check_mix(self.mix[key], key) if key in self.mix else None
+
+
 TEXTS = (
     "hub", "hub_file", "config", "file", "split", "prompt_key", "answer_key", "solution_key",
     "level_key",
@@ -84,7 +174,7 @@ def check_source(entry: Any, key: str) -> Source:
     names = [*BUILDERS, "synthetic"]
     where = f"{key}: {source.name}"
     if source.name not in names:
-        raise UserError(f"{key}: name: {source.name!r} is no source; choose {', '.join(names)}")
+        raise UserError(f"{key}: name: must be one of {', '.join(names)} (got {source.name!r})")
     for name in TEXTS:
         if not isinstance(entry.get(name, ""), str):
             raise UserError(f"{where}: {name}: {entry[name]!r} is not text; quote it")
@@ -128,7 +218,7 @@ def _check_options(source: Source, where: str) -> None:
         if name == "apply_chat_template" and value not in (None, True, False):
             raise UserError(f"{where}: {name}: {value!r} is not true or false")
         if name == "trace" and value is not None and value not in (1, 2, 3):
-            raise UserError(f"{where}: {name}: {value!r} is none of 1, 2, 3")
+            raise UserError(f"{where}: {name}: must be one of 1, 2, 3 (got {value!r})")
 
 
 def id_parts(sources: list[Source]) -> list[str]:
@@ -171,3 +261,105 @@ def check_sources(values: dict[str, Any]) -> dict[str, list[Source]]:
                     f"{key}: {source.name}: file: {path} does not exist; check file and data_root"
                 )
     return sources
+
+
+FORM = "write easy, medium or hard, or {by: level, medium: 3, hard: 5}"
+
+
+def check_bands(value: Any, where: str) -> Bands:
+    """Read a source's `difficulty`; raises `UserError`."""
+    if value in BANDS:
+        return Bands(value)
+    if not isinstance(value, dict) or value.keys() != {"by", "medium", "hard"}:
+        raise UserError(f"{where}: difficulty: {value!r}: {FORM}")
+    numbers = (value["medium"], value["hard"])
+    if value["by"] not in ("level", "pass_rate") or any(
+        type(number) not in (int, float) or not math.isfinite(number) for number in numbers
+    ):
+        raise UserError(f"{where}: difficulty: {value!r}: {FORM}")
+    if (value["medium"] > value["hard"]) == (value["by"] == "level"):
+        order = "above hard" if value["by"] == "level" else "below hard: a low pass rate is hard"
+        raise UserError(f"{where}: difficulty: medium: {value['medium']} is {order}; swap them")
+    return Bands(value["by"], *numbers)
+
+
+def check_mix(value: Any, key: str) -> Mix:
+    """Read one set's `mix`; raises `UserError`."""
+    where = f"mix: {key}"
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: {value!r}: write {{easy: 0.2, medium: 0.5, hard: 0.3}}")
+    for name, number in value.items():
+        if name not in (*BANDS, "size"):
+            raise UserError(f"{where}: unknown key {name!r}; known are {', '.join(BANDS)}, size")
+        if name == "size" and (type(number) is not int or number < 1):
+            raise UserError(f"{where}: size: {number!r} is not a number of problems above 0")
+        if name in BANDS and (type(number) not in (int, float) or not 0 <= number <= 1):
+            raise UserError(f"{where}: {name}: {number!r} is not a share within 0..1")
+    shares = {name: float(value.get(name, 0)) for name in BANDS}
+    if abs(sum(shares.values()) - 1) > 1e-6:
+        raise UserError(f"{where}: the shares add up to {sum(shares.values()):g}; make it 1")
+    return Mix(shares, value.get("size"))
+
+
+def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
+    """Refuse values that no build could use; returns the checked source lists."""
+    for key, choices in CHOICES.items():
+        if values.get(key, choices[0]) not in choices:
+            raise UserError(f"{key}: must be one of {', '.join(choices)} (got {values[key]!r})")
+    for key in ("output_dir", "data_root", "pass_rates", "tokenizer"):
+        if isinstance(values.get(key), bool) or not str(values.get(key)).strip():
+            raise UserError(
+                f"{key}: must be a path (got {values[key]!r}); set it, or remove the key"
+            )
+    for key in (*FILES, "mix"):
+        if str(values.get(key)).startswith(("[{", "{")) and isinstance(values[key], str):
+            raise UserError(f"{key}: {values[key]!r:.80} is text; such keys belong in the YAML")
+    sources = check_sources(values)
+    for key, known in (
+        ("decontaminate", BENCHMARKS), ("decontaminate_if_found", BENCHMARKS),
+        ("languages", LANGUAGES),
+    ):  # fmt: skip
+        names = values.get(key) or []
+        # The command line gives a list of one as text.
+        for name in [names] if isinstance(names, str) else names:
+            if name not in known:
+                raise UserError(f"{key}: must be some of {', '.join(known)} (got {name!r})")
+    for key in ("max_question_tokens", "max_solution_tokens"):
+        if values.get(key) is None:
+            continue
+        if int(values[key]) < 1:
+            raise UserError(f"{key}: must be above 0 (got {values[key]})")
+        if not values.get("tokenizer"):
+            raise UserError(f"{key}: needs 'tokenizer'; set it to the folder or hub id of one")
+    if int(values.get("num_workers", 0)) < 0:
+        raise UserError(f"num_workers: must be 0 or more (got {values['num_workers']})")
+    _check_mixes(values, sources)
+    return sources
+
+
+def _check_mixes(values: dict[str, Any], sources: dict[str, list[Source]]) -> None:
+    mixes = values.get("mix") or {}
+    if not isinstance(mixes, dict):
+        raise UserError(f"mix: {mixes!r}: write {{grpo: {{easy: 0.2, medium: 0.5, hard: 0.3}}}}")
+    for key, value in mixes.items():
+        if key not in TRAINING or key not in sources:
+            built = [name for name in TRAINING if name in sources]
+            raise UserError(f"mix: must be for training sets of this recipe, {built} (got {key!r})")
+        mix = check_mix(value, key)
+        for source in sources[key]:
+            if source.bands() is None:
+                raise UserError(
+                    f"{key}: {source.name}: missing key 'difficulty', which the mix needs; set it "
+                    "to easy, medium or hard"
+                )
+        bands = {source.bands().by for source in sources[key]}
+        if bands <= mix.shares.keys():  # bands of sources, not of rows: known before reading
+            for band, share in mix.shares.items():
+                if share > 0 and band not in bands:
+                    raise UserError(f"mix: {key}: {band}: {share:g}, but no source is {band}")
+    for key in TRAINING:
+        for source in sources.get(key, ()):
+            if source.difficulty is not None and key not in mixes:
+                raise UserError(
+                    f"{key}: {source.name}: difficulty has no effect without 'mix: {{{key}: …}}'"
+                )

@@ -1,18 +1,65 @@
-"""The rows of one source, read or generated, sampled, and counted."""
+"""The rows of one source: read or generated, sampled, turned into problems and checked.
 
+Reading is done in the main process, checking a chunk at a time in any: it depends on the row alone.
+What depends on other rows is done by `data_prep.build.duplicates`, in the order of the rows.
+"""
+
+import dataclasses
+import json
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.data_arguments import DataArguments
-from data_prep.build.prepare import Item
-from data_prep.build.recipe import Source, find_file
+from data_prep.build.duplicates import signature
+from data_prep.build.filters import (
+    Bands,
+    Checked,
+    Policies,
+    check_language,
+    check_lengths,
+    check_problem,
+)
+from data_prep.build.recipe import DataArguments, Source, find_file
 from data_prep.config import UserError
-from data_prep.reading.reading import BadRow, load_hub, read_rows_and_faults
+from data_prep.decontamination.index import EvalIndex, EvalQuestion
+from data_prep.decontamination.text import question_key
+from data_prep.decontamination.words import tokenise
+from data_prep.reading.rows import BadRow, Row, load_hub, read_rows_and_faults
+from data_prep.schema import Problem
 from data_prep.sources import synthetic
+from data_prep.sources.base import Drop
+from data_prep.sources.registry import BUILDERS
+
+EXCERPT = 1000  # characters of a row that its source drops
+
+Item = tuple[int, str, Row | BadRow | Problem]  # position from 0, where, what was read
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done with the rows of one source; sent to the workers with every chunk.
+
+    Args:
+        name: of the source, with the options of its builder.
+        part: middle of the ids, see `data_prep.build.recipe.id_parts`.
+        bands: how its problems are sorted into easy, medium and hard, or None.
+        checks_contamination: compare with the evaluation questions.
+        skips_bad_rows: count bad rows instead of raising `UserError`.
+    """
+
+    name: str
+    options: dict[str, Any]
+    part: str
+    policies: Policies
+    bands: Bands | None = None
+    checks_contamination: bool = False
+    skips_bad_rows: bool = False
+    finds_near_duplicates: bool = False
 
 
 class SourceRows:
@@ -48,7 +95,7 @@ class SourceRows:
                 if path
                 else load_hub(source.hub, source.split, source.config)
             )
-        rows = self._count(self._timed(rows))
+        rows = self._counted(rows)
         size = None if source.name == "synthetic" else source.sample
         items: Iterable[Item]
         if size is None:
@@ -77,22 +124,13 @@ class SourceRows:
         except (TypeError, ValueError) as error:  # an option unknown or out of range
             raise UserError(f"{self._key}: synthetic: {error}; fix its options or split") from error
 
-    def _timed(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        rows = iter(rows)
-        while True:
-            started = time.perf_counter()
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            finally:
-                self.seconds += time.perf_counter() - started
-            yield row
-
-    def _count(self, rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    def _counted(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        started = time.perf_counter()
         for where, row in rows:
+            self.seconds += time.perf_counter() - started
             self.num_read += row.num_rows if isinstance(row, BadRow) else 1
             yield where, row
+            started = time.perf_counter()
 
 
 def fetch_hub_file(hub: str, name: str) -> Path:
@@ -142,3 +180,99 @@ def track(items: Iterable, description: str) -> Iterator:
     if not console.is_terminal:
         return iter(items)
     return iter(rich_track(items, description, console=console, transient=True))
+
+
+class Clock:
+    """Seconds of each step, by laps."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self._last = time.perf_counter()
+
+    def lap(self, step: str) -> None:
+        """Count the time since the last lap as `step`'s."""
+        now = time.perf_counter()
+        self.seconds[step] += now - self._last
+        self._last = now
+
+
+class Checker:
+    """Checks rows against policies and evaluation questions.
+
+    Args:
+        questions: of evaluation sets, which must not occur in the training sets.
+        pass_rates: `{id: rate}`, measured by `stages.difficulty`; they replace the rows' own.
+    """
+
+    def __init__(self, questions: Sequence[EvalQuestion], pass_rates: dict[str, float]) -> None:
+        self._index = EvalIndex(questions) if questions else None
+        self._pass_rates = pass_rates
+
+    def check_rows(self, job: Job, items: Sequence[Item]) -> tuple[list[Checked], Counter[str]]:
+        """One result for each row, in order; and the seconds of each step.
+
+        Raises:
+            UserError: a bad row, unless the job skips them.
+        """
+        clock = Clock()
+        return [self._check(job, *item, clock) for item in items], clock.seconds
+
+    def _check(
+        self, job: Job, position: int, where: str, row: Row | BadRow | Problem, clock: Clock
+    ) -> Checked:
+        problem = self._build(job, position, where, row)
+        clock.lap("build")
+        if isinstance(problem, Checked):
+            return problem
+        is_rated = problem.id in self._pass_rates
+        if is_rated:
+            problem = dataclasses.replace(problem, pass_rate=self._pass_rates[problem.id])
+        drop, match = None, None
+        golds = check_problem(problem, job.policies)
+        clock.lap("gold and kind")
+        if isinstance(golds, Drop):
+            drop = golds
+        else:
+            problem = dataclasses.replace(problem, answer=golds[0], other_answers=tuple(golds[1:]))
+            drop = check_language(problem, job.policies)
+            clock.lap("language")
+            drop = drop or check_lengths(problem, job.policies)
+            clock.lap("length")
+        if drop is None and self._index and job.checks_contamination:
+            match = self._index.find_repeated(problem)
+            clock.lap("decontamination")
+            if match:
+                drop = Drop("in_eval_set", f"{match.benchmark} {match.id}")
+        found = Checked(where, problem, drop, is_rated=is_rated, match=match)
+        if drop:
+            return found
+        keys = signature(tokenise(problem.question)).tobytes() if job.finds_near_duplicates else b""
+        found = dataclasses.replace(
+            found,
+            key=question_key(problem.question, problem.trace),
+            signature=keys,
+            band=job.bands.find(problem.level, problem.pass_rate) if job.bands else None,
+        )
+        clock.lap("signature")
+        return found
+
+    def _build(
+        self, job: Job, position: int, where: str, row: Row | BadRow | Problem
+    ) -> Problem | Checked:
+        """The problem of a row, or why there is none."""
+        if isinstance(row, Problem):
+            return row
+        try:
+            if isinstance(row, BadRow):
+                raise UserError(row.message)
+            name = f"{job.name}-{job.part}-{position}"
+            built = BUILDERS[job.name](row, name, where, **job.options)
+        except UserError as error:
+            if not job.skips_bad_rows:
+                raise UserError(f"{error} (or leave it out: --on_bad_row skip)") from error
+            num_rows = row.num_rows if isinstance(row, BadRow) else 1
+            return Checked(where, None, Drop("bad_row", str(error)), num_rows=num_rows)
+        if isinstance(built, Problem):
+            return built
+        text = json.dumps(row, ensure_ascii=False, default=str)
+        return Checked(where, None, built, text[:EXCERPT])

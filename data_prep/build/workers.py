@@ -15,14 +15,17 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 
-from data_prep.build.prepare import Dropped, Item, Job, Kept, Preparer, Result
+from data_prep.build.filters import Checked
+from data_prep.build.rows import Checker, Item, Job
 from data_prep.config import UserError
-from data_prep.decontamination.contamination import EvalQuestion
+from data_prep.decontamination.index import EvalQuestion
 
 CHUNK = 500  # rows
 AHEAD = 3  # chunks under way for each worker
 
-_preparer: Preparer | None = None  # in a worker process
+Result = tuple[list[Checked], Counter[str]]  # one for each row; seconds by step
+
+_checker: Checker | None = None  # in a worker process
 
 
 def count_workers(wanted: int) -> int:
@@ -35,10 +38,10 @@ def count_workers(wanted: int) -> int:
 
 
 def _start_worker(questions: Sequence[EvalQuestion], pass_rates: dict[str, float]) -> None:
-    global _preparer
+    global _checker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _preparer = Preparer(questions, pass_rates)
+    _checker = Checker(questions, pass_rates)
 
 
 def _end_with_parent() -> None:
@@ -49,9 +52,9 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _prepare(job: Job, items: list[Item]) -> Result:
-    assert _preparer is not None
-    return _preparer.prepare(job, items)
+def _check(job: Job, items: list[Item]) -> Result:
+    assert _checker is not None
+    return _checker.check_rows(job, items)
 
 
 class Workers:
@@ -60,14 +63,14 @@ class Workers:
     Args:
         number: of processes.
         questions: evaluation questions to keep out of the training sets.
-        pass_rates: see `Preparer`.
+        pass_rates: see `Checker`.
     """
 
     def __init__(
         self, number: int, questions: Sequence[EvalQuestion], pass_rates: dict[str, float]
     ) -> None:
         self._number, self._state = number, (questions, pass_rates)
-        self._here: Preparer | None = None
+        self._here: Checker | None = None
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> "Workers":
@@ -77,13 +80,11 @@ class Workers:
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
-    def prepare(
-        self, job: Job, items: Iterable[Item], seconds: Counter[str]
-    ) -> Iterator[Kept | Dropped]:
+    def check(self, job: Job, items: Iterable[Item], seconds: Counter[str]) -> Iterator[Checked]:
         """Yield a result for each item, in order; adds the seconds of each step.
 
         Raises:
-            UserError: see `Preparer.prepare`; or a worker was killed.
+            UserError: see `Checker.check_rows`; or a worker was killed.
         """
         chunks = iter(lambda: list(itertools.islice(stream, CHUNK)), [])
         stream = iter(items)
@@ -95,8 +96,8 @@ class Workers:
             yield from found
 
     def _here_map(self, job: Job, chunks: Iterable[list[Item]]) -> Iterator[Result]:
-        self._here = self._here or Preparer(*self._state)
-        return (self._here.prepare(job, chunk) for chunk in chunks)
+        self._here = self._here or Checker(*self._state)
+        return (self._here.check_rows(job, chunk) for chunk in chunks)
 
     def _map(self, job: Job, chunks: Iterable[list[Item]]) -> Iterator[Result]:
         if self._pool is None:
@@ -107,7 +108,7 @@ class Workers:
         waiting: deque = deque()
         try:
             for chunk in chunks:
-                waiting.append(self._pool.submit(_prepare, job, chunk))
+                waiting.append(self._pool.submit(_check, job, chunk))
                 if len(waiting) >= AHEAD * self._number:
                     yield waiting.popleft().result()
             while waiting:

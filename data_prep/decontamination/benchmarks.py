@@ -1,4 +1,4 @@
-"""Benchmarks: where each is, and whole evaluation sets as problems, from local files or the hub.
+"""Benchmarks: where each is, and evaluation sets as problems, from local files or the hub.
 
 Unlike `data_prep.build`, nothing is sampled, shuffled or cleaned: a score over part of a set is no
 score of that set. A row that cannot be used is an error instead.
@@ -10,10 +10,10 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.grading.answers import is_parseable, is_same_value
-from data_prep.reading.reading import load_hub, read_rows
+from data_prep.reading.rows import load_hub, read_rows
 from data_prep.schema import Problem
-from data_prep.sources import Drop
-from data_prep.sources.builders import BUILDERS, build_problems
+from data_prep.sources.base import Drop
+from data_prep.sources.registry import BUILDERS, build_problems
 
 # Source, set on the hub, and the local files below data_root, of which the first that exists is
 # read. The evaluation scores them; the data builder keeps their problems out of training sets.
@@ -53,6 +53,12 @@ def find_benchmark_file(files: Iterable[str], data_root: str) -> Path | None:
     return next((path for f in files if (path := Path(data_root, f)).is_file()), None)
 
 
+def find_benchmark(name: str, data_root: str | None) -> Path | str | None:
+    """Where a benchmark is read from: its file below `data_root`, if there is one; else the hub."""
+    place = BENCHMARKS[name]
+    return place["hub"] if data_root is None else find_benchmark_file(place["files"], data_root)
+
+
 def load_benchmark(
     name: str,
     hub: str | None,
@@ -61,10 +67,10 @@ def load_benchmark(
     files: list[str],
     data_root: str | None,
 ) -> list[Problem]:
-    """Load one evaluation set, whole and in its order.
+    """Load one evaluation set, complete and in its order.
 
     Args:
-        name: a key of `data_prep.sources.builders.BUILDERS`.
+        name: a key of `data_prep.sources.registry.BUILDERS`.
         hub, config, split: the hub data set; used where `data_root` is None. `split` is also part
             of the ids.
         files: paths below `data_root`, of which the first that exists is read.
@@ -79,7 +85,7 @@ def load_benchmark(
             a gold that cannot be parsed; one question with two golds; two problems with one id.
     """
     if name not in BUILDERS:
-        raise UserError(f"name: {name!r} is no data set; choose {', '.join(BUILDERS)}")
+        raise UserError(f"name: must be one of {', '.join(BUILDERS)} (got {name!r})")
     if data_root is not None:
         path = find_benchmark_file(files, data_root)
         if path is None:

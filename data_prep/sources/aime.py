@@ -10,8 +10,15 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, find_value, get_question, get_text, own_id, repair_escapes
-from data_prep.sources.rows import clean_gold
+from data_prep.sources.base import (
+    Drop,
+    clean_gold,
+    find_value,
+    get_question,
+    get_text,
+    own_id,
+    repair_escapes,
+)
 
 _GOLD = re.compile(r"\s*\$?\s*0*(\d{1,3})\s*(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})?\s*\$?\s*")
 
@@ -28,7 +35,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         return question
     columns = ("answer", "final_answer", "Answer", "reward_model.ground_truth")
     if (found := find_value(row, columns)) and found[1] in (None, ""):
-        return Drop("no_answer", where)
+        return Drop("no_answer")
     text = clean_gold(get_text(row, columns, where, allows_numbers=True))
     gold = _GOLD.fullmatch(text)
     if not gold:

@@ -8,8 +8,15 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, find_value, get_text, own_id
-from data_prep.sources.choices import LETTERS, check_options, show_options
+from data_prep.sources.base import (
+    LETTERS,
+    Drop,
+    check_options,
+    find_value,
+    get_text,
+    own_id,
+    show_options,
+)
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:

@@ -8,8 +8,7 @@ reasons: `not_math`, a `task` other than math; `no_answer`.
 from typing import Any
 
 from data_prep.schema import Problem
-from data_prep.sources import Drop, get_text
-from data_prep.sources.rows import build_row
+from data_prep.sources.base import Drop, build_row, get_text
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
@@ -20,5 +19,5 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
     """
     task = get_text(row, ("task",), where, default="math").strip()
     if task.lower() != "math":
-        return Drop("not_math", f"{where}: task {task!r:.40}")
+        return Drop("not_math", f"task {task!r:.40}")
     return build_row(row, problem_id, where, "areal_boba", ("prompt",), ("solutions", "answer"), ())

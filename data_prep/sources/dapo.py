@@ -1,15 +1,14 @@
 """DAPO-Math-17k (`BytedTsinghua-SIA/DAPO-Math-17k`): problems rewritten to have integer answers.
 
 Copies come in verl's schema, with and without the prompt's wrapper, in slime's (`prompt`, `label`)
-and in TTRL's (`prompt` as text, `answer`). Upstream every problem stands there a hundred times, and
+and in TTRL's (`prompt` as text, `answer`). Upstream every problem occurs a hundred times, and
 `extra_info.index` repeats with it, so positions are the ids. `Drop` reason: `no_answer`.
 """
 
 from typing import Any
 
 from data_prep.schema import Problem
-from data_prep.sources import Drop
-from data_prep.sources.rows import build_row
+from data_prep.sources.base import Drop, build_row
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:

@@ -10,9 +10,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, get_text
-from data_prep.sources.rows import build_row, get_number, get_subject
-from data_prep.sources.thoughts import right_thought
+from data_prep.sources.base import Drop, build_row, get_number, get_subject, get_text, right_thought
 
 NUM_TRACES = 3
 

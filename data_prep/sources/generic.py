@@ -16,8 +16,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, find_value
-from data_prep.sources.rows import build_row, clean_gold, get_number
+from data_prep.sources.base import Drop, build_row, clean_gold, find_value, get_number
 from data_prep.sources.templates import chat_turns
 
 MARK = "####"
@@ -60,7 +59,7 @@ def build_problem(
     tails = (clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers)
     golds = list(dict.fromkeys(filter(None, tails)))
     if not golds:
-        return Drop("no_answer", where)
+        return Drop("no_answer")
     return replace(built, answer=golds[0], other_answers=tuple(golds[1:]))
 
 

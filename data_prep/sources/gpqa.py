@@ -1,6 +1,6 @@
 """GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`): graduate questions in science, four options.
 
-Upstream the right option stands in a column of its own, so the options are put in an order that
+Upstream the right option has a column of its own, so the options are put in an order that
 the question alone decides: the same in every run, whichever copy the row comes from. AReaL's copy
 (`ori_question`, `options`, the letter in `answer`) is read as well. The gold is the letter.
 The set is gated: accept its terms on the hub, and keep its questions out of public files.
@@ -11,8 +11,15 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, find_value, get_text, own_id
-from data_prep.sources.choices import LETTERS, check_options, show_options
+from data_prep.sources.base import (
+    LETTERS,
+    Drop,
+    check_options,
+    find_value,
+    get_text,
+    own_id,
+    show_options,
+)
 
 RIGHT = "Correct Answer"
 OPTIONS = (RIGHT, "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")

@@ -8,7 +8,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, find_value, get_question, get_text
+from data_prep.sources.base import Drop, find_value, get_question, get_text
 
 MARK = "####"
 _CALCULATION = re.compile(r"<<[^<>]*>>")
@@ -26,7 +26,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
     if isinstance(question, Drop):
         return question
     if (found := find_value(row, ("answer",))) and found[1] in (None, ""):
-        return Drop("no_answer", where)
+        return Drop("no_answer")
     rationale, *golds = get_text(row, ("answer",), where).split(MARK)
     if len(golds) != 1:
         raise UserError(

@@ -13,8 +13,17 @@ from typing import Any
 from data_prep.config import UserError
 from data_prep.grading.answers import last_boxed
 from data_prep.schema import Problem
-from data_prep.sources import Drop, find_value, get_question, get_text, own_id, repair_escapes
-from data_prep.sources.rows import SUBJECTS, clean_gold, get_subject
+from data_prep.sources.base import (
+    SUBJECTS,
+    Drop,
+    clean_gold,
+    find_value,
+    get_question,
+    get_subject,
+    get_text,
+    own_id,
+    repair_escapes,
+)
 
 _LEVEL = re.compile(r"(?:Level )?(?:([1-5])|\?)")
 # A mirror of the train split says test/ in every row. Numbers run through both splits, so subject
@@ -39,7 +48,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
     solution = repair_escapes(solution).strip()
     gold = gold or clean_gold(last_boxed(solution) or "")
     if not gold:
-        return Drop("no_answer", where)
+        return Drop("no_answer")
     return Problem(
         _name(row, problem_id, where),
         "math",

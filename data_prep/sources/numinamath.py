@@ -2,7 +2,7 @@ r"""NuminaMath-CoT and 1.5 (`AI-MO/NuminaMath-CoT`, `AI-MO/NuminaMath-1.5`), wit
 
 The gold is `answer` (1.5), or the last `\boxed{…}` of the solution (CoT, whose mirrors name the
 columns `instruction` and `response`). Golds such as `proof`, `notfound` or `C` are kept: they are
-sorted out for all sources alike, see `data_prep.build.policies`. `Drop` reasons:
+sorted out for all sources alike, see `data_prep.build.filters`. `Drop` reasons:
 
     invalid_problem     1.5 says that the problem is not valid
     proof, multiple_choice  1.5 says that it is one, and the gold is no value
@@ -18,9 +18,17 @@ from typing import Any
 
 from data_prep.grading.answers import is_parseable, last_boxed
 from data_prep.schema import Problem
-from data_prep.sources import Drop, find_value, get_question, get_text, repair_escapes
-from data_prep.sources.kinds import is_option, is_sentinel
-from data_prep.sources.rows import clean_gold, get_golds
+from data_prep.sources.base import (
+    Drop,
+    clean_gold,
+    find_value,
+    get_golds,
+    get_question,
+    get_text,
+    is_option,
+    is_sentinel,
+    repair_escapes,
+)
 
 _ENVIRONMENT = re.compile(r"\\(?:begin|end|operatorname)\{\w+\}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
@@ -60,15 +68,15 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         gold = next(iter(get_golds(row, ("answer",), where)), "")
         kind = get_text(row, ("question_type",), where, default="").strip().lower()
         if kind in _KINDS and (is_sentinel(gold) or not is_parseable(gold)):
-            return Drop(_KINDS[kind], f"{where}: {gold!r:.80}")
+            return Drop(_KINDS[kind], f"{gold!r:.80}")
         if not gold:
-            return Drop("no_answer", where)
+            return Drop("no_answer")
     else:
         gold, reason = _boxed_gold(solution)
         if reason:
-            return Drop(reason, f"{where}: {gold!r:.80}" if gold else where)
+            return Drop(reason, f"{gold!r:.80}" if gold else "")
     if is_text(gold) and not is_option(gold) and not is_sentinel(gold):
-        return Drop("text_answer", f"{where}: {gold!r:.80}")
+        return Drop("text_answer", f"{gold!r:.80}")
     subject = get_text(row, ("problem_type", "source"), where, default="").strip()
     return Problem(
         problem_id,

@@ -10,8 +10,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop
-from data_prep.sources.rows import build_row, get_share
+from data_prep.sources.base import Drop, build_row, get_share
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:

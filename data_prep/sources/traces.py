@@ -7,8 +7,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources import Drop, get_text
-from data_prep.sources.rows import get_golds, get_number, get_subject
+from data_prep.sources.base import Drop, get_golds, get_number, get_subject, get_text
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
@@ -22,7 +21,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         raise UserError(f"{where}: trace: {trace!r} is not a number from 0; fix the row")
     golds = get_golds(row, ("answer",), where)
     if not golds:
-        return Drop("no_answer", where)
+        return Drop("no_answer")
     return Problem(
         f"{get_text(row, ('id',), where)}-t{trace}",
         get_text(row, ("source",), where),

@@ -22,7 +22,7 @@ def test_start_makes_the_folder_and_removes_the_old_manifest(tmp_path):
     write(folder)
     assert manifest.read(folder)["stage"] == "toy"
     started = manifest.start(folder)
-    assert started > 0 and manifest.read(folder) is None
+    assert started > 0 and manifest.read(folder) is None is manifest.read(tmp_path / "missing")
     assert [p.name for p in folder.iterdir()] == ["model.bin"]
 
 
@@ -55,16 +55,6 @@ def test_write_json_is_atomic(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
 
 
-def test_a_crash_before_the_end_leaves_no_manifest(tmp_path, monkeypatch):
-    def fail(_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write(tmp_path)
-    assert manifest.read(tmp_path) is None
-
-
 def test_sha256_of_files(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -93,7 +83,3 @@ def test_versions_are_the_installed_ones(monkeypatch):
     assert found["trl"] == importlib.metadata.version("trl") and "torch" in found
     monkeypatch.setattr(manifest, "PACKAGES", ("trl", "no-such-package"))
     assert manifest.versions() == {"trl": found["trl"]}
-
-
-def test_read_of_an_unfinished_stage_is_none(tmp_path):
-    assert manifest.read(tmp_path) is None and manifest.read(tmp_path / "missing") is None

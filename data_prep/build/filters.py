@@ -1,0 +1,415 @@
+"""Which problems a set keeps, as far as one problem alone can tell, and how a mix is drawn.
+
+Reasons, in the order in which they are checked (`duplicates` has those across rows,
+`data_prep.sources` those of single sources):
+
+    empty_question       nothing is asked
+    no_solution          SFT only: no worked text, which would teach empty thoughts
+    sentinel_answer      the gold says that there is none: "proof", "notfound", "N/A"
+    image                the question points to a picture that is not in the row
+    proof                it asks for a proof: a right final line proves nothing
+    multiple_choice      the gold is an option, or the question shows options: a guess is right one
+                         time in four, and a right value without its letter would be graded wrong
+    shows_answer         the question ends with its own answer: "… Find the area. Answer: 56."
+    gold_not_parseable   the grader cannot read the gold, so no completion could ever match it
+    level, pass_rate     outside of the source's bounds, or unknown
+    foreign_language     not in `languages`
+    long_question        more than `max_question_tokens`
+    long_solution        SFT only: more than `max_solution_tokens`
+
+Evaluation sets are never filtered by kind, language or length: they are what they are. ARC and
+GPQA are multiple choice by design.
+
+A source says how hard its problems are: `difficulty: easy` (all of them), or by a number of each
+problem, `difficulty: {by: level, medium: 3, hard: 5}` (level 3 and 4 are medium, 5 and up hard) or
+`difficulty: {by: pass_rate, medium: 0.75, hard: 0.25}` (a pass rate of 0.75 or less is medium, of
+0.25 or less hard). `mix: {grpo: {easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}}` then draws a set
+with these shares.
+"""
+
+import functools
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data_prep.config import UserError
+from data_prep.decontamination.index import Match
+from data_prep.grading.answers import find_boxes, is_parseable, is_same_value
+from data_prep.schema import Problem
+from data_prep.sources.base import Drop, is_option, is_sentinel, without_commands
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CHOICE_SOURCES = ("arc", "gpqa")
+_IMAGE = re.compile(
+    r"!\[[^\]\n]{0,300}\]\s*\("  # markdown; `n![` alone may be a factorial before a bracket
+    r"|<(?:img|image)\b|<image\d*>|\\includegraphics|\[/?img\b"
+    r"|https?://\S{1,300}?\.(?:png|jpe?g|gif|svg|webp|bmp)\b",
+    re.IGNORECASE,
+)
+# How the first option is labelled and how the others are; the first label may not be the end of a
+# sentence ("the point A.").
+_LABELS = (
+    (r"(?<![\w)^])[(\uff08]\s*A\s*[)\uff09]", r"(?<![\w)^])[(\uff08]\s*@\s*[)\uff09]"),
+    (
+        r"(?:^|[\n?:.)\uff1f\uff1a\u3002\uff09_])\s*A[.)\uff0e\u3001\uff09]",
+        r"\s@[.)\uff0e\u3001\uff09]",
+    ),
+    (r"(?:^|\n)\s*A\s*[:\uff1a]", r"\n\s*@\s*[:\uff1a]"),
+)
+_OPTIONS = tuple(
+    (re.compile(first), re.compile(rest.replace("@", "B")), re.compile(rest.replace("@", "C")))
+    for first, rest in _LABELS
+)
+# LaTeX between an option's label and its text.
+_LAYOUT = re.compile(
+    r"\\(?:q?quad|indent|bullet|item|text|hspace\*?\{[^{}]*\}|newline)(?![A-Za-z])"
+    r"|\\(?:\\|[ ,;:!()\[\]])|[$~{}*]"
+)
+_FIGURE = re.compile(r"\[asy\].*?(?:\[/asy\]|$)|\\begin\{asy\}.*?(?:\\end\{asy\}|$)", re.DOTALL)
+_PROVE = re.compile(
+    r"(?<!to )(?<!not )(?<!you )(?<!will )(?<!can )(?<!could )\b(?:prove|show|demonstrate)\b"
+    r"(?:\s+(?:that|the following|or disprove|whether|or refute|the (?:inequality|identity|equality"
+    r"|statement|theorem|formula|relation))\b|\s*:|\s*,?\s*for (?:all|any|every|each)\b"
+    r"|(?<=prove)\s+(?!your\b|it\b|this\b|why\b))"
+    r"|(?<!\u4e0d\u9700\u8981)\u8bc1\u660e|\u6c42\u8bc1",
+    re.IGNORECASE,
+)
+# What asks for a value as well as a proof; the second kind of verb only where a sentence begins.
+_ASKS = re.compile(
+    r"\?|\uff1f|\b(?:find|determine|compute|calculate|evaluate|express"
+    r"|what (?:is|are|can|must|value)|how (?:many|much|long|far|old|often|large|small|big))\b"
+    r"|(?:^|[.:;!\n)]\s{0,9}|\b(?:and|then|also|hence|please) )"
+    r"(?:provide|solve|simplify|give|list|state|count|compare|build|construct|factor(?:i[sz]e)?"
+    r"|sketch|describe|decide|investigate|what|which|who)\b"
+    r"|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48",
+    re.IGNORECASE,
+)
+_SHOWN = re.compile(r"\b(?:final )?(?:answer|ans)\s*[:.=]\s*(\S.{0,120}?)\s*$", re.IGNORECASE)
+_INTEGER = re.compile(r"-?[0-9]{1,15}")  # most golds; the grader reads all of them
+# What question sets of mathematics come in; more would only add confusions.
+LANGUAGES = (
+    "en", "zh", "ja", "ko", "ru", "uk", "es", "fr", "de", "pt", "it", "nl", "pl", "cs", "hu", "ro",
+    "tr", "vi", "id", "ar", "fa", "he", "hi", "th", "el", "sv", "bg",
+)  # fmt: skip
+MIN_LETTERS = 40  # of Latin prose: below, nothing is known
+MIN_MARGIN = 10.0  # nats of log-probability over the best language that is allowed
+
+_FORMULA = re.compile(
+    r"\$\$.*?\$\$|\$.*?\$|\\\[.*?\\\]|\\\(.*?\\\)|\[asy\].*?\[/asy\]"
+    r"|\\begin\{(\w+\*?)\}.*?\\end\{\1\}|\\operatorname\{\w*\}|\\[A-Za-z]+|https?://\S+",
+    re.DOTALL,
+)
+_WORD = re.compile(r"[^\W\d_]+")
+# Scripts that no English question is written in. Greek letters are mathematics.
+_FOREIGN_LETTER = re.compile(
+    "[\u0400-\u052f\u0590-\u06ff\u0900-\u0dff\u0e00-\u0e7f\u1100-\u11ff\u3040-\u30ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
+)
+BANDS = ("easy", "medium", "hard")
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What the problems of one file must be.
+
+    Args:
+        is_training: sft or grpo; the others keep every kind of question.
+        needs_solution: sft.
+        multiple_choice, proofs: "drop" or "keep".
+        languages: codes of `LANGUAGES`; empty keeps all.
+        tokenizer: folder or hub id, for the limits below.
+        max_question_tokens, max_solution_tokens: without template and tags; None is no limit.
+        min_level, …, max_pass_rate: bounds, both ends included; None is no bound.
+    """
+
+    is_training: bool
+    needs_solution: bool = False
+    multiple_choice: str = "drop"
+    proofs: str = "drop"
+    languages: tuple[str, ...] = ()
+    tokenizer: str | None = None
+    max_question_tokens: int | None = None
+    max_solution_tokens: int | None = None
+    min_level: float | None = None
+    max_level: float | None = None
+    min_pass_rate: float | None = None
+    max_pass_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A row and what the checks say of it.
+
+    Args:
+        where: its place.
+        problem: None where the source made none of the row.
+        drop: why it is left out, or None; what follows `match` is set for the others only.
+        text: the beginning of a row that is no problem, to look at.
+        num_rows: lost with this one in a damaged part of a file.
+        is_rated: its pass rate is one of those that were measured.
+        match: the evaluation question that it repeats.
+        key: of the normalised question and the trace number, 16 bytes.
+        signature: MinHash keys as bytes; empty where near duplicates are not looked for.
+        band: easy, medium, hard or None.
+    """
+
+    where: str
+    problem: Problem | None
+    drop: Drop | None = None
+    text: str = ""
+    num_rows: int = 1
+    is_rated: bool = False
+    match: Match | None = None
+    key: bytes = b""
+    signature: bytes = b""
+    band: str | None = None
+
+
+def check_kind(problem: Problem, policies: Policies) -> Drop | None:
+    """Why a problem's kind is not wanted."""
+    if points_to_image(problem.question):
+        return Drop("image")
+    if policies.proofs == "drop" and asks_for_proof(problem.question):
+        return Drop("proof")
+    if policies.multiple_choice == "drop" and problem.source not in CHOICE_SOURCES:
+        if is_option(problem.answer):
+            return Drop("multiple_choice", f"gold {problem.answer[:80]!r}")
+        if shows_options(problem.question):
+            return Drop("multiple_choice", "the question shows options")
+    shown = shown_answer(problem.question)
+    if shown and any(is_same_value(shown, answer) for answer in problem.answers):
+        return Drop("shows_answer", shown)
+    return None
+
+
+def check_problem(problem: Problem, policies: Policies) -> Drop | list[str]:
+    """All checks but those of language and length, which cost more; the golds that can serve."""
+    if not problem.question.strip():
+        return Drop("empty_question")
+    if policies.needs_solution and not problem.solution.strip():
+        return Drop("no_solution")
+    answers = [answer for answer in problem.answers if not is_sentinel(answer)]
+    if not answers:
+        return Drop("sentinel_answer", problem.answer[:80])
+    if policies.is_training and (drop := check_kind(problem, policies)):
+        return drop
+    readable = [answer for answer in answers if _INTEGER.fullmatch(answer) or is_readable(answer)]
+    if not readable:
+        return Drop("gold_not_parseable", answers[0][:80])
+    for reason, value, low, high in (
+        ("level", problem.level, policies.min_level, policies.max_level),
+        ("pass_rate", problem.pass_rate, policies.min_pass_rate, policies.max_pass_rate),
+    ):
+        if not _is_within(value, low, high):
+            return Drop(reason, f"{value}")
+    return readable
+
+
+def is_readable(gold: str) -> bool:
+    """Whether the grader can read a gold, and it is one value."""
+    return is_parseable(gold) and not holds_several_answers(gold)
+
+
+def holds_several_answers(gold: str) -> bool:
+    r"""Whether a gold boxes values that differ: `\boxed{1}\boxed{2}` says not which one counts."""
+    first, *others = find_boxes(gold) or [""]
+    return any(not is_same_value(first, box) for box in others)
+
+
+def points_to_image(question: str) -> bool:
+    """Whether the question holds a reference to a picture, which a row of text cannot show.
+
+    Figures given as code, such as `[asy]`, are text.
+    """
+    return bool(_IMAGE.search(question))
+
+
+def shows_options(question: str) -> bool:
+    r"""Whether the question lists options (A), (B), (C) or A. B. C., in LaTeX commands or not."""
+    plain = _LAYOUT.sub(" ", without_commands(_FIGURE.sub("", question)))
+    plain = re.sub(r"\s+", lambda gap: "\n" if "\n" in gap[0] else " ", plain)
+    return any(_occur_in_order(labels, plain) for labels in _OPTIONS)
+
+
+def _occur_in_order(labels: tuple[re.Pattern, ...], text: str) -> bool:
+    """Whether each label occurs behind the one before; one pattern for all would be cubic."""
+    end = 0
+    for label in labels:
+        if not (found := label.search(text, end)):
+            return False
+        end = found.end()
+    return True
+
+
+def asks_for_proof(question: str) -> bool:
+    """Whether the question asks for a proof and for nothing that has a value."""
+    return bool(_PROVE.search(question)) and not _ASKS.search(question)
+
+
+def shown_answer(question: str) -> str | None:
+    """What a question ends with as its own answer, such as 56 in "… Answer: 56."; or None."""
+    found = _SHOWN.search(question[-200:])
+    return found[1].rstrip(".") if found else None
+
+
+def _is_within(value: float | None, low: float | None, high: float | None) -> bool:
+    if low is None and high is None:
+        return True
+    return value is not None and (low is None or value >= low) and (high is None or value <= high)
+
+
+def check_language(problem: Problem, policies: Policies) -> Drop | None:
+    """Whether the question is in a language that is not wanted."""
+    if not policies.is_training or not policies.languages:
+        return None
+    found = find_foreign(problem.question, policies.languages)
+    return Drop("foreign_language", found) if found else None
+
+
+def check_lengths(problem: Problem, policies: Policies) -> Drop | None:
+    """Whether question or solution have more tokens than allowed."""
+    if not policies.is_training:
+        return None
+    limits = [("long_question", problem.question, policies.max_question_tokens)]
+    if policies.needs_solution:
+        limits.append(("long_solution", problem.solution, policies.max_solution_tokens))
+    for reason, text, limit in limits:
+        # A token has at least one byte: most texts need no counting.
+        if limit is None or len(text.encode()) <= limit:
+            continue
+        num_tokens = len(load_tokenizer(policies.tokenizer).encode(text, add_special_tokens=False))
+        if num_tokens > limit:
+            return Drop(reason, f"{num_tokens} tokens")
+    return None
+
+
+@functools.cache
+def load_tokenizer(path: str) -> "Tokenizer":
+    """The tokenizer.json of a folder or of a hub model.
+
+    Not transformers' own loading: that takes a second and 400 MB in each worker.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        file = Path(path, "tokenizer.json")
+        return Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(path)
+    except Exception as error:  # the Rust library raises nothing narrower
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"tokenizer: {path}: {message}; give a folder with a tokenizer.json or a hub id"
+        ) from error
+
+
+@functools.cache
+def _language_identifier():
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
+    identifier.set_languages(list(LANGUAGES))
+    return identifier
+
+
+def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
+    """The language of a question that is in none of the `allowed`; None where it is, or may be.
+
+    Formulas say nothing and make short questions look foreign ("Write $4.3+3.88$ as a decimal."
+    scores best as Portuguese), so LaTeX goes first, and English-looking prose is called foreign
+    only when it is long enough and clearly so. docs/data.md has how often it errs.
+
+    Args:
+        question: with its LaTeX.
+        allowed: of `LANGUAGES`.
+    """
+    words = _WORD.findall(_FORMULA.sub(" ", question))
+    prose = " ".join(word for word in words if len(word) > 1 or _FOREIGN_LETTER.match(word))
+    num_foreign = len(_FOREIGN_LETTER.findall(prose))
+    # A foreign name in an English question is no foreign question.
+    is_foreign_script = num_foreign > 0.2 * max(1, len(prose))
+    if not is_foreign_script and len(prose) < MIN_LETTERS:
+        return None
+    ranked = _language_identifier().rank(prose)
+    best, score = ranked[0]
+    allowed_score = max(value for name, value in ranked if name in allowed)
+    needed = 0.0 if is_foreign_script else MIN_MARGIN
+    return best if best not in allowed and score - allowed_score > needed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """Where problems become medium and hard.
+
+    Args:
+        by: "level" (higher is harder), "pass_rate" (lower is harder), or a band's own name.
+        medium, hard: the first value that counts as such.
+    """
+
+    by: str
+    medium: float = 0.0
+    hard: float = 0.0
+
+    def find(self, level: float | None, pass_rate: float | None) -> str | None:
+        """The band of a problem; None where the number that decides is unknown."""
+        if self.by in BANDS:
+            return self.by
+        value = level if self.by == "level" else pass_rate
+        if value is None:
+            return None
+        sign = 1 if self.by == "level" else -1
+        if sign * value >= sign * self.hard:
+            return "hard"
+        return "medium" if sign * value >= sign * self.medium else "easy"
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Shares of the bands in a set, adding up to 1, and its size; None is as many as possible."""
+
+    shares: Mapping[str, float]
+    size: int | None = None
+
+
+def plan_counts(available: Mapping[str, int], mix: Mix) -> dict[str, int]:
+    """How many problems of each band a set with these shares can have at most.
+
+        N = min over bands b with share_b > 0 of floor(available_b / share_b), and at most `size`
+
+    Counts are share x N, rounded by largest remainders so that they add up to N.
+
+    Args:
+        available: problems of each band.
+    """
+    wanted = {band: share for band, share in mix.shares.items() if share > 0}
+    # The small addend: 3 / 0.3 is 10, and not 9.99….
+    total = min(int(available.get(band, 0) / share + 1e-9) for band, share in wanted.items())
+    total = total if mix.size is None else min(total, mix.size)
+    exact = {band: share * total for band, share in wanted.items()}
+    counts = {band: int(number + 1e-9) for band, number in exact.items()}
+    by_remainder = sorted(wanted, key=lambda band: (counts[band] - exact[band], band))
+    for band in by_remainder[: total - sum(counts.values())]:
+        counts[band] += 1
+    # Rounding up may ask a band for one more than it has.
+    return {band: min(number, available.get(band, 0)) for band, number in counts.items()}
+
+
+def choose_mix(bands: Sequence[str], mix: Mix, seed: str) -> set[int]:
+    """Indices of the problems of a mix, drawn at random within each band.
+
+    Args:
+        bands: the band of each problem.
+        seed: same seed and bands, same choice.
+    """
+    members: dict[str, list[int]] = {band: [] for band in BANDS}
+    for index, band in enumerate(bands):
+        members[band].append(index)
+    counts = plan_counts({band: len(found) for band, found in members.items()}, mix)
+    rng = random.Random(seed)
+    return {index for band, n in counts.items() for index in rng.sample(members[band], n)}

@@ -1,0 +1,271 @@
+"""What a build writes: data files, the rows that were left out, and the counts that add up."""
+
+import contextlib
+import dataclasses
+import json
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from data_prep import manifest
+from data_prep.build.filters import Checked
+from data_prep.build.recipe import FILES, DataArguments, Source, find_file
+from data_prep.config import UserError
+from data_prep.decontamination.benchmarks import find_benchmark
+from data_prep.schema import Problem
+
+DROPPED, CONTAMINATION = "dropped.jsonl", "contamination.jsonl"
+NAMES = (*FILES.values(), DROPPED, CONTAMINATION)
+EXCERPT = 1000  # characters of a text in the two logs
+_FIELDS = tuple(name for name in Problem.__dataclass_fields__ if name != "solution")
+MARK = "build.partial"  # there while a build is under way, and after one was killed
+
+
+def check_folder(folder: str, inputs: Iterable[Path]) -> None:
+    """Refuse a folder in which the build would overwrite files that are not its own.
+
+    Args:
+        inputs: local files that are read.
+
+    Raises:
+        UserError: an input lies there, or a file of the build's names that no build wrote.
+    """
+    place = Path(folder)
+    for path in inputs:
+        if path.resolve().parent == place.resolve():
+            raise UserError(
+                f"output_dir: {folder} holds {path.name}, which is read; choose another folder"
+            )
+    is_own = (manifest.read(place) or {}).get("stage") == "data" or (place / MARK).exists()
+    found = [name for name in NAMES if (place / name).exists()]
+    if found and not is_own:
+        raise UserError(
+            f"output_dir: {folder} holds {found[0]}, which no build wrote; choose another folder, "
+            "or move the file away"
+        )
+
+
+class SetReport:
+    """Rows in, rows out and named drops of one data file, in all and for each source."""
+
+    def __init__(self, key: str, sources: list[Source]) -> None:
+        self.key, self._sources = key, sources
+        self.rows_in_of = [0] * len(sources)
+        self.rows_out_of = [0] * len(sources)
+        self.dropped_of: list[Counter[str]] = [Counter() for _ in sources]
+        self.bands: dict[str, int] = {}
+        self.num_rated = 0  # rows whose pass rate was measured
+        self.seconds: Counter[str] = Counter()
+
+    @property
+    def rows_in(self) -> int:
+        """Rows of all sources."""
+        return sum(self.rows_in_of)
+
+    @property
+    def rows_out(self) -> int:
+        """Rows written."""
+        return sum(self.rows_out_of)
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Rows left out, by reason."""
+        return sum(self.dropped_of, Counter())
+
+    def summary(self) -> dict[str, Any]:
+        """The manifest's entry of this file; every row is written or dropped for a reason."""
+        counts = zip(self.rows_in_of, self.rows_out_of, self.dropped_of, strict=True)
+        sources = []
+        for source, (rows_in, rows_out, dropped) in zip(self._sources, counts, strict=True):
+            assert rows_in == rows_out + dropped.total(), (rows_in, rows_out, dropped)
+            place = {"name": source.name, "split": source.split, "place": source.file or source.hub}
+            sources.append(place | _counts(rows_in, rows_out, dropped))
+        found = _counts(self.rows_in, self.rows_out, self.dropped) | {"sources": sources}
+        return found | ({"bands": self.bands} if self.bands else {})
+
+
+def _counts(rows_in: int, rows_out: int, dropped: Counter[str]) -> dict[str, Any]:
+    return {"rows_in": rows_in, "rows_out": rows_out, "dropped": dict(sorted(dropped.items()))}
+
+
+class Spool:
+    """Rows of one data file on disk, in the order in which they came, read back by number.
+
+    A set of 860,000 problems with worked solutions would take gigabytes of memory; their places
+    take eight bytes each. A row is stored as the line that is written in the end, behind a line
+    that holds its place and its problem without the solution: all that finding duplicates takes.
+
+    Args:
+        path: a new file; the caller removes it.
+        make_row: the row of a problem.
+    """
+
+    def __init__(self, path: Path, make_row: Callable[[Problem], dict[str, Any]]) -> None:
+        self._file = path.open("w+b")
+        self._make_row = make_row
+        self._starts = array("Q")
+        self._end = 0
+        self._is_at_end = True
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def append(self, problem: Problem, where: str) -> int:
+        """Store a problem and its place; returns its number, from 0."""
+        note = [where, *(getattr(problem, name) for name in _FIELDS)]
+        # Escaped: data may hold what UTF-8 cannot, and U+2028 in GSM8K breaks readers that split
+        # lines as Unicode does.
+        lines = f"{json.dumps(note)}\n{json.dumps(self._make_row(problem))}\n".encode()
+        if not self._is_at_end:
+            self._file.seek(self._end)
+            self._is_at_end = True
+        self._file.write(lines)
+        self._starts.append(self._end)
+        self._end += len(lines)
+        return len(self._starts) - 1
+
+    def get(self, number: int) -> tuple[Problem, str]:
+        """The problem with this number, without its solution, and its place."""
+        where, *values = json.loads(self._note(number))
+        fields: dict[str, Any] = dict(zip(_FIELDS, values, strict=True))
+        return Problem(**fields | {"other_answers": tuple(fields["other_answers"])}), where
+
+    def line(self, number: int) -> bytes:
+        """The line of the data file."""
+        self._note(number)
+        return self._file.readline()
+
+    def _note(self, number: int) -> bytes:
+        self._is_at_end = False
+        self._file.seek(self._starts[number])
+        return self._file.readline()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Outputs:
+    """The build's files: written under temporary names, put in place together, or all removed.
+
+    Args:
+        folder: where they go; files of a former recipe are removed, other files are not touched.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._mark = self._folder / MARK
+        self._open = contextlib.ExitStack()
+        self._logs: dict[str, IO[str]] = {}
+
+    def __enter__(self) -> "Outputs":
+        self._mark.touch()
+        self._remove()
+        for name in (DROPPED, CONTAMINATION):
+            self._logs[name] = self._open.enter_context(manifest.open_whole(self._folder / name))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        try:
+            self._open.__exit__(kind, *rest)
+        finally:
+            if kind:
+                self._remove()
+            self._mark.unlink(missing_ok=True)
+
+    def _remove(self) -> None:
+        for name in NAMES:
+            for suffix in ("", ".partial", ".spool.partial"):
+                (self._folder / f"{name}{suffix}").unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def spool(self, key: str, make_row: Callable[[Problem], dict[str, Any]]) -> Iterator[Spool]:
+        """A spool for one data file's problems, gone afterwards."""
+        path = self._folder / f"{FILES[key]}.spool.partial"
+        spool = Spool(path, make_row)
+        try:
+            yield spool
+        finally:
+            spool.close()
+            path.unlink(missing_ok=True)
+
+    def drop(self, report: SetReport, source: int, found: Checked) -> None:
+        """Count and log a row that is left out."""
+        problem, drop, match = found.problem, found.drop, found.match
+        report.dropped_of[source][drop.reason] += found.num_rows
+        row = {
+            "file": FILES[report.key],
+            "reason": drop.reason,
+            "where": found.where,
+            "detail": drop.detail[:EXCERPT],
+            "id": problem.id if problem else "",
+            "question": (problem.question if problem else found.text)[:EXCERPT],
+            "answer": problem.answer[:EXCERPT] if problem else "",
+        }
+        self._logs[DROPPED].write(json.dumps(row) + "\n")
+        if match:
+            pair = {key: row[key] for key in ("file", "where", "id", "question", "answer")} | {
+                "benchmark": match.benchmark,
+                "benchmark_id": match.id,
+                "benchmark_question": match.question[:EXCERPT],
+                "score": round(match.score, 3),
+                "kind": match.kind,
+            }
+            self._logs[CONTAMINATION].write(json.dumps(pair) + "\n")
+
+    def path(self, key: str) -> Path:
+        """Where a data file is until the build has finished."""
+        return self._folder / f"{FILES[key]}.partial"
+
+    def write(self, key: str, lines: Iterable[bytes]) -> None:
+        """Write one data file."""
+        file = self._open.enter_context(manifest.open_whole(self._folder / FILES[key], "wb"))
+        file.writelines(lines)
+        file.flush()
+
+    def finish(self) -> None:
+        """Put every file in place."""
+        self._open.close()
+
+
+def write_manifest(
+    args: DataArguments,
+    sources: dict[str, list[Source]],
+    reports: dict[str, SetReport],
+    benchmarks: dict[str, Any],
+    started: float,
+) -> None:
+    """Write the manifest with its totals, and say on one line what was done."""
+    listed = [source for entries in sources.values() for source in entries]
+    inputs = [find_file(s, args.data_root) or s.hub for s in listed if s.name != "synthetic"]
+    checked = [name for name, count in benchmarks.items() if isinstance(count, int)]
+    inputs += [find_benchmark(name, args.data_root) for name in checked]
+    inputs += [args.pass_rates] if args.pass_rates else []
+    rows_in = sum(report.rows_in for report in reports.values())
+    rows_out = sum(report.rows_out for report in reports.values())
+    dropped = sum((report.dropped for report in reports.values()), Counter())
+    seconds = sum((report.seconds for report in reports.values()), Counter())
+    assert rows_in == rows_out + dropped.total()
+    manifest.write(
+        args.output_dir,
+        "data",
+        dataclasses.asdict(args),
+        manifest.hash_inputs(inputs),
+        {Path(FILES[key]).stem: report.rows_out for key, report in reports.items()},
+        started,
+        rows_in=rows_in,
+        rows_out=rows_out,
+        dropped=dict(sorted(dropped.items())),
+        outputs={FILES[key]: report.summary() for key, report in reports.items()},
+        decontamination=benchmarks,
+        seconds={step: round(spent, 2) for step, spent in seconds.items()},
+    )
+    files = ", ".join(f"{FILES[key]} {report.rows_out:,}" for key, report in reports.items())
+    lost = ", ".join(f"{reason} {n:,}" for reason, n in dropped.most_common()) or "none"
+    sys.stdout.write(
+        f"data: read {rows_in:,} rows of {len(listed)} sources, wrote {rows_out:,} problems "
+        f"({files}) to {args.output_dir}; dropped {rows_in - rows_out:,}: {lost}\n"
+    )

@@ -1,0 +1,349 @@
+"""Decontamination: training questions that occur in an evaluation set, in this or other words.
+
+Shared n-grams propose, an alignment decides. GPT-3 drops what shares a 13-gram with a test set,
+Qwen2.5-Math also asks for a common subsequence of 60 % (arXiv:2409.12122), Tulu 3 for 8-grams
+over half of the tokens (arXiv:2411.15124). Templates and stock phrases make such rules drop clean
+rows of mathematics, and rewordings escape them. Here the n-grams are short, over words that carry
+content, and only name candidates; a candidate counts where the numbers of the evaluation question
+recur and enough of its words align in order, how much depends on whether the golds are one value.
+"""
+
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rapidfuzz.distance import LCSseq
+
+from data_prep.config import UserError
+from data_prep.decontamination.benchmarks import BENCHMARKS, load_benchmark
+from data_prep.decontamination.text import letters, text_keys, without_choices, without_options
+from data_prep.decontamination.words import (
+    SHORT,
+    asks_about_figure,
+    content,
+    formula,
+    is_retold,
+    numbers,
+    same_wording,
+    tokenise,
+    unlike_words,
+)
+from data_prep.grading.answers import is_same_value
+from data_prep.schema import Problem
+
+# Measured, see docs/results/decontamination.md. Lengths are in words that carry content.
+NGRAM = 4
+MAX_POSTINGS = 40  # more questions share only stock phrases
+MAX_CANDIDATES = 6
+MIN_SHARED = 0.1  # of the n-grams of the evaluation question
+MIN_COVERAGE = 0.6  # of its words aligned, where the golds are one value
+MIN_CLOSE = 0.85  # the same where a number or two came or went
+LONG = 15  # questions that may gain or lose so many numbers:
+STRAY = 2
+MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
+DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
+MAX_TORN, MAX_TORN_SHARE = 4, 0.1  # n-grams that a text put in between may tear
+MAX_AROUND = 6  # words before the question, or around a short one
+MAX_PREAMBLE = 40  # words before a short one, without any formula, and nothing after it
+GAP_COST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EvalQuestion:
+    """One question of an evaluation set: where it is from, its text and its golds."""
+
+    benchmark: str
+    id: str
+    question: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The evaluation question that a training question repeats.
+
+    Args:
+        benchmark, id, question: of the evaluation question.
+        score: share of its words that the training question has in the same order, 0..1.
+        kind: "exact" (the same words), "embedded" (all of it inside a longer text), "reworded", or
+            "same letters" (signs may have been lost).
+    """
+
+    benchmark: str
+    id: str
+    question: str
+    score: float
+    kind: str
+
+
+class EvalIndex:
+    """Finds evaluation questions in training questions; picklable, for worker processes.
+
+    Args:
+        questions: of all evaluation sets; repeats do no harm.
+    """
+
+    def __init__(self, questions: Sequence[EvalQuestion]) -> None:
+        self._questions = list(questions)
+        # An equal text is a match whatever the n-grams say of it.
+        self._texts = {key: one for one in questions for key in text_keys(one.question)}
+        self._words = [content(tokenise(one.question)) for one in self._questions]
+        self._numbers = [Counter(numbers(words)) for words in self._words]
+        self._letters: dict[str, list[int]] = defaultdict(list)
+        self._exact: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        postings: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for at, words in enumerate(self._words):
+            self._exact[tuple(words)].append(at)
+            self._letters[letters(self._questions[at].question)].append(at)
+            for gram in _ngrams(words):
+                postings[gram].append(at)
+        self._postings = {gram: ats for gram, ats in postings.items() if len(ats) <= MAX_POSTINGS}
+
+    def find_repeated(self, problem: Problem) -> Match | None:
+        """The evaluation question that a problem repeats, in the same text or in other words."""
+        question = without_options(problem.question)
+        for key in text_keys(question):
+            if same := self._texts.get(key):
+                kind = "exact" if isinstance(key, bytes) else "same letters"
+                return Match(same.benchmark, same.id, same.question, 1.0, kind)
+        if problem.source == "synthetic":
+            return None  # its splits share no numbers, and its template makes all look alike
+        return self.find(question, problem.answers)
+
+    def find(self, question: str, answers: Sequence[str]) -> Match | None:
+        """The evaluation question that `question` repeats best, or None.
+
+        Args:
+            question: a training question.
+            answers: its golds; the same value as the evaluation question's lowers the bar.
+        """
+        found = self._find(question, answers)
+        if found is None and (bare := without_choices(question)):
+            found = self._find(bare, answers)
+        return found
+
+    def _find(self, question: str, answers: Sequence[str]) -> Match | None:
+        words = content(tokenise(question))
+        if not words:
+            return None
+        exact = self._exact.get(tuple(words), [])
+        for at in exact:
+            if self._is_certain(at, answers):
+                return self._match(at, 1.0, "exact")
+        for at in self._letters.get(letters(question), ()):
+            if _share_value(answers, self._questions[at].answers):
+                return self._match(at, 1.0, "same letters")
+        best = None
+        for share, at in self._candidates(words):
+            score, kind = self._compare(at, words, answers)
+            if not kind and self._is_scattered(at, share, words, answers):
+                score, kind = share, "reworded"
+            if not kind and is_retold(self._words[at], words):
+                kind = "reworded"
+            if kind and at not in exact and (best is None or score > best.score):
+                best = self._match(at, score, kind)
+        return best
+
+    def _candidates(self, words: list[str]) -> list[tuple[float, int]]:
+        """(share of their own n-grams, number) of those that share most of them."""
+        hits: Counter[int] = Counter()
+        for gram in _ngrams(words):
+            if gram in self._postings:
+                hits.update(self._postings[gram])
+        shares = [
+            (-count / max(1, len(self._words[at]) - NGRAM + 1), at) for at, count in hits.items()
+        ]
+        return [(-less, at) for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
+
+    def _is_scattered(
+        self, at: int, share: float, words: list[str], answers: Sequence[str]
+    ) -> bool:
+        """Whether nearly all n-grams of a candidate are there, a table between them, say."""
+        theirs = self._words[at]
+        num_grams = len(theirs) - NGRAM + 1
+        return (
+            len(theirs) >= DISTINCT
+            and (1 - share) * num_grams <= max(MAX_TORN, MAX_TORN_SHARE * num_grams)
+            and self._numbers[at] <= Counter(numbers(words))
+            and _share_gold(answers, self._questions[at].answers)
+        )
+
+    def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
+        """(coverage, kind) of a candidate; the kind is "" where it is another question."""
+        theirs = self._words[at]
+        aligned, start, stop = _align(theirs, words)
+        coverage = aligned / len(theirs)
+        span = words[start:stop]
+        likeness = 2 * aligned / (len(theirs) + len(span))
+        is_held = aligned >= max(DISTINCT, MIN_HELD * len(words))
+        if not is_held and min(coverage, likeness) < MIN_COVERAGE:
+            return coverage, ""
+        is_same_gold = _share_gold(answers, self._questions[at].answers)
+        if is_held and is_same_gold and Counter(numbers(span)) <= self._numbers[at]:
+            return coverage, "reworded"
+        if min(coverage, likeness) < MIN_COVERAGE:
+            return coverage, ""
+        is_short = len(theirs) < SHORT
+        around = len(words) - len(span) if is_short else start
+        if is_short:
+            is_prose = all(word.isalpha() and len(word) > 1 for word in words[:start])
+            most = MAX_PREAMBLE if is_prose and stop == len(words) else MAX_AROUND
+            allowed = most if is_same_gold else 0
+        else:
+            allowed = len(words) if is_same_gold or len(theirs) >= DISTINCT else MAX_AROUND
+        if around > allowed:
+            return coverage, ""
+        if same_wording(theirs, span):
+            return coverage, "embedded"
+        if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
+            return coverage, ""
+        mine = Counter(numbers(span))
+        missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
+        is_close = likeness >= MIN_CLOSE and min(missing, more) == 0 and missing + more <= STRAY
+        if missing == more == 0 or (is_close and len(theirs) >= LONG):
+            return coverage, "reworded"
+        return coverage, ""
+
+    def _is_certain(self, at: int, answers: Sequence[str]) -> bool:
+        """Whether the same words mean the same question, which may be all in a figure."""
+        return not asks_about_figure(self._words[at]) or _share_gold(
+            answers, self._questions[at].answers
+        )
+
+    def _match(self, at: int, score: float, kind: str) -> Match:
+        one = self._questions[at]
+        return Match(one.benchmark, one.id, one.question, round(score, 4), kind)
+
+
+def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
+    """Where `theirs` occurs in `words`: words in common, first position, last position plus one.
+
+    A common subsequence also picks up single words far from the rest. Of its runs those are kept
+    that together have most words, less half of the words between them (Kadane's maximum).
+    """
+    best = here = _Stretch(0.0, 0, 0, 0, 0, 0)
+    for run in LCSseq.opcodes(theirs, words):
+        if run.tag != "equal":
+            continue
+        size = run.dest_end - run.dest_start
+        score = here.score - GAP_COST * (run.dest_start - here.stop)
+        if score > 0:
+            here = _Stretch(
+                score + size,
+                here.size + size,
+                here.their_start,
+                run.src_end,
+                here.start,
+                run.dest_end,
+            )
+        else:
+            here = _Stretch(size, size, run.src_start, run.src_end, run.dest_start, run.dest_end)
+        best = max(best, here, key=lambda stretch: stretch.score)
+    # What took the place of missing first and last words belongs to it.
+    start = max(0, best.start - best.their_start)
+    return best.size, start, min(len(words), best.stop + len(theirs) - best.their_stop)
+
+
+class _Stretch(NamedTuple):
+    """Runs of common words: `size` words between two positions of either list."""
+
+    score: float
+    size: int
+    their_start: int
+    their_stop: int
+    start: int
+    stop: int
+
+
+def _share_value(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    return any(is_same_value(answer, gold) for gold in theirs for answer in mine)
+
+
+def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether golds tell that two questions are one.
+
+    Letters of options and words like "even" tell nothing.
+    """
+    return any(
+        is_same_value(answer, gold) or answer in _integer_forms(gold)
+        for gold in theirs
+        if any(sign.isdigit() for sign in gold)
+        for answer in mine
+    )
+
+
+def _integer_forms(gold: str) -> list[str]:
+    """The integers that competitions ask for instead of a gold.
+
+    That is m+n for m/n, p+q for p\\sqrt{q} (or 1+q where p is left out), the sum of several
+    values, and as in AIME the absolute value, or the remainder by 1000.
+    """
+    parts = [int(digits) for digits in re.findall(r"\d{1,9}", gold)]
+    if re.fullmatch(r"-?\d{1,9}", gold):
+        return [str(parts[0]), str(parts[0] % 1000)]
+    if "sqrt" in gold or "pi" in gold:
+        return [str(sum(parts)), str(sum(parts) + 1)]
+    if len(parts) > 1 and re.search(r"frac|[/,]", gold):
+        return [str(sum(parts))]
+    return []
+
+
+def _is_short_same(theirs: list[str], words: list[str]) -> bool:
+    """Whether two short questions with one gold differ in words that only came or only went."""
+    return formula(theirs) == formula(words) and not all(unlike_words(theirs, words))
+
+
+def _ngrams(words: list[str]) -> set[tuple[str, ...]]:
+    """The distinct n-grams of the words; all of them where there are fewer than n."""
+    if len(words) < NGRAM:
+        return {tuple(words)}
+    return set(zip(*(words[start:] for start in range(NGRAM)), strict=False))
+
+
+def load_questions(
+    names: Iterable[str], if_found: Iterable[str], data_root: str | None
+) -> tuple[list[EvalQuestion], dict[str, int | str]]:
+    """The questions of benchmarks, and for each benchmark how many, or why none.
+
+    Args:
+        names, if_found: keys of `BENCHMARKS`; the latter only where they can be had.
+
+    Raises:
+        UserError: one of `names` cannot be had.
+    """
+    questions: list[EvalQuestion] = []
+    counts: dict[str, int | str] = {}
+    for name in dict.fromkeys([*names, *if_found]):
+        place = BENCHMARKS[name]
+        try:
+            problems = load_benchmark(
+                place["source"], place["hub"], place.get("config"), place["split"],
+                place["files"], data_root,
+            )  # fmt: skip
+        except UserError as error:
+            if name in names:
+                raise UserError(f"decontaminate: {name}: {error}") from error
+            counts[name] = f"not checked: {error}"
+            sys.stderr.write(f"notice: training sets are not checked against {name}: {error}\n")
+            continue
+        counts[name] = len(problems)
+        for one in problems:
+            text = without_options(one.question)
+            questions.append(EvalQuestion(name, one.id, text, tuple(one.answers)))
+    return questions, counts
+
+
+def read_questions(name: str, path: Path) -> list[EvalQuestion]:
+    """The questions of a test or validation file that a build has written."""
+    questions = []
+    with path.open("rb") as file:
+        for row in map(json.loads, file):
+            golds = row["answer"] if isinstance(row["answer"], list) else [row["answer"]]
+            text = without_options(row["question"])
+            questions.append(EvalQuestion(name, row["id"], text, tuple(golds)))
+    return questions

@@ -1,0 +1,374 @@
+"""What the builders of the data sets share: columns under many names, prompts, golds, options.
+
+A builder is `build_problem(row, problem_id, where) -> Problem | Drop`, one module a data set, named
+in `registry.BUILDERS`; `problem_id` is `<source>-<split>-<position>`. A prompt in a template that
+is not known is a `Drop` of reason `unknown_template` in every set; the modules name their other
+reasons. verl's parquet files (`prompt` of {role, content}, `reward_model.ground_truth`), slime's
+(`label`) and ORZ's (`final_answer`) are read by the same names for every source.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.grading.answers import is_same_value, last_boxed
+from data_prep.grading.extraction import find_boxes
+from data_prep.prompts import THINK_CLOSE, THINK_OPEN
+from data_prep.schema import Problem
+from data_prep.sources.templates import (
+    SeveralTurns,
+    bare_question,
+    chat_turns,
+    find_foreign_token,
+    is_prefill,
+)
+
+QUESTIONS = ("problem", "question", "Problem", "prompt", "instruction", "input")
+GOLDS = (
+    "answer", "final_answer", "Answer", "solutions", "label", "target", "reward_model.ground_truth",
+    "ground_truth",
+)  # fmt: skip
+SOLUTIONS = ("solution", "Solution", "extra_info.solution")
+SUBJECTS = ("subject", "type", "extra_info.subject", "extra_info.type")
+_BOXED = re.compile(
+    r"\$*+\s*+(?:\\\(|\\\[)?+\s*+\\boxed\s*+(\{.*\})\s*+(?:\\\)|\\\])?+\s*+\$*+\.?+", re.DOTALL
+)
+LETTERS = "ABCDE"
+INSTRUCTION = "Answer with the letter of the right option."
+# What a control character and the rest of a LaTeX command were before a reader took `\f` of `\frac`
+# for a form feed. The characters have uses of their own (MATH's figures are indented with tabs, a
+# form feed precedes a word in DeepScaleR), so only the rest of a known command counts, and
+# only one that is no English word.
+_COMMANDS = {
+    "\a": ("a", r"lpha|ngle|pprox|rc(?:sin|cos|tan)"),
+    "\b": ("b", r"ar|egin|eta|inom|mod|oxed|ullet|oldsymbol|igcup|igcap|igg?[lr]?|f"),
+    "\f": ("f", r"rac|orall|rown"),
+    "\v": ("v", r"ec|ert|ee|dots|ar(?:phi|epsilon|theta|nothing)"),
+    "\t": (
+        "t",
+        r"imes|riangle(?:left|right)?|heta|au|ilde|frac|binom|o|anh|an(?=[\\^_({])"
+        r"|ext(?:bf|it|rm|tt|sf|sc|normal|style)?",
+    ),
+    "\r": ("r", r"ight|ightarrow|ho|ceil|vert|brace|brack"),
+}
+_BROKEN = re.compile(
+    "|".join(f"{sign}(?=(?:{rests})(?![A-Za-z]))" for sign, (_, rests) in _COMMANDS.items())
+)
+
+_TEXT_COMMAND = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathsf|bf|rm|mbox|boxed|fbox)"
+    r"\s*\{([^{}]*)\}"
+)
+_OPTION = re.compile(
+    r"\(?[A-H]\)?[.:]?"  # C, (C), C.
+    r"|\(?[A-H]\s*[).:].*"  # C) 2, (C) 2, C: 2
+    r"|[A-H]\s+\d.*"  # C 2
+    r"|.*\([A-H]\)"  # 40 (B)
+    r"|.*\\\(\(?[A-H][).:].*"  # The final answer is \(C. 0.8\)
+    r"|[A-H](?:(?:\s|,|and|or)*[A-H])+",  # ABD; A, E; A and D
+    re.DOTALL,
+)
+# "none" is the one that may be a real answer; there it cannot be told from a missing one.
+_SENTINELS = frozenset(
+    (
+        "proof", "notfound", "not found", "answer not found", "n/a", "nan", "null", "none",
+        "unknown", "see solution", "see the solution", "see above", "see below", "see proof",
+        "see the proof", "see figure", "no answer", "no answer found", "no answer provided",
+        "no answer available", "not available", "not given", "not provided", "unanswered", "todo",
+        "tbd", "proved", "proven", "qed", "q.e.d", "-", "--", "---", "?", "??", "???", "...",
+        "\u2026", "_", "__", "___", "*", ".", "/", "\\ldots", "\\dots", "\\cdots", "\\square",
+        "\\blacksquare", "\u7565", "\u65e0\u7b54\u6848", "\u89c1\u89e3\u6790", "\u8bc1\u660e",
+        "\u8bc1\u660e\u7565",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A row left out on purpose: a named `reason` that is counted, and a `detail` to look at."""
+
+    reason: str
+    detail: str = ""
+
+
+def build_row(
+    row: dict[str, Any],
+    problem_id: str,
+    where: str,
+    source: str,
+    questions: tuple[str, ...] = QUESTIONS,
+    golds: tuple[str, ...] = GOLDS,
+    solutions: tuple[str, ...] = SOLUTIONS,
+    **fields: Any,
+) -> Problem | Drop:
+    """A problem from the columns that most sets have; `Drop`s for want of a gold or a question.
+
+    Args:
+        questions, golds, solutions: names of columns, of which the first that the row has counts.
+        fields: further fields of the problem.
+
+    Raises:
+        UserError: no such column of questions or golds, or one of a wrong type.
+    """
+    question = get_question(row, questions, where)
+    if isinstance(question, Drop):
+        return question
+    values = get_golds(row, golds, where)
+    if not values:
+        return Drop("no_answer")
+    solution = get_text(row, solutions, where, default="") if solutions else ""
+    fields = {"solution": repair_escapes(solution).strip()} | fields
+    return Problem(
+        problem_id, source, question, values[0], other_answers=tuple(values[1:]), **fields
+    )
+
+
+def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any] | None:
+    """(name, value) of the first of `columns` that the row has, or None where it has none.
+
+    Args:
+        columns: names; `a.b` is the column b of the struct a. A null counts only if no other
+            column has a value: parquet files and the hub write it for a missing one. NaN is null:
+            pandas writes it for a missing number.
+    """
+    found = None
+    for column in columns:
+        value: Any = row
+        for name in column.split("."):
+            if not isinstance(value, dict) or name not in value:
+                break
+            value = value[name]
+        else:
+            if value is not None and value == value:
+                return column, value
+            found = found or (column, None)
+    return found
+
+
+def get_text(
+    row: dict[str, Any],
+    columns: tuple[str, ...],
+    where: str,
+    default: str | None = None,
+    allows_numbers: bool = False,
+) -> str:
+    """The text of the first of `columns` that the row has; see `find_value`.
+
+    Args:
+        default: what a missing or null column means; None makes it an error.
+        allows_numbers: a number counts as its text, `27.0` as `27`.
+
+    Raises:
+        UserError: the row has none of them, or something other than text there.
+    """
+    found = find_value(row, columns)
+    if default is not None and (found is None or found[1] is None):
+        return default
+    if found is None:
+        raise UserError(
+            f"{where}: missing column {' or '.join(map(repr, columns))}, found "
+            f"{', '.join(map(repr, row)) or 'none'}; rename the column or choose another source"
+        )
+    return to_text(found[1], found[0], where, allows_numbers)
+
+
+def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -> str:
+    """The text of one value; see `get_text`."""
+    if allows_numbers and type(value) in (int, float):
+        value = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {column}: {value!r:.80} is not text; fix the row")
+    return value
+
+
+def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str | Drop:
+    """The bare question, from text or from a chat prompt of one user turn.
+
+    A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ), or the JSON text of
+    one. Template tokens and instructions on how to answer are taken off, see
+    `data_prep.sources.templates`, and broken escapes repaired. `Drop` reason: `unknown_template`,
+    tokens are left.
+
+    Raises:
+        UserError: see `get_text`; or a prompt of more than one user turn and a prefill.
+    """
+    found = find_value(row, columns)
+    turns = chat_turns(found[1]) if found else None
+    column = found[0] if found else ""
+    if turns is None:
+        text = get_text(row, columns, where)
+    else:
+        text = _user_turn(turns)
+        if text is None:
+            raise UserError(
+                f"{where}: {column}: {turns!r:.80} has no single user turn of text; write "
+                "[{role: user, content: the question}]"
+            )
+    try:
+        question = bare_question(repair_escapes(text))
+    except SeveralTurns as error:
+        raise UserError(
+            f"{where}: {column}: no single question ({error}); write one question without examples "
+            "or answers"
+        ) from error
+    if token := find_foreign_token(question):
+        return Drop("unknown_template", f"{token!r:.60} is left in {column}")
+    return question
+
+
+def _user_turn(turns: list) -> str | None:
+    """The text of the one user turn, or None; system turns and a prefilled answer are ignored."""
+    users = []
+    for turn in turns:
+        if not isinstance(turn, dict):
+            return None
+        role, text = turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))
+        if role in ("user", "human"):
+            users.append(text)
+        elif role in ("system", "developer") or text is None:
+            continue
+        elif not users or not isinstance(text, str) or not is_prefill(text):
+            return None
+    return users[0] if len(users) == 1 and isinstance(users[0], str) else None
+
+
+def get_golds(row: dict[str, Any], columns: tuple[str, ...], where: str) -> list[str]:
+    """The golds of a row, each once, of which any may match; none where they are null or empty.
+
+    Raises:
+        UserError: the row has no such column, or something other than text, numbers or a list of
+            them there.
+    """
+    found = find_value(row, columns)
+    if found is None:
+        get_text(row, columns, where)  # names the columns that are missing
+    column, value = found
+    values = value if isinstance(value, list) else [value]
+    texts = [to_text(v, column, where, allows_numbers=True) for v in values if v is not None]
+    return list(dict.fromkeys(filter(None, map(clean_gold, texts))))
+
+
+def clean_gold(text: str) -> str:
+    r"""A gold without broken escapes, white space around it, or a `\boxed{}` around all of it."""
+    text = repair_escapes(text).strip()
+    while found := _BOXED.fullmatch(text):
+        boxes = find_boxes("\\boxed" + found[1])
+        if len(boxes) != 1 or len(boxes[0]) + 2 != len(found[1]):
+            break  # two boxes, one at either end
+        text = boxes[0].strip()
+    return text
+
+
+def without_commands(text: str) -> str:
+    """A text without LaTeX's commands for the looks of what they hold."""
+    for _ in range(3):  # as deep as they are nested in earnest
+        text = _TEXT_COMMAND.sub(r"\1", text)
+    return text
+
+
+def is_option(gold: str) -> bool:
+    """Whether a gold is a multiple-choice option: its letter, with or without the value."""
+    plain = without_commands(gold).replace("\\ ", " ").strip(" $~")
+    return bool(_OPTION.fullmatch(plain))
+
+
+def is_sentinel(gold: str) -> bool:
+    r"""Whether a gold says that there is no answer (`proof`, `notfound`, `N/A`), boxed or not.
+
+    "no solution", "DNE" and `\emptyset` are answers.
+    """
+    plain = without_commands(gold).replace("\\ ", " ").strip().strip("$()[]\"'`<>{} ")
+    plain = re.sub(r"[\s_]+", " ", plain.casefold()) if len(plain) > 3 else plain.casefold()
+    return plain in _SENTINELS or plain.rstrip(".!") in _SENTINELS
+
+
+def get_number(row: dict[str, Any], columns: tuple[str, ...], where: str) -> int | float | None:
+    """The number in the first of `columns` that the row has, or None where it has none.
+
+    Raises:
+        UserError: something other than a finite number there.
+    """
+    found = find_value(row, columns)
+    if found is None or found[1] is None or found[1] == "":
+        return None
+    value = found[1]
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = None
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise UserError(f"{where}: {found[0]}: {found[1]!r:.80} is not a number; fix the row")
+    return value
+
+
+def get_share(row: dict[str, Any], columns: tuple[str, ...], where: str) -> float | None:
+    """A share from 0 to 1, see `get_number`."""
+    value = get_number(row, columns, where)
+    if value is not None and not 0 <= value <= 1:
+        raise UserError(f"{where}: {columns[0]}: {value!r} is not a share from 0 to 1; fix the row")
+    return value
+
+
+def get_subject(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str:
+    """The topic of a row, or "" where the row has none."""
+    return get_text(row, columns, where, default="").strip()
+
+
+def repair_escapes(text: str) -> str:
+    """Undo what a JSON or Python reader made of LaTeX: form feed + `rac` is `\\frac` again."""
+    return _BROKEN.sub(lambda match: "\\" + _COMMANDS[match[0]][0], text)
+
+
+def own_id(problem_id: str, value: Any) -> str:
+    """`problem_id` with the row's own id in place of its position; as it is where there is none."""
+    if value is None or not str(value).strip():
+        return problem_id
+    return f"{problem_id.rpartition('-')[0]}-{str(value).strip()}"
+
+
+def show_options(question: str, options: list[str]) -> str:
+    """The question, one line `A. …` per option, and what is asked for.
+
+    How to write the answer is the system prompt's business; that it is a letter is part of the
+    question, because without it the option's text would be as good an answer.
+
+    Args:
+        question: without the options.
+        options: 2 to 5; white space in them, line ends too, becomes single blanks.
+    """
+    lines = [
+        f"{letter}. {' '.join(option.split())}"
+        for letter, option in zip(LETTERS, options, strict=False)
+    ]
+    return "\n".join([question.strip(), "", *lines, "", INSTRUCTION])
+
+
+def check_options(options: object, column: str, counts: range, where: str) -> list[str]:
+    """The options as they are; raises `UserError` unless they are as many texts as `counts`."""
+    is_texts = isinstance(options, list) and all(
+        isinstance(option, str) and option.strip() for option in options
+    )
+    if not is_texts or len(options) not in counts:
+        number = " to ".join(str(n) for n in sorted({counts[0], counts[-1]}))
+        raise UserError(f"{where}: {column}: {options!r:.80} is not {number} texts; fix the row")
+    return options
+
+
+def thought_of(text: str) -> str:
+    """The text of the thought: between the tags, or before `</think>`; all of it without tags.
+
+    R1's template prefills `<think>`, so that its completions have the closing tag alone.
+    """
+    thought = text.partition(THINK_CLOSE)[0]
+    return thought.rpartition(THINK_OPEN)[2].strip()
+
+
+def right_thought(text: str, golds: list[str]) -> str:
+    """The thought of a completion whose last box is one of the golds, else ""."""
+    prediction = last_boxed(text.rpartition(THINK_CLOSE)[2])
+    if prediction is None or not any(is_same_value(prediction, gold) for gold in golds):
+        return ""
+    return thought_of(text)

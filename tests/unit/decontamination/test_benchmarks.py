@@ -1,0 +1,112 @@
+"""Benchmarks are loaded whole, in order, or not at all."""
+
+import json
+
+import pytest
+
+from data_prep.config import UserError
+from data_prep.decontamination import benchmarks
+from data_prep.decontamination.benchmarks import find_benchmark_file, load_benchmark
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def load(tmp_path, rows, name="aime"):
+    write(tmp_path / "a.jsonl", rows)
+    return load_benchmark(name, None, None, "test", ["a.jsonl"], str(tmp_path))
+
+
+def rows_of(*golds):
+    return [{"problem": f"Find $x_{n}$.", "answer": gold} for n, gold in enumerate(golds)]
+
+
+def test_order_and_ids(tmp_path):
+    problems = load(tmp_path, rows_of(3, "001", 2))
+    assert [(p.id, p.answer) for p in problems] == [
+        ("aime-test-0", "3"), ("aime-test-1", "1"), ("aime-test-2", "2"),
+    ]  # fmt: skip
+
+
+def test_exact_repeats_are_kept_once(tmp_path):
+    rows = rows_of(3, "001", 2)
+    repeated = [*rows[:2], *rows, rows[1] | {"answer": "1"}]
+    problems = load(tmp_path, repeated)
+    assert [(p.id, p.answer) for p in problems] == [
+        ("aime-test-0", "3"), ("aime-test-1", "1"), ("aime-test-4", "2"),
+    ]  # fmt: skip
+    near = [rows[0], rows[0] | {"problem": "find $x_0$"}]  # cleaning would call these one
+    assert len(load(tmp_path, near)) == 2
+    spelt = [{"problem": "x", "answer": gold} for gold in (r"\frac{1}{2}", r"\frac12")]
+    assert len(load(tmp_path, spelt, "math")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "words"),
+    [
+        ("aime", [], "aime: .*a.jsonl has no rows"),
+        ("aime", rows_of(1, 1000), "a.jsonl:2: answer: the gold '1000' is no integer"),
+        ("aime", rows_of(1) * 2 + [rows_of(1)[0] | {"answer": 2}],
+         r"a.jsonl:3: the question of .*a.jsonl:1 with another gold, '2' instead of '1'"),
+        ("aime", [{"id": 5} | row for row in rows_of(1, 2)],
+         r"a.jsonl:2: the id 'aime-test-5' is also that of .*a.jsonl:1"),
+        ("aime", [{"problem": " ", "answer": 1}], "a.jsonl:1: the question is empty"),
+        ("math", [{"problem": "x", "answer": ""}], r"a.jsonl:1: unusable \(no_answer\)"),
+        ("math", [{"problem": "x", "answer": r"\frac{1}{"}], "a.jsonl:1: the gold .* cannot be"),
+        ("numinamath", [{"problem": "Find x.", "solution": "s"}], r"\(no_boxed_answer\)"),
+        ("aims", [], "name: must be one of gsm8k, numinamath, .*'aims'"),
+        ("synthetic", [], "name: must be one of .*'synthetic'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_scored_is_an_error(tmp_path, name, rows, words):
+    with pytest.raises(UserError, match=words) as error:
+        load(tmp_path, rows, name)
+    assert "\n" not in str(error.value)
+
+
+def test_first_file_that_exists(tmp_path):
+    files = ["x/none.jsonl", "b.jsonl", "a.jsonl"]
+    assert find_benchmark_file(files, str(tmp_path)) is None
+    write(tmp_path / "a.jsonl", rows_of(1))
+    assert find_benchmark_file(files, str(tmp_path)) == tmp_path / "a.jsonl"
+    write(tmp_path / "b.jsonl", rows_of(2))
+    problems = load_benchmark("aime", "some/hub", None, "test", files, str(tmp_path))
+    assert [p.answer for p in problems] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("hub", "files", "data_root", "words"),
+    [
+        ("a/set", ["a.jsonl", "b.csv"], "/", "has none of a.jsonl, b.csv; .* to download a/set"),
+        (None, ["a.jsonl"], "/", "has none of a.jsonl; put one of them there$"),
+        (None, ["a.json"], None, "aime: no 'hub'; set --data_root to a folder with a.json"),
+    ],
+)
+def test_no_file(hub, files, data_root, words):
+    with pytest.raises(UserError, match=words):
+        load_benchmark("aime", hub, None, "test", files, data_root)
+
+
+def test_hub_rows(monkeypatch):
+    calls = []
+
+    def load_hub(*args):
+        calls.append(args)
+        return iter([("some/set/test: row 1", rows_of("073")[0])])
+
+    monkeypatch.setattr(benchmarks, "load_hub", load_hub)
+    (problem,) = load_benchmark("aime", "some/set", "main", "test", ["a.jsonl"], None)
+    assert (problem.id, problem.answer) == ("aime-test-0", "73")
+    assert calls == [("some/set", "test", "main")]
+
+
+def test_a_gpqa_csv(tmp_path):
+    text = (
+        "\ufeffRecord ID,Question,Correct Answer,Incorrect Answer 1,Incorrect Answer 2,"
+        'Incorrect Answer 3\r\nrec1,"Two lines,\r\none ""quoted""",a,b,c,d\r\n'
+    )
+    (tmp_path / "gpqa.csv").write_bytes(text.encode())
+    (problem,) = load_benchmark("gpqa", None, None, "train", ["gpqa.csv"], str(tmp_path))
+    assert problem.id == "gpqa-train-rec1"
+    assert problem.question.startswith('Two lines,\r\none "quoted"\n\nA. ')

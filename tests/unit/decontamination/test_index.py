@@ -1,0 +1,201 @@
+# ruff: noqa: RUF001 - the apostrophe of GSM8K
+"""Decontamination: what counts as an evaluation question seen in training, and what does not."""
+
+import html
+import json
+import re
+
+import pytest
+
+from data_prep.decontamination.index import EvalIndex, EvalQuestion
+
+PERIMETER = (
+    "Triangle $ABC$ is isosceles, with $AB=AC$ and altitude $AM=11.$ Suppose that there is a point "
+    "$D$ on $\\overline{AM}$ with $AD=10$ and $\\angle BDC=3\\angle BAC.$ Find the perimeter of "
+    "triangle $ABC.$\n\n[asy]\ndraw((0,11)--(5,0));\n[/asy]"
+)
+EGGS = (
+    "Janet’s ducks lay 16 eggs per day. She eats three for breakfast every morning and bakes "
+    "muffins for her friends every day with four. She sells the remainder at the farmers' market "
+    "daily for $2 per fresh duck egg. How much in dollars does she make every day at the farmers' "
+    "market?"
+)
+RATIO = (
+    "Let $x$ and $y$ be positive real numbers with $x+y=7$ and $xy=5$. The value of "
+    "$\\frac{x}{y}+\\frac{y}{x}$ can be written as a fraction in lowest terms. Find it."
+)
+SINE = "Compute $\\sin 60^\\circ$."
+ROOTS = (
+    "What is the smallest positive integer $n$ such that all the roots of $z^4 + z^2 + 1 = 0$ are "
+    "$n^{\\text{th}}$ roots of unity?"
+)
+PRIMES = "How many two-digit primes have a digit sum of 8?"
+POLYGON = (
+    "The solutions of the equation $z^4+4z^3i-6z^2-4zi-i=0$ are the vertices of a convex polygon "
+    "in the complex plane. The area of this polygon can be expressed in the form $p^{a/b}$, where "
+    "$a$, $b$, $p$ are positive integers and $p$ is prime. Find $a+b+p$."
+)
+FIGURE = "Find $x$ in the diagram."
+QUESTIONS = {
+    "perimeter": (PERIMETER, "11\\sqrt{5}+11"),
+    "eggs": (EGGS, "18"),
+    "ratio": (RATIO, "\\frac{39}{5}"),
+    "sine": (SINE, "\\frac{\\sqrt{3}}{2}"),
+    "roots": (ROOTS, "6"),
+    "primes": (PRIMES, "3"),
+    "figure": (FIGURE, "12"),
+    "polygon": (POLYGON, "11"),
+}
+
+
+@pytest.fixture(scope="module")
+def index():
+    return EvalIndex(
+        [EvalQuestion("set", name, text, (gold,)) for name, (text, gold) in QUESTIONS.items()]
+    )
+
+
+LEAKS = {
+    "exact": ("eggs", EGGS, "18"),
+    "spacing and case": ("eggs", EGGS.upper().replace(" ", "  "), "18"),
+    "no punctuation": ("eggs", EGGS.replace(".", "").replace("?", ""), "18"),
+    "digits for words": ("eggs", EGGS.replace("three", "3").replace("four", "4"), "18"),
+    "other wording of the task": (
+        "eggs",
+        EGGS.replace("How much in dollars does", "What does"),
+        "18",
+    ),
+    "a few words": ("eggs", EGGS.replace("fresh duck egg", "egg").replace(" daily", ""), "18"),
+    "another gold": ("eggs", EGGS, "20"),
+    "no figure": ("perimeter", PERIMETER.partition("\n")[0], "11+11\\sqrt5"),
+    "integer answer": (
+        "perimeter",
+        PERIMETER.partition(" Find")[0] + " Then the perimeter of $\\triangle ABC$ may be written "
+        "as $a+\\sqrt b$, where $a$ and $b$ are integers. Find $a+b$.",
+        "616",
+    ),
+    "answer form after": (
+        "ratio",
+        RATIO + " The answer is in the form m/n. Please provide the value of m + n.",
+        "44",
+    ),
+    "sentence before": ("ratio", "Solve this problem from a contest. " + RATIO, "39/5"),
+    "enumeration": ("ratio", "Problem 7. (10 points) " + RATIO, "39/5"),
+    "inside a longer text": (
+        "eggs",
+        f"Ann trains for an olympiad with old problems from many years. {EGGS} She then goes home.",
+        "18",
+    ),
+    "other LaTeX": ("ratio", RATIO.replace("\\frac{x}{y}", "\\dfrac xy"), "39/5"),
+    "short, other task": ("sine", "What is the value of sin 60°?", "1"),
+    "short, reworded, same gold": (
+        "primes",
+        "How many two-digit prime numbers have a digit sum equal to 8?",
+        "3",
+    ),
+    "lost signs, same gold": ("sine", "Compute sin 60^circ", "\\frac{\\sqrt{3}}{2}"),
+    "lost backslashes and braces": ("ratio", re.sub(r"[\\\\{}$]", "", RATIO), "39/5"),
+    "two sentences before a short question": (
+        "primes",
+        "This was asked at a school contest last spring. Read it carefully and think about every "
+        f"step before you begin to write. {PRIMES}",
+        "3",
+    ),
+    "options after": ("primes", PRIMES + "\n(A) 1\n(B) 2\n(C) 3\n(D) 4", "C"),
+    "escaped for the web": ("eggs", f"<p>{html.escape(EGGS)}</p>".replace(" ", "&nbsp;"), "20"),
+    "escaped twice": ("ratio", json.dumps(RATIO + "\nGo on.")[1:-1], "39/5"),
+    "bold": ("ratio", f"**{RATIO}**", "44"),
+    "another form of the answer": (
+        "polygon",
+        POLYGON.partition(" The area")[0] + " What is the area of the polygon? The original answer "
+        "is in the form $2^{x/y}$, please give the value of $x + y$.",
+        "9",
+    ),
+    "figure, same gold": ("figure", "What is $x$ in the diagram?", "12"),
+}
+
+
+@pytest.mark.parametrize("case", LEAKS)
+def test_leaks_are_found(index, case):
+    name, question, gold = LEAKS[case]
+    match = index.find(question, [gold])
+    assert match is not None and match.id == name
+    assert match.benchmark == "set" and match.question == QUESTIONS[name][0]
+
+
+CLEAN = {
+    "other numbers": (EGGS.replace("16", "20"), "26"),
+    "other numbers, same gold": (EGGS.replace("16", "17").replace("four", "five"), "18"),
+    "another operator": (ROOTS.replace("+ z^2", "- z^2"), "12"),
+    "another question of one figure": (
+        PERIMETER.replace("Find the perimeter of triangle", "Find the length of the altitude from"),
+        "7",
+    ),
+    "another function": (SINE.replace("sin", "cos"), "\\frac{1}{2}"),
+    "a longer problem around a short one": ("Compute $\\sin 60^\\circ + \\cos 30^\\circ$.", "2"),
+    "another sign of the same letters": (RATIO.replace("x+y", "x-y"), "12"),
+    "another sign of a long formula": (POLYGON.replace("-6z^2", "+6z^2"), "13"),
+    "a figure alone": (FIGURE, "5"),
+    "another word": (PRIMES.replace("primes", "squares"), "2"),
+    "stock phrases": (
+        "The value can be written as a fraction in lowest terms $\\frac{m}{n}$, where $m$ and $n$ "
+        "are relatively prime positive integers. Find $m+n$.",
+        "44",
+    ),
+    "nothing": ("", ""),
+}
+
+
+@pytest.mark.parametrize("case", CLEAN)
+def test_clean_questions_are_not(index, case):
+    question, gold = CLEAN[case]
+    assert index.find(question, [gold]) is None
+
+
+def test_the_gold_decides_about_a_reworded_question(index):
+    reworded = EGGS.replace("bakes muffins for her friends every day", "gives her friends").replace(
+        "farmers' market daily", "market"
+    )
+    assert index.find(reworded, ["18"]).kind == "reworded"
+    assert index.find(reworded, ["20"]) is None
+
+
+def test_kinds_and_scores(index):
+    assert index.find(EGGS, ["18"]).kind == "exact"
+    assert index.find(EGGS, ["18"]).score == 1.0
+    assert index.find(re.sub(r"[\\{}$]", "", RATIO), ["39/5"]).kind == "same letters"
+    longer = index.find(f"{RATIO} Show every step that you take.", ["39/5"])
+    assert (longer.kind, longer.score) == ("embedded", 1.0)
+
+
+def test_the_best_of_several_matches_is_returned():
+    near = EGGS.replace("fresh duck egg", "egg")
+    index = EvalIndex(
+        [EvalQuestion("a", "1", near, ("18",)), EvalQuestion("b", "1", EGGS, ("18",))]
+    )
+    assert index.find(EGGS + " Explain.", ["18"]).benchmark == "b"
+
+
+def test_an_empty_index_finds_nothing():
+    assert EvalIndex([]).find(EGGS, ["18"]) is None
+    assert EvalIndex([EvalQuestion("a", "1", "", ())]).find("", []) is None
+
+
+def test_a_table_in_place_of_a_figure_hides_no_copy():
+    start = (
+        "A bakery counts its loaves, rolls, buns, cakes and pies on each of 5 mornings, as shown."
+    )
+    end = (
+        "The owner gives away the least popular kind on the third morning and doubles the most "
+        "popular one. Find the total number of pieces that are sold over all of the mornings."
+    )
+    table = "\n".join(
+        "| " + " | ".join(f"{7 * row + col}" for col in range(6)) + " |" for row in range(6)
+    )
+    index = EvalIndex(
+        [EvalQuestion("aime25", "1", f"{start}\n[asy]draw((0,0));[/asy]\n{end}", ("118",))]
+    )
+    found = index.find(f"{start}\n{table}\n{end}", ["118"])
+    assert found and found.kind == "reworded" and found.score > 0.8
+    # Another gold: the figure may have held other numbers.
+    assert index.find(f"{start}\n{table}\n{end}", ["97"]) is None

@@ -1,0 +1,361 @@
+"""Rows of every data set, in the shapes that their copies have, become problems or named drops."""
+
+import itertools
+
+import pytest
+
+from data_prep.config import UserError
+from data_prep.grading.answers import grade, is_parseable
+from data_prep.reading.rows import read_rows
+from data_prep.schema import Problem
+from data_prep.sources import gsm8k
+from data_prep.sources.base import Drop
+from data_prep.sources.registry import BUILDERS
+from tests.unit.sources.rows import (
+    DEEPMATH,
+    GPQA,
+    MATH,
+    NUMINA,
+    NUMINA_15,
+    R1,
+    TRACE,
+    WRAPPED,
+    arc,
+    chat,
+    orz,
+    verl,
+)
+
+BOX = r"Please reason step by step, and put your final answer within \boxed{}."
+USER = [{"from": "user", "value": "Find $x$."}]
+SYSTEM = {"role": "system", "content": "Hi"}
+PREFILL = {"role": "assistant", "content": "<think>\n"}
+FIVE = {"question": "Find $x$.", "answer": "5"}
+PLAIN = {"problem": "Find $x$.", "answer": "5"}
+FIRST_MATH = {"problem": "Find $x$.", "solution": MATH["solution"]}
+NO_GOLD = (None, "")
+
+
+def build(name, row, **options):
+    if name == "generic":
+        options = {"prompt_key": "p", "answer_key": "a"} | options
+    return BUILDERS[name](row, f"{name}-train-7", "f:1", **options)
+
+
+def fields_of(problem):
+    """What is neither empty nor as in most rows."""
+    names = Problem.__dataclass_fields__
+    usual = {"question": "Find $x$.", "answer": "5", "solution": "", "subject": "", "trace": 0}
+    usual |= {"level": None, "pass_rate": None, "other_answers": ()}
+    found = {name: getattr(problem, name) for name in names}
+    return {n: v for n, v in found.items() if n not in usual or v != usual[n]}
+
+
+HALF = {"answer": r"\frac{1}{2}"}
+ALGEBRA = {"id": "math-train-algebra-12", "subject": "Algebra"}
+WORKED = {"solution": MATH["solution"], **HALF}
+SO = {"solution": r"So \boxed{5}."}
+DEEP = {"level": 5.5, "subject": "Group Theory", **HALF}
+ROWS = [
+    # (source, row, options, fields that are not those of most rows)
+    ("gsm8k", {"question": " How many? ", "answer": "48/2 = <<48/2=24>>24 clips\n#### 1,024"}, {},
+     {"question": "How many?", "answer": "1024", "solution": "48/2 = 24 clips"}),
+    ("numinamath", NUMINA, {}, SO),
+    ("numinamath", {"instruction": "Find $x$.", "response": r"One \boxed{1}, so \boxed{5}."}, {},
+     {"solution": r"One \boxed{1}, so \boxed{5}."}),
+    ("numinamath", NUMINA_15, {}, {"subject": "Algebra", **SO}),
+    ("numinamath", NUMINA_15 | {"problem_type": None}, {}, {"subject": "olympiads", **SO}),
+    ("numinamath", NUMINA_15 | {"problem_type": None, "source": "unknown"}, {}, SO),
+    ("numinamath", NUMINA_15 | {"answer": "proof"}, {},
+     {"answer": "proof", "subject": "Algebra", **SO}),
+    ("numinamath", NUMINA_15 | {"answer": r"\boxed{7}"}, {},
+     {"answer": "7", "subject": "Algebra", **SO}),
+    ("numinamath", NUMINA_15 | {"solution_is_valid": "Incomplete"}, {}, {"subject": "Algebra"}),
+    ("numinamath", NUMINA_15 | {"solution_is_valid": None, "solution": None}, {},
+     {"subject": "Algebra"}),
+    ("numinamath", NUMINA_15 | {"problem_is_valid": None}, {}, {"subject": "Algebra", **SO}),
+    ("numinamath", NUMINA_15 | {"question_type": "proof"}, {}, {"subject": "Algebra", **SO}),
+    ("numinamath", NUMINA_15 | {"question_type": "MCQ", "answer": "C"}, {},
+     {"answer": "C", "subject": "Algebra", **SO}),
+    ("areal_boba", {"prompt": R1.format(f"Find $x$.\n{BOX}"), "solutions": [r"\boxed{5}"]}, {}, {}),
+    ("areal_boba", {"prompt": "Find $x$.", "task": "math", "query_id": "xx", "level": 3,
+                    "solutions": [None, "", r"\boxed{5}", r"\boxed{ 5 }", r"\boxed{\frac{10}{2}}"]},
+     {}, {"other_answers": (r"\frac{10}{2}",)}),
+    ("areal_boba", {"prompt": "Find $x$.", "solutions": r"\boxed{5}", "task": "MATH"}, {}, {}),
+    ("deepmath", DEEPMATH, {}, {"solution": "Hmm, a half.", **DEEP}),
+    ("deepmath", DEEPMATH, {"trace": 2}, {"id": "deepmath-train-7-t1", "trace": 1,
+                                         "solution": "So \\boxed{7}, no, a half.", **DEEP}),
+    ("deepmath", DEEPMATH, {"trace": 3}, {"id": "deepmath-train-7-t2", "trace": 2, **DEEP}),
+    ("deepmath", DEEPMATH | {"difficulty": -1.0, "topic": "Calculus"}, {},
+     {"solution": "Hmm, a half.", "subject": "Calculus", **HALF}),
+    ("deepmath", DEEPMATH | {"difficulty": 0, "r1_solution_1": None}, {}, {**DEEP, "level": 0}),
+    ("deepmath", DEEPMATH | {"r1_solution_1": "<think>\nIt is a half, and then"}, {}, DEEP),
+    ("deepmath", DEEPMATH | {"r1_solution_1": "a half: \\boxed{1/2} it is"}, {},
+     {"solution": "a half: \\boxed{1/2} it is", **DEEP}),
+    ("deepmath", DEEPMATH | {"r1_solution_1": "\\boxed{1/2}\n</think>\nIt is so."}, {}, DEEP),
+    ("deepmath", {"question": "Find $x$.", "final_answer": "5"}, {}, {}),
+    ("orz", orz({"value": "n = 4"}), {}, {"answer": "n = 4"}),
+    ("orz", orz({"value": " 45^\\circ ", "pass_at_n": 0.75}), {},
+     {"answer": "45^\\circ", "pass_rate": 0.75}),
+    ("orz", orz({"value": 5, "pass_at_n": None}), {}, {}),
+    ("orz", {"prompt": USER, "final_answer": "5"}, {}, {}),
+    ("deepscaler", PLAIN | {"solution": " So 5. "}, {}, {"solution": "So 5."}),
+    ("deepscaler", PLAIN | {"difficulty": 4.5, "type": "Algebra"}, {},
+     {"level": 4.5, "subject": "Algebra"}),
+    ("deepscaler", PLAIN | {"difficulty": float("nan")}, {}, {}),
+    ("deepscaler", verl(f"Find $x$. {BOX}", "5"), {}, {}),
+    ("deepscaler", verl("Find $x$.", ["5", "5.0"]), {}, {"other_answers": ("5.0",)}),
+    ("dapo", verl("Find $x$.", "5"), {}, {}),
+    ("dapo", verl(WRAPPED, "5", index="9a9b6eb4"), {}, {}),
+    ("dapo", {"prompt": chat(WRAPPED), "label": "5"}, {}, {}),
+    ("dapo", {"prompt": WRAPPED, "answer": 5, "source": "math_dapo", "id": "1"}, {}, {}),
+    ("generic", {"p": "Find $x$.", "a": "5"}, {"solution_key": "s", "level_key": "l"}, {}),
+    ("generic", {"p": R1.format(f"Find $x$.\n{BOX}"), "a": r"\boxed{5}"},
+     {"apply_chat_template": False}, {}),
+    ("generic", {"p": [SYSTEM, *chat("Find $x$."), PREFILL], "a": 5.0},
+     {"apply_chat_template": True}, {}),
+    ("generic", {"p": USER, "a": ["5", "$5$"]}, {}, {"other_answers": ("$5$",)}),
+    ("generic", {"p": "Find $x$.", "a": "It is\n#### 5", "s": "So.", "l": "3"},
+     {"solution_key": "s", "level_key": "l"}, {"solution": "So.", "level": 3.0}),
+    ("generic", {"r": {"q": "Find $x$.", "g": {"t": "5"}}},
+     {"prompt_key": "r.q", "answer_key": "r.g.t"}, {}),
+    ("traces", TRACE, {},
+     {"id": "gsm8k-train-7-t1", "source": "gsm8k", "solution": "Five.", "trace": 1}),
+    ("traces", TRACE | {"answer": ["5", "5.0"], "level": 2, "subject": "Algebra"}, {},
+     {"id": "gsm8k-train-7-t1", "source": "gsm8k", "solution": "Five.", "trace": 1,
+      "other_answers": ("5.0",), "level": 2, "subject": "Algebra"}),
+    ("math", MATH, {}, {"level": 5, **ALGEBRA, **WORKED}),
+    ("math", verl("Find $x$.", r"\frac{1}{2}", solution=MATH["solution"], level="5",
+                  unique_id="train/algebra/12.json", subject="Algebra"), {},
+     {"level": 5, **ALGEBRA, **WORKED}),
+    ("math", MATH | {"answer": "", "level": "Level ?"}, {}, {**ALGEBRA, **WORKED}),
+    ("math", MATH | {"answer": 12}, {}, {"level": 5, **ALGEBRA, **WORKED, "answer": "12"}),
+    ("math", FIRST_MATH | {"level": "Level 3", "type": "Algebra", "idx": 4}, {},
+     {"level": 3, "subject": "Algebra", **WORKED}),
+    ("math", {"prompt": USER, "final_answer": "p - q"}, {}, {"answer": "p - q"}),
+    ("math", {"problem": "Find $x$.", "answer": "\frac12"}, {}, {"answer": r"\frac12"}),
+    ("aime", {"ID": "2024-I-1", "Problem": "Find $x$.", "Solution": "s", "Answer": 5}, {},
+     {"id": "aime-train-2024-I-1", "solution": "s"}),
+    ("aime", {"id": 60, "problem": "Find $x$.", "question": "", "answer": "005"}, {},
+     {"id": "aime-train-60"}),
+    ("aime", FIVE | {"id": "0"}, {}, {"id": "aime-train-0"}),
+    ("aime", FIVE, {}, {}),
+    ("aime", {"prompt": USER, "final_answer": "5"}, {}, {}),
+    ("aime", verl(WRAPPED, "5", index=2), {}, {"id": "aime-train-2"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "row", "options", "fields"), ROWS)
+def test_rows_become_problems(name, row, options, fields):
+    built = build(name, row, **options)
+    assert isinstance(built, Problem)
+    assert fields_of(built) == {"id": f"{name}-train-7", "source": name} | fields
+
+
+DROPS = [
+    *[("gsm8k", {"question": "q", "answer": gold}, "no_answer") for gold in NO_GOLD],
+    *[("aime", {"problem": "q", "answer": gold}, "no_answer") for gold in NO_GOLD],
+    *[("orz", orz({"value": gold}), "no_answer") for gold in (*NO_GOLD, " ", [])],
+    *[(name, verl("q", gold), "no_answer") for name in ("dapo", "deepscaler")
+      for gold in (*NO_GOLD, float("nan"), "\\boxed{}")],
+    *[("generic", {"p": "q", "a": gold}, "no_answer")
+      for gold in (*NO_GOLD, [], "so\n#### ", ["", None])],
+    *[("areal_boba", {"prompt": "q", "solutions": gold}, "no_answer")
+      for gold in ([], [r"\boxed{}"], None)],
+    ("areal_boba", {"prompt": "q", "solutions": ["5"], "task": "code"}, "not_math"),
+    ("deepmath", DEEPMATH | {"final_answer": ""}, "no_answer"),
+    ("traces", TRACE | {"answer": []}, "no_answer"),
+    ("math", {"problem": "x", "answer": None, "solution": ""}, "no_answer"),
+    ("math", {"problem": "x", "solution": "It is 5."}, "no_answer"),
+    ("math", {"problem": "x", "solution": r"It is \boxed{5."}, "no_answer"),
+    *[("numinamath", NUMINA | {"solution": solution}, reason) for solution, reason in (
+        ("It is 5.", "no_boxed_answer"), (None, "no_boxed_answer"),
+        (r"\boxed{1} then \boxed{\frac12", "unbalanced_box"), (r"\boxed{\; }", "empty_box"),
+        (r"\boxed{\text{Nikolay}}", "text_answer"), (r"\boxed{True}", "text_answer"))],
+    *[("numinamath", NUMINA_15 | changes, reason) for changes, reason in (
+        ({"problem_is_valid": "Incomplete"}, "invalid_problem"),
+        ({"question_type": "proof", "answer": "proof"}, "proof"),
+        ({"question_type": "proof", "answer": None}, "proof"),
+        ({"question_type": "MCQ", "answer": "notfound"}, "multiple_choice"),
+        ({"answer": ""}, "no_answer"), ({"answer": None}, "no_answer"),
+        ({"answer": "Nikolay wins"}, "text_answer"))],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "row", "reason"), DROPS)
+def test_rows_without_a_usable_gold_are_named_drops(name, row, reason):
+    built = build(name, row)
+    assert isinstance(built, Drop) and built.reason == reason
+
+
+TURN = chat("q")
+FAULTS = [
+    ("gsm8k", {"question": "q"}, {}, r"missing column 'answer', found 'question'"),
+    ("gsm8k", {"problem": "q", "answer": "#### 1"}, {}, r"missing column 'question'"),
+    ("gsm8k", {"question": "q", "answer": 5}, {}, r"answer: 5 is not text"),
+    ("gsm8k", {"question": "q", "answer": "it is 5"}, {}, r"answer: 'it is 5' has 0 '####'"),
+    ("gsm8k", {"question": "q", "answer": "#### 5 #### 6"}, {}, r".*has 2 '####'"),
+    ("gsm8k", {"question": "q", "answer": "so\n#### five"}, {}, r".*'five' .* is not a number"),
+    ("gsm8k", {"question": "q", "answer": "so\n#### "}, {}, r".*the gold '' .* is not a number"),
+    ("numinamath", {"problem": "q"}, {}, "missing column 'solution' or 'response', found 'prob"),
+    ("numinamath", NUMINA | {"problem": None}, {}, "problem: None is not text"),
+    ("numinamath", NUMINA_15 | {"answer": {"a": 1}}, {}, "answer: .* is not text"),
+    ("numinamath", NUMINA_15 | {"problem_is_valid": True}, {}, "problem_is_valid: True is not"),
+    ("areal_boba", {"prompt": "q"}, {}, "missing column 'solutions'"),
+    ("areal_boba", {"prompt": "q", "solutions": [["5"]]}, {}, "solutions: .* is not text"),
+    ("areal_boba", {"prompt": "q", "solutions": [True]}, {}, "solutions: True is not text"),
+    ("areal_boba", {"prompt": R1.format("q") + R1.format("r"), "solutions": ["5"]}, {},
+     "prompt: no single question"),
+    *[("deepmath", DEEPMATH | {"difficulty": level}, {}, "difficulty: .* is not a number")
+      for level in ("hard", [5], True, float("inf"))],
+    ("orz", {"conversations": "text"}, {}, "conversations: 'text' has no single turn with a gr"),
+    ("orz", {"conversations": TURN}, {}, "conversations: .* ground_truth"),
+    ("orz", orz({}), {}, "missing column .*'ground_truth.value'"),
+    ("orz", orz({"value": "5"}, None), {}, "prompt: .* no single user turn"),
+    ("orz", orz({"value": "5", "pass_at_n": 75}), {}, "pass_at_n: 75 is not a share from 0 to 1"),
+    ("dapo", {"prompt": "q"}, {}, "missing column .*'reward_model.ground_truth'"),
+    ("generic", {"a": "5"}, {}, "missing column 'p', found 'a'"),
+    ("generic", {"p": TURN, "a": "5"}, {"apply_chat_template": False},
+     "p: .* is not text; set apply_chat_template to true, or leave it out"),
+    ("generic", {"p": "q", "a": "5"}, {"apply_chat_template": True},
+     "p: 'q' is not a list of messages; set apply_chat_template to false"),
+    ("generic", {"p": [*TURN, {"role": "assistant", "content": "It is 5."}], "a": "5"}, {},
+     "p: .* no single user turn"),
+    ("generic", {"p": [PREFILL, *TURN], "a": "5"}, {}, "p: .* no single user turn"),
+    ("generic", {"p": "q", "a": {"v": 5}}, {}, "a: .* is not text"),
+    ("traces", TRACE | {"trace": None}, {}, "trace: None is not a number from 0"),
+    ("traces", TRACE | {"trace": -1}, {}, "trace: -1 is not"),
+    ("traces", TRACE | {"trace": 0.5}, {}, "trace: 0.5 is not"),
+    ("traces", TRACE | {"id": None}, {}, "id: None is not text"),
+    ("math", {"answer": "5"}, {}, "missing column 'problem' or 'question' or 'prompt', found 'a"),
+    ("math", {"problem": "x"}, {}, "missing column 'answer' or 'final_answer'"),
+    ("math", MATH | {"answer": ["5"]}, {}, "answer: .* is not text"),
+    ("math", MATH | {"level": "hard"}, {}, "level: 'hard' is not 1 to 5"),
+    ("math", MATH | {"level": 6}, {}, "level: '6' is not"),
+    *[("aime", {"problem": "q", "answer": gold}, {}, "answer: .* (is no integer from 0|is not te)")
+      for gold in (1000, -1, 2.5, "1000", "m+n", " ", "12.", "1,000", "25 cm", True, [])],
+    ("gpqa", {"Question": "q"}, {}, "missing column 'Correct Answer'"),
+    ("gpqa", {"question": "q"}, {}, "missing column 'Question' or 'ori_question'"),
+    ("gpqa", GPQA | {"Incorrect Answer 2": " "}, {}, "the answers: .* is not 4 texts"),
+    ("gpqa", {"Question": "q", "options": ["a", "b"], "answer": "A"}, {}, "options: .* 4 texts"),
+    *[("gpqa", {"Question": "q", "options": list("abcd"), "answer": gold}, {},
+       "answer: .* is none of A") for gold in ("E", "", "AB")],
+    ("arc", {"question": "q"}, {}, "choices.text: None is not 3 to 5 texts"),
+    ("arc", arc(number=2), {}, "choices.text: .* is not 3 to 5 texts"),
+    ("arc", arc(choices={"text": ["a", "b", "c"], "label": ["A"]}), {}, "choices.label: .* 3"),
+    ("arc", arc(key="E"), {}, "answerKey: 'E' is not one of the labels A, B, C, D"),
+    ("arc", arc(labels="AABC", key="A"), {}, "answerKey: 'A' is not one of"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "row", "options", "words"), FAULTS)
+def test_damaged_rows_are_named_by_place_and_column(name, row, options, words):
+    with pytest.raises(UserError, match=f"f:1: {words}"):
+        build(name, row, **options)
+
+
+@pytest.mark.parametrize("trace", [0, 4, "1", True, 1.0])
+def test_deepmath_trace_out_of_range(trace):
+    with pytest.raises(UserError, match=r"trace: .* is not 1 to 3"):
+        build("deepmath", DEEPMATH, trace=trace)
+
+
+@pytest.mark.parametrize(("file", "num_rows"), [("train", 7473), ("test", 1319)])
+def test_no_gsm8k_row_is_lost(shared_data, file, num_rows):
+    rows = read_rows(shared_data / f"gsm8k/{file}.jsonl")
+    built = [gsm8k.build_problem(row, w, w) for w, row in rows]
+    assert len(built) == num_rows and all(isinstance(p, Problem) for p in built)
+    assert not any("<<" in p.solution or "####" in p.solution or not p.solution for p in built)
+
+
+@pytest.mark.parametrize(
+    "gold",
+    ["5", r"\$26", r"140 \text{ meters}", r"\text{3}", "x = 2", "A=30^{\\circ}", "(0, 1]", "3R",
+     r"\begin{pmatrix} 4.5 \\ -4.5 \end{pmatrix}", r"0 \text{ or } -3",
+     # What the policies decide on, for all sources alike:
+     "B", r"\text{(A)}", r"\textbf{(C) }8", r"A \text{ and } D", "proof", r"\text{notfound}",
+     r"4 \mid \sigma(n)"],
+)  # fmt: skip
+def test_numinamath_keeps(gold):
+    row = {"problem": "Prove it or find it.", "solution": f"\\boxed{{{gold}}}"}
+    assert build("numinamath", row).answer == gold
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (70, "70"), (0, "0"), (999, "999"), (27.0, "27"), ("468", "468"), ("073", "73"),
+        ("000", "0"), ("336^\\circ", "336"), ("$336^{\\circ}$", "336"), ("336\u00b0", "336"),
+        (" 25 ", "25"), ("0025", "25"),
+    ],
+)  # fmt: skip
+def test_aime_golds(gold, answer):
+    assert build("aime", {"problem": "Find x.", "answer": gold}).answer == answer
+
+
+def shown_options(problem):
+    """`{letter: option}` of the lines between the question and the instruction."""
+    lines = problem.question.split("\n\n")[-2].split("\n")
+    return {line[0]: line[3:] for line in lines}
+
+
+def test_gpqa_row():
+    problem = build("gpqa", GPQA)
+    lines = problem.question.split("\n")
+    assert lines[:2] == ["Which gas is lightest?", ""]
+    assert [line[:3] for line in lines[2:6]] == ["A. ", "B. ", "C. ", "D. "]
+    assert lines[6:] == ["", "Answer with the letter of the right option."]
+    options = shown_options(problem)
+    assert set(options.values()) == {"hydrogen", "neon", "argon of any kind", "xenon"}
+    assert options[problem.answer] == "hydrogen"
+    assert (problem.id, problem.solution) == ("gpqa-train-recX", "It has one proton.")
+
+
+def test_gpqa_order_is_the_questions_own():
+    first = build("gpqa", GPQA)
+    for permuted in itertools.permutations(("neon", "argon\n\nof any kind", "xenon")):
+        wrong = {f"Incorrect Answer {n}": text for n, text in enumerate(permuted, 1)}
+        assert build("gpqa", GPQA | wrong) == first
+    assert first.answer == "B"  # a change here changes every score: the order must never move
+    letters = [build("gpqa", GPQA | {"Question": f"Which gas, {n}?"}).answer for n in range(400)]
+    assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")
+
+
+def test_gpqa_copy_with_options_shows_the_same():
+    options = ["xenon", "hydrogen", "neon", "argon of any kind"]
+    row = {"id": 0, "ori_question": "Which gas is lightest?", "question": "Which …\n\nA. xenon"}
+    built = build("gpqa", row | {"options": options, "answer": "B"})
+    upstream = build("gpqa", GPQA)
+    assert (built.question, built.answer) == (upstream.question, upstream.answer)
+    assert built.id == "gpqa-train-0"
+
+
+def test_gpqa_options_that_read_the_same():
+    twins = GPQA | {"Incorrect Answer 1": "hydrogen"}
+    problem = build("gpqa", twins)
+    assert shown_options(problem)[problem.answer] == "hydrogen"
+
+
+@pytest.mark.parametrize(
+    ("row", "answer", "last"),
+    [
+        (arc(), "B", "D. option 3"),
+        (arc(labels="12345", key="4"), "D", "D. option 3"),
+        (arc(number=3, key="C"), "C", "C. option 2"),
+        (arc(number=5, labels="12345", key="5"), "E", "E. option 4"),
+    ],
+)
+def test_arc_rows(row, answer, last):
+    problem = build("arc", row)
+    assert (problem.id, problem.source, problem.answer) == ("arc-train-M_1", "arc", answer)
+    assert problem.question.startswith("Which?\n\nA. option 0\nB. option 1\n")
+    assert problem.question.endswith(f"\n{last}\n\nAnswer with the letter of the right option.")
+
+
+@pytest.mark.parametrize("letter", "ABCDE")
+def test_the_grader_knows_a_letter_however_it_is_written(letter):
+    assert is_parseable(letter)
+    for written in (letter, f"({letter})", f"\\text{{{letter}}}", f"{letter}. dry palms"):
+        completion = f"<think>\nwork\n</think>\n\n\\boxed{{{written}}}"
+        assert grade(completion, letter).verdict == "right"
+        assert grade(completion, "ABCDE"["ABCDE".index(letter) - 1]).verdict == "wrong"
