@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench_figures import ratio_interval
+from benchmarks.table import ratio_interval
 from data_prep import manifest
 from stages.preflight.flops import training_flops
 
