@@ -54,11 +54,11 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "fresh-engine": ("completions from an engine that gets the weights", ENGINE),
     "float32-weights": ("learning rate 5e-7", {"learning_rate": 5e-7, "max_steps": 10}),
 }
-HOW = f"""`make bench-guards`: GRPO of the demo (`tiny-cpu`) from one SFT checkpoint, every guard on
-`warn` with the default limits: {GuardSettings.patience} violating steps in a row fire. Steps count
-from 0, as in `events.jsonl`; in brackets the guard's value. Right: sampled completions of the last
-five steps. The last columns are the worst value of all steps, with the limit; `alignment` needs an
-engine that reports log-probs. `entropy` fires in none of these runs;
+HOW = f"""`make bench-guards`: GRPO of the demo (`tiny-cpu`) from one SFT checkpoint, every guard
+on `warn` with the default limits: {GuardSettings.patience} violating steps in a row fire. Steps
+count from 0, as in `events.jsonl`; in brackets the guard's value. Right: sampled completions of
+the last five steps. The last columns are the worst value of all steps, with the limit;
+`alignment` needs an engine that reports log-probs. `entropy` fires in none of these runs;
 `tests/integration/test_guard_fires.py` has one of a smaller model where it does."""
 
 
