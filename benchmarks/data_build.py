@@ -42,10 +42,10 @@ USER, ASSISTANT = "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"  # fullwidth b
 TAILS = ("<think>\n", "<think>", "")
 BENCHMARKS = ["gsm8k", "math500", "aime24", "aime25"]
 INTERVAL = 0.05  # seconds between two looks at the memory
-HOW = """`make bench-data DATA_ROOT=… SIZES="…"`. One build a row, each in a process of its own. Every
-step is on: golds and kinds, language, length in tokens, decontamination against {benchmarks}, exact
-and near duplicates. Peak memory is the sum over all processes, sampled every 50 ms. The columns in %
-are each step's share of the seconds, added over the processes."""
+HOW = """`make bench-data DATA_ROOT=… SIZES="…"`. One build a row, each in a process of its own.
+Every step is on: golds and kinds, language, length in tokens, decontamination against
+{benchmarks}, exact and near duplicates. Peak memory is the sum over all processes, sampled every
+50 ms. The columns in % are each step's share of the seconds, added over the processes."""
 
 
 @dataclass

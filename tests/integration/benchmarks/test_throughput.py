@@ -1,13 +1,12 @@
-"""The throughput benchmark on a handful of rows: what it measures, and when it gives no ratio."""
+"""The throughput benchmark on a handful of rows: what it trains, and when it gives no ratio."""
 
 import json
-import sys
 
 import pytest
 
 from data_prep.config import UserError
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SMALL = {
     "num_groups": 2, "num_generations": 2, "grpo_batch_size": 2, "sft_rows": 8,
     "sft_rows_per_step": 8, "sft_batch_size": 4, "num_turns": 2, "num_step_turns": 2,
@@ -17,41 +16,12 @@ SMALL = {
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
     """Arguments, folder with a tiny model, and tokenizer, as `run_parts` makes them."""
-    from benchmarks.bench_throughput import ThroughputArguments
-    from benchmarks.bench_throughput_workload import build_tokenizer, save_model
+    from benchmarks.throughput import BenchArguments
+    from benchmarks.throughput_workload import build_tokenizer, save_model
 
     folder, tokenizer = tmp_path_factory.mktemp("bench"), build_tokenizer()
     save_model("tiny", folder / "model", tokenizer, "float32")
-    return ThroughputArguments(out="unused", packed_lengths=[1024], **SMALL), folder, tokenizer
-
-
-@pytest.mark.slow  # every part, with a warm-up: about 25 s
-def test_all_parts_from_the_command_line(tmp_path, monkeypatch, capsys):
-    from benchmarks.bench_throughput import main
-
-    page = tmp_path / "throughput.md"
-    argv = [f"--{key}={value}" for key, value in SMALL.items()]
-    monkeypatch.setattr(sys, "argv", ["bench", f"--out={page}", "--beta=0.04", *argv])
-    main()
-    text = page.read_text()
-    assert text.strip() in capsys.readouterr().out
-    kept = {entry["part"]: entry for entry in json.loads(page.with_suffix(".json").read_text())}
-    names = {part: list(entry["figures"]) for part, entry in kept.items()}
-    assert names == {
-        "sft": ["padded", "packed to 1,024", "packed to 2,048"],
-        "update": ["stock", "trimmed", "sorted", "ours"],
-        "uniform": ["stock", "nothing skipped", "ours"],
-        "step": ["stock", "ours"],
-    }
-    for entry in kept.values():
-        assert entry["workload"]["turns"] == 2 and 0 <= entry["difference"] < 1e-3
-        for row in entry["figures"].values():
-            assert row["tokens_per_second"] > 0 and row["memory"] > 1e8
-            assert row["mfu"] is None or 0 < row["mfu"] < 1
-    for row in kept["step"]["figures"].values():
-        assert sum(row["parts"].values()) == pytest.approx(row["seconds"])
-        # With a KL weight the reference's log-probs are a part; all of them are hooked.
-        assert all(row["parts"][key] > 0 for key in row["parts"])
+    return BenchArguments(out="unused", packed_lengths=[1024], **SMALL), folder, tokenizer
 
 
 def by_prompt(prompts, values):
@@ -64,13 +34,13 @@ def by_prompt(prompts, values):
 
 def test_generation_ends_where_the_table_says(bench):
     """And graded texts earn the rewards that were drawn."""
-    from benchmarks.bench_throughput_grpo import KINDS, build_trainer
-    from benchmarks.bench_throughput_workload import Rollouts, draw_groups
+    from benchmarks.throughput_runs import KINDS, build_grpo
+    from benchmarks.throughput_workload import Rollouts, draw_groups
 
     args, folder, tokenizer = bench
     groups = draw_groups(2, 2, 0.0, seed=3)
     rollouts = Rollouts(groups, tokenizer, seed=3)
-    trainer = build_trainer(KINDS["step"]["ours"], args, folder, rollouts, is_forced=False)
+    trainer = build_grpo(KINDS["step"]["ours"], args, folder, rollouts, is_forced=False)
     seen = {}
     reward = trainer.reward_funcs[0]
 
@@ -95,33 +65,33 @@ def test_a_trainer_that_computes_something_else_gets_no_ratio(bench, monkeypatch
     """Rows left out of the gradient: the loss stays, because the ratio is 1, the norm does not."""
     import torch
 
-    from benchmarks import bench_throughput_grpo as grpo
+    from benchmarks import throughput_runs as runs
 
     args, folder, tokenizer = bench
 
-    class Forgets(grpo.MathGRPOTrainer):
+    class Forgets(runs.MathGRPOTrainer):
         def _has_gradient(self):
             return torch.tensor([True, False])
 
-    monkeypatch.setitem(grpo.KINDS["update"], "ours", (Forgets, True))
+    monkeypatch.setitem(runs.KINDS["update"], "ours", (Forgets, True))
     with pytest.raises(UserError, match=r"GRPO, update: grad_norms of ours are .* no ratio"):
-        grpo.measure("update", args, folder, tokenizer)
+        runs.measure_grpo("update", args, folder, tokenizer)
 
 
 def test_packed_rows_that_see_each_other_get_no_ratio(bench, monkeypatch):
     """What keeps them apart under sdpa is the mask that transformers reads off `position_ids`."""
     from transformers import masking_utils
 
-    from benchmarks import bench_throughput_sft as sft
+    from benchmarks.throughput_runs import measure_sft
 
     args, folder, tokenizer = bench
-    found = sft.measure(args, folder, tokenizer)
+    found = measure_sft(args, folder, tokenizer)
     assert found["difference"] < 1e-5
     steps = {run["steps"] for runs in found["runs"].values() for run in runs}
     assert steps == {1}  # as many optimizer steps, packed or not
     monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", lambda position_ids: None)
-    with pytest.raises(UserError, match=r"SFT: packed to 1,024 has loss .* no ratio"):
-        sft.measure(args, folder, tokenizer)
+    with pytest.raises(UserError, match=r"SFT: mean_losses of packed to 1,024 are .* no ratio"):
+        measure_sft(args, folder, tokenizer)
 
 
 def test_flops_are_those_that_torch_counts():
@@ -129,12 +99,12 @@ def test_flops_are_those_that_torch_counts():
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    from stages.preflight.flops import forward_flops, peak_flops
-    from stages.preflight.model_shapes import build_config, load_shape
+    from benchmarks.flops import forward_flops, peak_flops
+    from stages.preflight.model_shapes import load_shape
 
-    config = build_config(load_shape("tiny"))
+    config = AutoConfig.for_model(**load_shape("tiny"))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     length = 40
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
@@ -149,7 +119,7 @@ def test_flops_are_those_that_torch_counts():
 
 def test_lengths_are_those_of_the_real_rows(shared_data):
     """The file that ships, derived anew from the data."""
-    from benchmarks.bench_throughput_lengths import MIX, LengthArguments, measure
+    from benchmarks.length_mix import MIX, LengthArguments, measure
 
     kept = json.loads(MIX.read_text())
     found = measure(LengthArguments(data_root=str(shared_data)))

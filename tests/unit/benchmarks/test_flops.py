@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages.preflight.flops import forward_flops, layer_weights, training_flops
+from benchmarks.flops import forward_flops, layer_weights, training_flops
 from stages.preflight.model_shapes import SHAPES
 
 # Two layers, four heads of size 2 of which two are of keys and values.
