@@ -144,37 +144,34 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@touch $@
 	@echo "setup: done"
 
-bench-grader: | $(VENV)/ready ## speed and accuracy of the grader beside TRL's (DATA_ROOT=…)
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_grader --out docs/results/grader.md \
-	  $(if $(DATA_ROOT),--data_root $(DATA_ROOT))
-SIZES ?= 106000 300000 860000
+# SMALL=1: the smallest size of a benchmark, to see that it runs; its figures say nothing.
+RESULTS := $(if $(SMALL),runs/small,docs/results)
+BENCH = @OMP_NUM_THREADS=1 $(PY) -m benchmarks.$(1) \
+  $(if $(SMALL),--config benchmarks/small/$(1).yaml) --out $(or $(OUT),$(RESULTS)/$(2).md)
+SKEWED := $(if $(SMALL),runs/small,runs)/skewed-cpu
+SKEWED_SFT = @$(MAKE) --no-print-directory sft RECIPE=skewed-cpu SEED= RUN=$(SKEWED) \
+  $(if $(SMALL),ARGS="--max_steps 300")
+ON_SKEWED = --grpo_config configs/skewed-cpu/grpo.yaml --recipe_run $(SKEWED)
+bench: | $(VENV)/ready ## throughput of SFT and GRPO against stock TRL (SHAPE=0.5B ARGS=…)
+	$(call BENCH,throughput,throughput) $(if $(SHAPE),--shape $(SHAPE)) $(ARGS)
+bench-grader: | $(VENV)/ready ## speed and accuracy of the grader, TRL's and math-verify (DATA_ROOT=…)
+	$(call BENCH,grader,grader) $(ROOT)
 bench-data: | $(VENV)/ready ## speed and memory of the data build (DATA_ROOT=… SIZES=…)
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_data --data_root "$(DATA_ROOT)" --sizes $(SIZES) \
-	  --out $(or $(OUT),docs/results/data-build.md)
-# One SFT checkpoint, its own recipe: `make bench-curriculum SEEDS="0 1 2" MODES="stock predictive"`
-SEEDS ?= 0 1 2 3 4
-MODES ?= stock offline refill predictive predictive+refill
-BENCH := RECIPE=skewed-cpu SEED=
-BENCH_FLAGS := --grpo_config configs/skewed-cpu/grpo.yaml --recipe_run runs/skewed-cpu
-bench-curriculum: | $(VENV)/ready ## the curriculum's modes beside TRL's trainer (SEEDS=… MODES=…)
-	@$(MAKE) --no-print-directory sft $(BENCH)
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_curriculum $(BENCH_FLAGS) --seeds $(SEEDS) \
-	  --modes $(MODES) --out $(or $(OUT),docs/results/curriculum.md)
+	$(call BENCH,data_build,data-build) --data_root "$(DATA_ROOT)" $(if $(SIZES),--sizes $(SIZES))
+bench-curriculum: | $(VENV)/ready ## the curriculum's modes against TRL's trainer (SEEDS=… MODES=…)
+	$(SKEWED_SFT)
+	$(call BENCH,curriculum,curriculum) $(ON_SKEWED) $(if $(SEEDS),--seeds $(SEEDS)) \
+	  $(if $(MODES),--modes $(MODES))
 bench-overhead: | $(VENV)/ready ## what the trainer costs over TRL's, step for step
-	@$(MAKE) --no-print-directory sft $(BENCH)
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_overhead $(BENCH_FLAGS) \
-	  --out $(or $(OUT),docs/results/trainer-overhead.md)
+	$(SKEWED_SFT)
+	$(call BENCH,overhead,trainer-overhead) $(ON_SKEWED)
 bench-guards: | $(VENV)/ready ## which guard fires when: the demo's GRPO broken, and healthy
-	@$(MAKE) -s --no-print-directory difficulty RECIPE=tiny-cpu SEED=
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_guards --grpo_config configs/tiny-cpu/grpo.yaml \
-	  --recipe_run runs/tiny-cpu --out $(or $(OUT),docs/results/guards.md)
-bench-memory: | $(VENV)/ready ## the memory plan beside the measured peak (SHAPES=…)
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_memory --shapes $(or $(SHAPES),tiny small) \
-	  --out $(or $(OUT),docs/results/memory.md)
-SHAPE ?= tiny
-bench: | $(VENV)/ready ## throughput of SFT and GRPO beside stock TRL (SHAPE=0.5B ARGS=…)
-	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.bench_throughput --shape $(SHAPE) \
-	  --out $(or $(OUT),docs/results/throughput.md) $(ARGS)
+	$(if $(SMALL),$(SKEWED_SFT),@$(MAKE) --no-print-directory difficulty RECIPE=tiny-cpu SEED=)
+	$(call BENCH,guards,guards) $(if $(SMALL),$(ON_SKEWED),\
+	  --grpo_config configs/tiny-cpu/grpo.yaml --recipe_run runs/tiny-cpu)
+bench-memory: | $(VENV)/ready ## the memory plan and the measured peak (SHAPES=…)
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.bench_memory --shapes $(or $(SHAPES),tiny $(if $(SMALL),,small)) \
+	  --out $(or $(OUT),$(RESULTS)/memory.md)
 lint: | $(VENV)/ready ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 house: | $(VENV)/ready ## size and shape of the source tree, against its ceilings
