@@ -1,6 +1,6 @@
 """Token lengths of the real training rows, kept as numbers so that the benchmark needs no data.
 
-    python -m benchmarks.bench_throughput_lengths --data_root DIR --out benchmarks/length_mix.json
+    python -m benchmarks.length_mix --data_root DIR
 
 Rows are built as the data stage builds them (question in the recipe's prompt; worked solution in
 `<think>`, then the box) and rendered with a ChatML template. No tokenizer of a real model is at
@@ -8,15 +8,14 @@ hand without a hub: a byte-level BPE with Qwen2's pre-tokenizer, trained on the 
 for one. `length_mix.json` says how many characters a token of it has.
 """
 
-import gzip
 import json
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from data_prep.config import parse, run_cli
 from data_prep.prompts import build_completion, build_prompt, render_prompt
+from data_prep.reading.reading import read_rows
 from data_prep.schema import Problem
 from data_prep.sources.builders import build_problems
 
@@ -26,63 +25,29 @@ FILES = {
     "numinamath": "numinamath_cot/numina_cot_2k.upstream_schema.jsonl.gz",
 }
 SFT_ROWS = {"gsm8k": 7473, "numinamath": 20000}  # as configs/grpo7b/data.yaml mixes them
+NUM_PAIRS = 500  # lengths kept of each data set
+VOCAB_SIZE = 16_000
 
 
 @dataclass
 class LengthArguments:
-    """Keys of the command line; there is no YAML for this one."""
+    """Keys of the command line."""
 
     data_root: str = field(metadata={"help": "folder with gsm8k/ and numinamath_cot/"})
     out: str = field(default=str(MIX), metadata={"help": "file to write"})
-    num_pairs: int = field(default=500, metadata={"help": "lengths to keep of each data set"})
-    vocab_size: int = field(default=16000, metadata={"help": "of the tokenizer that stands in"})
 
 
-def read_texts(data_root: str | Path, source: str) -> list[tuple[str, str]]:
+def read_texts(path: Path, source: str, tokenizer: Any) -> list[tuple[str, str]]:
     """Rendered prompt and completion of each usable row of a data set, without EOS."""
-    from stages.tiny_model import CHAT_TEMPLATE
-
-    path = Path(data_root) / FILES[source]
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        rows = [(n, f"{path}, line {n + 1}", json.loads(line)) for n, line in enumerate(file)]
-    found = build_problems(source, "train", rows)
+    rows = ((number, where, row) for number, (where, row) in enumerate(read_rows(path)))
     return [
         (
-            render_prompt(build_prompt(problem.question, "think"), _Template(CHAT_TEMPLATE)),
+            render_prompt(build_prompt(problem.question, "think"), tokenizer),
             build_completion(problem.solution, problem.answer),
         )
-        for _, problem in found
+        for _, problem in build_problems(source, "train", rows)
         if isinstance(problem, Problem) and problem.solution
     ]
-
-
-class _Template:
-    """Renders a chat template without a tokenizer."""
-
-    def __init__(self, template: str) -> None:
-        import jinja2
-
-        self._template = jinja2.Template(template)
-
-    def apply_chat_template(self, messages: list, tokenize: bool, **kwargs: Any) -> str:
-        assert not tokenize
-        return self._template.render(messages=messages, **kwargs)
-
-
-def train_tokenizer(texts: list[str], vocab_size: int) -> Any:
-    """A byte-level BPE with Qwen2's pre-tokenizer (digits apart) and ChatML's special tokens."""
-    from tokenizers import pre_tokenizers, trainers
-    from transformers import Qwen2Tokenizer
-
-    backend = Qwen2Tokenizer()._tokenizer
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
-    backend.train_from_iterator(texts, trainer)
-    backend.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    return backend
 
 
 def joint_quantiles(pairs: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
@@ -95,24 +60,44 @@ def joint_quantiles(pairs: list[tuple[int, int]], count: int) -> list[tuple[int,
     return [ordered[int((n + 0.5) * len(ordered) / count)] for n in range(count)]
 
 
-def measure(args: LengthArguments) -> dict[str, Any]:
+def measure(data_root: str | Path) -> dict[str, Any]:
     """The file's content: for each data set its lengths, means and characters per token."""
-    texts = {source: read_texts(args.data_root, source) for source in FILES}
-    every = [text for rows in texts.values() for pair in rows for text in pair]
-    backend = train_tokenizer(every, args.vocab_size)
+    from tokenizers import pre_tokenizers, trainers
+    from transformers import Qwen2Tokenizer
+
+    from stages.tiny_model import CHAT_TEMPLATE
+
+    tokenizer = Qwen2Tokenizer()  # its pre-tokenizer takes digits apart
+    tokenizer.chat_template = CHAT_TEMPLATE
+    texts = {
+        source: read_texts(Path(data_root) / file, source, tokenizer)
+        for source, file in FILES.items()
+    }
+    backend = tokenizer._tokenizer
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE, show_progress=False, initial_alphabet=alphabet
+    )
+    every = (text for rows in texts.values() for pair in rows for text in pair)
+    backend.train_from_iterator(every, trainer)
+    backend.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     mix = {"vocab_size": backend.get_vocab_size(), "sets": {}}
     for source, rows in texts.items():
-        sides = [[len(item.ids) for item in backend.encode_batch(list(side))]
-                 for side in zip(*rows, strict=True)]  # fmt: skip
-        pairs = [(prompt, completion + 1) for prompt, completion in zip(*sides, strict=True)]  # EOS
+        prompts, completions = (
+            [len(item.ids) for item in backend.encode_batch(list(side))]
+            for side in zip(*rows, strict=True)
+        )
         characters = sum(len(text) for row in rows for text in row)
+        completions_and_eos = [length + 1 for length in completions]
         mix["sets"][source] = {
             "file": FILES[source],
             "rows": len(rows),
-            "characters_per_token": round(characters / sum(map(sum, sides)), 3),
-            "mean_prompt": round(sum(p for p, _ in pairs) / len(pairs), 1),
-            "mean_completion": round(sum(c for _, c in pairs) / len(pairs), 1),
-            "pairs": joint_quantiles(pairs, args.num_pairs),
+            "characters_per_token": round(characters / sum(prompts + completions), 3),
+            "mean_prompt": round(sum(prompts) / len(rows), 1),
+            "mean_completion": round(sum(completions_and_eos) / len(rows), 1),
+            "pairs": joint_quantiles(
+                list(zip(prompts, completions_and_eos, strict=True)), NUM_PAIRS
+            ),
         }
     return mix
 
@@ -120,11 +105,7 @@ def measure(args: LengthArguments) -> dict[str, Any]:
 def main() -> None:
     """Measure and write."""
     (args,) = parse(__doc__, LengthArguments)
-    text = json.dumps(measure(args), indent=1)
-    # Ten pairs on a line, not a number.
-    text = re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
-    text = re.sub(r"((?:\[\d+, \d+\],\s+){10})", lambda m: " ".join(m[1].split()) + "\n    ", text)
-    Path(args.out).write_text(text + "\n", encoding="utf-8")
+    Path(args.out).write_text(json.dumps(measure(args.data_root)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -119,10 +119,10 @@ def test_flops_are_those_that_torch_counts():
 
 def test_lengths_are_those_of_the_real_rows(shared_data):
     """The file that ships, derived anew from the data."""
-    from benchmarks.length_mix import MIX, LengthArguments, measure
+    from benchmarks.length_mix import MIX, measure
 
     kept = json.loads(MIX.read_text())
-    found = measure(LengthArguments(data_root=str(shared_data)))
+    found = measure(shared_data)
     assert kept["sets"].keys() == found["sets"].keys()
     for source, expected in kept["sets"].items():
         values = found["sets"][source]
