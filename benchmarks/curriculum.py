@@ -35,11 +35,6 @@ MODES: dict[str, dict[str, Any]] = {
     "predictive+posterior": {"curriculum": "predictive", "advantage": "posterior"},
 }
 DEFAULT_MODES = ["stock", "offline", "refill", "predictive", "predictive+refill"]
-# Okabe and Ito's colours, which can be told apart without seeing red and green.
-COLOURS = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#F0E442",
-    "#999999",
-)  # fmt: skip
 AXES = {"tokens": "generated tokens", "seconds": "seconds of training"}
 HOW = """`make bench-curriculum SEEDS="{seeds}" MODES="{modes}"`: {token_budget:,} generated
 tokens a run. Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the
@@ -245,17 +240,16 @@ def draw(runs: Runs, modes: list[str], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    plt.style.use("tableau-colorblind10")
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for panel, (axis, label) in zip(panels, AXES.items(), strict=True):
-        for mode, colour in zip(modes, COLOURS, strict=False):
+        for mode in modes:
             results = [result for (name, _), result in sorted(runs.items()) if name == mode]
             grid = np.linspace(0, min(result["tests"][-1][axis] for result in results), 60)
             curves = np.array([[accuracy_at(r, cost, axis) for cost in grid] for r in results])
             mean, deviation = 100 * curves.mean(axis=0), 100 * curves.std(axis=0)
-            panel.plot(grid, mean, color=colour, label=mode)
-            panel.fill_between(
-                grid, mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0
-            )
+            panel.plot(grid, mean, label=mode)
+            panel.fill_between(grid, mean - deviation, mean + deviation, alpha=0.12, linewidth=0)
         panel.set_xlabel(label)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("held-out problems solved, %")

@@ -270,7 +270,7 @@ def serve(name: str, pipe: Connection) -> None:
 
 
 class Child:
-    """A grader in a process of its own, restarted when it hangs."""
+    """A grader in a process of its own (no daemon: ours starts workers), restarted when it hangs."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -279,7 +279,7 @@ class Child:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")  # as fresh as a user's
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(self._name, theirs), daemon=True)
+        self._process = context.Process(target=serve, args=(self._name, theirs))
         self._process.start()
         theirs.close()
         self._is_ready = False

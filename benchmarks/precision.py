@@ -1,6 +1,6 @@
 """How much of an optimizer's small updates the weights keep: float32, bf16, bf16 rounded by chance.
 
-    python -m benchmarks.bench_precision
+    python -m benchmarks.precision
 
 One matrix of weights N(0, 0.02), gradients whose sizes differ by row and column (log-normal, sigma
 1 each) and whose mean is 0.3 times their noise, AdamW without weight decay. All get the same
@@ -9,23 +9,14 @@ table.
 """
 
 import sys
-from dataclasses import dataclass, field
 from typing import Any
 
-from data_prep.config import parse, run_cli
+from benchmarks.table import markdown
+from data_prep.config import run_cli
 
 WAYS = ("float32", "bf16", "bf16, stochastic rounding")
-
-
-@dataclass(kw_only=True)
-class PrecisionArguments:
-    """Keys of the command line; there is no YAML for this one."""
-
-    rates: list[float] = field(
-        default_factory=lambda: [5e-7, 3e-7, 2e-6, 2e-5], metadata={"help": "learning rates"}
-    )
-    steps: int = field(default=100, metadata={"help": "optimizer steps"})
-    rows: int = field(default=256, metadata={"help": "rows of 1,024 weights"})
+RATES = (5e-7, 3e-7, 2e-6, 2e-5)
+NUM_STEPS, NUM_ROWS = 100, 256  # rows of 1,024 weights
 
 
 def measure(
@@ -80,19 +71,20 @@ def measure(
 
 
 def main() -> None:
-    """Print the table as Markdown."""
-    (args,) = parse(__doc__, PrecisionArguments)
-    sys.stdout.write(
-        f"| learning rate | weights | moved, step 1 | step {args.steps} | update kept | noise |\n"
-        "| ---: | --- | ---: | ---: | ---: | ---: |\n"
-    )
-    for rate in args.rates:
-        for way, found in measure(float(rate), args.steps, args.rows).items():
-            sys.stdout.write(
-                f"| {float(rate):.0e} | {way} | {found['first']:.2%} | {found['last']:.2%} | "
-                f"{found['kept']:.1%} | {found['noise']:.2f} |\n"
-            )
-            sys.stdout.flush()
+    """Print the table."""
+    rows = [
+        {
+            "learning rate": f"{rate:.0e}",
+            "weights": way,
+            "moved, first step": f"{found['first']:.2%}",
+            "last step": f"{found['last']:.2%}",
+            "update kept": f"{found['kept']:.1%}",
+            "noise": f"{found['noise']:.2f}",
+        }
+        for rate in RATES
+        for way, found in measure(rate, NUM_STEPS, NUM_ROWS).items()
+    ]
+    sys.stdout.write(f"{markdown(rows)}\n")
 
 
 if __name__ == "__main__":

@@ -48,14 +48,10 @@ def test_groups_have_real_lengths_and_as_many_uniform_ones_as_asked():
         assert len(group.prompt) in prompts and set(group.lengths) <= completions
         assert len(group.lengths) == len(group.rewards) == 8
     assert groups == draw_groups(40, 8, 0.63, seed=1) != draw_groups(40, 8, 0.63, seed=2)
-    assert all(len(set(group.rewards)) == 2 for group in draw_groups(40, 8, 0.0, seed=1))
-
-
-def test_long_prompts_get_the_completions_of_long_prompts():
+    # Long prompts get the completions of long prompts.
     groups = sorted(draw_groups(400, 4, 0.0, seed=0), key=lambda group: len(group.prompt))
     mean = [sum(sum(g.lengths) for g in part) / 400 for part in (groups[:100], groups[-100:])]
-    table = sorted(length_pairs("gsm8k"))
-    real = [sum(c for _, c in part) / len(part) for part in (table[:125], table[-125:])]
+    real = [sum(c for _, c in part) / 125 for part in (sorted(table)[:125], sorted(table)[-125:])]
     assert mean == pytest.approx(real, rel=0.1) and real[1] > 1.3 * real[0]
 
 
@@ -103,10 +99,7 @@ def test_a_run_takes_the_place_of_an_earlier_one_and_no_other():
         ("update", "0.5B", "X", "old"), ("update", "tiny", "X", "new"),
         ("step", "tiny", "H200", "old"), ("step", "tiny", "X", "old"),
     ]  # fmt: skip
-
-
-def test_the_table_has_a_row_for_every_trainer():
-    rows = render([entry("update"), entry("step")])
+    rows = render(merged[1:3])
     assert [row["trainer"] for row in rows] == ["stock", "ours"] * 2
     assert rows[1]["tokens/s"] == "38" and rows[1]["speed"].startswith("3.61 [")
     assert rows[3]["generate, %"] == "33.3" and "generate, %" not in rows[1]
@@ -121,33 +114,22 @@ def test_trainers_that_differ_get_no_ratio(mine):
     assert check_equal("x", runs, ("losses",), tolerance=0.01) == pytest.approx(0.005)
 
 
-def test_memory_is_measured_where_the_mark_cannot_be_reset(monkeypatch):
-    refused = []
+def test_a_host_without_a_gpu(monkeypatch):
+    """One whose /proc refuses to reset the mark of memory, and names no CPU, as on ARM."""
 
-    def write_text(self, text):
-        refused.append(str(self))
+    def refuse(self, text):
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(Path, "write_text", write_text)
     found = {}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(Path, "write_text", refuse)
     with peak_memory(found):
         pass
-    assert refused == ["/proc/self/clear_refs"] and found["bytes"] > 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("processor: 0\nmodel name\t: Xeon 9\nmodel name\t: Xeon 9\n", "one core of Xeon 9"),
-        ("processor\t: 0\nCPU implementer\t: 0x41\n", "one core of CPU"),  # ARM
-    ],
-)
-def test_the_name_of_a_cpu(monkeypatch, text, name):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(Path, "read_text", lambda self, encoding: text)
+    assert found["bytes"] > 1 << 20
     monkeypatch.setattr(flops, "measured_peak", lambda dtype: 1.0)
-    assert throughput.device()["name"] == name
+    for text, name in (("model name\t: Xeon 9\n", "Xeon 9"), ("CPU implementer\t: 0x41\n", "CPU")):
+        monkeypatch.setattr(Path, "read_text", lambda self, encoding, text=text: text)
+        assert throughput.device()["name"] == f"one core of {name}"
 
 
 @pytest.mark.parametrize(
