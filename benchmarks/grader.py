@@ -270,7 +270,7 @@ def serve(name: str, pipe: Connection) -> None:
 
 
 class Child:
-    """A grader in a process of its own (no daemon: ours starts workers), restarted when it hangs."""
+    """A grader in a process of its own, restarted when it hangs; no daemon, as ours has workers."""
 
     def __init__(self, name: str) -> None:
         self._name = name
