@@ -190,27 +190,6 @@ def compare_all(runs: Runs, modes: list[str]) -> dict[str, dict[str, Any]]:
     return figures
 
 
-def targets(figures: dict[str, dict[str, Any]]) -> dict[str, bool]:
-    """Which targets are met, of those whose modes were run; a ratio's interval excludes 1."""
-    met = {}
-    ours, stock = figures.get("predictive"), figures["stock"]
-    if ours:
-        is_low = ours["zero_std"] <= 0.25 and stock["zero_std"] >= 0.5
-        met["predictive: zero-std at most 0.25, stock's at least 0.5"] = is_low
-        ratio, low, _ = ours["useful_ratio"]
-        met["predictive: useful groups per token at least 1.3 times stock's"] = (
-            ratio >= 1.3 and low > 1
-        )
-        for key, most in (("tokens", 0.6), ("seconds", 0.5)):
-            ratio, _, high = ours[f"{key}_ratio"]
-            name = f"predictive: stock's final accuracy for at most {most} of its {key}"
-            met[name] = ratio <= most and high < 1
-    if "predictive+refill" in figures:
-        is_low = figures["predictive+refill"]["zero_std"] <= 0.05
-        met["predictive+refill: zero-std at most 0.05"] = is_low
-    return met
-
-
 def render(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     """The rows of the table."""
     return [
@@ -315,7 +294,6 @@ def main() -> None:
         for _, result in sorted(runs.items())
     ]
     seeds, modes = " ".join(map(str, args.seeds)), " ".join(args.modes)
-    met = targets(figures).items()
     picture = Path(args.out).with_suffix(".png")
     publish(
         args.out,
@@ -324,7 +302,6 @@ def main() -> None:
         render(figures),
         {"about": about(), "figures": figures, "runs": kept},
         f"![Held-out accuracy over tokens and over time]({picture.name})",
-        "\n".join(f"- {name}: {'met' if is_met else '**missed**'}" for name, is_met in met),
     )
     draw(runs, args.modes, picture)
 

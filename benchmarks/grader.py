@@ -10,7 +10,6 @@ main thread under their own alarms; a call that those do not end is killed by a 
 
 import itertools
 import logging
-import math
 import multiprocessing
 import random
 import signal
@@ -56,9 +55,6 @@ OVER_LIMIT = (
 ONE_INSTRUCTION = ("3 ** 10 ** 9", "7 ** 10 ** 9")
 # Only math-verify can read these; the second makes a second worker start.
 WARM_UP = (r"\int_0^1 x dx", r"\int_0^2 x dx")
-MIN_RATIO = {"integers": 10, "mix": 3, "mix without hostile input": 3}
-MAX_P99_MS = 50
-MAX_OVER_LIMIT = 1.2
 HOW = """`make bench-grader`. Completions: 15 to 60 lines of thought, then one to three sentences
 with the answer in a box. *integers*: eight completions to each gold, five of them right.
 *expressions*: each gold of {source} in other print and rewritten (both right), and with a wrong
@@ -93,7 +89,6 @@ class BenchArguments:
         default_factory=lambda: list(GRADERS),
         metadata={"help": "which take turns, ours and others"},
     )
-    num_limits: int = field(default=4, metadata={"help": "calls of a kind over the time limit"})
 
     def __post_init__(self) -> None:
         if not 2 <= self.rounds <= 10:
@@ -104,7 +99,7 @@ class BenchArguments:
             if name not in GRADERS:
                 raise ValueError(f"graders: must be some of {'; '.join(GRADERS)} (got {name!r})")
         if missing := {SINGLE, BASELINE} - {*self.graders}:
-            raise ValueError(f"graders: the targets need {missing.pop()!r}; add it")
+            raise ValueError(f"graders: {missing.pop()!r} is missing, which ratios are about")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,28 +156,6 @@ def percentile_ms(turns: Sequence[Measured], share: float) -> float:
     return 1000 * float(np.quantile(seconds, share, method="inverted_cdf"))
 
 
-def targets(results: Results, limits: Sequence[Limit]) -> list[tuple[str, str, bool]]:
-    """(target, figure, whether it is met): a ratio is met where its whole interval is."""
-    pairs = {name: (found[SINGLE], found[BASELINE]) for name, found in results.items()}
-    plain = zip(pairs["integers"], pairs["expressions"], strict=True)
-    pairs["mix without hostile input"] = tuple(half_and_half(*both) for both in plain)
-    lines = []
-    for name, least in MIN_RATIO.items():
-        ratio = speed_ratio(*pairs[name])
-        target = f"{least} times as fast as math-verify: {name}"
-        lines.append((target, show_ratio(ratio), ratio[1] >= least))
-    for name, found in results.items():
-        p99 = percentile_ms(found[SINGLE], 0.99)
-        target = f"p99 under {MAX_P99_MS} ms: {name}"
-        lines.append((target, f"{show_number(p99)} ms", p99 < MAX_P99_MS))
-    # A call that ended in time does not show what the limit does.
-    late = [limit for limit in limits if limit.verdict == "timeout"]
-    longest = max((limit.seconds for limit in late), default=math.nan) / TIMEOUT_SECONDS
-    figure = f"{longest:.3f} times, {len(late)} time-outs"
-    target = f"no call past {MAX_OVER_LIMIT} times its limit of {TIMEOUT_SECONDS:g} s"
-    return [*lines, (target, figure, longest <= MAX_OVER_LIMIT)]
-
-
 def show_number(value: float) -> str:
     return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
 
@@ -215,6 +188,11 @@ def render(results: Results) -> list[dict[str, str]]:
                     "speed": show_ratio(speed_ratio(turns, found[BASELINE])),
                 }
             )
+    plain = zip(results["integers"].items(), results["expressions"].values(), strict=True)
+    mixed = {grader: half_and_half(first, second) for (grader, first), second in plain}
+    for grader, turns in mixed.items():
+        speed = show_ratio(speed_ratio(turns, mixed[BASELINE]))
+        rows.append({"set": "mix without hostile", "grader": grader, "speed": speed})
     return rows
 
 
@@ -344,17 +322,17 @@ def measure_rounds(graders: Sequence[str], rounds: Sequence[dict[str, list[Case]
     return results
 
 
-def measure_limits(num: int) -> list[Limit]:
-    """How long calls take that are over the time limit, `num` of each kind."""
+def measure_limits() -> list[Limit]:
+    """How long calls take that are over the time limit."""
     limits = []
     grade_all([rf"<think>a</think> \boxed{{{WARM_UP[0]}}}"], ["x"])
-    for text in OVER_LIMIT[:num]:
+    for text in OVER_LIMIT:
         start = time.perf_counter()
         (grade,) = grade_all([rf"<think>a</think> \boxed{{{text}}}"], ["1"])
         limits.append(Limit(f"grade: {text}", grade.verdict, time.perf_counter() - start))
     with GradingPool("builtins:eval", 1, TIMEOUT_SECONDS) as pool:
         pool.call("1")
-        for text in ONE_INSTRUCTION[:num]:
+        for text in ONE_INSTRUCTION:
             start = time.perf_counter()
             outcome = pool.call(text)
             limits.append(Limit(f"pool: {text}", outcome.status, time.perf_counter() - start))
@@ -378,23 +356,20 @@ def main() -> None:
     golds = read_golds(args.data_root)
     rounds = [make_round(at, args.rounds, golds, args.rows) for at in range(args.rounds)]
     results = measure_rounds(args.graders, rounds)
-    limits = measure_limits(args.num_limits)
+    limits = measure_limits()
     how = HOW.format(
         source="MATH-500" if args.data_root else "the embedded list",
         num_rounds=args.rounds,
         num_hostile=NUM_HOSTILE,
         mix_block=MIX_BLOCK,
     )
-    rows, met = render(results), targets(results, limits)
+    rows = render(results)
     publish(
         args.out,
         "The grader: speed and accuracy",
         how,
         rows,
         {"about": about(), "rows": rows, "limits": [asdict(limit) for limit in limits]},
-        "\n".join(
-            f"- {name}: {figure}, {'met' if ok else '**missed**'}" for name, figure, ok in met
-        ),
         "\n".join(f"- `{limit.what}`: {limit.verdict}, {limit.seconds:.3f} s" for limit in limits),
     )
 

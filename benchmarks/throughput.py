@@ -12,12 +12,12 @@ A run replaces the entries of its parts, shape and device in the JSON; the table
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import flops
 from benchmarks.table import about, publish, ratio_interval, show_interval
 from data_prep.config import parse, run_cli
 from stages.preflight.model_shapes import load_shape
@@ -34,7 +34,7 @@ HOW = """`make bench` (`SHAPE=…`). Random weights of the shape, random tokens,
 GSM8K's for GRPO, GSM8K + NuminaMath-CoT as the 7B recipe mixes them for SFT. Tokens are those of
 prompts and completions, never padding. The trainers take turns in one process; speed is the
 ratio to the first trainer's, geometric mean [95 % interval] over the turns. On a CPU time is the
-process's own, on one core. MFU: `benchmarks/flops.py`. Memory: GPU allocated, or the process's
+process's own, on one core. MFU: `training_flops`. Memory: GPU allocated, or the process's
 resident set. The shares are those of a step. {parts}."""
 
 
@@ -123,17 +123,46 @@ class BenchArguments:
         }
 
 
+def measure_peak(dtype: Any, size: int = 2048, repeats: int = 8) -> float:
+    """FLOP/s of this CPU in the fastest of a few square matrix products; no table has a figure."""
+    import torch
+
+    left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.process_time()  # torch is on one thread
+        torch.matmul(left, right)
+        best = min(best, time.process_time() - started)
+    return 2 * size**3 / best
+
+
+def training_flops(config: Any, rows: Iterable[tuple[int, int]]) -> float:
+    """FLOPs that forward and backward over rows (length, scored positions) need.
+
+    TRL's count (PaLM's, arXiv:2204.02311, appendix B), made stricter: of the attention the half
+    that a causal mask leaves, the LM head at scored positions only. No padding, no recomputation.
+    """
+    from trl.trainer.utils import compute_flops_per_token
+
+    head = 3 * 2 * config.vocab_size * config.hidden_size  # forward and backward at one position
+    return sum(
+        length * compute_flops_per_token(config, (length + 1) / 2) - head * (length - scored)
+        for length, scored in rows
+    )
+
+
 def device() -> dict[str, Any]:
     """Name of the device, and its peak in FLOP/s by precision, measured where no table has it."""
     import torch
+    from trl.trainer.utils import get_peak_flops
 
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name()
-        return {"name": name, "peak": {"bfloat16": flops.peak_flops(name, "bfloat16")}}
+        return {"name": name, "peak": {"bfloat16": get_peak_flops(name, "bfloat16")}}
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     name = next(names, "CPU")  # ARM's has none
-    peak = {kind: flops.measured_peak(getattr(torch, kind)) for kind in DTYPES}
+    peak = {kind: measure_peak(getattr(torch, kind)) for kind in DTYPES}
     return {"name": f"one core of {name}", "peak": peak}
 
 
@@ -177,7 +206,7 @@ def summarise(
         (bytes, the highest), `ratio` (to the first trainer: value, low, high), `parts`.
     """
     tokens = sum(sum(map(sum, rows)) for rows in found["rows"])
-    needed = sum(flops.training_flops(config, [(p + c, c) for p, c in r]) for r in found["rows"])
+    needed = sum(training_flops(config, [(p + c, c) for p, c in r]) for r in found["rows"])
     first = [spent(run, part) for run in next(iter(found["runs"].values()))]
     figures = {}
     for name, runs in found["runs"].items():
@@ -233,6 +262,7 @@ def render(entries: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
             row = {
                 "part": entry["part"],
                 "shape": entry["arguments"]["shape"],
+                "device": f"{entry['device']['name']}, {entry['precision']}",
                 "trainer": name,
                 "tokens/s": f"{found['tokens_per_second']:,.0f}",
                 "seconds": f"{found['seconds']:.2f}",
@@ -244,21 +274,6 @@ def render(entries: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
                 row[f"{key}, %"] = f"{100 * seconds / found['seconds']:.1f}"
             rows.append(row)
     return rows
-
-
-def explain(entry: dict[str, Any]) -> str:
-    """One line on what an entry was measured with; its arguments are in the JSON."""
-    load, device, precision = entry["workload"], entry["device"], entry["precision"]
-    peak = device["peak"].get(precision)
-    return (
-        f"- {entry['part']}, {entry['arguments']['shape']}: {load['turns']} turns of "
-        f"{load['rows']} rows, on average {load['mean_prompt']:.0f} prompt and "
-        f"{load['mean_completion']:.0f} completion tokens, {load['rectangle']:.2f} times as many "
-        f"in a rectangle around them; {device['name']}, {precision}"
-        + (f", peak {peak / 1e9:,.0f} GFLOP/s" if peak else "")
-        + f"; greatest relative difference between the trainers {entry['difference']:.1e}; commit "
-        f"{entry['commit']}"
-    )
 
 
 def main() -> None:
@@ -301,7 +316,6 @@ def main() -> None:
         HOW.format(parts=parts),
         render(entries),
         entries,
-        "\n".join(map(explain, entries)),
     )
 
 

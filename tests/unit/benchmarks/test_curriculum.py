@@ -18,7 +18,6 @@ from benchmarks.curriculum import (
     learning_curve,
     render,
     summary,
-    targets,
 )
 from stages.settings.arguments import GrpoArguments, check_grpo_numbers
 
@@ -139,30 +138,6 @@ def test_nothing_learned_gives_no_ratio():
     assert figures["useful_ratio"] == figures["tokens_ratio"] == (INF, 0, INF)
     (row,) = render({"stock": figures})
     assert row["ratio to stock"] == row["tokens needed"] == "none" and row["final, %"] == "0.0"
-
-
-GOOD = {"zero_std": 0.25, "useful_ratio": (1.3, 1.01, 2), "tokens_ratio": (0.6, 0.3, 0.99)}
-GOOD |= {"seconds_ratio": (0.5, 0.3, 0.99)}
-
-
-@pytest.mark.parametrize(
-    ("missed", "change"),
-    [
-        (None, {}),
-        (0, {"zero_std": 0.251}),
-        (1, {"useful_ratio": (1.29, 1.01, 2)}),
-        (1, {"useful_ratio": (1.5, 1.0, 2)}),
-        (2, {"tokens_ratio": (0.61, 0.3, 0.99)}),
-        (2, {"tokens_ratio": (0.4, 0.2, 1.0)}),
-        (3, {"seconds_ratio": (INF, 0, INF)}),
-    ],
-)
-def test_targets(missed, change):
-    figures = {"stock": {"zero_std": 0.5}, "predictive": GOOD | change}
-    assert [*targets(figures).values()] == [number != missed for number in range(4)]
-    for share in (0.05, 0.051):
-        refill = {"stock": {"zero_std": 0.5}, "predictive+refill": {"zero_std": share}}
-        assert [*targets(refill).values()] == [share == 0.05]
 
 
 def test_modes_are_settings_of_the_recipe():

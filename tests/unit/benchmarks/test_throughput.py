@@ -6,9 +6,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import flops, throughput
+from benchmarks import throughput
 from benchmarks.length_mix import SFT_ROWS, joint_quantiles
-from benchmarks.throughput import BenchArguments, describe, merge, render, summarise
+from benchmarks.throughput import (
+    BenchArguments,
+    describe,
+    merge,
+    render,
+    summarise,
+    training_flops,
+)
 from benchmarks.throughput_runs import check_equal, peak_memory
 from benchmarks.throughput_workload import draw_groups, draw_sft_rows, length_pairs
 from data_prep.config import UserError
@@ -30,6 +37,19 @@ FOUND = {
     "runs": {"stock": [run(8.0), run(4.0)], "ours": [run(4.0, 3e9), run(2.0)]},
     "difference": 1e-7,
 }
+
+
+@pytest.mark.parametrize(("length", "scored"), [(1, 0), (3, 0), (3, 2), (5, 5)])
+@pytest.mark.parametrize("head_dim", [None, 4])
+def test_flops_by_hand(length, scored, head_dim):
+    """Two layers, four heads of size 2 (or `head_dim`), of which two are of keys and values."""
+    heads = 4 * (head_dim or 2)
+    weights = 2 * 8 * heads + 2 * 8 * heads // 2 + 3 * 8 * 16  # of a layer: q, o; k, v; the MLP
+    linear = 2 * length * weights + scored * 8 * 10  # 8 x 10 in the LM head
+    pairs = sum(range(1, length + 1))  # of a token and one that it may see
+    attention = 2 * 2 * heads * pairs * 2  # 2 products in 2 layers
+    config = SimpleNamespace(**vars(CONFIG), head_dim=head_dim)
+    assert training_flops(config, [(length, scored)] * 2) == 6 * (2 * linear + attention)
 
 
 def test_joint_quantiles_keep_pairs_and_spread_evenly():
@@ -71,7 +91,7 @@ def test_figures_by_hand():
     # All but generation, reward and log-probs: 8 - 1.5 and 4 - 1.5 seconds.
     assert figures["stock"]["tokens_per_second"] == pytest.approx(115 / 9)
     assert figures["ours"]["tokens_per_second"] == pytest.approx(115 / 3)
-    needed = flops.training_flops(CONFIG, [(30, 20), (50, 40), (20, 15), (15, 10)])
+    needed = training_flops(CONFIG, [(30, 20), (50, 40), (20, 15), (15, 10)])
     assert figures["ours"]["mfu"] == pytest.approx(needed / 3 / 1e9)
     ratio, low, high = figures["ours"]["ratio"]
     assert ratio == pytest.approx((6.5 / 2.5 * 2.5 / 0.5) ** 0.5) and low < ratio < high
@@ -126,7 +146,7 @@ def test_a_host_without_a_gpu(monkeypatch):
     with peak_memory(found):
         pass
     assert found["bytes"] > 1 << 20
-    monkeypatch.setattr(flops, "measured_peak", lambda dtype: 1.0)
+    monkeypatch.setattr(throughput, "measure_peak", lambda dtype: 1.0)
     for text, name in (("model name\t: Xeon 9\n", "Xeon 9"), ("CPU implementer\t: 0x41\n", "CPU")):
         monkeypatch.setattr(Path, "read_text", lambda self, encoding, text=text: text)
         assert throughput.device()["name"] == f"one core of {name}"
