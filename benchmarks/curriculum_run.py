@@ -1,9 +1,9 @@
 """One run of the curriculum's benchmark: train to a token budget, test on the way, write figures.
 
-Started by `bench_curriculum`, one process a run. Every mode trains the same recipe from the
+Started by `benchmarks.curriculum`, one process a run. Every mode trains the same recipe from the
 same checkpoint; "stock" is TRL's own `GRPOTrainer`, the others are this project's trainer. Tokens
 are counted, and groups judged, in the reward function, which sees every rollout of every mode. The
-clock runs from the first step to the last and stands still during the tests.
+clock stops during the tests.
 """
 
 import json
@@ -13,6 +13,7 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import Any
 
+from benchmarks.overhead import build_stock
 from data_prep import manifest
 from data_prep.config import parse, run_cli
 from data_prep.grading.rollouts import grade_rollouts
@@ -21,11 +22,9 @@ from data_prep.schema import read_problems
 from stages import grpo as grpo_stage
 from stages.settings.arguments import GrpoArguments, check_grpo
 
-RESULT = "result.json"
-
 
 @dataclass(kw_only=True)
-class BenchRunArguments(GrpoArguments):
+class RunArguments(GrpoArguments):
     """Keys of one run: those of `grpo.yaml`, and these."""
 
     mode: str = field(metadata={"help": "name of the mode in the table"})
@@ -40,7 +39,7 @@ class BenchRunArguments(GrpoArguments):
 
 
 class Recorder:
-    """Stands before the correctness reward and notes what every call has cost and shown."""
+    """The correctness reward, with a note of what every call has cost and shown."""
 
     def __init__(self, reward: Any, num_generations: int) -> None:
         self._reward, self._size = reward, num_generations
@@ -79,10 +78,9 @@ class Sampler:
         model.eval()
         found, num_tokens, size = [], 0, self._num_samples
         for start in range(0, len(self._rows), batch_size):
-            rows = self._rows[start : start + batch_size]
             texts = self._sample(model, self._prompts[start : start + batch_size])
             num_tokens += sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
-            each = [row for row in rows for _ in range(size)]
+            each = [row for row in self._rows[start : start + batch_size] for _ in range(size)]
             grades = grade_rollouts(
                 [row["prompt"] for row in each], texts, [row["answer"] for row in each],
                 think_prefilled=self._think_prefilled, final_number=False,
@@ -103,46 +101,28 @@ class Sampler:
         ).to(model.device)  # fmt: skip
         with torch.inference_mode():
             ids = model.generate(
-                **batch,
-                do_sample=True,
-                temperature=1.0,
-                top_p=1.0,
+                **batch, do_sample=True, temperature=1.0, top_p=1.0, repetition_penalty=1.0,
                 top_k=0,  # else the checkpoint's generation_config would have its say
-                repetition_penalty=1.0,
-                max_new_tokens=self._max_tokens,
-                num_return_sequences=self._num_samples,
-            )  # (B * num_samples, P + C)
+                max_new_tokens=self._max_tokens, num_return_sequences=self._num_samples,
+            )  # (B * num_samples, P + C)  # fmt: skip
         new = ids[:, batch["input_ids"].shape[1] :]
         return self._tokenizer.batch_decode(new, skip_special_tokens=True)
 
 
-def build(args: BenchRunArguments, grpo: Any, model: Any, rows: list[dict]) -> tuple[Any, Recorder]:
-    """The mode's trainer, its correctness reward behind a recorder."""
+def build(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> tuple[Any, Recorder]:
+    """The mode's trainer, with a recorder as its correctness reward."""
     from stages import rewards, run
 
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
     name = args.reward_funcs[0]
-    recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
-    rewards.REWARDS[name] = recorder
+    rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
     if args.stock:
-        from datasets import Dataset
-        from trl import GRPOTrainer
-
-        kept = [{key: row[key] for key in grpo_stage.COLUMNS} for row in rows]
-        prefilled = prefills_think(render_prompt(rows[0]["prompt"], tokenizer))
-        trainer = GRPOTrainer(
-            reward_funcs=rewards.build_rewards(args, grpo, prefilled),
-            train_dataset=Dataset.from_list(kept),
-            processing_class=tokenizer,
-            **run.trainer_kwargs(model, grpo),
-        )
-    else:
-        problems, _ = grpo_stage.select(rows, args, tokenizer)
-        trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
-    return trainer, recorder
+        return build_stock(rows, args, grpo, model, tokenizer), recorder
+    problems, _ = grpo_stage.select(rows, args, tokenizer)
+    return grpo_stage.build_trainer(problems, args, grpo, model, tokenizer), recorder
 
 
-def score(args: BenchRunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[str, float]:
+def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[str, float]:
     """Write the pass rates that the offline filter needs; returns what that has cost."""
     from transformers import AutoModelForCausalLM
 
@@ -167,7 +147,7 @@ def score(args: BenchRunArguments, grpo: Any, model: Any, rows: list[dict]) -> d
 def main() -> None:
     """Score where the mode needs it, train and test, write the result last."""
     args, grpo, model = parse(
-        __doc__, BenchRunArguments, ("GRPOConfig", "ModelConfig"),
+        __doc__, RunArguments, ("GRPOConfig", "ModelConfig"),
         lambda values: check_grpo(values | {"pass_rates": None}),
     )  # fmt: skip
     rows, tests = list(read_problems(args.train_file)), list(read_problems(args.test_file))
@@ -226,7 +206,7 @@ def main() -> None:
         "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
         "versions": manifest.versions(), "arguments": asdict(args),
     }  # fmt: skip
-    manifest.write_json(Path(grpo.output_dir) / RESULT, result)
+    manifest.write_json(Path(grpo.output_dir) / "result.json", result)
 
 
 if __name__ == "__main__":

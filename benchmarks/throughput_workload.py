@@ -1,6 +1,6 @@
 """What the throughput benchmark runs on: real lengths, random tokens, random weights.
 
-Lengths come from `length_mix.json`, see `bench_throughput_lengths`; nothing else is read.
+Lengths come from `length_mix.json`, see `benchmarks.length_mix`; nothing else is read.
 A group's prompt is one string of letters, each of which is a token, so that its length is the one
 of the table; completions are as long as those of problems with a prompt of about that length.
 """
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench_throughput_lengths import MIX, SFT_ROWS
+from benchmarks.length_mix import MIX, SFT_ROWS
 from data_prep.prompts import build_completion, build_prompt
 from data_prep.sources import synthetic
+from stages.preflight.model_shapes import load_shape
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
@@ -106,11 +107,9 @@ def build_tokenizer() -> Any:
 def save_model(shape: str, folder: Path, tokenizer: Any, dtype: str) -> Any:
     """Write a random-init model of a named shape where `from_pretrained` finds it; its config."""
     import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-    from stages.preflight.model_shapes import build_config, load_shape
-
-    config = build_config(load_shape(shape))
+    config = AutoConfig.for_model(**load_shape(shape))
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     # Larger than usual: else tokens hardly change what others are told, and a row that sees
     # another one's tokens would have the same loss.

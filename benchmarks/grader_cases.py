@@ -1,85 +1,21 @@
 """Completions for the grader's benchmark: integers, expressions and hostile input, with labels.
 
-Used by `bench_grader`. Every round gets completions of its own, so that no grader's cache
-helps it from one round to the next; within a round the completions to one gold stand together, as
-those of a GRPO group do.
+Every round gets completions of its own, so that no grader's cache helps it from one round to the
+next; within a round the completions to one gold follow each other, as those of a GRPO group do.
 """
 
+import json
 import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 # A gold, and a rewriting of it that takes mathematics to see through.
-PAIRS = (
-    (r"\frac{1}{2}", r"\frac{3}{6}"),
-    (r"\frac{14}{3}", r"\frac{28}{6}"),
-    ("27", "3^3"),
-    (r"-\frac{35}{9}", r"\frac{-35}{9}"),
-    (r"\frac{3}{56}", r"\frac{6}{112}"),
-    ("70", "7 \\cdot 10"),
-    (r"2\sqrt{3}", r"\sqrt{12}"),
-    (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}"),
-    ("0.25", r"\frac14"),
-    (r"11\sqrt{2}", r"\sqrt{242}"),
-    (r"\sqrt{51}", r"\frac{51}{\sqrt{51}}"),
-    ("10080", "10,080"),
-    (r"3 \sqrt{13}", r"\sqrt{117}"),
-    (r"\frac{2\sqrt{149}}{3}", r"\frac{\sqrt{596}}{3}"),
-    (r"\frac{\pi}{2}", r"\frac{2\pi}{4}"),
-    (r"12\pi", r"\pi \cdot 12"),
-    (r"\frac{4}{3}\pi", r"\frac{4\pi}{3}"),
-    (r"18\pi - 9", r"9(2\pi - 1)"),
-    (r"32\pi", r"\frac{64\pi}{2}"),
-    ("-50", "-(50)"),
-    ("6 - 5i", "-5i + 6"),
-    ("6+9i", "3(2+3i)"),
-    ("1 \\pm \\sqrt{19}", "1+\\sqrt{19}, 1-\\sqrt{19}"),
-    (r"x^2 + 2x + 1", r"(x+1)^2"),
-    (r"x^3 - 1", r"(x-1)(x^2+x+1)"),
-    ("2k + 2", "2(k+1)"),
-    (r"6r^2-4r-24", r"2(3r^2-2r-12)"),
-    (r"\frac{x+2}{7}", r"\frac{x}{7} + \frac{2}{7}"),
-    (r"x^5 - x^4 + x^3 - 162x^2", r"x^2(x^3 - x^2 + x - 162)"),
-    (r"\frac{1}{x-1}", r"-\frac{1}{1-x}"),
-    (r"2 + 2\sqrt{5}", r"2(1+\sqrt{5})"),
-    (r"\sin^2 x", r"1 - \cos^2 x"),
-    ("p - q", "-(q - p)"),
-    (r"5(x-3)(x+3)", r"5x^2 - 45"),
-    (r"(3t+1)(2t-5)", r"6t^2 - 13t - 5"),
-    ("8n^2 + 4n + 1", "4n(2n+1)+1"),
-    (r"\left( 3, \frac{\pi}{2} \right)", r"(3, \frac{2\pi}{4})"),
-    ("(6,31,-1)", r"(6, 31, \frac{-2}{2})"),
-    (r"\left(\frac{3}{5},\frac{8}{3}\right)", r"(0.6, \frac{16}{6})"),
-    ("(2,12)", r"(\sqrt{4}, 12)"),
-    ("1,-2", "-2, 1"),
-    ("3, 5, 7", "7, 5, 3"),
-    (r"\{1, 4\}", r"\{2^2, 1\}"),
-    ("-2, 1", "x = 1, x = -2"),
-    ("(3,4]", r"\left(3, \frac{8}{2}\right]"),
-    (r"(-\infty, 2) \cup (3, \infty)", r"x < 2 \text{ or } x > 3"),
-    ("[-2,7]", r"-2 \le x \le 7"),
-    ("(5,\\infty)", "x > 5"),
-    (r"[0, \infty)", r"x \ge 0"),
-    ("y = 2x + 3", "2x - y + 3 = 0"),
-    ("x = 5", "5"),
-    (r"x^2 + y^2 = 4", r"\frac{x^2}{4} + \frac{y^2}{4} = 1"),
-    (r"\begin{pmatrix} -2 \\ 1 \end{pmatrix}", r"\begin{pmatrix} -2 \\ \frac{2}{2} \end{pmatrix}"),
-    (
-        r"\begin{pmatrix} 1 & 0 \\ 0 & 4 \end{pmatrix}",
-        r"\begin{pmatrix} 1 & 0 \\ 0 & 2^2 \end{pmatrix}",
-    ),
-    (r"60^\circ", "60"),
-    (r"4210_{5}", "4210"),
-    (r"15\%", "15"),
-    (r"\text{(C)}", "C"),
-    (r"\text{Evelyn}", "Evelyn"),
-    (r"\log_2 8", "3"),
-    (r"\binom{10}{3}", "120"),
-    ("7!", "5040"),
-    (r"e^{2\ln 3}", "9"),
-    ("2^{10}", "1024"),
-)
+PAIRS: list[tuple[str, str]] = [
+    (gold, rewriting)
+    for gold, rewriting in json.loads(Path(__file__).with_name("grader_pairs.json").read_text())
+]
 
 # What a policy may write into the box. `k` makes each of them new; none has the gold's value.
 HOSTILE: tuple[Callable[[int], str], ...] = (

@@ -1,0 +1,76 @@
+"""GRPO whose completions come from an engine with its own copy of the weights, as a vLLM server's.
+
+    python -m benchmarks.engine --config configs/tiny-cpu/grpo.yaml --steps_per_generation 2
+
+The engine keeps its first weights, or with `--fresh` takes the trained ones at every generation:
+stale weights, as the guards' benchmark and tests need them, without vLLM.
+"""
+
+import copy
+import functools
+import os
+import sys
+from typing import Any
+
+from data_prep.config import run_cli
+
+
+class Engine:
+    """A `rollout_func` of TRL that samples with a copy of the weights and reports its log-probs.
+
+    Args:
+        is_stale: keep the copy of the first call; else take a new one at every call.
+    """
+
+    def __init__(self, is_stale: bool) -> None:
+        self.is_stale, self._model = is_stale, None
+
+    def __call__(self, prompts: list, trainer: Any) -> dict[str, list]:
+        import torch
+
+        if self._model is None or not self.is_stale:
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            # Not deepcopy: what wraps the trained model's forward would go on calling that one.
+            self._model = type(model)(copy.deepcopy(model.config)).to(model.device, model.dtype)
+            self._model.load_state_dict(model.state_dict())
+            self._model.eval()
+        prompt_ids, *_ = trainer._tokenize_prompts(prompts)
+        inputs = trainer._tokenizer.pad({"input_ids": prompt_ids}, return_tensors="pt")
+        with torch.no_grad():
+            out = self._model.generate(
+                **inputs.to(trainer.accelerator.device),
+                generation_config=trainer.generation_config,
+                return_dict_in_generate=True,
+                output_scores=True,
+            )
+        ids = out.sequences[:, inputs["input_ids"].size(1) :]  # (B, C)
+        # The scores are logits after temperature and top-p: what was sampled from.
+        logps = torch.stack(out.scores, dim=1).log_softmax(dim=-1)  # (B, C, V)
+        logps = logps.gather(2, ids.unsqueeze(2)).squeeze(2).tolist()
+        lengths = []
+        for row in ids.tolist():
+            ends = [at for at, token in enumerate(row) if token in trainer.eos_token_ids]
+            lengths.append(ends[0] + 1 if ends else len(row))
+        return {
+            "prompt_ids": prompt_ids,
+            "completion_ids": [r[:n] for r, n in zip(ids.tolist(), lengths, strict=True)],
+            "logprobs": [row[:n] for row, n in zip(logps, lengths, strict=True)],
+        }
+
+
+def main() -> None:
+    """Run the GRPO stage with such an engine."""
+    is_stale = "--fresh" not in sys.argv
+    sys.argv = [word for word in sys.argv if word != "--fresh"]
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # TRL calls rollout_func experimental
+    from trl import GRPOTrainer
+
+    from stages import grpo
+
+    build = functools.partialmethod(GRPOTrainer.__init__, rollout_func=Engine(is_stale))
+    GRPOTrainer.__init__ = build
+    grpo.main()
+
+
+if __name__ == "__main__":
+    run_cli(main)

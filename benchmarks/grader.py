@@ -1,0 +1,378 @@
+"""Speed, latency and accuracy of the grader, and of TRL's and math-verify on the same completions.
+
+    make bench-grader DATA_ROOT=DIR
+
+Each grader lives in a child process, loaded and warmed up before a clock starts. They take turns
+round by round, so that whatever else the machine does hits all alike, and every round brings
+completions that none has seen (`grader_cases`). The baselines run as their users run them, in a
+main thread under their own alarms; a call that those do not end is killed by a guard.
+"""
+
+import itertools
+import logging
+import multiprocessing
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.grader_cases import MIX_BLOCK, NUM_HOSTILE, PAIRS, Case, make_round
+from benchmarks.table import Interval, about, publish, sum_ratio_interval
+from data_prep.config import parse, run_cli
+from data_prep.grading import grading_pool
+from data_prep.grading.answers import grade_all
+from data_prep.grading.grading_pool import FUNCTION, TIMEOUT_SECONDS, GradingPool
+from data_prep.reading.reading import read_rows
+
+Outcome = tuple[float, bool | None]  # seconds; None: the grader raised or was killed
+GUARD_SECONDS = 20.0  # TRL's own alarms end a call after 15 s
+START_SECONDS = 300.0
+SINGLE, BASELINE = "ours, single", "math-verify"
+# One completion per call, or the whole batch at once; and how many workers, 0 for a baseline.
+GRADERS = {
+    SINGLE: (True, 1),
+    "ours, 1 worker": (False, 1),
+    "ours, 2 workers": (False, 2),
+    "TRL": (True, 0),
+    BASELINE: (True, 0),
+}
+NUM_FOR_BASELINES = {"hostile": NUM_HOSTILE, "mix": MIX_BLOCK}
+NUM_TURNS = 5  # per round, of a set without hostile completions
+# Sane to look at, and over the time limit in math-verify.
+OVER_LIMIT = (
+    r"\sum_{k=1}^{\infty} \frac{\sin(k)}{k^3+k+11}",
+    r"\sum_{k=1}^{\infty} \frac{\cos(k)}{k^4+k+13}",
+    r"\int_0^{\infty} \frac{\sin(x^3) \ln(1+x)}{\sqrt{1+x^5}} dx",
+    r"\int_0^{\infty} \frac{\cos(x^3) \ln(2+x)}{\sqrt{3+x^7}} dx",
+)
+# A single instruction of Python, which no handler of a signal can interrupt.
+ONE_INSTRUCTION = ("3 ** 10 ** 9", "7 ** 10 ** 9")
+# Only math-verify can read these; the second makes a second worker start.
+WARM_UP = (r"\int_0^1 x dx", r"\int_0^2 x dx")
+HOW = """`make bench-grader`. Completions: 15 to 60 lines of thought, then one to three sentences
+with the answer in a box. *integers*: eight completions to each gold, five of them right.
+*expressions*: each gold of {source} in other print and rewritten (both right), and with a wrong
+answer. *hostile*: towers of powers, huge factorials, thousands of brackets, code; all wrong.
+*mix*: 45 % integers, 45 % expressions, 10 % hostile. {num_rounds} rounds; no completion is given
+to a grader twice, and no gold of *expressions* serves in two rounds, so that caches help within
+a gold's group only.
+
+*ours, single* grades one completion a call, as TRL and math-verify do; the others grade a set in
+one call, and their latency is the work of each completion. TRL: `reasoning_accuracy_reward`;
+math-verify: `verify(parse(gold), parse(text after </think>))`; both with their defaults, the
+gold in `$…$`. A baseline gets the first {num_hostile} of *hostile* and the first {mix_block} of
+*mix*: they cost it seconds. *labels*: share of the verdicts that agree with how the completion
+was made; ours was developed with golds like these. *none*: the grader raised or was killed after
+20 s. *speed*: ratio of seconds to math-verify's on the completions both graded, 95 % bootstrap
+over the turns."""
+
+
+@dataclass
+class BenchArguments:
+    """Keys of the command line, or of a YAML file."""
+
+    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    data_root: str | None = field(
+        default=None, metadata={"help": "folder with math/math500_test.jsonl; else golds of ours"}
+    )
+    rounds: int = field(default=5, metadata={"help": "2 to 10"})
+    rows: int = field(
+        default=240, metadata={"help": "most rows of a set and round; 4 times as many integers"}
+    )
+    graders: list[str] = field(
+        default_factory=lambda: list(GRADERS),
+        metadata={"help": "which take turns, ours and others"},
+    )
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.rounds <= 10:
+            raise ValueError(f"rounds: must be in 2..10 (got {self.rounds})")
+        if self.rows < MIX_BLOCK:
+            raise ValueError(f"rows: must be at least {MIX_BLOCK} (got {self.rows})")
+        for name in self.graders:
+            if name not in GRADERS:
+                raise ValueError(f"graders: must be some of {'; '.join(GRADERS)} (got {name!r})")
+        if missing := {SINGLE, BASELINE} - {*self.graders}:
+            raise ValueError(f"graders: {missing.pop()!r} is missing, which ratios are about")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One grader on one set in one turn."""
+
+    is_single: bool  # one call per completion, else one for all
+    wall: float  # seconds for all
+    seconds: list[float]  # of each completion
+    found: list[bool | None]  # right or wrong; None where it raised or was killed
+    labels: list[bool]
+
+
+Results = dict[str, dict[str, list[Measured]]]  # set -> grader -> turns
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One call that is over the time limit: what, what became of it, wall-clock seconds."""
+
+    what: str
+    verdict: str
+    seconds: float
+
+
+def cost(measured: Measured, num: int) -> float:
+    """Seconds per completion: of the first `num` where each was timed, else of the batch."""
+    if measured.is_single:
+        return sum(measured.seconds[:num]) / num
+    return measured.wall / len(measured.seconds)
+
+
+def speed_ratio(ours: Sequence[Measured], theirs: Sequence[Measured]) -> Interval:
+    """How many times as fast ours is, with its interval; on the completions both had."""
+    nums = [min(len(a.seconds), len(b.seconds)) for a, b in zip(ours, theirs, strict=True)]
+    return sum_ratio_interval(
+        [cost(measured, num) for measured, num in zip(theirs, nums, strict=True)],
+        [cost(measured, num) for measured, num in zip(ours, nums, strict=True)],
+    )
+
+
+def half_and_half(first: Sequence[Measured], second: Sequence[Measured]) -> list[Measured]:
+    """As if a turn's completions came from two sets in equal parts."""
+    mixed = []
+    for a, b in zip(first, second, strict=True):
+        each = [cost(measured, len(measured.seconds)) for measured in (a, b)]
+        mixed.append(Measured(True, sum(each), each, [], []))
+    return mixed
+
+
+def percentile_ms(turns: Sequence[Measured], share: float) -> float:
+    """Nearest-rank percentile of the seconds of single completions, in ms."""
+    seconds = [second for measured in turns for second in measured.seconds]
+    return 1000 * float(np.quantile(seconds, share, method="inverted_cdf"))
+
+
+def show_number(value: float) -> str:
+    return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def show_ratio(ratio: Interval) -> str:
+    value, low, high = map(show_number, ratio)
+    return f"{value} [{low}, {high}]"
+
+
+def render(results: Results) -> list[dict[str, str]]:
+    """A row of the table for each set and grader."""
+    rows = []
+    for name, found in results.items():
+        for grader, turns in found.items():
+            verdicts = [v for measured in turns for v in measured.found]
+            labels = [label for measured in turns for label in measured.labels]
+            agreeing = sum(v == label for v, label in zip(verdicts, labels, strict=True))
+            rate = len(verdicts) / sum(measured.wall for measured in turns)
+            rows.append(
+                {
+                    "set": name,
+                    "grader": grader,
+                    "rows": f"{len(verdicts):,}",
+                    "per s": show_number(rate),
+                    "p50 ms": show_number(percentile_ms(turns, 0.5)),
+                    "p99 ms": show_number(percentile_ms(turns, 0.99)),
+                    "max ms": show_number(percentile_ms(turns, 1.0)),
+                    "labels %": f"{100 * agreeing / len(labels):.1f}",
+                    "none": str(verdicts.count(None)),
+                    "speed": show_ratio(speed_ratio(turns, found[BASELINE])),
+                }
+            )
+    plain = zip(results["integers"].items(), results["expressions"].values(), strict=True)
+    mixed = {grader: half_and_half(first, second) for (grader, first), second in plain}
+    for grader, turns in mixed.items():
+        speed = show_ratio(speed_ratio(turns, mixed[BASELINE]))
+        rows.append({"set": "mix without hostile", "grader": grader, "speed": speed})
+    return rows
+
+
+def load(name: str) -> Callable[[Sequence[Case]], list[Outcome]]:
+    """A grader by its name in `GRADERS`, ready to go."""
+    num_workers = GRADERS[name][1]
+    if num_workers:
+        grading_pool._shared = GradingPool(FUNCTION, num_workers, TIMEOUT_SECONDS)
+
+        def ours(cases: Sequence[Case]) -> list[Outcome]:
+            grades = grade_all([c.completion for c in cases], [c.gold for c in cases])
+            return [(grade.seconds, grade.verdict == "right") for grade in grades]
+
+        return ours
+    if name == "TRL":
+        from trl.rewards import reasoning_accuracy_reward
+
+        def is_right(case: Case) -> bool:
+            completion = [{"role": "assistant", "content": case.completion}]
+            return reasoning_accuracy_reward([completion], [f"${case.gold}$"]) == [1.0]
+    else:
+        from math_verify import parse, verify
+
+        def is_right(case: Case) -> bool:
+            answer = case.completion.rpartition("</think>")[2]
+            return verify(parse(f"${case.gold}$"), parse(answer))
+
+    def baseline(cases: Sequence[Case]) -> list[Outcome]:
+        (case,) = cases
+        start = time.perf_counter()
+        try:
+            found = is_right(case)
+        except Exception:  # a figure of its own: in a trainer it ends the run
+            found = None
+        return [(time.perf_counter() - start, found)]
+
+    return baseline
+
+
+def serve(name: str, pipe: Connection) -> None:
+    """What a child runs: batches of cases in, (wall-clock seconds, outcomes) out."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
+    logging.disable(logging.CRITICAL)  # every time-out is logged
+    grade = load(name)
+    for answer in WARM_UP:
+        grade([Case(rf"<think>a</think> \boxed{{{answer}}}", "x", False)])
+    pipe.send(None)
+    while True:
+        cases = pipe.recv()
+        start = time.perf_counter()
+        outcomes = grade(cases)
+        pipe.send((time.perf_counter() - start, outcomes))
+
+
+class Child:
+    """A grader in a process of its own, restarted when it hangs; no daemon, as ours has workers."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")  # as fresh as a user's
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(self._name, theirs))
+        self._process.start()
+        theirs.close()
+        self._is_ready = False
+
+    def wait_ready(self) -> None:
+        """Wait for imports and warm-up."""
+        if not self._is_ready:
+            assert self._pipe.poll(START_SECONDS), f"{self._name} did not start"
+            self._pipe.recv()
+            self._is_ready = True
+
+    def stop(self) -> None:
+        """End the process; our workers end with it."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def measure(self, cases: Sequence[Case]) -> Measured:
+        """Grade cases as this grader is called: one by one, or all at once."""
+        is_single = GRADERS[self._name][0]
+        batches = [[case] for case in cases] if is_single else [list(cases)]
+        walls, outcomes = [], []
+        for batch in batches:
+            self.wait_ready()
+            self._pipe.send(batch)
+            if self._pipe.poll(GUARD_SECONDS * len(batch)):
+                wall, graded = self._pipe.recv()
+            else:
+                wall, graded = GUARD_SECONDS * len(batch), [(GUARD_SECONDS, None)] * len(batch)
+                self.stop()
+                self._start()
+            walls.append(wall)
+            outcomes += graded
+        # In a batch a call's own wall clock says nothing: it includes waiting for the others.
+        seconds = walls if is_single else [seconds for seconds, _ in outcomes]
+        found, labels = [right for _, right in outcomes], [case.is_right for case in cases]
+        return Measured(is_single, sum(walls), seconds, found, labels)
+
+
+def measure_rounds(graders: Sequence[str], rounds: Sequence[dict[str, list[Case]]]) -> Results:
+    """`{set: {grader: [of each turn]}}`; the graders take turns, in an order drawn each time."""
+    rng = random.Random(0)
+    children = {name: Child(name) for name in graders}
+    results: Results = {}
+    try:
+        for child in children.values():
+            child.wait_ready()
+        for number, sets in enumerate(rounds, 1):
+            for name, cases in sets.items():
+                sys.stderr.write(f"round {number} of {len(rounds)}: {name}\n")
+                found = results.setdefault(name, {grader: [] for grader in graders})
+                # In parts of a second at most, but where one completion may take longer.
+                num_turns = 1 if name in NUM_FOR_BASELINES else NUM_TURNS
+                bounds = [len(cases) * at // num_turns for at in range(num_turns + 1)]
+                for start, end in itertools.pairwise(bounds):
+                    for grader in rng.sample(graders, len(graders)):
+                        num = None if GRADERS[grader][1] else NUM_FOR_BASELINES.get(name)
+                        found[grader].append(children[grader].measure(cases[start:end][:num]))
+    finally:
+        for child in children.values():
+            child.stop()
+    return results
+
+
+def measure_limits() -> list[Limit]:
+    """How long calls take that are over the time limit."""
+    limits = []
+    grade_all([rf"<think>a</think> \boxed{{{WARM_UP[0]}}}"], ["x"])
+    for text in OVER_LIMIT:
+        start = time.perf_counter()
+        (grade,) = grade_all([rf"<think>a</think> \boxed{{{text}}}"], ["1"])
+        limits.append(Limit(f"grade: {text}", grade.verdict, time.perf_counter() - start))
+    with GradingPool("builtins:eval", 1, TIMEOUT_SECONDS) as pool:
+        pool.call("1")
+        for text in ONE_INSTRUCTION:
+            start = time.perf_counter()
+            outcome = pool.call(text)
+            limits.append(Limit(f"pool: {text}", outcome.status, time.perf_counter() - start))
+    return limits
+
+
+def read_golds(data_root: str | None) -> list[tuple[str, str | None]]:
+    """The different golds of MATH-500 where there is a `data_root`, else `PAIRS`; shuffled."""
+    golds: list[tuple[str, str | None]] = list(PAIRS)
+    if data_root:
+        rows = read_rows(Path(data_root) / "math" / "math500_test.jsonl")
+        golds = [(answer, None) for answer in dict.fromkeys(row["answer"] for _, row in rows)]
+    random.Random("golds").shuffle(golds)
+    return golds
+
+
+def main() -> None:
+    """Measure, then write the table."""
+    (args,) = parse(__doc__, BenchArguments)
+    grading_pool.logger.setLevel(logging.ERROR)  # it tells of every time-out
+    golds = read_golds(args.data_root)
+    rounds = [make_round(at, args.rounds, golds, args.rows) for at in range(args.rounds)]
+    results = measure_rounds(args.graders, rounds)
+    limits = measure_limits()
+    how = HOW.format(
+        source="MATH-500" if args.data_root else "the embedded list",
+        num_rounds=args.rounds,
+        num_hostile=NUM_HOSTILE,
+        mix_block=MIX_BLOCK,
+    )
+    rows = render(results)
+    publish(
+        args.out,
+        "The grader: speed and accuracy",
+        how,
+        rows,
+        {"about": about(), "rows": rows, "limits": [asdict(limit) for limit in limits]},
+        "\n".join(f"- `{limit.what}`: {limit.verdict}, {limit.seconds:.3f} s" for limit in limits),
+    )
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,42 @@
+"""The grader's benchmark with its real child processes: turns, and a grader that hangs."""
+
+import random
+
+import pytest
+
+from benchmarks import grader
+from benchmarks.grader import BASELINE, SINGLE
+from benchmarks.grader_cases import PAIRS, Case, expression_cases, integer_cases
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+def test_the_graders_take_turns_on_the_same_completions():
+    rng = random.Random(0)
+    rounds = [
+        {"integers": integer_cases(16, rng), "mix": expression_cases(PAIRS[at : at + 3], rng)}
+        for at in (0, 3)
+    ]
+    results = grader.measure_rounds([SINGLE, "ours, 2 workers", BASELINE], rounds)
+    for name, num_turns in (("integers", 5), ("mix", 1)):
+        labels = [case.is_right for sets in rounds for case in sets[name]]
+        for who, measured in results[name].items():
+            assert len(measured) == 2 * num_turns
+            assert [label for one in measured for label in one.labels] == labels
+            assert {m.is_single for m in measured} == {who != "ours, 2 workers"}
+            found = [right for one in measured for right in one.found]
+            assert found == labels or name == "mix", (name, who)
+
+
+def test_a_grader_that_hangs_is_killed_and_goes_on(monkeypatch):
+    monkeypatch.setattr(grader, "GUARD_SECONDS", 3.0)
+    child = grader.Child(BASELINE)
+    cases = [
+        Case(r"<think>a</think> The answer is $\boxed{(1+\frac{1}{123})^{1230000}}$", "4", False),
+        Case(r"<think>a</think> The answer is $\boxed{4}$", "4", True),
+    ]
+    try:
+        measured = child.measure(cases)
+    finally:
+        child.stop()
+    assert measured.found == [None, True] and measured.seconds[0] == 3.0

@@ -1,0 +1,159 @@
+"""The figures of the curriculum's benchmark, on runs made up so that each can be worked out."""
+
+import math
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.curriculum import (
+    DEFAULT_MODES,
+    MODES,
+    BenchArguments,
+    accuracy_at,
+    compare,
+    compare_all,
+    cost_of,
+    learning_curve,
+    render,
+    summary,
+)
+from stages.settings.arguments import GrpoArguments, check_grpo_numbers
+
+RECIPE = Path(__file__).parents[3] / "configs/skewed-cpu/grpo.yaml"
+INF = math.inf
+SCORING = {"tokens": 500, "seconds": 5.0}
+
+
+def made_up(accuracies, tokens=1000, seconds=10.0, zero_std=(0.5, 0.5), **keys):
+    """A run with a test before the first step and after each; each step takes as much."""
+
+    def costs(i):
+        return {"tokens": tokens * i, "seconds": seconds * i}
+
+    tests = [costs(i) | {"accuracy": accuracy} for i, accuracy in enumerate(accuracies)]
+    steps = [costs(i) | {"zero_std": s, "groups": [0, 8, 3, 5]} for i, s in enumerate(zero_std, 1)]
+    result = {"tests": tests, "steps": steps, "groups_per_step": 4, "num_generations": 8}
+    return result | {"scoring": {"tokens": 0, "seconds": 0.0}} | keys
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "curve"),
+    [
+        ([0.1, 0.2, 0.4], [0.1, 0.2, 0.4]),
+        ([0.3, 0.2, 0.1], [0.2, 0.2, 0.2]),
+        ([0.2, 0.5, 0.4, 0.3, 0.4], [0.2, 0.4, 0.4, 0.4, 0.4]),
+    ],
+)
+def test_curves_are_made_to_rise(accuracies, curve):
+    cost, found = learning_curve(made_up(accuracies), "seconds")
+    assert cost.tolist() == [10.0 * i for i in range(len(accuracies))]
+    assert found == pytest.approx(curve)
+
+
+RUN = made_up([0.1, 0.3, 0.2, 0.4])  # risen: 0.1, 0.25, 0.25, 0.4
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "tokens"),
+    [(0.05, 0), (0.1, 0), (0.175, 500), (0.25, 1000), (0.325, 2500), (0.4, 3000), (0.41, INF)],
+)
+def test_cost_of(accuracy, tokens):
+    assert cost_of(RUN, accuracy, "tokens") == pytest.approx(tokens)
+    assert cost_of(RUN, accuracy, "seconds") == pytest.approx(tokens / 100)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "accuracy"), [(0, 0.1), (500, 0.175), (1500, 0.25), (3000, 0.4), (3001, math.nan)]
+)
+def test_accuracy_at(tokens, accuracy):
+    assert accuracy_at(RUN, tokens, "tokens") == pytest.approx(accuracy, nan_ok=True)
+    assert accuracy_at(RUN, tokens / 100, "seconds") == pytest.approx(accuracy, nan_ok=True)
+
+
+def test_summary():
+    result = made_up([0.1, 0.3, 0.2], zero_std=(0.5, 0.25), tokens=1250)
+    result["steps"][1]["groups"] = [8, 1, 7, 0, 4, 0]  # with two that were replaced
+    # Useful: half of 4, then three quarters of 4, in 2,500 tokens. Uniform: 2 of 4, then 3 of 6.
+    expected = {
+        "zero_std": 0.375, "generated_zero_std": 0.5, "useful_per_1k": 2.0,
+        "tokens": 2500, "seconds": 20.0, "steps": 2, "final_accuracy": 0.25,
+    }  # fmt: skip
+    assert summary(result) == pytest.approx(expected)
+    # TRL's figure is the batch's then, so that the groups are counted.
+    batch = summary(result | {"arguments": {"advantage": "batch"}})
+    assert batch["zero_std"] == 0.5
+
+
+def test_compare():
+    """Stock gets to 0.3 in 2,000 tokens and 20 s, the mode in 1,000 and 10, and then further."""
+    fast = made_up([0.1, 0.3, 0.4], zero_std=(0.1, 0.3))
+    figures = compare({("stock", 0): made_up([0.1, 0.2, 0.3, 0.3]), ("fast", 0): fast}, "fast")
+    assert figures["tokens_ratio"] == figures["seconds_ratio"] == pytest.approx((0.5, 0, INF))
+    assert figures["at_tokens"] == pytest.approx((0.1, -INF, INF))
+    assert figures["useful_per_1k"] == pytest.approx(3.2)  # 0.9 and 0.7 of 4, in 2,000 tokens
+    assert figures["useful_ratio"][0] == pytest.approx(1.6)  # stock's are 2
+
+
+def test_compare_at_the_greatest_cost_that_both_have_got_to():
+    runs = {
+        ("stock", 0): made_up([0.1, 0.2, 0.3]),
+        ("short", 0): made_up([0.1, 0.2, 0.2], tokens=500, seconds=30.0),
+    }
+    figures = compare(runs, "short")
+    assert figures["at_tokens"][0] == pytest.approx(0.0)  # at 1,000 tokens
+    assert figures["at_seconds"][0] == pytest.approx(1 / 15 + 0.1 - 0.3)  # at 20 s
+    assert figures["tokens_ratio"] == (INF, 0, INF)
+
+
+def test_what_scoring_has_cost_comes_before_the_first_step():
+    offline = made_up([0.1, 0.3, 0.4], scoring=SCORING)
+    runs = {("stock", 0): made_up([0.1, 0.2, 0.3]), ("offline", 0): offline}
+    figures = compare_all(runs, ["stock", "offline"])
+    assert figures["offline"]["tokens_ratio"][0] == pytest.approx(0.5)
+    counted = figures["offline, scoring counted"]
+    assert counted["tokens_ratio"][0] == counted["seconds_ratio"][0] == pytest.approx(0.75)
+    assert counted["at_tokens"][0] == counted["at_seconds"][0] == pytest.approx(0.05)
+    assert counted["useful_per_1k"] == pytest.approx(2 * 2000 / 2500)
+
+
+def test_modes_are_paired_by_seed():
+    """Ratios 0.5 and 1 are 0.5 and 1 however much slower one seed's machine was."""
+    slow = made_up([0.1, 0.2, 0.4], tokens=3000, seconds=70.0)
+    runs = {("fast", 1): slow, ("stock", 0): made_up([0.1, 0.2, 0.3]), ("stock", 1): slow}
+    runs["fast", 0] = made_up([0.1, 0.3, 0.4])
+    runs["fast", 2] = made_up([0.9, 0.9, 0.9])  # stock has not run yet
+    figures = compare(runs, "fast")
+    assert figures["seeds"] == 2 and figures["final_accuracy"] == pytest.approx(0.4)
+    for axis in ("tokens", "seconds"):
+        value, low, high = figures[f"{axis}_ratio"]
+        assert value == pytest.approx(math.sqrt(0.5))
+        assert low * high == pytest.approx(0.5) and low < value
+        assert figures[f"at_{axis}"][0] == pytest.approx(0.05)
+
+
+def test_nothing_learned_gives_no_ratio():
+    figures = compare({("stock", 0): made_up([0.0, 0.0], zero_std=(1.0,))}, "stock")
+    assert figures["useful_ratio"] == figures["tokens_ratio"] == (INF, 0, INF)
+    (row,) = render({"stock": figures})
+    assert row["ratio to stock"] == row["tokens needed"] == "none" and row["final, %"] == "0.0"
+
+
+def test_modes_are_settings_of_the_recipe():
+    names = {f.name for f in fields(GrpoArguments)}
+    recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
+    for mode, changes in MODES.items():
+        assert not any(letter.isspace() for letter in mode)  # they are a list in make
+        values = recipe | {key: value for key, value in changes.items() if key != "stock"}
+        values |= {"pass_rates": "made.jsonl"} if mode == "offline" else {}
+        check_grpo_numbers(values)
+        GrpoArguments(**{key: value for key, value in values.items() if key in names})
+
+
+def test_stock_is_always_run():
+    keys = {"grpo_config": "c", "recipe_run": "r", "out": "o"}
+    assert BenchArguments(**keys).modes == DEFAULT_MODES
+    assert BenchArguments(**keys, modes=["refill"]).modes == ["stock", "refill"]
+    with pytest.raises(ValueError, match=r"^modes: "):
+        BenchArguments(**keys, modes=["best"])
