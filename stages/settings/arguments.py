@@ -95,8 +95,8 @@ class GrpoArguments(
         if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
             raise ValueError(
                 f"reward_funcs: {', '.join(self.reward_funcs)}: none tells right from wrong, which "
-                f"curriculum: {self.curriculum} with advantage: {self.advantage} follows; add "
-                "correctness_reward, with reward_weights 0 if it shall not be paid"
+                f"curriculum: {self.curriculum} follows; add correctness_reward, with "
+                "reward_weights 0 if it shall not be paid"
             )
 
     def guard_settings(self) -> GuardSettings:

@@ -6,7 +6,7 @@ from typing import Any
 from data_prep.config import UserError
 
 MODES = ("off", "offline", "predictive", "refill", "predictive+refill")
-ADVANTAGES = ("group", "none", "batch", "posterior")
+SCALES = ("group", "none", "batch")  # TRL takes any text and fails at the first batch
 # Keys that only some modes read.
 _READ_BY = {
     "min_pass_rate": ("offline",),
@@ -20,7 +20,7 @@ _READ_BY = {
 
 @dataclass(kw_only=True)
 class CurriculumArguments:
-    """The curriculum, the advantage and the early stop of minibatches."""
+    """The curriculum and the early stop of minibatches."""
 
     curriculum: str = field(
         default="off",
@@ -54,12 +54,8 @@ class CurriculumArguments:
     max_refill_rounds: int = field(
         default=2, metadata={"help": "times that the uniform groups of a batch are replaced"}
     )
-    advantage: str = field(
-        default="group",
-        metadata={
-            "help": "of a rollout over its group: group (mean and std), none (mean), batch (group "
-            "mean, batch std), posterior (the problem's posterior pass rate is the baseline)"
-        },
+    advantage: str | None = field(
+        default=None, metadata={"help": "old name of scale_rewards, which is TRL's; refused"}
     )
     max_mean_ratio: float | None = field(
         default=None,
@@ -69,9 +65,10 @@ class CurriculumArguments:
     def __post_init__(self) -> None:
         if self.curriculum is False:  # YAML reads a bare `off` as false
             self.curriculum = "off"
-        for key, choices in (("curriculum", MODES), ("advantage", ADVANTAGES)):
-            if getattr(self, key) not in choices:
-                raise ValueError(f"{key}: {getattr(self, key)!r} is none of {', '.join(choices)}")
+        if self.curriculum not in MODES:
+            raise ValueError(
+                f"curriculum: must be one of {', '.join(MODES)} (got {self.curriculum!r})"
+            )
         if not 0 <= self.min_pass_rate <= self.max_pass_rate <= 1:
             raise ValueError(
                 f"min_pass_rate: {self.min_pass_rate} and max_pass_rate: {self.max_pass_rate} "
@@ -94,34 +91,35 @@ class CurriculumArguments:
 
     def follows_pass_rates(self) -> bool:
         """Whether the run keeps a posterior of the problems' pass rates."""
-        return self.curriculum not in ("off", "offline") or self.advantage == "posterior"
+        return self.curriculum not in ("off", "offline")
 
 
 def check_curriculum(values: dict[str, Any]) -> None:
     """Refuse keys that the chosen mode would not read."""
     mode = values.get("curriculum") or "off"  # YAML reads a bare `off` as false
-    advantage = values.get("advantage", "group")
+    if values.get("advantage") is not None:
+        raise UserError(
+            f"advantage: {values['advantage']!r} is now TRL's own key; write scale_rewards: "
+            f"{', '.join(SCALES)}"
+        )
     for key, modes in _READ_BY.items():
-        is_read = mode in modes or (key == "half_life" and advantage == "posterior")
-        if mode in MODES and not is_read and values.get(key) is not None:
+        if mode in MODES and mode not in modes and values.get(key) is not None:
             raise UserError(
                 f"{key}: {values[key]!r} would have no effect with curriculum: {mode}; remove the "
                 f"key, or set curriculum to {' or '.join(modes)}"
             )
-    if mode in ("off", "refill") and values.get("pass_rates") and advantage != "posterior":
+    if mode in ("off", "refill") and values.get("pass_rates"):
         raise UserError(
             f"pass_rates: {values['pass_rates']} would have no effect with curriculum: {mode}; set "
             "curriculum: offline or predictive"
         )
-    if values.get("scale_rewards") is not None:
-        raise UserError(
-            f"scale_rewards: {values['scale_rewards']!r} would have no effect: `advantage` (group, "
-            "none, batch, posterior) sets it; remove the key"
-        )
+    scale = values.get("scale_rewards", "group")
+    if scale not in SCALES:
+        raise UserError(f"scale_rewards: must be one of {', '.join(SCALES)} (got {scale!r})")
     if values.get("multi_objective_aggregation") == "normalize_then_sum":
         for key, value, is_own in (
             ("curriculum", mode, "refill" in mode),
-            ("advantage", advantage, advantage != "group"),
+            ("scale_rewards", scale, scale != "group"),
         ):
             if is_own:
                 raise UserError(

@@ -1,4 +1,4 @@
-"""The key that makes the GRPO update skip padding; see `stages.trainer.efficient_update`."""
+"""The key that makes the GRPO update skip padding; see `stages.trainer.packed_update`."""
 
 from dataclasses import dataclass, field
 

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from stages.trainer.row_packing import PackedForward
+from stages.trainer.packed_update import PackedForward
 
 pytestmark = pytest.mark.integration
 

@@ -190,7 +190,7 @@ def test_bad_rows_are_named(run_stage, tmp_path, row, words):
 def test_uniform_group_fraction(correctness, fraction):
     import torch
 
-    from stages.trainer.rollout_batch import is_uniform
+    from stages.trainer.rollouts import is_uniform
 
     found = is_uniform(torch.tensor(correctness, dtype=torch.float), 4)
     assert found.float().mean() == fraction
