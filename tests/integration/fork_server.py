@@ -161,6 +161,17 @@ def leave(order):
         os._exit(code)
 
 
+def build_deepspeed():
+    """Build what DeepSpeed compiles at its first use ever: a minute, or more.
+
+    A process that is killed meanwhile would leave a lock behind that all later ones wait for.
+    """
+    with contextlib.suppress(ImportError):
+        from deepspeed.accelerator import get_accelerator
+
+        get_accelerator().create_op_builder("ShareMemCommBuilder").load(verbose=False)
+
+
 def serve():
     """Fork a process for each order on standard input; answer with its pid, or its exit code."""
     answers = os.fdopen(os.dup(1), "w")
@@ -170,15 +181,11 @@ def serve():
 
     import stages.trainer.trainer  # noqa: F401 - what takes long
 
-    with contextlib.suppress(ImportError):
-        from deepspeed.accelerator import get_accelerator
-
-        # On the first use ever this takes a minute or more, and a process killed meanwhile would
-        # leave a lock behind that all later ones wait for.
-        get_accelerator().create_op_builder("ShareMemCommBuilder").load(verbose=False)
     gc.freeze()  # else every collection in a child copies all that they share
     for line in sys.stdin:
         order = json.loads(line)
+        if "ACCELERATE_USE_DEEPSPEED" in order.get("env", {}):
+            build_deepspeed()
         if "poll" in order:
             pid, status = os.waitpid(order["poll"], os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else None

@@ -164,15 +164,6 @@ def test_useful_groups_by_what_the_peers_show():
     assert uniform.mean() < 0.2 and uniform[10:].mean() < 0.12
 
 
-def test_useful_groups_by_what_each_problem_has_shown():
-    """One peer group, so that only the offline pass rates tell which is which."""
-    rng = np.random.default_rng(5)
-    counts = {i: (int(rng.binomial(4, p)), 4) for i, p in enumerate(SKEWED)}
-    curriculum = build(400)
-    curriculum.learn_prior(counts)
-    assert run(curriculum, SKEWED, 15, 16)[1].mean() < 0.2
-
-
 def test_a_policy_that_gets_better_is_followed():
     """From 0.03 % to 30 % on the hardest level, from 73 to 99.9 % on the easiest."""
     levels = np.repeat([-8.0, -5.0, -2.0, 1.0], 100)
@@ -219,17 +210,6 @@ def test_an_update_is_that_of_two_normals_on_a_grid():
         assert after[name][0][0] == pytest.approx(mean, abs=1e-3)
         assert after[name][1][0] == pytest.approx(variance, rel=1e-3)
         assert [after[name][i][1] for i in (0, 1)] == [before[name][i][1] for i in (0, 1)]
-
-
-def test_how_much_peers_differ_is_estimated():
-    rng, peers = np.random.default_rng(3), ["alike"] * 100 + ["unlike"] * 100
-    base = np.where(np.arange(200) < 100, 0.0, rng.normal(0, 3, 200))
-    curriculum = build(peers=peers, is_predictive=False)
-    run(curriculum, sigmoid(base), 40, 16)
-    sums, counts = curriculum.state_dict()["spread"]
-    alike, unlike = (total / count for total, count in zip(sums, counts, strict=True))
-    assert alike < 1 and unlike > 3
-    assert sum(counts) == 2 * 20 + 40 * 16
 
 
 def test_forgetting():
@@ -391,17 +371,6 @@ def test_more_right_is_a_higher_mean_and_seeing_is_never_less_sure(mean, varianc
     assert mirrored == pytest.approx((-new_mean, new_variance), rel=1e-6, abs=1e-9)
 
 
-@quick
-@given(MEANS, VARIANCES, st.integers(2, 32))
-def test_chances_are_chances(mean, variance, size):
-    chance, expected = useful(mean, variance, size), rate(mean, variance)
-    assert 0 <= chance <= 1 - 2 * 0.5**size + 1e-12 and 0 <= expected <= 1
-    assert useful(-mean, variance, size) == pytest.approx(chance, abs=1e-12)
-    assert rate(-mean, variance) == pytest.approx(1 - expected, abs=1e-12)
-    assert useful(mean, variance, size + 1) >= chance - 1e-12
-    assert rate(mean + 1, variance) >= expected
-
-
 # What it starts from
 
 
@@ -452,19 +421,6 @@ def test_peers_by_length():
     expected = [(n - 1) // 10 + 1 for n in lengths]
     assert peers[:80] == [("a", f"length {part} of 8") for part in expected]
     assert peers[80:] == [("b", f"length {part} of 8") for part in expected]
-
-
-def test_peers_of_rows_that_are_all_as_long_or_come_from_nowhere():
-    assert len({*find_peers([row(5, source="a")] * 20)}) == 1
-    ((source, part),) = {*find_peers([row(5)])}
-    assert source == "" and part.startswith("length ")
-
-
-def test_peers_of_a_source_with_some_levels():
-    rows = [row(n, source="a") if n % 2 else row(99, source="a", level=0) for n in range(1, 17)]
-    peers = find_peers(rows)
-    assert {*peers[1::2]} == {("a", "level 0")}
-    assert peers[::2] == [("a", f"length {part} of 8") for part in range(1, 9)]
 
 
 def test_offline_pass_rates_give_levels_and_spread():

@@ -100,14 +100,6 @@ def test_the_merged_batch_shares_no_memory():
     assert_same(other, kept_other)
 
 
-def test_nothing_to_replace_and_keys_that_are_not_there():
-    batch, other = build_batch(2, 2, 2, 100), build_batch(1, 2, 2, 500)
-    assert_same(replace_rows(batch, other, index(), index(), PAD), batch)
-    names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-    batch, other = ({key: part[key] for key in names} for part in (batch, other))
-    assert replace_rows(batch, other, index(0), index(0), PAD).keys() == batch.keys()
-
-
 @pytest.mark.parametrize("is_in_batch", [True, False])
 def test_unknown_keys_are_refused(is_in_batch):
     batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
