@@ -29,10 +29,8 @@ MODES: dict[str, dict[str, Any]] = {
     "refill": {"curriculum": "refill"},
     "predictive": {"curriculum": "predictive"},
     "predictive+refill": {"curriculum": "predictive+refill"},
-    "no-std": {"curriculum": "off", "advantage": "none"},
-    "batch-std": {"curriculum": "off", "advantage": "batch"},
-    "posterior": {"curriculum": "off", "advantage": "posterior"},
-    "predictive+posterior": {"curriculum": "predictive", "advantage": "posterior"},
+    "no-std": {"curriculum": "off", "scale_rewards": "none"},
+    "batch-std": {"curriculum": "off", "scale_rewards": "batch"},
 }
 DEFAULT_MODES = ["stock", "offline", "refill", "predictive", "predictive+refill"]
 AXES = {"tokens": "generated tokens", "seconds": "seconds of training"}
@@ -107,14 +105,14 @@ def summary(result: Result) -> dict[str, float]:
 
     Returns:
         `zero_std` (mean of TRL's `frac_reward_zero_std` over the steps, of what is trained on; with
-        `advantage: batch` that figure is the batch's, and the groups are counted instead),
+        `scale_rewards: batch` that figure is the batch's, and the groups are counted instead),
         `generated_zero_std` (of all generated groups), `useful_per_1k` (informative groups trained
         on per 1,000 tokens), `tokens`, `seconds`, `steps`, `final_accuracy` (of the curve).
     """
     steps, size = result["steps"], result["num_generations"]
     groups = [right for step in steps for right in step["groups"]]
     zero_std = [step["zero_std"] for step in steps]
-    if result.get("arguments", {}).get("advantage") == "batch":
+    if result.get("arguments", {}).get("scale_rewards") == "batch":
         zero_std = [float(np.mean(np.isin(step["groups"], (0, size)))) for step in steps]
     useful = sum(1 - share for share in zero_std) * result["groups_per_step"]
     return {

@@ -50,6 +50,9 @@ def _refuse_shadows() -> None:
 _refuse_shadows()
 
 
+RENAMED = {"advantage": "scale_rewards"}  # keys of earlier recipes
+
+
 class UserError(ValueError):
     """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
 
@@ -353,7 +356,8 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
     typed = {}
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = [RENAMED[name]] if RENAMED.get(name) in known else None
+            near = near or difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see --help for the known keys"
             raise UserError(f"{where}: unknown key {name!r}; {hint}")
         key = known[name]

@@ -15,7 +15,7 @@ SFT = ("SFTConfig", "ModelConfig")
 GRPO = ("GRPOConfig", "ModelConfig")
 
 MODES = ("off", "offline", "predictive", "refill", "predictive+refill")
-ADVANTAGES = ("group", "none", "batch", "posterior")
+SCALES = ("group", "none", "batch")  # TRL takes any text and fails at the first batch
 # Names of the functions in `stages.rewards`.
 REWARD_FUNCS = (
     "correctness_reward", "rlinf_reward", "think_format_reward", "soft_length_penalty",
@@ -88,13 +88,6 @@ class GrpoArguments(_GuardKeys):
         100.0, "batches after which half of what a problem has shown is forgotten"
     )
     max_refill_rounds: int = _key(2, "times that the uniform groups of a batch are replaced")
-    advantage: str = field(
-        default="group",
-        metadata={
-            "help": "of a rollout over its group: group (mean and std), none (mean), batch (group "
-            "mean, batch std), posterior (the problem's posterior pass rate is the baseline)"
-        },
-    )
     max_mean_ratio: float | None = _key(
         None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
     )
@@ -140,7 +133,6 @@ class GrpoArguments(_GuardKeys):
         for key, is_right, rule in (
             ("reward_funcs", not unknown, f"be of {', '.join(REWARD_FUNCS)}"),
             ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
-            ("advantage", self.advantage in ADVANTAGES, f"be one of {', '.join(ADVANTAGES)}"),
             (
                 "length_penalty_start",
                 0 <= self.length_penalty_start < self.length_penalty_end,
@@ -182,13 +174,13 @@ class GrpoArguments(_GuardKeys):
         if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
             raise ValueError(
                 f"reward_funcs: {', '.join(self.reward_funcs)}: none tells right from wrong, which "
-                f"curriculum: {self.curriculum} with advantage: {self.advantage} follows; add "
-                "correctness_reward, with reward_weights 0 if it shall not be paid"
+                f"curriculum: {self.curriculum} follows; add correctness_reward, with "
+                "reward_weights 0 if it shall not be paid"
             )
 
     def follows_pass_rates(self) -> bool:
         """Whether the run keeps a posterior of the problems' pass rates."""
-        return self.curriculum not in ("off", "offline") or self.advantage == "posterior"
+        return self.curriculum not in ("off", "offline")
 
     def guard_settings(self) -> GuardSettings:
         """What the guards are told."""

@@ -19,7 +19,7 @@ from data_prep.checkpoints import check_checkpoint
 from data_prep.config import PointlessKey, Settings, UserError
 from data_prep.reading.reading import read_rows
 from data_prep.schema import check_row
-from stages.arguments import MODES
+from stages.arguments import MODES, SCALES
 from stages.held_out import LEAST_PROBLEMS, key_of
 from stages.launch import is_installed
 from stages.trainer.guard_statistics import RECENT
@@ -184,23 +184,20 @@ _READ_BY = {
 
 def check_curriculum(settings: Settings) -> None:
     """Refuse keys that the chosen mode would not read."""
-    mode, advantage = settings.curriculum, settings.advantage
+    mode = settings.curriculum
     for key, modes in _READ_BY.items():
-        is_posteriors = key in ("half_life", "pass_rates") and advantage == "posterior"
-        if key in settings and mode in MODES and mode not in modes and not is_posteriors:
+        if key in settings and mode in MODES and mode not in modes:
             raise PointlessKey(
                 key,
                 f"{settings[key]!r} would have no effect with curriculum: {mode}; remove the key, "
                 f"or set curriculum to {' or '.join(modes)}",
-                ("curriculum", "advantage"),
+                ("curriculum",),
             )
-    if "scale_rewards" in settings:
-        raise UserError(
-            f"scale_rewards: {settings.scale_rewards!r} would have no effect: `advantage` (group, "
-            "none, batch, posterior) sets it; remove the key"
-        )
+    scale = {True: "group", False: "none"}.get(settings.scale_rewards, settings.scale_rewards)
+    if scale not in SCALES:
+        raise UserError(f"scale_rewards: must be one of {', '.join(SCALES)} (got {scale!r})")
     if settings.multi_objective_aggregation == "normalize_then_sum":
-        for key, is_own in (("curriculum", "refill" in mode), ("advantage", advantage != "group")):
+        for key, is_own in (("curriculum", "refill" in mode), ("scale_rewards", scale != "group")):
             if is_own:
                 raise UserError(
                     "multi_objective_aggregation: normalize_then_sum would have no effect with "

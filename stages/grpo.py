@@ -22,8 +22,6 @@ from stages.launching.launch_checks import launched
 from stages.settings.arguments import DEFAULTS, GrpoArguments, check_grpo
 from stages.settings.eval_arguments import LEAST_PROBLEMS
 from stages.settings.held_out import hold_out
-from stages.trainer.best_model import NAME as BEST
-from stages.trainer.best_model import read_best
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
 COLUMNS = ("id", "prompt", "answer")  # TRL hands every column to every reward function
@@ -97,14 +95,13 @@ def build_trainer(
 
     from stages import run
     from stages.rewards import BatchGrader, build_rewards
-    from stages.trainer.grpo_trainer import MathGRPOTrainer
+    from stages.trainer import trainer
     from stages.trainer.guards import Guards
 
     if grpo.use_vllm:
         from stages.trainer.vllm_cpu import generate_on_cpu
 
         generate_on_cpu()
-    grpo.scale_rewards = "none" if args.advantage == "posterior" else args.advantage
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
     to_train = [{key: row[key] for key in COLUMNS} for row in problems]
@@ -112,15 +109,13 @@ def build_trainer(
         {key: row[key] for key in COLUMNS} | {"held_out": number}
         for number, row in enumerate(held_out)
     ]
-    return MathGRPOTrainer(
+    return trainer.MathGRPOTrainer(
         reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
         train_dataset=Dataset.from_list(to_train),
         eval_dataset=Dataset.from_list(to_evaluate) if to_evaluate else None,
         grader=grader,
         processing_class=tokenizer,
         curriculum=build_curriculum(problems, args, grpo.num_generations, grpo.seed),
-        max_refill_rounds=args.max_refill_rounds if "refill" in args.curriculum else 0,
-        advantage=args.advantage,
         max_mean_ratio=args.max_mean_ratio,
         update_tokens=args.update_tokens,
         guards=Guards(args.guard_settings()),
@@ -178,10 +173,12 @@ def main() -> None:
         )
     trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
     if args.stochastic_rounding:
-        from stages.trainer.stochastic_rounding import use_stochastic_rounding
+        from stages.trainer.rounding import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
     run.train(trainer, "grpo", checkpoint)
+
+    from stages.trainer.evaluation import NAME, read_best
 
     best = read_best(grpo.output_dir) if run.is_main_process() and held_out else None
     if run.is_main_process():
@@ -210,7 +207,7 @@ def main() -> None:
     if best:
         run.say(
             f"grpo: best {best['metric']} {best['value']:.3f} ± {best['stderr']:.3f} at step "
-            f"{best['step']} -> {grpo.output_dir}/{BEST}"
+            f"{best['step']} -> {grpo.output_dir}/{NAME}"
         )
     run.finish(trainer)
 

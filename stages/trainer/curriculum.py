@@ -19,16 +19,16 @@ the same numbers: they are fed gathered results, and the random stream is keyed 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from data_prep.config import UserError
 from data_prep.sampling.pass_rates import load_pass_counts
-from stages.trainer.posterior import add_binomial, expected_rate, useful_chance
 
 if TYPE_CHECKING:
     from stages.settings.curriculum_arguments import CurriculumArguments
+    from stages.trainer.rollouts import Groups
 
 # Logits. Deviations of the priors: of the peers' levels, and of the problems around their level
 # (estimated as groups come in; the prior counts as so many problems). A walk of 0.1 a batch is
@@ -37,16 +37,73 @@ PRIOR_LEVEL, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 1.5, 20.0
 DRIFT = 0.1
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
-
-def keep_by_pass_rate(
-    rows: list[dict], counts: dict[str, tuple[int, int]], low: float, high: float
-) -> list[dict]:
-    """The rows whose pass rate lies in [low, high]; rows without a rate are left out."""
-    rates = {key: right / samples for key, (right, samples) in counts.items()}
-    return [row for row in rows if low <= rates.get(row["id"], -1.0) <= high]
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2  # without the normal, for densities of any shape
 
 
-class Curriculum:
+class Curriculum(Protocol):
+    """What chooses the problems of every generation batch; give your own to `MathGRPOTrainer`.
+
+    Problems are indices into `train_dataset`. Every process holds a curriculum, and all must decide
+    alike: from what they observe, which is gathered, and from random numbers keyed on the seed. A
+    curriculum may also have
+
+        next_round(groups: Groups) -> list[int] | None
+
+    called with the groups to train on so far, again until it gives None: other problems to generate
+    for, in rank order and as many for each process. Groups without signal are then replaced by new
+    ones that have some.
+    """
+
+    def choose(self, count: int) -> list[int] | None:
+        """Start a generation batch: its `count` problems, or None for the next ones of TRL."""
+
+    def observe(
+        self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
+    ) -> None:
+        """Take what was generated: right rollouts of each problem's group."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes, as JSON takes it; saved with every checkpoint."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+
+
+class Refill:
+    """A curriculum that replaces groups which are all right or all wrong (DAPO's resampling).
+
+    Every rank generates as many groups as the rank with most uniform ones, so that all go through
+    the same collective calls.
+
+    Args:
+        curriculum: chooses, also the problems of the new groups.
+        max_rounds: times that the uniform groups of a batch are replaced.
+    """
+
+    def __init__(self, curriculum: "PredictiveCurriculum", max_rounds: int) -> None:
+        self.curriculum, self._max_rounds = curriculum, max_rounds
+        self.observe = curriculum.observe
+        self.state_dict, self.load_state_dict = curriculum.state_dict, curriculum.load_state_dict
+
+    def choose(self, count: int) -> list[int] | None:
+        """Start a batch; see `Curriculum`."""
+        self._num_rounds, self._taken = 0, []
+        return self.curriculum.choose(count)
+
+    def next_round(self, groups: "Groups") -> list[int] | None:
+        """Problems not yet in this batch, to replace its uniform groups."""
+        num_new = int(groups.is_uniform().sum(dim=1).max())
+        if not num_new or self._num_rounds == self._max_rounds:
+            return None
+        taken = self._taken or groups.problems.tolist()
+        problems = self.curriculum.draw(num_new * groups.world_size, taken)
+        self._num_rounds, self._taken = self._num_rounds + 1, [*taken, *problems]
+        return problems
+
+
+class PredictiveCurriculum:
     """The posterior of every problem's pass rate, and the choice of the next problems.
 
     Args:
@@ -75,7 +132,7 @@ class Curriculum:
         names = {name: number for number, name in enumerate(dict.fromkeys(peers))}
         self._peers = np.array([names[name] for name in peers])  # (N,), numbers below P
         self._num_generations, self._seed, self._rest = num_generations, seed, rest
-        self.is_predictive, self._explore_share = is_predictive, explore_share
+        self._is_predictive, self._explore_share = is_predictive, explore_share
         self._keep = 0.5 ** (1 / half_life)
         num, num_peers = len(self._peers), len(names)
         self._level = np.array([[0.0] * num_peers, [PRIOR_LEVEL**2] * num_peers])  # mean, variance
@@ -86,13 +143,14 @@ class Curriculum:
         self._last_used = np.full(num, -1)  # batch number, -1: never; shape (N,)
         self._batch = 0
 
-    def start_batch(self) -> None:
-        """One generation batch on: the policy has moved and what is known fades."""
+    def choose(self, count: int) -> list[int] | None:
+        """Start a batch: the policy has moved and what is known fades; see `Curriculum`."""
         self._batch += 1
         self._level[1] += DRIFT**2
         keep = self._keep
         self._offset[0] *= keep
         self._offset[1] = keep**2 * self._offset[1] + (1 - keep**2) * self._prior_variance()
+        return self.draw(count) if self._is_predictive else None
 
     def _prior_variance(self) -> np.ndarray:
         """Variance of every problem's offset before anything is known of itself, shape (N,)."""
@@ -108,8 +166,8 @@ class Curriculum:
         mean, variance = (values[list(problems)] for values in self._logits())
         return expected_rate(mean, variance).tolist()
 
-    def choose(self, count: int, taken: Iterable[int] = ()) -> list[int]:
-        """The next problems, all different.
+    def draw(self, count: int, taken: Iterable[int] = ()) -> list[int]:
+        """Problems of this batch, all different.
 
         Args:
             count: how many.
@@ -133,7 +191,7 @@ class Curriculum:
         rank = is_resting.astype(int)
         rank[list(taken)] = 2
         weight, explored = np.ones(num), []
-        if self.is_predictive:
+        if self._is_predictive:
             weight = useful_chance(*self._logits(), self._num_generations) ** SHARPNESS
             share = self._explore_share * count
             due = 0 if taken else int(self._batch * share) - int((self._batch - 1) * share)
@@ -144,19 +202,16 @@ class Curriculum:
         others = np.lexsort((keys, rank))[: count - len(explored)]
         return [int(i) for i in (*explored, *others)]
 
-    def update(self, problems: Sequence[int], num_right: Sequence[int], total: int) -> None:
-        """Add what groups have shown.
-
-        Args:
-            problems: indices; num_right: right rollouts of each, both shape (N groups,).
-            total: rollouts in each group.
-        """
+    def observe(
+        self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
+    ) -> None:
+        """Add what groups have shown; `problems` and `num_right` have shape (N groups,)."""
         for problem, right in zip(problems, num_right, strict=True):
             peer = self._peers[problem]
             level, offset = self._level[:, peer], self._offset[:, problem]  # views
             mean, variance = level + offset
             (new_mean,), (new_variance,) = add_binomial(
-                *(np.array([x], dtype=float) for x in (mean, variance, right, total))
+                *(np.array([x], dtype=float) for x in (mean, variance, right, num_generations))
             )
             for part in (level, offset):
                 gain = part[1] / variance
@@ -216,6 +271,81 @@ class Curriculum:
         self._last_used = np.array(state["last_used"])
 
 
+def _nodes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Quadrature points, shape (N, 31)."""
+    return mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+
+
+def _sigmoid(eta: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0, -eta))  # without overflow
+
+
+def expected_rate(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """E[p], shape (N,), in [0, 1]."""
+    return np.minimum(_sigmoid(_nodes(mean, variance)) @ _WEIGHTS, 1.0)  # sums may round up
+
+
+def useful_chance(mean: np.ndarray, variance: np.ndarray, num_generations: int) -> np.ndarray:
+    """Chance that a group is neither all right nor all wrong.
+
+        U = E[1 - p^G - (1-p)^G],  logit p ~ N(mean, variance)
+
+    Args:
+        mean, variance: of the logit, shape (N,).
+        num_generations: G.
+
+    Returns:
+        Shape (N,), in [0, 1].
+    """
+    eta = _nodes(mean, variance)  # (N, nodes)
+    # log p and log (1-p) without overflow
+    log_p, log_q = -np.logaddexp(0, -eta), -np.logaddexp(0, eta)
+    useful = 1 - np.exp(num_generations * log_p) - np.exp(num_generations * log_q)
+    return np.clip(useful @ _WEIGHTS, 0.0, 1.0)
+
+
+def add_binomial(
+    mean: np.ndarray, variance: np.ndarray, right: np.ndarray, total: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of logits after `right` of `total` successes.
+
+        of  N(eta; mean, variance) * p^right * (1-p)^(total-right),  p = 1 / (1 + exp(-eta))
+
+    Args:
+        mean, variance: of the normal priors; right, total: counts; all shape (N,).
+
+    Returns:
+        Means and variances, shape (N,), to be taken for a normal again (assumed density filter).
+    """
+    # Nodes around the prior would step over the peak of many rollouts. Newton's method finds the
+    # mode from 0 without overshooting: there the slope of the log density has its inflection.
+    mode = np.zeros(len(mean))
+    for _ in range(20):
+        rate = _sigmoid(mode)
+        curvature = total * rate * (1 - rate) + 1 / variance
+        step = (right - total * rate - (mode - mean) / variance) / curvature
+        mode += step
+        if (np.abs(step) < 1e-3).all():  # the integrals do not hang on its last digits
+            break
+    eta = _nodes(mode, 1 / curvature)  # (N, nodes)
+    log_density = -((eta - mean[:, None]) ** 2) / (2 * variance[:, None])
+    log_density -= right[:, None] * np.logaddexp(0, -eta)
+    log_density -= (total - right)[:, None] * np.logaddexp(0, eta)
+    log_weights = _LOG_WEIGHTS + log_density
+    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    new_mean = (weights * eta).sum(axis=1)
+    return new_mean, (weights * (eta - new_mean[:, None]) ** 2).sum(axis=1)
+
+
+def keep_by_pass_rate(
+    rows: list[dict], counts: dict[str, tuple[int, int]], low: float, high: float
+) -> list[dict]:
+    """The rows whose pass rate lies in [low, high]; rows without a rate are left out."""
+    rates = {key: right / samples for key, (right, samples) in counts.items()}
+    return [row for row in rows if low <= rates.get(row["id"], -1.0) <= high]
+
+
 def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Which problems are alike: source and level or, without a level, how long the question is.
 
@@ -240,11 +370,11 @@ def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def build_curriculum(
     rows: list[dict[str, Any]], args: "CurriculumArguments", num_generations: int, seed: int
-) -> Curriculum | None:
+) -> PredictiveCurriculum | Refill | None:
     """The curriculum of a recipe over its rows; None where nothing has to be followed."""
     if not args.follows_pass_rates():
         return None
-    curriculum = Curriculum(
+    curriculum = PredictiveCurriculum(
         find_peers(rows),
         num_generations,
         seed,
@@ -265,4 +395,4 @@ def build_curriculum(
                 "`make difficulty` again"
             )
         curriculum.learn_prior(known)
-    return curriculum
+    return Refill(curriculum, args.max_refill_rounds) if "refill" in args.curriculum else curriculum

@@ -17,7 +17,7 @@ from trl.trainer import grpo_trainer
 
 from data_prep.config import UserError
 from data_prep.sampling.vllm_environment import QUIET, hushed
-from stages.trainer.eval_trainer import random_state_kept
+from stages.trainer.evaluation import random_state_kept
 
 SETTINGS = {
     "dtype": "float32",  # the trainer's own on a CPU; by itself vLLM would take bfloat16

@@ -154,6 +154,16 @@ def run_stage(write_recipe, monkeypatch):
     return call
 
 
+@pytest.fixture(scope="session")
+def fork_server():
+    """The one server that forks stages; see `tests.integration.fork_server`."""
+    from tests.integration.fork_server import Server
+
+    server = Server()
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def graded_by_chance(monkeypatch):
     """The model writes noise: call half of it right, so that groups have something to teach."""

@@ -2,7 +2,7 @@
 
 import json
 
-from resume_server import grade_by_checksum
+from tests.integration.recorders import grade_by_checksum
 
 # Pays for repetition, so that every step moves the weights; the guard looks at single tokens.
 BASE = {
@@ -28,12 +28,12 @@ def whole_checkpoints(folder):
 
 def training(run_stage, monkeypatch):
     """A function that runs the stage with a subclass of its trainer; returns the output folder."""
-    from stages.trainer import grpo_trainer
+    from stages.trainer import trainer as module
 
     monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
 
-    def call(trainer=grpo_trainer.MathGRPOTrainer, **settings):
-        monkeypatch.setattr(grpo_trainer, "MathGRPOTrainer", trainer)
+    def call(trainer=module.MathGRPOTrainer, **settings):
+        monkeypatch.setattr(module, "MathGRPOTrainer", trainer)
         return run_stage("grpo", **BASE | settings)
 
     return call

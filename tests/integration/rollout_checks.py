@@ -1,10 +1,11 @@
-"""Checks of what `rollout_recorder` has written down, worked out anew without tensors."""
+"""Checks of what `recorders` have written down, worked out anew without tensors."""
 
 from math import isclose
 from statistics import fmean, stdev
 
 import pytest
-from rollout_recorder import SIZE
+
+from tests.integration.recorders import SIZE
 
 
 def groups_of(ranks, number):
@@ -36,16 +37,16 @@ def check_step(ranks, pool, twin, max_rounds):
     index = {key: number for number, key in enumerate(ids)}
     rounds = [groups_of(ranks, number) for number in range(len(ranks[0]["rounds"]))]
     batch, taken = list(rounds[0]), []
-    if twin is not None:
-        twin.start_batch()
+    chosen, draw = twin and twin.choose(len(batch)), getattr(twin, "curriculum", twin)
     for number, new in enumerate(rounds):
         num, num_new = len(batch) // world, len(new) // world
         if number:
             bad = [group["is_uniform"] for group in batch]
             assert num_new == max(sum(bad[r * num : (r + 1) * num]) for r in range(world)) > 0
         found = [group["id"] for group in new]
-        if number or (twin is not None and twin.is_predictive):
-            expected = [ids[problem] for problem in twin.choose(len(new), taken)]
+        if number or chosen is not None:
+            drawn = draw.draw(len(new), taken) if number else chosen
+            expected = [ids[problem] for problem in drawn]
         else:
             expected = [key for step in ranks for key in step["given"]]
         assert found == expected
@@ -53,9 +54,7 @@ def check_step(ranks, pool, twin, max_rounds):
         assert not {*taken} & {*problems}, "other problems than those at hand"
         taken += problems
         if twin is not None:
-            for group, rate in zip(new, twin.pass_rates(problems), strict=True):
-                group["pass_rate"] = rate
-            twin.update(problems, [sum(group["correct"]) for group in new], SIZE)
+            twin.observe(problems, [sum(group["correct"]) for group in new], SIZE)
         if number:
             for rank in range(world):
                 part = new[rank * num_new : (rank + 1) * num_new]
@@ -110,16 +109,9 @@ def check_advantages(ranks, batch, weights, kind="group", tolerance=1e-5):
     sums = [[dot(weights, row) for row in group["rewards"]] for group in batch]
     whole = stdev(value for group in sums for value in group)
     expected = []
-    for group, paid in zip(batch, sums, strict=True):
-        if kind == "posterior":
-            assert 0 < group["pass_rate"] < 1
-            rest = [dot(weights[1:], row[1:]) for row in group["rewards"]]
-            for n, right in enumerate(group["correct"]):
-                others = fmean(rest[:n] + rest[n + 1 :])
-                expected.append(weights[0] * (right - group["pass_rate"]) + rest[n] - others)
-        else:
-            scale = {"group": stdev(paid) + 1e-4, "none": 1.0, "batch": whole + 1e-4}[kind]
-            expected += [(value - fmean(paid)) / scale for value in paid]
+    for paid in sums:
+        scale = {"group": stdev(paid) + 1e-4, "none": 1.0, "batch": whole + 1e-4}[kind]
+        expected += [(value - fmean(paid)) / scale for value in paid]
     found = [value for step in ranks for value in step["advantages"]]
     assert found == pytest.approx(expected, abs=tolerance)
     for step in ranks:

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from stages.trainer.row_packing import PackedForward
+from stages.trainer.packed_update import PackedForward
 
 pytestmark = pytest.mark.integration
 
@@ -15,7 +15,6 @@ STEPS, NUM_TOKENS = 3, 100  # a prompt has about 60 tokens, a completion up to 1
 ONLY_RIGHT = {"reward_funcs": ["correctness_reward"], "reward_weights": [1.0]}
 MINIBATCHES = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}
 CASES = {
-    "one micro-batch": {},
     "micro-batches": MINIBATCHES,
     "two optimizer steps a batch": {
         "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4,
@@ -25,17 +24,11 @@ CASES = {
         "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_iterations": 2,
     },
     "reference": {"beta": 0.04},
-    "mean of rows": {"loss_type": "grpo", "per_device_train_batch_size": 4,
-                     "gradient_accumulation_steps": 2},
     "mean of each micro-batch": MINIBATCHES | {"loss_type": "bnpo"},
     "early stop": {"max_mean_ratio": 5.0, "per_device_train_batch_size": 4,
                    "steps_per_generation": 2},
-    "checkpointing": {"gradient_checkpointing": True},
     "LoRA": {"use_peft": True, "lora_r": 4, "lora_dropout": 0.0},
-    "sequences": MINIBATCHES | {"loss_type": "luspo", "importance_sampling_level": "sequence"},
     "masked": MINIBATCHES | {"mask_truncated_completions": True},
-    "entropy bonus of each micro-batch": MINIBATCHES | {"entropy_coef": 0.1},
-    "quantile of each micro-batch": MINIBATCHES | {"top_entropy_quantile": 0.3},
     "uniform groups": ONLY_RIGHT | {"num_generations": 2},
     "uniform groups with entropy bonus": ONLY_RIGHT | {"num_generations": 2, "entropy_coef": 0.1},
 }  # fmt: skip
@@ -162,15 +155,6 @@ def test_rows_without_gradient_and_passes_of_other_processes(scored, is_packed):
     forward = PackedForward(model, 30, is_packed, lambda counts: counts + more, rows)
     assert_equal(score(forward, rows), score(model, rows))
     assert forward.num_passes == [4, 2 if is_packed else 3]
-
-
-def test_one_row_has_a_gradient_where_none_needs_it(scored):
-    model, score = scored
-    none = torch.zeros(6, dtype=torch.bool)
-    forward = PackedForward(model, 1000, False, lambda counts: counts, none)
-    found = score(forward, none)
-    assert forward.num_passes == [1, 1]
-    assert all(not gradient.any() for gradient in found[2:])
 
 
 def test_autocast_keeps_the_gradient(scored):

@@ -11,16 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from resume_server import Server, exact, grade_by_checksum, record
+
+from tests.integration.recorders import grade_by_checksum, micro_steps
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    server.close()
 
 
 def newest(folder):
@@ -87,13 +81,13 @@ CASES = {
         2,
         {"max_steps": 10, "per_device_train_batch_size": 4, "steps_per_generation": 2,
          "curriculum": "predictive+refill", "rest_batches": 1},
-        ["saved 1", "buffering 3:1", "saved 6:1", "any 7"],  # 6 steps an epoch
+        ["saved 1", "saving 3:1", "saved 6:1", "any 7"],  # 6 steps an epoch
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_killed_here_and_there(name, server, write_recipe, tmp_path):
+def test_killed_here_and_there(name, fork_server, write_recipe, tmp_path):
     num_processes, settings, kills = CASES[name]
     settings = {"gradient_accumulation_steps": 1, "logging_steps": 5, "save_steps": 1} | settings
     folder, straight = tmp_path / "killed", tmp_path / "straight"
@@ -102,8 +96,8 @@ def test_killed_here_and_there(name, server, write_recipe, tmp_path):
         return Path(f"{recipe}.{rank}.log").read_text()
 
     recipe = write_recipe("grpo", **settings, output_dir=str(straight))
-    for pid in server.start(recipe, num_processes):
-        assert server.wait(pid) == 0, read_log()
+    for pid in fork_server.start(recipe, num_processes, grader="checksum"):
+        assert fork_server.wait(pid) == 0, read_log()
     expected = outcome(straight, num_processes)
     losses = [json.loads(line)[-1] for line in expected["steps"][0]]
     assert sum(map(bool, losses)) > len(losses) / 2  # else the weights could not differ
@@ -113,24 +107,26 @@ def test_killed_here_and_there(name, server, write_recipe, tmp_path):
     for kill in [*kills, None]:
         before = newest(folder)
         if kill is None:
-            pids = server.start(recipe, num_processes)
-            assert [server.wait(pid) for pid in pids] == [0] * num_processes, read_log()
+            pids = fork_server.start(recipe, num_processes, grader="checksum")
+            assert [fork_server.wait(pid) for pid in pids] == [0] * num_processes, read_log()
         else:
             die, _, rank = kill.partition(":")
             place, step = die.split()
-            pids = server.start(recipe, num_processes, die, int(rank or 0))
+            pids = fork_server.start(
+                recipe, num_processes, grader="checksum", envs={int(rank or 0): {"DIE": die}}
+            )
             if place == "any":
                 while newest(folder) < int(step):
-                    assert server.wait(pids[0], seconds=0.02) is None, read_log()
+                    assert fork_server.wait(pids[0], seconds=0.02) is None, read_log()
                 time.sleep(delay.uniform(0, 0.2))
             else:
-                assert server.wait(pids[int(rank or 0)]) == -signal.SIGKILL, read_log()
-                for pid in server.alive.intersection(pids):
-                    server.wait(pid, seconds=1)  # time to write what it should not
+                assert fork_server.wait(pids[int(rank or 0)]) == -signal.SIGKILL, read_log()
+                for pid in fork_server.alive.intersection(pids):
+                    fork_server.wait(pid, seconds=1)  # time to write what it should not
                 # A torn checkpoint is there and does not count.
-                assert newest(folder) == int(step) - (place in ("saving", "buffering"))
+                assert newest(folder) == int(step) - (place == "saving")
                 assert (folder / f"checkpoint-{step}").is_dir()
-            server.kill(pids)
+            fork_server.kill(pids)
             # A run may be faster than a kill from outside: then as if it had come a moment before.
             (folder / "manifest.json").unlink(missing_ok=True)
         if before:
@@ -142,20 +138,20 @@ def test_uninterrupted_it_is_trls_own(run_stage, monkeypatch, tmp_path):
     """Prompts, completions, losses and weights of three epochs, step for step."""
     from trl import GRPOTrainer
 
-    from stages.trainer import grpo_trainer
+    from stages.trainer import trainer as module
 
-    ours, known = record(*exact(grpo_trainer.MathGRPOTrainer)), inspect.signature(GRPOTrainer)
+    ours, known = micro_steps(module.MathGRPOTrainer), inspect.signature(GRPOTrainer)
 
     def build_stock(**kwargs):
         kwargs = {key: value for key, value in kwargs.items() if key in known.parameters}
-        trainer = record(GRPOTrainer)(**kwargs)
+        trainer = micro_steps(GRPOTrainer)(**kwargs)
         trainer.num_completions = 0  # the stage's manifest asks for it
         return trainer
 
     monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
     runs = []
     for name, build in (("ours", ours), ("stock", build_stock)):
-        monkeypatch.setattr(grpo_trainer, "MathGRPOTrainer", build)
+        monkeypatch.setattr(module, "MathGRPOTrainer", build)
         folder = run_stage("grpo", max_steps=13, output_dir=str(tmp_path / name))
         weights = (folder / "model.safetensors").read_bytes()
         runs.append((weights, (tmp_path / f"{name}.rank0.jsonl").read_text().splitlines()))
@@ -168,12 +164,12 @@ def test_uninterrupted_it_is_trls_own(run_stage, monkeypatch, tmp_path):
 def train_as(monkeypatch, run_stage):
     """Run the stage with `train(trainer)` in place of its training; settings as for `run_stage`."""
     from stages import run
-    from stages.trainer import grpo_trainer
+    from stages.trainer import trainer as module
 
     def call(train, **settings):
-        recorder = record(*exact(grpo_trainer.MathGRPOTrainer))
+        recorder = micro_steps(module.MathGRPOTrainer)
         with monkeypatch.context() as patch:
-            patch.setattr(grpo_trainer, "MathGRPOTrainer", recorder)
+            patch.setattr(module, "MathGRPOTrainer", recorder)
             patch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
             patch.setattr(run, "train", lambda trainer, *_: (train(trainer), run.save(trainer)))
             return run_stage("grpo", save_steps=1, gradient_accumulation_steps=1, **settings)
@@ -222,7 +218,7 @@ def test_rolled_back_in_the_same_process(train_as, tmp_path):
     assert_equal(outcome(folder), outcome(straight))
 
 
-def test_what_is_not_there_is_named(train_as, capsys):
+def test_what_is_not_there_is_named(train_as):
     from data_prep.config import UserError
 
     def train(trainer):
@@ -234,11 +230,10 @@ def test_what_is_not_there_is_named(train_as, capsys):
         def refused(**changes):
             file.write_text(json.dumps(state | changes))
             with pytest.raises(UserError) as caught:
-                trainer._load_optimizer_and_scheduler(str(folder))
+                trainer.train(resume_from_checkpoint=str(folder))
             return str(caught.value)
 
-        parts = dict(trainer.extra_state)
-        names = ", ".join(sorted(parts))
+        names = ", ".join(sorted(trainer.extra_state))
         assert "generation batch of 2 processes, this run has 1" in refused(num_buffers=2)
         assert f"holds the state of nothing, this recipe needs that of {names};" in refused(
             extra={}
@@ -246,20 +241,7 @@ def test_what_is_not_there_is_named(train_as, capsys):
         trainer.extra_state.clear()
         assert f"holds the state of {names}, this recipe needs that of nothing;" in refused()
         file.unlink()
-        trainer._metrics["train"]["old"].append(1.0)
-        trainer._load_optimizer_and_scheduler(str(folder))
-        assert (trainer._step, trainer._buffered_inputs) == (0, None)
-        assert not trainer._metrics["train"]
-        assert f"{file} is missing: " in capsys.readouterr().out
-        trainer.extra_state.update(parts)
-        with pytest.raises(UserError, match="is missing, so there is the state of nothing"):
-            trainer._load_optimizer_and_scheduler(str(folder))
+        with pytest.raises(UserError, match="is missing; resume from a checkpoint that"):
+            trainer.train(resume_from_checkpoint=str(folder))
 
     train_as(train, per_device_train_batch_size=4, steps_per_generation=4)
-
-
-def test_a_moving_reference_is_refused(train_as):
-    from data_prep.config import UserError
-
-    with pytest.raises(UserError, match=r"^sync_ref_model: no checkpoint"):
-        train_as(None, sync_ref_model=True, beta=0.1)

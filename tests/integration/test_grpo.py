@@ -178,24 +178,6 @@ def test_bad_rows_are_named(run_stage, tmp_path, row, words):
         run_stage("grpo", train_file=str(path))
 
 
-@pytest.mark.parametrize(
-    ("correctness", "fraction"),
-    [
-        ([0, 0, 0, 0, 1, 1, 1, 1], 1.0),
-        ([0, 1, 0, 0, 1, 1, 1, 0], 0.0),
-        ([0, 0, 0, 0, 1, 0, 1, 1], 0.5),
-        ([1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1], 0.75),
-    ],
-)
-def test_uniform_group_fraction(correctness, fraction):
-    import torch
-
-    from stages.trainer.rollout_batch import is_uniform
-
-    found = is_uniform(torch.tensor(correctness, dtype=torch.float), 4)
-    assert found.float().mean() == fraction
-
-
 @pytest.mark.usefixtures("graded_by_chance")
 def test_lora_with_kl_writes_a_plain_model(run_stage):
     from transformers import AutoModelForCausalLM

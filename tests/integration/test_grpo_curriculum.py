@@ -1,13 +1,12 @@
 """The curriculum inside real runs: which problems are generated for, and what is trained on."""
 
 import copy
-import json
 
 import pytest
-from rollout_checks import check_advantages, check_logs, check_step
-from rollout_recorder import record
 
 from data_prep import manifest
+from tests.integration.recorders import generation_batches
+from tests.integration.rollout_checks import check_advantages, check_logs, check_step
 
 pytestmark = pytest.mark.integration
 
@@ -18,19 +17,19 @@ ONE = {"reward_funcs": ["correctness_reward"], "reward_weights": [1.0]}
 @pytest.fixture
 def train(run_stage, monkeypatch, pool):
     """Train with 4 groups a batch; returns what was done, the trainer, its curriculum before."""
-    from stages.trainer import grpo_trainer
+    from stages.trainer import trainer as module
 
     def call(**settings):
         steps, trainers = [], []
         with monkeypatch.context() as patch:
-            recorder = record(grpo_trainer.MathGRPOTrainer, steps, patch.setattr)
+            recorder = generation_batches(module.MathGRPOTrainer, steps, patch.setattr)
 
             class Trainer(recorder):
                 def train(self, *args, **kwargs):
-                    trainers.append((self, copy.deepcopy(self._curriculum)))
+                    trainers.append((self, copy.deepcopy(self.curriculum)))
                     return super().train(*args, **kwargs)
 
-            patch.setattr(grpo_trainer, "MathGRPOTrainer", Trainer)
+            patch.setattr(module, "MathGRPOTrainer", Trainer)
             values = {"per_device_train_batch_size": 16, "max_steps": 4, "log_completions": True}
             values |= {"train_file": str(pool[0]), "num_completions_to_print": 0} | settings
             folder = run_stage("grpo", **values)
@@ -52,7 +51,7 @@ def check(steps, trainer, twin, pool, weights=PAID, kind="group", max_rounds=0):
         if max_rounds:
             check_logs([step], batch, generated, weights)
         found.append((batch, generated, values))
-    assert twin is None or trainer._curriculum.state_dict() == twin.state_dict()
+    assert twin is None or trainer.curriculum.state_dict() == twin.state_dict()
     return found
 
 
@@ -82,14 +81,9 @@ def test_problems_are_chosen_before_they_are_generated(train, pool):
 CASES = {
     "refill": ({"curriculum": "refill"} | ONE, [1.0], "group", 2),
     "refill with other log-probs": (
-        {"curriculum": "predictive+refill", "max_refill_rounds": 1, "advantage": "batch",
+        {"curriculum": "predictive+refill", "max_refill_rounds": 1, "scale_rewards": "batch",
          "beta": 0.1, "per_device_train_batch_size": 8, "steps_per_generation": 2, "max_steps": 8},
         PAID, "batch", 1,
-    ),
-    "refill and posterior": (
-        {"curriculum": "predictive+refill", "advantage": "posterior",
-         "reward_weights": [2, 0.5, 1]},
-        [2.0, 0.5, 1.0], "posterior", 2,
     ),
 }  # fmt: skip
 
@@ -117,20 +111,50 @@ def test_uniform_groups_are_replaced(train, pool, name):
         assert table["verdict"].tolist() == step["table"]["verdict"]
 
 
-def test_posterior_advantages_teach_from_uniform_groups(train, pool):
-    steps, trainer, twin = train(advantage="posterior", **ONE)
-    assert trainer.args.scale_rewards == "none" and not twin.is_predictive
-    found = check(steps, trainer, twin, pool, [1.0], "posterior")
-    signs = {
-        (group["correct"][0], value > 0)
-        for batch, _, values in found
-        for n, group in enumerate(batch)
-        if group["is_uniform"]
-        for value in values[4 * n : 4 * n + 4]
-    }
-    assert signs == {(True, True), (False, False)}
-    for step, table in zip(steps, read_tables(trainer), strict=True):
-        assert table["advantage"].tolist() == pytest.approx(step["advantages"])
-    assert any(loss for step in steps for loss in step["losses"])
-    logs = json.dumps(trainer.state.log_history)
-    assert "train/uniform_groups" not in logs and "rollout/uniform_groups" in logs
+class InTurn:
+    """An own curriculum: problems one after the other, and a second round in every other batch."""
+
+    def __init__(self):
+        self.start, self.seen, self.is_due = 0, [], False
+
+    def choose(self, count):
+        self.start, self.is_due = self.start + count, not self.is_due
+        return list(range(self.start - count, self.start))
+
+    def next_round(self, groups):
+        if self.is_due and len(self.seen) % 8 == 4:
+            return list(range(20, 24))
+
+    def observe(self, problems, num_right, num_generations):
+        assert num_generations == 4 and max(num_right) <= 4
+        self.seen += problems
+
+    def state_dict(self):
+        return {"start": self.start, "seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.start, self.seen = state["start"], state["seen"]
+
+
+def test_an_own_curriculum(train, pool, monkeypatch):
+    """It chooses, is told what was generated, may ask for a second round, and is saved."""
+    from stages import grpo
+
+    own = InTurn()
+    monkeypatch.setattr(grpo, "build_curriculum", lambda *_: own)
+    steps, trainer, _ = train(max_steps=3, **ONE)
+    ids = list(pool[1])
+    found = [
+        [ids.index(key) for key in one["ids"][::4]] for step in steps for one in step["rounds"]
+    ]
+    assert found[:2] == [[0, 1, 2, 3], [20, 21, 22, 23]] and found[2] == [4, 5, 6, 7]
+    assert [problem for problems in found for problem in problems] == own.seen
+    assert trainer.extra_state["curriculum"] is own
+
+    class TooFew(InTurn):
+        def choose(self, count):
+            return [0]
+
+    monkeypatch.setattr(grpo, "build_curriculum", lambda *_: TooFew())
+    with pytest.raises(ValueError, match="curriculum: chose 1 problems, 4 are needed"):
+        train(max_steps=1, **ONE)

@@ -47,12 +47,12 @@ def record(base, steps):
 @pytest.fixture
 def train(run_stage, graded_by_chance, monkeypatch, tmp_path):
     """Run the stage with a trainer; returns its steps, its log and the final weights."""
-    from stages.trainer import grpo_trainer
+    from stages.trainer import trainer as module
 
     def call(name, build, **settings):
         steps = []
         with monkeypatch.context() as patch:
-            patch.setattr(grpo_trainer, "MathGRPOTrainer", lambda **kwargs: build(steps, kwargs))
+            patch.setattr(module, "MathGRPOTrainer", lambda **kwargs: build(steps, kwargs))
             folder = run_stage("grpo", max_steps=8, output_dir=str(tmp_path / name), **settings)
         history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
         logs = [log for log in history if "loss" in log]
@@ -66,7 +66,7 @@ def test_what_is_off_leaves_no_trace(train, shape):
     import torch
     from trl import GRPOTrainer
 
-    from stages.trainer.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.trainer import MathGRPOTrainer
 
     known = inspect.signature(GRPOTrainer).parameters
 

@@ -1,34 +1,21 @@
 """One process and two over gloo do the same: groups, rewards, advantages, loss, curriculum."""
 
-import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from rollout_checks import check_advantages, check_logs, check_step
-from rollout_recorder import read_steps
+
+from tests.integration.recorders import read_steps
+from tests.integration.rollout_checks import check_advantages, check_logs, check_step
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def server():
-    """Imports once what every run needs, and forks it."""
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    program = Path(__file__).with_name("rollout_recorder.py")
-    process = subprocess.Popen([sys.executable, str(program)], env=env, **pipes)
-    yield process
-    process.stdin.close()
-    process.wait(timeout=20)
-
-
 @pytest.fixture
-def train(server, write_recipe, pool, tmp_path):
+def train(fork_server, write_recipe, pool, tmp_path):
     """Train with 4 groups a batch, beta 0.1; returns each rank's steps, its curriculum, the twin.
 
     Completions are made of prompt and number in the group, in all processes alike.
@@ -41,21 +28,10 @@ def train(server, write_recipe, pool, tmp_path):
         values = {"per_device_train_batch_size": 16 // num_processes, "max_steps": 4, "beta": 0.1}
         values |= {"train_file": str(pool[0]), "output_dir": str(folder)} | settings
         recipe = write_recipe("grpo", **values)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        orders = []
-        for rank in range(num_processes):
-            env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            order = {"recipe": str(recipe), "env": env if num_processes > 1 else {}}
-            orders.append(order | {"verdicts": verdicts, "log": f"{folder}.{rank}.log"})
-        server.stdin.write(json.dumps(orders) + "\n")
-        server.stdin.flush()
-        codes = json.loads(server.stdout.readline())
-        assert codes == [0] * num_processes, Path(orders[0]["log"]).read_text()
+        codes, logs = fork_server.run(recipe, num_processes, rollouts=verdicts)
+        assert codes == [0] * num_processes, logs[0]
         found = [read_steps(f"{folder}.rank{rank}.jsonl") for rank in range(num_processes)]
-        keys = {key: settings[key] for key in ("curriculum", "advantage") if key in settings}
+        keys = {key: settings[key] for key in ("curriculum",) if key in settings}
         twin = build_curriculum([*pool[1].values()], GrpoArguments(train_file="", **keys), 4, 0)
         return [steps[:-1] for steps in found], [steps[-1]["curriculum"] for steps in found], twin
 
@@ -68,8 +44,8 @@ CASES = {
     # Every first group is uniform and no second one: else the ranks need unlike numbers, and
     # two processes generate more than one.
     "refill": (
-        {"curriculum": "predictive+refill", "advantage": "posterior"}, "second round", 2,
-        "posterior",
+        {"curriculum": "predictive+refill", "scale_rewards": "batch"}, "second round", 2,
+        "batch",
     ),
 }  # fmt: skip
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from guard_runs import building, read_events, read_logs, training
+
+from tests.integration.guard_runs import building, read_events, read_logs, training
 
 pytestmark = pytest.mark.integration
 
@@ -23,19 +24,22 @@ def built(train, monkeypatch):
     return building(train, monkeypatch)
 
 
-def test_mask_leaves_completions_out_of_the_loss(train, capsys):
+def test_mask_leaves_completions_out_of_the_loss(train, monkeypatch, capsys):
     import torch
 
-    from stages.trainer.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.guard_actions import GuardActions
+    from stages.trainer.trainer import MathGRPOTrainer
 
-    batches, num_compared = [], 0
+    batches, num_compared, mask = [], 0, GuardActions._mask
+
+    def spy(self, batch, scores, firings):
+        masked = mask(self, batch, scores, firings)
+        batches.append((batch, masked, scores["repetition"]))
+        return masked
+
+    monkeypatch.setattr(GuardActions, "_mask", spy)
 
     class Spy(MathGRPOTrainer):
-        def _mask(self, batch, scores, firings):
-            masked = super()._mask(batch, scores, firings)
-            batches.append((batch, masked, scores["repetition"]))
-            return masked
-
         def compute_loss(self, model, inputs, *args, **kwargs):
             nonlocal num_compared
             loss = super().compute_loss(model, inputs, *args, **kwargs)
@@ -101,8 +105,9 @@ def test_which_completions_a_guard_objects_to(built):
 
     from stages.trainer.guards import Firing
 
-    trainer = built(guard_length="mask", guard_eos="mask", guard_alignment="mask")
-    pad, eos, word = trainer._tokenizer.pad_token_id, trainer._tokenizer.eos_token_id, 7
+    trainer = built(guard_length="mask", guard_eos="mask", guard_alignment="mask").guard_actions
+    tokenizer = trainer.trainer.processing_class
+    pad, eos, word = tokenizer.pad_token_id, tokenizer.eos_token_id, 7
     rows = [[word] * 9, [word] * 8 + [eos], [word] * 7 + [eos, pad], [word, pad, eos] + [pad] * 6]
     mask = torch.tensor([[0] * 9, [1] * 9, [1] * 8 + [0], [1] * 3 + [0] * 6])
     batch = {"completion_ids": torch.tensor(rows), "completion_mask": mask}
@@ -127,27 +132,27 @@ def test_which_completions_a_guard_objects_to(built):
     masked = trainer._mask(batch | tokens, {}, [firing])
     assert masked["completion_mask"].sum(dim=1).tolist() == [0, 0, 8, 3]
     assert masked["num_items_in_batch"] == 11
-    (event,) = read_events(Path(trainer.args.output_dir))
+    (event,) = read_events(Path(trainer.trainer.args.output_dir))
     assert event["num_masked"] == 1  # not the one that was out already
     assert trainer._mask(masked, {}, [firing])["completion_mask"].sum() == 11
-    assert len(read_events(Path(trainer.args.output_dir))) == 1
+    assert len(read_events(Path(trainer.trainer.args.output_dir))) == 1
 
 
-def test_a_step_that_uses_several_generations_is_judged_once(train):
-    from stages.trainer.grpo_trainer import MathGRPOTrainer
+def test_a_step_that_uses_several_generations_is_judged_once(train, monkeypatch):
+    from stages.trainer.guard_actions import GuardActions
 
-    trainers, batches = [], []
+    trainers, batches, mask = [], [], GuardActions._mask
 
-    class Spy(MathGRPOTrainer):
-        def _mask(self, batch, scores, firings):
-            trainers.append(self)
-            batches.append([self.state.global_step, [firing.step for firing in firings]])
-            return super()._mask(batch, scores, firings)
+    def spy(self, batch, scores, firings):
+        trainers.append(self)
+        batches.append([self.trainer.state.global_step, [firing.step for firing in firings]])
+        return mask(self, batch, scores, firings)
 
+    monkeypatch.setattr(GuardActions, "_mask", spy)
     limits = {"guard_max_repetition": 0.0, "guard_max_repetitive_share": 0.0, "guard_patience": 3}
     settings = {"guard_repetition": "mask", "guard_repetition_ngram": 1, "max_steps": 4}
     batch = {"gradient_accumulation_steps": 2, "steps_per_generation": 1}
-    train(Spy, **settings, **limits, **batch, reward_weights=[1.0, 0.0])
+    train(**settings, **limits, **batch, reward_weights=[1.0, 0.0])
     state = trainers[0].guards.state_dict()
     assert [step for step, _ in state["length_trace"]] == [0, 1, 2, 3]
     assert [step for step, _ in batches] == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -158,35 +163,37 @@ def test_a_step_that_uses_several_generations_is_judged_once(train):
 
 def test_what_cannot_work_is_refused_and_off_is_off(built):
     from data_prep.config import UserError
-    from stages.trainer.guard_callback import StepEnd
+    from stages.trainer.guard_actions import GuardActions
     from stages.trainer.guards import GUARDS
 
     trainer = built(guard_length="rollback")
     trainer.args.save_only_model = True
-    with pytest.raises(UserError, match=r"^guard_length: rollback needs whole checkpoints"):
+    with pytest.raises(UserError, match=r"^guard_length: rollback needs complete checkpoints"):
         trainer.train()
     trainer.is_deepspeed_enabled = True
     with pytest.raises(UserError, match=r"^guard_length: rollback does not work with DeepSpeed"):
         trainer.train()
 
     trainer = built(**{f"guard_{name}": "off" for name in GUARDS})
-    assert trainer.actions == {}
-    assert not any(isinstance(found, StepEnd) for found in trainer.callback_handler.callbacks)
+    assert trainer.guard_actions is None and not trainer.extra_state
+    assert not any(isinstance(found, GuardActions) for found in trainer.callback_handler.callbacks)
 
 
-def test_stop_names_the_last_healthy_checkpoint(train, capsys):
+def test_stop_names_the_last_healthy_checkpoint(train, monkeypatch, capsys):
     """At the very last step too; the same command stops at the same place."""
     from data_prep.config import UserError, run_cli
-    from stages.trainer.grpo_trainer import MathGRPOTrainer
+    from stages.trainer.guard_actions import GuardActions
 
-    class Faulty(MathGRPOTrainer):
-        def _scores(self, batch):
-            scores = super()._scores(batch)
-            return scores | {"repetition": scores["repetition"] + (self.state.global_step >= 4)}
+    measure = GuardActions._scores
 
+    def measure_loops(self, batch):
+        scores, is_loop = measure(self, batch), self.trainer.state.global_step >= 4
+        return scores | {"repetition": scores["repetition"] + is_loop}
+
+    monkeypatch.setattr(GuardActions, "_scores", measure_loops)
     settings = {"guard_repetition": "stop", "save_steps": 1, "max_steps": 7}
     with pytest.raises(UserError) as caught:
-        train(Faulty, **settings)
+        train(**settings)
     folder = Path(json.loads(Path(sys.argv[-1]).read_text())["output_dir"])
     assert str(caught.value).startswith(f"{folder}: stopped by guard repetition: share of ")
     healthy = f"{folder}/checkpoint-3"

@@ -119,13 +119,13 @@ def test_bfloat16_weights_that_do_not_move(train):
 
 def test_an_engine_with_stale_weights(train, monkeypatch):
     from benchmarks.bench_engine import with_engine
-    from stages.trainer import grpo_trainer
+    from stages.trainer import trainer as module
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    trainer, found = grpo_trainer.MathGRPOTrainer, {}
+    trainer, found = module.MathGRPOTrainer, {}
     for is_stale in (True, False):
         engine = with_engine(trainer, is_stale)
-        monkeypatch.setattr(grpo_trainer, "MathGRPOTrainer", engine)
+        monkeypatch.setattr(module, "MathGRPOTrainer", engine)
         found[is_stale] = train(TWO_STEPS)
     events, logs, printed = found[True]
     event = assert_fired("alignment", events, logs, printed)
@@ -154,19 +154,20 @@ def test_an_engine_with_stale_weights(train, monkeypatch):
 def test_only_a_step_that_should_move_weights_is_judged(changes, share):
     import torch
 
-    from stages.trainer.guard_callback import StepEnd
+    from stages.trainer.guard_actions import GuardActions
+    from stages.trainer.guards import GUARDS, Guards, GuardSettings
 
     case = {"rate": 1.0, "gradient": 1.0, "is_skipped": False, "is_deepspeed": False}
     case |= {"actions": {"weights": "warn"}} | changes
     model, seen = torch.nn.Linear(3, 2), []
     trainer = SimpleNamespace(
         model=model,
-        actions=case["actions"],
         is_deepspeed_enabled=case["is_deepspeed"],
         accelerator=SimpleNamespace(optimizer_step_was_skipped=case["is_skipped"]),
-        end_step=lambda moved, control: seen.append(moved),
     )
-    watch, optimizer = StepEnd(trainer), torch.optim.SGD(model.parameters(), lr=case["rate"])
+    settings = dict.fromkeys(GUARDS, "off") | case["actions"]
+    watch = GuardActions(trainer, Guards(GuardSettings(**settings)), 0.5, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=case["rate"])
     watch.on_train_begin(None, None, None)
     for _ in range(2):
         if case["gradient"] is not None:
@@ -176,6 +177,6 @@ def test_only_a_step_that_should_move_weights_is_judged(changes, share):
         if not case["is_skipped"]:
             optimizer.step()
         watch.on_optimizer_step(None, None, None, model=model)
-        watch.on_step_end(None, None, None)
+        seen.append(watch._moved)
     assert len(seen) == 2
     assert all(math.isnan(moved) if share is None else moved == share for moved in seen)

@@ -137,7 +137,7 @@ def scripted(monkeypatch):
     def script(*values):
         left = iter(values)
         monkeypatch.setattr(
-            "stages.trainer.eval_trainer.average_at_k", lambda num_right, k: (next(left), 0.1)
+            "stages.trainer.evaluation.average_at_k", lambda num_right, k: (next(left), 0.1)
         )
 
     return script

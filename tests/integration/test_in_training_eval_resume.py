@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from resume_server import Server
 
 pytestmark = pytest.mark.integration
 # The Trainer averages its loss over the steps since the resume, and a guard shows the value of a
@@ -21,13 +20,6 @@ SETTINGS = {
     "per_device_train_batch_size": 4, "steps_per_generation": 4, "gradient_accumulation_steps": 1,
     "curriculum": "predictive", "rest_batches": 0,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = Server()
-    yield server
-    server.close()
 
 
 def outcome(folder):
@@ -47,12 +39,12 @@ def outcome(folder):
     }
 
 
-def test_killed_here_and_there(server, write_recipe, tmp_path):
+def test_killed_here_and_there(fork_server, write_recipe, tmp_path):
     straight, folder = tmp_path / "straight", tmp_path / "killed"
     recipe = write_recipe("grpo", **SETTINGS, output_dir=str(straight))
     log = Path(f"{recipe}.0.log")
-    (pid,) = server.start(recipe, 1)
-    assert server.wait(pid) == 0, log.read_text()
+    (pid,) = fork_server.start(recipe, grader="checksum")
+    assert fork_server.wait(pid) == 0, log.read_text()
     expected = outcome(straight)
     assert [entry["step"] for entry in expected["evaluations"]] == [0, 3, 6, 7]
     assert len({entry["eval_avg@2"] for entry in expected["evaluations"]}) > 1
@@ -60,10 +52,10 @@ def test_killed_here_and_there(server, write_recipe, tmp_path):
     recipe = write_recipe("grpo", **SETTINGS, output_dir=str(folder), save_total_limit=1)
     # In an evaluation, in the next one, in the save that follows it.
     for kill in ("generating 3", "generating 6", "saving 6"):
-        (pid,) = server.start(recipe, 1, kill)
-        assert server.wait(pid) == -signal.SIGKILL, log.read_text()
-    (pid,) = server.start(recipe, 1)
-    assert server.wait(pid) == 0, log.read_text()
+        (pid,) = fork_server.start(recipe, grader="checksum", envs={0: {"DIE": kill}})
+        assert fork_server.wait(pid) == -signal.SIGKILL, log.read_text()
+    (pid,) = fork_server.start(recipe, grader="checksum")
+    assert fork_server.wait(pid) == 0, log.read_text()
     assert f"resuming from {folder}/checkpoint-4\n" in log.read_text()
     found = outcome(folder)
     for key, value in expected.items():

@@ -4,7 +4,6 @@ import json
 from importlib.util import find_spec
 
 import pytest
-from parallel_runs import Runs
 
 pytestmark = pytest.mark.integration
 needs_deepspeed = pytest.mark.skipif(not find_spec("deepspeed"), reason="DeepSpeed not installed")
@@ -25,20 +24,13 @@ UNIFORM = PACKED | {
 
 
 @pytest.fixture(scope="module")
-def runs():
-    found = Runs()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
 def alone():
     """What one process did, by stage and settings."""
     return {}
 
 
 @pytest.fixture
-def train(runs, write_recipe, tmp_path):
+def train(fork_server, write_recipe, tmp_path):
     """Run a stage in a folder of its name; returns exit codes, what was printed, and the folder."""
 
     def call(stage, num_processes, config, name, die_at=0, rows=8, **settings):
@@ -46,7 +38,9 @@ def train(runs, write_recipe, tmp_path):
         settings = BASE[stage] | {"per_device_train_batch_size": per_device} | settings
         folder = tmp_path / name
         recipe = write_recipe(stage, output_dir=str(folder), **settings)
-        codes, logs = runs.run(stage, recipe, num_processes, config, die_at)
+        codes, logs = fork_server.run(
+            recipe, num_processes, stage=stage, config=config, die_at=die_at, rollouts=""
+        )
         return codes, logs, folder
 
     return call

@@ -5,7 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from parallel_runs import DIED, Runs
+
+from tests.integration.fork_server import DIED
 
 pytestmark = pytest.mark.integration
 needs_deepspeed = pytest.mark.skipif(not find_spec("deepspeed"), reason="DeepSpeed not installed")
@@ -19,20 +20,13 @@ BASE = {
 
 
 @pytest.fixture(scope="module")
-def runs():
-    found = Runs()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
 def straight():
     """Folder of an uninterrupted run of one process, by stage."""
     return {}
 
 
 @pytest.fixture
-def launch(runs, write_recipe, tmp_path):
+def launch(fork_server, write_recipe, tmp_path):
     """Run a stage; a launch is (processes, config, settings). Returns codes, output, folder."""
 
     def call(stage, launch, name="resumed", die_at=0, **more):
@@ -40,7 +34,9 @@ def launch(runs, write_recipe, tmp_path):
         folder = tmp_path / name
         settings = BASE[stage] | {"per_device_train_batch_size": 8} | settings | more
         recipe = write_recipe(stage, output_dir=str(folder), **settings)
-        codes, logs = runs.run(stage, recipe, num_processes, config, die_at)
+        codes, logs = fork_server.run(
+            recipe, num_processes, stage=stage, config=config, die_at=die_at, rollouts=""
+        )
         return codes, logs, folder
 
     return call

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from guard_runs import read_events, read_logs, whole_checkpoints
 from stage_processes import finish, start, stop_when
 
 from benchmarks.bench_precision import measure
 from data_prep.config import UserError
 from stages.settings.rounding_arguments import check_rounding
+from tests.integration.guard_runs import read_events, read_logs, whole_checkpoints
 
 pytestmark = pytest.mark.integration
 
@@ -79,7 +79,7 @@ def test_sampling_does_not_notice():
     """The numbers follow from seed and step; what is drawn after them is as without them."""
     import torch
 
-    from stages.trainer.stochastic_rounding import RoundingNumbers
+    from stages.trainer.rounding import RoundingNumbers
 
     def drawn_within(seed, step):
         numbers = RoundingNumbers(torch.device("cpu"))

@@ -7,8 +7,6 @@ import signal
 
 import pytest
 import torch
-from guard_runs import BASE, read_events, read_logs, whole_checkpoints
-from resume_server import grade_by_checksum
 from safetensors.torch import load_file
 from stage_processes import finish, start, stop_when
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
@@ -17,6 +15,8 @@ from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
+from tests.integration.guard_runs import BASE, read_events, read_logs, whole_checkpoints
+from tests.integration.recorders import grade_by_checksum
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -53,7 +53,7 @@ def models(tmp_path_factory, tiny_model_dir):
 @pytest.fixture
 def train(run_stage, models, monkeypatch):
     """Function: run the stage in this process; returns its folder and the batches it generated."""
-    from stages.trainer import grpo_trainer
+    from stages.trainer import trainer as module
 
     monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
     before, built = dict(os.environ), []
@@ -73,7 +73,7 @@ def train(run_stage, models, monkeypatch):
                     batches.append(batch)
                 return batch
 
-        monkeypatch.setattr(grpo_trainer, "MathGRPOTrainer", Recorder)
+        monkeypatch.setattr(module, "MathGRPOTrainer", Recorder)
         try:
             folder = run_stage("grpo", model_name_or_path=str(models / model), **VLLM | settings)
         finally:
@@ -88,7 +88,7 @@ def train(run_stage, models, monkeypatch):
         os.environ.clear()
         os.environ.update(before)
 
-    stage_trainer = grpo_trainer.MathGRPOTrainer
+    stage_trainer = module.MathGRPOTrainer
     return call
 
 
@@ -170,7 +170,8 @@ def test_dropout_in_an_adapter_is_told(train):
 
 STALE = """
 from data_prep.config import run_cli
-from stages import grpo, vllm_cpu
+from stages import grpo
+from stages.trainer import vllm_cpu
 vllm_cpu.CpuGeneration.sync_weights = lambda self: None
 run_cli(grpo.main)
 """

@@ -1,9 +1,21 @@
-"""Which rows go through the model together, and the forward passes that do so: no trainer here.
+"""The GRPO update without its padding: rows of similar length go through the model together.
 
 TRL runs a micro-batch as one rectangle: B rows of P prompt tokens, padded on the left, and C
-completion tokens, padded on the right, both as long as the longest of the whole generation batch.
-Here each row is cut down to its own tokens, rows of similar length share a forward pass, and what
-comes out is put back where TRL expects it.
+completion tokens, padded on the right, both as long as the longest of the generation batch. Here,
+with `update_tokens`, each row is cut down to its own tokens, and what comes out is put back where
+TRL expects it. Loss and gradient are TRL's but for the rounding. Metrics that TRL averages over
+micro-batches (entropy, KL, clip shares) weigh the rows differently where they are sorted. Three
+things save time:
+
+- the rows of an optimizer step are sorted by length, so that a micro-batch holds similar ones;
+- a micro-batch, of the update as of the old and the reference log-probs, is run in several forward
+  passes of at most `update_tokens` tokens. They are kept until the one backward pass, so memory
+  follows a micro-batch's own tokens. With FlashAttention a pass is packed and has no padding;
+- rows whose advantage is 0 have no gradient where there is neither KL nor entropy bonus; they run
+  under no_grad, for the metrics: 63 % of the groups in a published run.
+
+Positions start at each row's first token, as in generation; TRL counts the padding before it, too,
+which is the same only for models with relative positions (RoPE).
 """
 
 from collections.abc import Callable, Sequence

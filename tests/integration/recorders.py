@@ -1,16 +1,9 @@
-"""What the GRPO trainer generates and trains on, written down; and what it should train on.
+"""Trainers that write down what they generate, train on and do; and graders for noise."""
 
-Run as a program (`rollout_recorder.py`, orders as JSON lines on standard input) it imports
-everything once and forks the processes of each run, so that a run costs two seconds, not twelve.
-"""
-
-import gc
 import json
 import os
 import random
 import signal
-import sys
-import traceback
 import zlib
 from pathlib import Path
 
@@ -31,7 +24,7 @@ def is_right(question, completion, number):
     return kind == "right" or (kind == "mixed" and checksum(completion) % 2 == 1)
 
 
-def record(base, steps, patch=setattr, is_right=is_right, rollout=None):
+def generation_batches(base, steps, patch=setattr, is_right=is_right, rollout=None):
     """A trainer that appends what every generation batch was to `steps`, as JSON takes it.
 
     Args:
@@ -149,82 +142,101 @@ def hashed_rollout(prompt_ids, number):
     return [draw.randrange(5, 290) for _ in range(draw.randrange(3, 11))]
 
 
-def run(order):
-    """One process of a run: trains and writes `<output_dir>.rank<n>.jsonl`."""
-    from data_prep.config import run_cli
-    from stages import grpo
-    from stages.trainer import grpo_trainer
+def reporter(base, verdicts=""):
+    """A trainer whose rollouts are hashed, and which writes `<output_dir>.rank<n>.jsonl`.
 
-    calls = []
+    Args:
+        verdicts: "second round" for uniform groups at first and mixed ones when asked again.
+    """
+    calls, steps = [], []
 
     def in_the_second_round(question, completion, number):
         return len(calls) % 2 == 0 and number % 2 == 1
 
-    os.environ.update(order["env"])
-    sys.argv = ["grpo", "--config", order["recipe"]]
-    steps, verdict = [], is_right
-    folder = json.loads(Path(order["recipe"]).read_text())["output_dir"]
-    base = grpo_trainer.MathGRPOTrainer
-    if order["verdicts"] == "second round":
-        verdict = in_the_second_round
+    class Counted(base):
+        def _calculate_rewards(self, *args):
+            calls.append(1)
+            return super()._calculate_rewards(*args)
 
-        class Counted(base):
-            def _calculate_rewards(self, *args):
-                calls.append(1)
-                return super()._calculate_rewards(*args)
+    verdict = in_the_second_round if verdicts == "second round" else is_right
 
-        base = Counted
-    recorder = record(base, steps, is_right=verdict, rollout=hashed_rollout)
-
-    class Reporter(recorder):
+    class Reporter(generation_batches(Counted, steps, is_right=verdict, rollout=hashed_rollout)):
         def train(self, *args, **kwargs):
             output = super().train(*args, **kwargs)
-            curriculum = self._curriculum.state_dict() if self._curriculum else None
-            path = f"{folder}.rank{self.args.process_index}.jsonl"
+            curriculum = self.curriculum.state_dict() if self.curriculum else None
             lines = [*steps, {"curriculum": curriculum}]
+            path = f"{self.args.output_dir}.rank{self.args.process_index}.jsonl"
             Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
             return output
 
-    grpo_trainer.MathGRPOTrainer = Reporter
-    run_cli(grpo.main)
+    return Reporter
 
 
-def leave(order):
-    """Run, and end the process without taking apart what it shares with the others."""
-    code = 1
-    try:
-        run(order)
-        code = 0
-    except SystemExit as end:
-        code = end.code or 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def grade_by_checksum(prompts, completions, golds, **_):
+    """In place of `stages.rewards.grade_rollouts`: the model writes noise, and half of it is right.
+
+    Which half is a matter of every single character.
+    """
+    from data_prep.grading.answers import Grade
+
+    is_right = [zlib.crc32(text.encode()) % 2 for text in completions]
+    return [Grade("right" if right else "wrong", None) for right in is_right]
 
 
-def serve():
-    """Fork the processes of each order and answer with their exit codes."""
-    import stages.trainer.grpo_trainer  # noqa: F401 - what takes long
+class Seen:
+    """Extra state: the ids of all problems that completions were generated for."""
 
-    gc.freeze()  # else every collection in a child copies all that they share
-    for line in sys.stdin:
-        pids = []
-        for order in json.loads(line):
-            pid = os.fork()
-            if pid == 0:
-                signal.alarm(90)  # a deadlock ends here
-                file = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-                for number in (1, 2):
-                    os.dup2(file, number)
-                leave(order)
-            pids.append(pid)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-        sys.stdout.write(json.dumps(codes) + "\n")
-        sys.stdout.flush()
+    def __init__(self):
+        self.ids = []
+
+    def state_dict(self):
+        return {"ids": self.ids}
+
+    def load_state_dict(self, state):
+        self.ids = state["ids"]
 
 
-if __name__ == "__main__":
-    serve()
+def micro_steps(base):
+    """A trainer that writes down its steps, and kills itself where the variable DIE says.
+
+    A micro-step is a line of `<output_dir>.rank<n>.jsonl`: number, ids of the loader's problems,
+    completions used, loss.
+    """
+    from accelerate.utils import gather_object
+
+    class Recorder(base):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.seen = Seen()
+            self.__dict__.get("extra_state", {})["seen"] = self.seen
+
+        def die_at(self, place):
+            if os.environ.get("DIE") == f"{place} {self.state.global_step}":
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def _generate_and_score_completions(self, inputs):
+            output = super()._generate_and_score_completions(inputs)
+            self.die_at("generating")
+            return output
+
+        def _calculate_rewards(self, inputs, *args):
+            self.seen.ids += gather_object([row["id"] for row in inputs[:: self.num_generations]])
+            return super()._calculate_rewards(inputs, *args)
+
+        def training_step(self, model, inputs, num_items_in_batch):
+            step, ids = self._step, [row["id"] for row in inputs]
+            loss = super().training_step(model, inputs, num_items_in_batch)
+            used = self._buffered_inputs[step % self.args.steps_per_generation]["completion_ids"]
+            with open(f"{self.args.output_dir}.rank{self.args.process_index}.jsonl", "a") as file:
+                file.write(json.dumps([step, ids, used.tolist(), loss.item()]) + "\n")
+            return loss
+
+        def _save_rng_state(self, output_dir):
+            self.die_at("saving")  # weights and optimizer are written
+            super()._save_rng_state(output_dir)
+
+        def _save_checkpoint(self, model, trial):
+            super()._save_checkpoint(model, trial)
+            self.die_at("saved")
+
+    return Recorder

@@ -1,18 +1,22 @@
-"""Batches put together from two: small tensors by hand."""
+"""Merged batches and advantages by hand: small tensors, groups of four, missing scores."""
+
+import math
 
 import pytest
 import torch
 
-from stages.trainer.rollout_batch import (
+from stages.trainer.rollouts import (
     COMPLETION_KEYS,
     PROMPT_KEYS,
     Groups,
+    advantages,
     is_uniform,
+    loss_mask,
     mask_rows,
-    num_loss_tokens,
+    merge_metrics,
     pair_groups,
     replace_rows,
-    rows_of,
+    sum_rewards,
 )
 
 PAD = 99
@@ -37,11 +41,6 @@ def test_is_uniform():
     assert is_uniform(correctness, 3).tolist() == [True, True, False, False]
     assert is_uniform(correctness, 2).tolist() == [True, False, True, False, True, False]
     assert is_uniform(torch.ones(4), 4).tolist() == [True]
-
-
-def test_rows_of():
-    assert rows_of(index(0, 3, 1), 2).tolist() == [0, 1, 6, 7, 2, 3]
-    assert rows_of(index(), 4).tolist() == []
 
 
 def test_pair_groups():
@@ -90,19 +89,6 @@ def test_rows_of_a_wider_batch():
     assert_same(other, kept_other)
 
 
-def test_rows_of_a_narrower_batch():
-    batch, other = build_batch(2, 4, 3, 100), build_batch(3, 1, 2, 500)
-    kept, kept_other = copy_of(batch), copy_of(other)
-    merged = replace_rows(batch, other, index(1), index(2), PAD)
-    assert merged["prompt_ids"].tolist() == [[100, 101, 102, 103], [PAD, PAD, PAD, 520]]
-    assert merged["prompt_mask"].tolist() == [[1, 1, 1, 1], [0, 0, 0, 1]]
-    assert merged["completion_ids"].tolist() == [[100, 101, 102], [520, 521, PAD]]
-    assert merged["completion_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
-    assert merged["old_per_token_logps"].tolist() == [[100, 101, 102], [520, 521, 0]]
-    assert_same(batch, kept)
-    assert_same(other, kept_other)
-
-
 def test_the_merged_batch_shares_no_memory():
     """The batch may be the wide one, where there is nothing to fill up."""
     batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
@@ -114,19 +100,11 @@ def test_the_merged_batch_shares_no_memory():
     assert_same(other, kept_other)
 
 
-def test_nothing_to_replace_and_keys_that_are_not_there():
-    batch, other = build_batch(2, 2, 2, 100), build_batch(1, 2, 2, 500)
-    assert_same(replace_rows(batch, other, index(), index(), PAD), batch)
-    names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-    batch, other = ({key: part[key] for key in names} for part in (batch, other))
-    assert replace_rows(batch, other, index(0), index(0), PAD).keys() == batch.keys()
-
-
 @pytest.mark.parametrize("is_in_batch", [True, False])
 def test_unknown_keys_are_refused(is_in_batch):
     batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
     (batch if is_in_batch else other)["pixel_values"] = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match="refill cannot put pixel_values together; use another"):
+    with pytest.raises(ValueError, match="refill cannot merge pixel_values; use another"):
         replace_rows(batch, other, index(0), index(0), PAD)
 
 
@@ -139,12 +117,12 @@ def test_masked_rows_are_out_of_the_loss(has_tools):
     if has_tools:
         batch["tool_mask"] = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1]])
     kept = copy_of(batch)
-    assert num_loss_tokens(batch) == (4 if has_tools else 6)
+    assert loss_mask(batch).sum() == (4 if has_tools else 6)
     masked = mask_rows(batch, torch.tensor([False, True, False]))
     assert masked["completion_mask"].tolist() == [[1, 1, 1], [0, 0, 0], [1, 0, 0]]
     assert masked["completion_mask"].dtype == batch["completion_mask"].dtype
     assert torch.equal(masked["advantages"], batch["advantages"])
-    assert num_loss_tokens(masked) == (3 if has_tools else 4)
+    assert loss_mask(masked).sum() == (3 if has_tools else 4)
     if has_tools:
         assert masked["tool_mask"].tolist() == [[1, 0, 1], [0, 0, 0], [1, 1, 1]]
     assert masked.keys() == batch.keys()
@@ -154,22 +132,72 @@ def test_masked_rows_are_out_of_the_loss(has_tools):
 def build_groups(num, base):
     return Groups(
         problems=base + torch.arange(num),
-        pass_rates=(base + torch.arange(num)) / 1000,
         rewards=base + torch.arange(4.0 * num).view(2 * num, 2),
         correctness=base + torch.arange(2.0 * num),
     )
 
 
+def tensors(groups):
+    return groups.problems, groups.rewards, groups.correctness
+
+
 def test_groups_are_replaced_with_all_that_is_known_of_them():
     groups, other = build_groups(3, 100), build_groups(2, 500)
-    kept = {name: value.clone() for name, value in vars(groups).items()}
+    kept = build_groups(3, 100)
     assert groups.size == other.size == 2
     found = groups.replaced(other, index(2, 0), index(0, 1))
     assert found.problems.tolist() == [501, 101, 500]
-    assert found.pass_rates.tolist() == pytest.approx([0.501, 0.101, 0.5])
     assert found.correctness.tolist() == [502, 503, 102, 103, 500, 501]
     assert found.rewards.tolist() == [
         [504, 505], [506, 507], [104, 105], [106, 107], [500, 501], [502, 503],
     ]  # fmt: skip
-    assert_same(vars(groups), kept)
-    assert_same(vars(groups.replaced(other, index(), index())), kept)
+    for same in (groups, groups.replaced(other, index(), index())):
+        assert all(torch.equal(x, y) for x, y in zip(tensors(same), tensors(kept), strict=True))
+
+
+# Advantages
+
+NAN = math.nan
+# Group one: mean 1/4, squares about it 12/16, unbiased std 1/2. Group two: mean 0, std sqrt(16/3).
+REWARDS = [1.0, 0.0, 0.0, 0.0, 2.0, 2.0, -2.0, -2.0]
+CENTRED = [0.75, -0.25, -0.25, -0.25, 2.0, 2.0, -2.0, -2.0]
+# Mean 2, std sqrt(2); nothing scored; one scored, which has a mean and no deviation.
+PARTLY = [3.0, NAN, 1.0, NAN, NAN, NAN, NAN, NAN, 5.0, NAN, NAN, NAN]
+GROUP_STDS = [0.5] * 4 + [math.sqrt(16 / 3)] * 4
+BATCH_STD = math.sqrt((17 - 1 / 8) / 7)  # mean 1/8, sum of squares 17
+
+
+@pytest.mark.parametrize(
+    ("scale", "stds", "partly"),
+    [
+        ("none", None, 1.0),
+        ("group", GROUP_STDS, 1 / (math.sqrt(2) + 1e-4)),
+        ("batch", [BATCH_STD] * 8, 1 / (2 + 1e-4)),  # 3, 1 and 5: std 2
+    ],
+)
+def test_advantages(scale, stds, partly):
+    scales = [std + 1e-4 for std in stds] if stds else [1.0] * 8
+    expected = [x / unit for x, unit in zip(CENTRED, scales, strict=True)]
+    assert advantages(scale, torch.tensor(REWARDS), 4).tolist() == pytest.approx(expected)
+    found = advantages(scale, torch.tensor(PARTLY), 4).tolist()
+    assert found == pytest.approx([partly, 0, -partly, 0] + [0] * 8)
+    uniform = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    assert advantages(scale, uniform, 2).tolist() == [0] * 4
+
+
+def test_sum_rewards():
+    per_func = torch.tensor([[1.0, 2.0], [NAN, 2.0], [NAN, NAN], [0.0, NAN]])
+    sums = sum_rewards(per_func, torch.tensor([10.0, 0.5]))
+    assert sums[[0, 1, 3]].tolist() == [11, 1, 0] and sums[2].isnan()
+
+
+def test_rounds_are_logged_as_one_batch():
+    metrics = {
+        "reward": [9.0, 1.0, 4.0], "completions/min_length": [3, 2], "num_tokens": [50],
+        "rewards/x/mean": [math.nan, 5.0],
+    }  # fmt: skip
+    merge_metrics(metrics, {"reward": 1}, [3, 1])
+    assert metrics == {
+        "reward": [9.0, 1.75], "completions/min_length": [2], "num_tokens": [50],
+        "rewards/x/mean": [5.0],
+    }  # fmt: skip

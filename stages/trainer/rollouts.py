@@ -1,4 +1,4 @@
-"""Generation batches as TRL builds them: put together from several rounds, rows masked.
+"""Generation batches of TRL: groups, batches merged from several rounds, masks, advantages.
 
 Pure functions on the dictionaries of `GRPOTrainer._generate_and_score_completions`, which hold the
 rows of one process, and on `Groups`, which holds what all processes know of all rows. B rows,
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import isnan, nan_to_num, nanmean
 from torch.nn.functional import pad
 
 PROMPT_KEYS = ("prompt_ids", "prompt_mask")  # (B, P)
@@ -16,14 +17,16 @@ COMPLETION_KEYS = (  # (B, C); importance_sampling_ratio also (B, 1)
     "completion_ids", "completion_mask", "tool_mask", "old_per_token_logps", "ref_per_token_logps",
     "sampling_per_token_logps", "importance_sampling_ratio",
 )  # fmt: skip
-OTHER_KEYS = ("advantages", "num_items_in_batch")  # (B,) and 0-d, computed anew by the caller
+OTHER_KEYS = ("advantages", "num_items_in_batch")  # (B,) and 0-d, recomputed by the caller
+EXTREMES = {"min_": min, "max_": max}  # of completions/min_length and the like
+EPSILON = 1e-4  # TRL's; what it adds to every deviation it divides by
 
 
 def is_uniform(correctness: torch.Tensor, num_generations: int) -> torch.Tensor:
     """Which groups have rollouts that are all right or all wrong.
 
     Args:
-        correctness: 1 for right and 0 for the rest, whole groups in order, shape (N*G,).
+        correctness: 1 for right and 0 for the rest, complete groups in order, shape (N*G,).
         num_generations: G.
 
     Returns:
@@ -36,32 +39,36 @@ def is_uniform(correctness: torch.Tensor, num_generations: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of all processes, in rank order; N groups of G rollouts.
+    """Groups of all processes, in rank order and as many of each; N groups of G rollouts.
 
     Args:
-        problems: index of each group's problem, shape (N,).
-        pass_rates: expected pass rate of each before its group was seen, shape (N,).
+        problems: index of each group's problem in `train_dataset`, shape (N,).
         rewards: of each reward function, shape (N*G, number of functions).
         correctness: 1 for right and 0 for the rest, shape (N*G,).
+        world_size: number of processes.
     """
 
     problems: torch.Tensor
-    pass_rates: torch.Tensor
     rewards: torch.Tensor
     correctness: torch.Tensor
+    world_size: int = 1
 
     @property
     def size(self) -> int:
         """G, rollouts in a group."""
         return len(self.correctness) // len(self.problems)
 
+    def is_uniform(self) -> torch.Tensor:
+        """Groups that are all right or all wrong, bool, a row for each rank, (ranks, N / ranks)."""
+        return is_uniform(self.correctness, self.size).view(self.world_size, -1)
+
     def replaced(self, other: "Groups", old: torch.Tensor, new: torch.Tensor) -> "Groups":
         """These groups with the groups `old` replaced by the groups `new` of `other`."""
         parts = {}
-        for name, mine in vars(self).items():
-            is_per_group = name in ("problems", "pass_rates")
+        for name in ("problems", "rewards", "correctness"):
+            is_per_group = name == "problems"
             rows = [index if is_per_group else rows_of(index, self.size) for index in (old, new)]
-            parts[name] = mine.clone()
+            parts[name] = getattr(self, name).clone()
             parts[name][rows[0]] = getattr(other, name)[rows[1]]
         return replace(self, **parts)
 
@@ -111,7 +118,7 @@ def replace_rows(
     """
     known = (*PROMPT_KEYS, *COMPLETION_KEYS, *OTHER_KEYS)
     if unknown := sorted({*batch, *other} - {*known}):
-        raise ValueError(f"refill cannot put {', '.join(unknown)} together; use another curriculum")
+        raise ValueError(f"refill cannot merge {', '.join(unknown)}; use another curriculum")
     merged = dict(batch)
     for key in (*PROMPT_KEYS, *COMPLETION_KEYS):
         if key in batch:
@@ -136,7 +143,85 @@ def mask_rows(batch: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
     return batch | {key: mask * keep.to(mask.dtype) for key, mask in masks.items()}
 
 
-def num_loss_tokens(batch: dict[str, Any]) -> torch.Tensor:
-    """Tokens of these rows that count in the loss, 0-d."""
+def loss_mask(batch: dict[str, Any]) -> torch.Tensor:
+    """Not 0 where a token counts in the loss, shape (B, C)."""
     mask = batch["completion_mask"]
-    return (mask * batch["tool_mask"] if "tool_mask" in batch else mask).sum()
+    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
+
+
+def merge_metrics(
+    metrics: dict[str, list[float]], num_logged: dict[str, int], sizes: list[int]
+) -> None:
+    """Make the values that each of several rounds has logged one value a batch, in place.
+
+    Args:
+        metrics: all values by name.
+        num_logged: values that each metric had before the batch.
+        sizes: groups that each round has generated, the weights of the mean.
+    """
+    for name, values in metrics.items():
+        first = num_logged.get(name, 0)
+        rounds = torch.tensor(values[first:], dtype=torch.float64)
+        if len(rounds) == len(sizes) > 1 and (pick := EXTREMES.get(name[12:16])):
+            values[first:] = [pick(values[first:])]
+        elif len(rounds) == len(sizes) > 1:  # num_tokens counts on and has one
+            weights = torch.tensor(sizes) * ~rounds.isnan()
+            values[first:] = [((rounds.nan_to_num() * weights).sum() / weights.sum()).item()]
+
+
+def sum_rewards(rewards_per_func: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Weighted sums over the reward functions; NaN where none of them scored the completion.
+
+        r_i = sum_f w_f r_if        a function that did not score it (NaN) adds nothing
+
+    Args:
+        rewards_per_func: shape (N*G, number of functions).
+        weights: shape (number of functions,).
+
+    Returns:
+        Shape (N*G,).
+    """
+    sums = (rewards_per_func * weights).nansum(dim=1)
+    return sums.masked_fill(isnan(rewards_per_func).all(dim=1), float("nan"))
+
+
+def _nan_std(values: torch.Tensor, dim: int) -> torch.Tensor:
+    """Unbiased standard deviation (n - 1) of what is not NaN; NaN where that is fewer than two."""
+    mean = nanmean(values, dim=dim, keepdim=True)
+    variance = nanmean((values - mean) ** 2, dim=dim, keepdim=True)
+    count = (~isnan(values)).sum(dim=dim, keepdim=True)
+    # 1/0 is inf and 0 * inf NaN, as it should be for one value.
+    return torch.sqrt(variance * (count / (count - 1))).squeeze(dim)
+
+
+def centred(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
+    """Reward minus the mean of its group, shape (N*G,); NaN where the reward is."""
+    means = nanmean(rewards.view(-1, num_generations), dim=1)  # (N,)
+    return rewards - means.repeat_interleave(num_generations)
+
+
+def advantages(scale: str, rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
+    """Advantages as TRL computes them with `scale_rewards`, to the last bit.
+
+        A_i = (r_i - mean_g r) / (std + 1e-4)
+
+        group   std_g r, the group's own            GRPO, arXiv:2402.03300, section 4.1.2
+        none    nothing is divided                  Dr. GRPO, arXiv:2503.20783
+        batch   std r, that of all N*G rewards      arXiv:2508.08221
+
+    Args:
+        scale: group, none or batch.
+        rewards: weighted sums of complete groups of all processes, NaN where nothing scored the
+            completion, which then counts in no mean and no deviation, shape (N*G,).
+        num_generations: G.
+
+    Returns:
+        Shape (N*G,); 0 where the reward is NaN.
+    """
+    values = centred(rewards, num_generations)
+    if scale == "group":
+        stds = _nan_std(rewards.view(-1, num_generations), dim=1)  # (N,)
+        values = values / (stds.repeat_interleave(num_generations) + EPSILON)
+    elif scale == "batch":
+        values = values / (_nan_std(rewards, dim=0) + EPSILON)
+    return nan_to_num(values, nan=0.0)

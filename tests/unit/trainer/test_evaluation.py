@@ -9,7 +9,7 @@ import pytest
 from data_prep.config import UserError
 from stages.settings.arguments import GrpoArguments, check_grpo, check_grpo_numbers
 from stages.settings.held_out import average_at_k, choose, hold_out
-from stages.trainer.best_model import FILE, is_better, read_best, write_best
+from stages.trainer.evaluation import FILE, is_better, read_best, write_best
 
 ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
 
@@ -200,7 +200,7 @@ def look(folder):
 @pytest.mark.parametrize("number", range(5))
 def test_a_kill_at_any_moment_leaves_a_whole_model(number, tmp_path, monkeypatch):
     """Before the model is whole, before its record, between the renames, before the clean-up."""
-    from stages.trainer import best_model
+    from stages.trainer import evaluation
 
     assert read_best(tmp_path) is None
     put(tmp_path, 1)
@@ -217,9 +217,9 @@ def test_a_kill_at_any_moment_leaves_a_whole_model(number, tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "mkdir", fragile(Path.mkdir))
-        patch.setattr(best_model.manifest, "write_json", fragile(best_model.manifest.write_json))
+        patch.setattr(evaluation.manifest, "write_json", fragile(evaluation.manifest.write_json))
         patch.setattr(Path, "rename", fragile(Path.rename))
-        patch.setattr(best_model.shutil, "rmtree", fragile(best_model.shutil.rmtree))
+        patch.setattr(evaluation.shutil, "rmtree", fragile(evaluation.shutil.rmtree))
         with pytest.raises(Killed):
             put(tmp_path, 2)
     assert look(tmp_path) in [({"step": 1}, "1"), ({"step": 2}, "2")]

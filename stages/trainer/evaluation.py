@@ -1,0 +1,144 @@
+"""Evaluation during GRPO: avg@k on held-out problems, and the best model kept.
+
+TRL evaluates (`eval_dataset`, `eval_strategy`, `num_generations_eval`); the trainer adds three
+things. Every problem counts once, where TRL averages over batches and over the copies that fill up
+the last one when several processes share the problems; right is what the project's grader calls
+right, whatever the rewards are; and the training goes on as if nothing had been evaluated.
+
+The best model lies in `<output_dir>/best`. The new one is written to another folder and then takes
+its place by renaming: killed between two renames a run leaves none under the name, and the resumed
+run puts the finished one there. `best.json` is written last into the folder, and is all that is
+remembered: it goes where the folder goes.
+"""
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from data_prep import manifest
+from stages.settings.held_out import average_at_k
+
+NUMBER = "held_out"  # column of the evaluation's rows: the problem's number among them
+NAME = "best"
+FILE = "best.json"
+
+
+@contextmanager
+def random_state_kept(device: torch.device) -> Iterator[None]:
+    """Afterwards the random numbers of Python, numpy and torch go on as they would have before.
+
+    Not those of a vLLM server, which is another process.
+    """
+    state, numpy_state = random.getstate(), np.random.get_state()
+    devices = [] if device.type == "cpu" else [device]
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)
+
+
+class HeldOutCounts:
+    """Right completions, cut-off completions and tokens of every held-out problem.
+
+    Args:
+        num_generations: k, completions of each problem.
+        ends: token ids of which a finished completion ends with one.
+    """
+
+    def __init__(self, num_generations: int, ends: set[int]) -> None:
+        self._k, self._ends = num_generations, ends
+        self._counts: dict[int, tuple[int, int, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def add(
+        self,
+        inputs: list[dict[str, Any]],
+        verdicts: list[str],
+        completions: list[list[int]],
+        gather: Callable[[torch.Tensor], torch.Tensor],
+        device: torch.device,
+    ) -> None:
+        """Note what the groups of all processes have shown, of copies of a problem one."""
+        counts = [
+            [verdict == "right", ids[-1] not in self._ends, len(ids)]
+            for verdict, ids in zip(verdicts, completions, strict=True)
+        ]
+        mine = torch.tensor(counts, device=device).view(-1, self._k, 3).sum(dim=1)
+        numbers = torch.tensor([[row[NUMBER]] for row in inputs[:: self._k]], device=device)
+        for number, *sums in gather(torch.cat([numbers, mine], dim=1)).tolist():
+            self._counts.setdefault(number, tuple(sums))
+
+    def metrics(self) -> dict[str, float]:
+        """avg@k and its standard error, share of cut-off completions, mean length in tokens."""
+        num_right, num_cut, num_tokens = zip(*self._counts.values(), strict=True)
+        mean, stderr = average_at_k(list(num_right), self._k)
+        num_completions = len(num_right) * self._k
+        return {
+            f"eval_avg@{self._k}": mean,
+            f"eval_avg@{self._k}_stderr": stderr,
+            "eval_cut_off_rate": sum(num_cut) / num_completions,
+            "eval_response_length": sum(num_tokens) / num_completions,
+        }
+
+
+def read_best(output_dir: str | Path) -> dict[str, Any] | None:
+    """`{metric, value, stderr, step}` of the best model so far, None without one.
+
+    Puts in order what a kill may have left: call it from one process only.
+    """
+    folder, written, replaced = _folders(output_dir)
+    if not folder.exists() and (written / FILE).is_file():
+        written.rename(folder)
+    shutil.rmtree(written, ignore_errors=True)
+    shutil.rmtree(replaced, ignore_errors=True)
+    file = folder / FILE
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def is_better(value: float, step: int, best: dict[str, Any] | None) -> bool:
+    """Whether a value takes the place of the best one; of equal ones the earlier stays."""
+    return best is None or (value, -step) > (best["value"], -best["step"])
+
+
+def write_best(
+    output_dir: str | Path,
+    record: dict[str, Any],
+    save_model: Callable[[str], None],
+    writes: bool,
+    wait: Callable[[], None],
+) -> None:
+    """Put a model into the place of the best one.
+
+    Args:
+        record: for `best.json`.
+        save_model: writes a model to a folder; called on every process.
+        writes: whether this process writes files.
+        wait: returns when every process has called it.
+    """
+    folder, written, replaced = _folders(output_dir)
+    save_model(str(written))
+    wait()  # the other processes may write parts of a sharded model
+    if writes:
+        manifest.write_json(written / FILE, record)
+        if folder.exists():
+            folder.rename(replaced)
+        written.rename(folder)
+        shutil.rmtree(replaced, ignore_errors=True)
+    wait()
+
+
+def _folders(output_dir: str | Path) -> tuple[Path, Path, Path]:
+    """The best model's folder, where the next is written, where the last one goes for a moment."""
+    folder = Path(output_dir) / NAME
+    return folder, folder.with_name(f"{NAME}.partial"), folder.with_name(f"{NAME}.replaced")

@@ -1,0 +1,486 @@
+"""The GRPO trainer: TRL's, with curriculum, guards, a quicker update, early stop and exact resume.
+
+Thin by rule: every hook calls `super()` and only chooses what goes in, or looks at and adds to what
+comes out; with a part switched off it passes everything through, and with all of them off every
+step is TRL's. Hooks are in the order of a run: the order of problems, then a step (choose problems,
+generate, reward, generate again, judge, sort rows, log-probs, loss, gradient, log), then
+checkpoints, then evaluation.
+"""
+
+import copy
+import math
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.trainer_utils import get_last_checkpoint
+from trl import GRPOTrainer
+
+from data_prep.config import UserError
+from stages.rewards import BatchGrader
+from stages.run import is_main_process
+from stages.settings.reward_arguments import GRADED
+from stages.trainer.curriculum import Curriculum
+from stages.trainer.evaluation import (
+    HeldOutCounts,
+    is_better,
+    random_state_kept,
+    read_best,
+    write_best,
+)
+from stages.trainer.guard_actions import GuardActions, of_main_process, tell
+from stages.trainer.guards import Guards
+from stages.trainer.packed_update import PackedForward, sort_rows
+from stages.trainer.ratio import Window, ratio_totals, zero_loss
+from stages.trainer.resume import (
+    EpochSampler,
+    LoadAtStart,
+    abandon_later_checkpoints,
+    load_generation_state,
+    save_generation_state,
+)
+from stages.trainer.rollouts import (
+    Groups,
+    advantages,
+    is_uniform,
+    loss_mask,
+    merge_metrics,
+    pair_groups,
+    replace_rows,
+    rows_of,
+    sum_rewards,
+)
+
+# Our name -> TRL's. Both are logged; ours are what the report and the dashboards read.
+METRIC_NAMES = {
+    "rollout/rewards": "reward",
+    "rollout/response_length": "completions/mean_length",
+    "rollout/cut_off_rate": "completions/clipped_ratio",
+    "train/entropy_loss": "entropy",
+}
+
+
+class MathGRPOTrainer(GRPOTrainer):
+    """TRL's `GRPOTrainer` with `rollout/*`, `train/*` and `guard/*` metrics.
+
+    Args:
+        curriculum: chooses the problems of each generation batch; None leaves them to TRL. Rows
+            then need an `id`, and the rewards a function that tells right from wrong (`GRADED`).
+        guards: watch the run, see `GuardActions`; None watches nothing.
+        rollback_lr_factor, max_rollbacks: see `GuardActions`.
+        max_mean_ratio: mean importance ratio above which a minibatch is dropped, see `ratio`.
+        update_tokens: most tokens of a forward pass of the update, see `packed_update`.
+        grader: that of the rewards, so that a batch is graded once; None where there is no
+            `eval_dataset`, whose rows have a `held_out` number.
+
+    Attributes:
+        extra_state: name -> object whose `state_dict()` gives JSON values, equal on all processes,
+            and whose `load_state_dict(state)` takes them back. Whatever steers the training and is
+            no weight belongs there before `train`.
+        num_completions: generated for training so far, by all processes.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        curriculum: Curriculum | None = None,
+        guards: Guards | None = None,
+        rollback_lr_factor: float = 0.5,
+        max_rollbacks: int = 3,
+        max_mean_ratio: float | None = None,
+        update_tokens: int | None = None,
+        grader: BatchGrader | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.curriculum, self.num_completions = curriculum, 0
+        self.max_mean_ratio, self.update_tokens = max_mean_ratio, update_tokens
+        self.ends = {*self.eos_token_ids, self.processing_class.pad_token_id}
+        self.extra_state: dict[str, Any] = {}
+        self._checkpoint: str | None = None  # that this call of `train` starts from
+        self._groups: Groups | None = None  # of the last call of `_calculate_rewards`
+        self._minibatch: dict[str, Any] | None = None  # whose loss is computed right now
+        self._logps: torch.Tensor | None = None  # of that minibatch, with their graph, (B, C)
+        self._window = Window()
+        self._grader = grader
+        self._held_out = HeldOutCounts(self.num_generations_eval, self.ends)
+        self._graded = [i for i, name in enumerate(self.reward_func_names) if name in GRADED]
+        if curriculum is not None:
+            if not self._graded:
+                raise ValueError(f"curriculum: needs one of {', '.join(GRADED)} in reward_funcs")
+            self._index = {key: index for index, key in enumerate(self.train_dataset["id"])}
+            self.extra_state["curriculum"] = curriculum
+        self.add_callback(LoadAtStart(self._load_checkpoint))
+        self.guard_actions: GuardActions | None = None
+        if guards is not None:
+            actions = GuardActions(self, guards, rollback_lr_factor, max_rollbacks)
+            if actions.actions:
+                self.guard_actions = self.extra_state["guards"] = actions
+                self.add_callback(actions)
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        self._check()
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir)
+        output = self._train_from(resume_from_checkpoint or None, *args, **kwargs)
+        guards = self.guard_actions
+        while guards is not None and guards.rollback_to is not None:
+            checkpoint, guards.rollback_to = guards.rollback_to, None
+            self._last_loaded_step = -1  # vLLM's weights may be those of a step that comes again
+            output = self._train_from(checkpoint)
+        return output
+
+    def _train_from(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> Any:
+        if checkpoint:
+            self.args.eval_on_start = False  # the run has started before
+        self._checkpoint = checkpoint
+        return super().train(checkpoint, *args, **kwargs)
+
+    def _check(self) -> None:
+        """Refuse what only the built trainer can tell."""
+        if self.max_mean_ratio is not None and self.is_deepspeed_enabled:
+            raise UserError(
+                f"max_mean_ratio: {self.max_mean_ratio} does not work with DeepSpeed, which takes "
+                "the optimizer step within the backward pass, where it cannot be left out any "
+                "more; remove the key, or train with DDP or FSDP"
+            )
+        if self.update_tokens is not None and self.aux_loss_enabled:
+            raise UserError(
+                f"update_tokens: {self.update_tokens} would balance the experts of each forward "
+                "pass by themselves, not of the micro-batch; remove the key, or set "
+                "router_aux_loss_coef: 0"
+            )
+        if self.guard_actions is not None:
+            self.guard_actions.check()
+
+    # The order of problems
+
+    def _get_train_sampler(self, dataset: Any = None) -> EpochSampler:
+        # The state's epoch is an integer at every start of one: the Trainer adds 1.0.
+        return EpochSampler(super()._get_train_sampler(dataset), lambda: int(self.state.epoch))
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple:
+        # The Trainer looks for the end only after a step: killed behind its last checkpoint, a run
+        # would take one step too many.
+        if self.state.global_step >= self.state.max_steps:
+            return [], None
+        return super().get_batch_samples(epoch_iterator, num_batches, device)
+
+    # A step
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        batches = self._buffered_inputs
+        if self.update_tokens is None or batches is before or batches is None:
+            return inputs
+        if not self._has_mean_of_micro_batch():
+            window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
+            self._buffered_inputs = sort_rows(batches, window)
+        return self._buffered_inputs[self._step % len(batches)]
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        if not self.model.training:
+            return super()._generate_and_score_completions(inputs)
+        num_logged = {name: len(values) for name, values in self._metrics["train"].items()}
+        batch = super()._generate_and_score_completions(self._choose(inputs))
+        if hasattr(self.curriculum, "next_round"):
+            batch = self._generate_again(batch, num_logged)
+        if self.guard_actions is not None:
+            batch = self.guard_actions.judge_batch(batch, num_logged)
+        return batch
+
+    def _choose(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The curriculum's rows in place of TRL's."""
+        if self.curriculum is None:
+            return inputs
+        num_groups = len(inputs) // self.num_generations * self.accelerator.num_processes
+        problems = self.curriculum.choose(num_groups)
+        if problems is None:
+            return inputs
+        if len(problems) != num_groups:
+            raise ValueError(f"curriculum: chose {len(problems)} problems, {num_groups} are needed")
+        return self._rows(problems)
+
+    def _rows(self, problems: list[int]) -> list[dict[str, Any]]:
+        """This process's part of the problems, each repeated for its rollouts."""
+        num_mine = len(problems) // self.accelerator.num_processes
+        first = self.accelerator.process_index * num_mine
+        mine = [self.train_dataset[index] for index in problems[first : first + num_mine]]
+        return [row for row in mine for _ in range(self.num_generations)]
+
+    def _calculate_rewards(
+        self,
+        inputs: list[dict[str, Any]],
+        prompts: list,
+        completions: list,
+        completion_ids_list: list[list[int]],
+    ) -> torch.Tensor:
+        # Gathered over processes, shape (N*G, number of reward functions).
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if not self.model.training:
+            self._count_held_out(inputs, prompts, completions, completion_ids_list)
+            return rewards
+        self.num_completions += len(rewards)
+        if self._graded:
+            correctness = (rewards[:, self._graded[0]] > 0).float()  # (N*G,)
+            share_uniform = is_uniform(correctness, self.num_generations).float().mean().item()
+            metrics = self._metrics["train"]
+            metrics["rollout/correctness"].append(correctness.mean().item())
+            metrics["rollout/uniform_groups"].append(share_uniform)
+        if self.curriculum is not None:
+            self._groups = self._observe(inputs[:: self.num_generations], rewards, correctness)
+        return rewards
+
+    def _observe(
+        self, rows: list[dict[str, Any]], rewards: torch.Tensor, correctness: torch.Tensor
+    ) -> Groups:
+        """Tell the curriculum what the groups of these rows, one each, have shown."""
+        mine = torch.tensor([self._index[row["id"]] for row in rows], device=rewards.device)
+        problems = self.accelerator.gather(mine)  # (N,)
+        num_right = correctness.view(len(problems), -1).sum(dim=1).int().tolist()
+        self.curriculum.observe(problems.tolist(), num_right, self.num_generations)
+        return Groups(problems, rewards, correctness, self.accelerator.num_processes)
+
+    def _generate_again(self, batch: dict[str, Any], num_logged: dict[str, int]) -> dict[str, Any]:
+        """Replace uniform groups by useful ones of other problems as long as the curriculum wants.
+
+        Groups do not move between ranks; all ranks make the same calls.
+        """
+        groups, rank = self._groups, self.accelerator.process_index
+        sizes = [len(groups.problems)]  # groups that each round has generated
+        while problems := self.curriculum.next_round(groups):
+            table = [list(column) for column in self._table()]
+            new_batch = super()._generate_and_score_completions(self._rows(problems))
+            new = self._groups
+            sizes.append(len(problems))
+            is_bad, is_good = groups.is_uniform(), ~new.is_uniform()
+            old_ones, new_ones = pair_groups(is_bad, is_good)
+            groups = groups.replaced(new, old_ones, new_ones)
+            self._replace_in_table(table, rows_of(old_ones, new.size), rows_of(new_ones, new.size))
+            num_mine, num_new = is_bad.size(1), is_good.size(1)
+            is_mine = old_ones // num_mine == rank
+            batch = replace_rows(
+                batch,
+                new_batch,
+                rows_of(old_ones[is_mine] % num_mine, new.size),
+                rows_of(new_ones[is_mine] % num_new, new.size),
+                self.processing_class.pad_token_id,
+            )
+        rewards = sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device))
+        values = advantages(self.scale_rewards, rewards, groups.size)
+        self._logs["advantages"].extend(values.tolist())  # pushes TRL's own out
+        batch["advantages"] = values.chunk(self.accelerator.num_processes)[rank]
+        batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
+        metrics = self._metrics["train"]
+        merge_metrics(metrics, num_logged, sizes)
+        metrics["train/uniform_groups"].append(groups.is_uniform().float().mean().item())
+        std = rewards.view(-1, groups.size).std(dim=1)
+        is_zero = torch.isclose(std, torch.zeros_like(std))
+        metrics["frac_reward_zero_std"][-1] = is_zero.float().mean().item()
+        return batch
+
+    def _table(self) -> list[deque]:
+        """Columns of TRL's table of completions: a row for each of the batch, of all processes."""
+        logs = self._logs
+        columns = [*logs["rewards"].values(), *logs["extra"].values()]
+        return [logs["prompt"], logs["completion"], *columns]
+
+    def _replace_in_table(
+        self, table: list[list], old_rows: torch.Tensor, new_rows: torch.Tensor
+    ) -> None:
+        """Make the table what it was before this round, with the rows that are replaced."""
+        for values, column in zip(table, self._table(), strict=True):
+            # TRL keeps as many rows as a batch has, so the new ones have pushed others out.
+            new = list(column)
+            first = len(new) - self._groups.rewards.size(0)
+            for old_row, new_row in zip(old_rows.tolist(), new_rows.tolist(), strict=True):
+                values[old_row] = new[first + new_row]
+            column.extend(values)
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        self._minibatch = inputs
+        try:
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            if self.max_mean_ratio is not None:
+                loss = self._drop_if_far(loss, inputs)
+        finally:
+            self._minibatch = self._logps = None
+        if self.guard_actions is not None:
+            self.guard_actions.note_entropy(inputs)
+        return loss
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> tuple:
+        if self.update_tokens is not None:
+            model = PackedForward(
+                model,
+                self.update_tokens,
+                is_packed="flash" in str(self.model.config._attn_implementation),
+                agree=self._highest,
+                has_gradient=self._has_gradient(),
+            )
+            batch_size = None  # `update_tokens` bounds the passes
+        outputs = super()._get_per_token_logps_and_entropies(
+            model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
+        )
+        if self._minibatch is not None:
+            self._logps = outputs[0]
+        return outputs
+
+    def _has_gradient(self) -> torch.Tensor | None:
+        """Rows of the minibatch whose gradient can differ from 0, shape (B,); None: all."""
+        if self._minibatch is None or not torch.is_grad_enabled():
+            return None
+        if self.beta != 0.0 or self._has_entropy_bonus():
+            return None
+        values = self._minibatch["advantages"]  # (B,) or (B, C)
+        return values.reshape(len(values), -1).ne(0).any(dim=1)
+
+    def _has_mean_of_micro_batch(self) -> bool:
+        """Whether a row's weight depends on the others of its micro-batch: sorting changes it."""
+        is_by_entropy = self._has_entropy_bonus() or self.top_entropy_quantile < 1.0
+        return self.loss_type == "bnpo" or is_by_entropy
+
+    def _has_entropy_bonus(self) -> bool:
+        return self.entropy_coef != 0.0 or self.use_adaptive_entropy
+
+    def _highest(self, counts: torch.Tensor) -> torch.Tensor:
+        """The highest of each count over all processes, shape (n,)."""
+        return self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0)
+
+    def _drop_if_far(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """The loss, or zero where the mean ratio over all processes is above `max_mean_ratio`."""
+        totals = ratio_totals(self._logps, inputs.get("old_per_token_logps"), loss_mask(inputs))
+        totals = torch.stack([*totals, (~loss.isfinite()).float()])
+        ratio_sum, num_tokens, num_bad = self.accelerator.reduce(totals, reduction="sum").tolist()
+        mean_ratio = ratio_sum / num_tokens if num_tokens else 1.0
+        # A comparison with NaN is False, so what is not a number is dropped.
+        is_kept = num_bad == 0 and mean_ratio <= self.max_mean_ratio
+        self._window.add(is_kept)
+        metrics = self._metrics["train"]
+        metrics["train/dropped_minibatches"].append(float(not is_kept))
+        if math.isfinite(mean_ratio):
+            metrics["train/mean_ratio"].append(mean_ratio)
+        return loss if is_kept else zero_loss(self._logps).to(loss.dtype)
+
+    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: Any = None) -> Any:
+        # The last call before the optimizer step, and the norm is that of all processes' gradients.
+        grad_norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        if self.max_mean_ratio is None:
+            return grad_norm
+        is_taken = self._window.close(float(grad_norm))
+        self._metrics["train"]["train/skipped_steps"].append(float(not is_taken))
+        if is_taken:
+            return grad_norm
+        # Optimizers pass over parameters without a gradient: no momentum, decay or step count.
+        model.zero_grad(set_to_none=True)
+        return 0.0
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        metrics = self._metrics["train"]
+        for ours, theirs in METRIC_NAMES.items():
+            if self.model.training and theirs in metrics:
+                metrics[ours] = list(metrics[theirs])
+        super().log(logs, start_time)
+
+    # Checkpoints
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        # Here, because the Trainer calls it on every rank and writes only its own state after it.
+        super()._save_rng_state(output_dir)
+        save_generation_state(self, Path(output_dir))
+        # Rank 0 must not mark the checkpoint as complete before all have written their files.
+        self.accelerator.wait_for_everyone()
+
+    def _load_checkpoint(self) -> None:
+        """Called as training starts, when the Trainer has loaded what it keeps itself."""
+        if self._checkpoint:
+            load_generation_state(self, Path(self._checkpoint))
+            if self.args.should_save:
+                abandon_later_checkpoints(self.args.output_dir, self.state.global_step)
+
+    # Evaluation
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        was_training, table, writes_table = self.model.training, self._logs, self.log_completions
+        # TRL would write it over the training's of this step.
+        self._logs, self.log_completions = copy.deepcopy(table), False
+        try:
+            with random_state_kept(self.accelerator.device):
+                metrics = super().evaluate(*args, **kwargs)
+                is_best = self._keep_if_best(metrics)
+        finally:
+            self._logs, self.log_completions = table, writes_table
+            self.model.train(was_training)
+        if is_main_process():
+            name = self._avg_name
+            tell(
+                f"grpo: step {self.state.global_step}: {name.removeprefix('eval_')} "
+                f"{metrics[name]:.3f} ± {metrics[f'{name}_stderr']:.3f} on "
+                f"{len(self._held_out)} held-out problems, "
+                f"{metrics['eval_response_length']:.0f} tokens, "
+                f"{metrics['eval_cut_off_rate']:.1%} cut off"
+                + ("; the best so far" if is_best else "")
+            )
+        return metrics
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        self._held_out = HeldOutCounts(self.num_generations_eval, self.ends)
+        output = super().evaluation_loop(*args, **kwargs)
+        output.metrics.update(self._held_out.metrics())
+        return output
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> tuple:
+        # TRL's would go on to a loss: another forward pass over the batch, for a number that says
+        # nothing, as the advantages of a group sum to zero.
+        self._prepare_inputs(inputs)
+        return None, None, None
+
+    def _count_held_out(
+        self, inputs: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
+    ) -> None:
+        verdicts = self._grader.verdicts(
+            prompts,
+            completions,
+            [row["answer"] for row in inputs],
+            log_metric=lambda name, value: None,  # where no reward has asked, none is logged
+            log_extra=lambda name, values: None,
+        )
+        accelerator = self.accelerator
+        self._held_out.add(inputs, verdicts, completion_ids, accelerator.gather, accelerator.device)
+
+    @property
+    def _avg_name(self) -> str:
+        return f"eval_avg@{self.num_generations_eval}"
+
+    def _keep_if_best(self, metrics: dict[str, float]) -> bool:
+        """Save the model to `<output_dir>/best` where it is the best so far."""
+        value, step = metrics[self._avg_name], self.state.global_step
+        best = of_main_process(read_best(self.args.output_dir) if is_main_process() else None)
+        if not is_better(value, step, best):
+            return False
+        record = {"metric": self._avg_name.removeprefix("eval_"), "value": value}
+        record |= {"stderr": metrics[f"{self._avg_name}_stderr"], "step": step}
+        write_best(
+            self.args.output_dir,
+            record,
+            lambda folder: self.save_model(folder, _internal_call=True),  # else to the hub too
+            self.args.should_save,
+            self.accelerator.wait_for_everyone,
+        )
+        return True

@@ -1,0 +1,344 @@
+"""Contract: what TRL's trainer is given, generates, keeps and calls, in real runs of it."""
+
+import inspect
+import json
+
+import pytest
+import torch
+from trl import GRPOTrainer
+
+from stages.trainer import trainer as module
+from stages.trainer.rollouts import advantages, sum_rewards
+
+pytestmark = pytest.mark.integration
+
+
+def test_what_the_module_is_given_and_logs(run_stage, monkeypatch):
+    """One step: shapes of rewards, structure of `_metrics`, and the keys we rename."""
+    seen = {"rewards": [], "logs": []}
+    calculate, log = GRPOTrainer._calculate_rewards, GRPOTrainer.log
+
+    def spy_rewards(self, inputs, prompts, completions, completion_ids_list):
+        rewards = calculate(self, inputs, prompts, completions, completion_ids_list)
+        seen["rewards"].append((rewards.shape, len(prompts), self.model.training))
+        seen["names"], seen["group"] = self.reward_func_names, self.num_generations
+        # The rows of one group follow one another.
+        ids = [row["id"] for row in inputs]
+        assert all(len(set(ids[n : n + 4])) == 1 for n in range(0, len(ids), 4))
+        assert isinstance(completions[0][-1]["content"], str)
+        assert isinstance(completion_ids_list[0][0], int)
+        return rewards
+
+    def spy_log(self, logs, start_time=None):
+        metrics = self._metrics["train"]
+        assert set(self._metrics) == {"train", "eval"}
+        seen["logs"].append({key: list(values) for key, values in metrics.items()})
+        log(self, logs, start_time)
+        assert not metrics  # TRL clears them: ours must not pile up
+
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", spy_rewards)
+    monkeypatch.setattr(GRPOTrainer, "log", spy_log)
+    run_stage("grpo", max_steps=1, max_completion_length=4)
+    assert seen["rewards"] == [(torch.Size([8, 3]), 8, True)]
+    names = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
+    assert seen["names"] == names and seen["group"] == 4
+    first = seen["logs"][0]
+    assert all(isinstance(v, int | float) for values in first.values() for v in values)
+    for ours, theirs in module.METRIC_NAMES.items():
+        assert len(first[theirs]) == 1 and first[ours] == first[theirs]
+    assert len(first["rollout/correctness"]) == len(first["rollout/uniform_groups"]) == 1
+
+
+def test_sft_trainer_reads_tokenized_rows_with_a_mask(tiny_model_dir, tmp_path):
+    """`completion_mask` counts only when the loss is told to be on the completion."""
+    from datasets import Dataset
+    from trl import SFTConfig, SFTTrainer
+
+    rows = [{"input_ids": [5, 6, 7, 8], "completion_mask": [0, 0, 1, 1]}]
+
+    def labels(completion_only_loss):
+        config = SFTConfig(
+            output_dir=str(tmp_path),
+            completion_only_loss=completion_only_loss,
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+        )
+        trainer = SFTTrainer(str(tiny_model_dir), config, train_dataset=Dataset.from_list(rows))
+        return trainer.train_dataset[0]["labels"]
+
+    assert labels(True) == [-100, -100, 7, 8]
+    assert labels(None) == [5, 6, 7, 8]  # why stages.sft sets it
+
+
+TWO_PROCESSES = """
+import gc, torch
+from accelerate import Accelerator
+from torch.nn.parallel import DistributedDataParallel
+from trl import GRPOTrainer
+from stages import grpo
+from data_prep.config import run_cli
+
+calculate = GRPOTrainer._calculate_rewards
+def spy(self, inputs, prompts, completions, completion_ids_list):
+    rewards = calculate(self, inputs, prompts, completions, completion_ids_list)
+    other = rewards.clone()
+    torch.distributed.broadcast(other, src=0)
+    print(f"rewards {len(prompts)} {tuple(rewards.shape)} {bool((rewards == other).all())}")
+    return rewards
+GRPOTrainer._calculate_rewards = spy
+
+end = Accelerator.end_training
+def spy_end(self):
+    wrappers = [x for x in gc.get_objects() if isinstance(x, DistributedDataParallel)]
+    print(f"wrappers {len(wrappers)}")
+    end(self)
+Accelerator.end_training = spy_end
+run_cli(grpo.main)
+"""
+
+
+def test_two_processes_gather_rewards_and_write_once(write_recipe, run_two_processes, tmp_path):
+    """Rewards come back gathered on every rank; rank 0 alone prints and writes."""
+    recipe = write_recipe("grpo", max_steps=1, max_completion_length=4)
+    lines = run_two_processes(TWO_PROCESSES, "--config", recipe)
+    assert all("rewards 8 (16, 3) True" in found for found in lines)
+    assert all("wrappers 0" in found for found in lines)  # else the end may hang, see run.finish
+    assert any(line.startswith("grpo: 1 steps") for line in lines[0])
+    assert not any(line.startswith(("grpo:", "starting")) for line in lines[1])
+    assert (tmp_path / "grpo/manifest.json").is_file()
+    assert not (tmp_path / "grpo.previous").exists()
+
+
+@pytest.mark.parametrize("kind", ["group", "none", "batch"])
+def test_advantages_equal_trls_to_the_last_bit(run_stage, monkeypatch, kind):
+    """What TRL computes with `scale_rewards`, for groups of every sort and unscored completions."""
+    seen = {}
+    calculate = GRPOTrainer._calculate_rewards
+    generate_and_score = GRPOTrainer._generate_and_score_completions
+
+    def draw_rewards(self, *args):
+        shape = calculate(self, *args).shape  # (24, 3)
+        generator = torch.Generator().manual_seed(0)
+        rewards = torch.randn(shape, generator=generator)
+        rewards[4:8] = 0.7  # a group without variance
+        rewards[[8, 9, 13, 14, 15, 16, 17, 18, 19]] = torch.nan  # two scored, one, none
+        rewards[20, 1:] = torch.nan
+        seen["rewards"] = sum_rewards(rewards, self.reward_weights)
+        return rewards
+
+    def keep_output(self, inputs):
+        output = generate_and_score(self, inputs)
+        seen["advantages"] = output["advantages"]
+        return output
+
+    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", draw_rewards)
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", keep_output)
+    settings = {"per_device_train_batch_size": 24, "max_steps": 1, "max_completion_length": 2}
+    run_stage("grpo", scale_rewards=kind, **settings)
+    found = advantages(kind, seen["rewards"], 4)
+    assert torch.equal(found, seen["advantages"])
+    assert found.count_nonzero() == 10
+
+
+def test_the_loss_asks_for_the_log_probs_once_and_they_come_first(run_stage, monkeypatch):
+    """Two minibatches of a generation; the inputs hold what the mean ratio is computed from."""
+    compute_loss = GRPOTrainer.compute_loss
+    get_logps = GRPOTrainer._get_per_token_logps_and_entropies
+    seen, in_loss = [], []
+
+    def spy_logps(self, *args, **kwargs):
+        outputs = get_logps(self, *args, **kwargs)
+        if in_loss:
+            in_loss.append(outputs)
+        return outputs
+
+    def spy_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        in_loss.append(None)
+        loss = compute_loss(self, model, inputs, return_outputs, num_items_in_batch)
+        seen.append((inputs, in_loss[1:], loss, self._metrics["train"], self.model.training))
+        in_loss.clear()
+        return loss
+
+    monkeypatch.setattr(GRPOTrainer, "compute_loss", spy_loss)
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", spy_logps)
+    settings = {"steps_per_generation": 2, "max_steps": 2, "max_completion_length": 4}
+    run_stage("grpo", **settings)
+    assert len(seen) == 2
+    for inputs, calls, loss, metrics, is_training in seen:
+        ((logps, entropies, aux_loss),) = calls
+        shape = inputs["completion_mask"].shape
+        assert logps.shape == entropies.shape == inputs["old_per_token_logps"].shape == shape
+        assert logps.requires_grad and (logps <= 0).all() and (entropies >= 0).all()
+        assert aux_loss is None and "tool_mask" not in inputs
+        assert loss.shape == () and metrics.default_factory is list and is_training
+    # The first is computed with the weights that wrote the completions.
+    inputs, ((logps, *_),), *_ = seen[0]
+    mask = inputs["completion_mask"].bool()
+    assert torch.allclose(logps[mask], inputs["old_per_token_logps"][mask], atol=1e-5)
+
+
+def stock(**kwargs):
+    """TRL's own trainer, from what the stage gives ours."""
+    known = inspect.signature(GRPOTrainer).parameters
+    trainer = GRPOTrainer(**{key: value for key, value in kwargs.items() if key in known})
+    trainer.num_completions = None  # for the stage's manifest
+    return trainer
+
+
+ALWAYS = {
+    "prompt_ids": ("int64", "BP"), "prompt_mask": ("int64", "BP"),
+    "completion_ids": ("int64", "BC"), "completion_mask": ("int64", "BC"),
+    "advantages": ("float32", "B"), "num_items_in_batch": ("int64", ""),
+}  # fmt: skip
+OLD, REFERENCE = ({f"{name}_per_token_logps": ("float32", "BC")} for name in ("old", "ref"))
+
+
+@pytest.mark.usefixtures("graded_by_chance")
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        ({"scale_rewards": "none"}, {}),
+        ({"beta": 0.1, "gradient_accumulation_steps": 2}, REFERENCE),
+        ({"beta": 0.1, "steps_per_generation": 2}, OLD | REFERENCE),
+        ({"num_iterations": 2, "scale_rewards": "batch"}, OLD),
+    ],
+)
+def test_a_generation_batch(run_stage, monkeypatch, settings, more):
+    """Keys, types and shapes; the table of completions; one value for each metric."""
+    score, seen = GRPOTrainer._generate_and_score_completions, []
+
+    def spy(self, inputs):
+        before = {name: len(values) for name, values in self._metrics["train"].items()}
+        output = score(self, inputs)
+        added = {
+            name: len(values) - before.get(name, 0)
+            for name, values in self._metrics["train"].items()
+        }
+        seen.append((self, inputs, output, added))
+        return output
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", spy)
+    monkeypatch.setattr(module, "MathGRPOTrainer", stock)
+    run_stage("grpo", **settings, max_completion_length=8, log_completions=True,
+              num_completions_to_print=0)  # fmt: skip
+    for trainer, inputs, output, added in seen:
+        assert trainer.model.training and type(inputs) is list and type(inputs[0]) is dict
+        assert {*inputs[0]} == {"id", "prompt", "answer"}
+        assert trainer.train_dataset["id"][:3] == [f"synthetic-rl-{n}" for n in range(3)]
+        args = trainer.args
+        num = args.per_device_train_batch_size * args.steps_per_generation
+        sizes = {"B": num, "P": output["prompt_ids"].size(1)}
+        sizes["C"] = output["completion_ids"].size(1)
+        shapes = {key: (str(x.dtype)[6:], [*x.shape]) for key, x in output.items()}
+        known = ALWAYS | more
+        assert shapes == {key: (t, [sizes[axis] for axis in s]) for key, (t, s) in known.items()}
+        assert output["num_items_in_batch"] == output["completion_mask"].sum()
+
+        tokenizer = trainer._tokenizer
+        prompts, *_ = trainer._tokenize_prompts([row["prompt"] for row in inputs])
+        for n, ids in enumerate(prompts):
+            pad = [tokenizer.pad_token_id] * (sizes["P"] - len(ids))
+            assert output["prompt_ids"][n].tolist() == pad + ids
+            assert output["prompt_mask"][n].tolist() == [0] * len(pad) + [1] * len(ids)
+            mask = output["completion_mask"][n].bool()
+            assert not (mask[1:] & ~mask[:-1]).any() and mask[0]
+            assert (output["completion_ids"][n][~mask] == tokenizer.pad_token_id).all()
+        assert tokenizer.eos_token_id in trainer.eos_token_ids
+        assert trainer.num_generations == trainer.num_generations_eval == 4
+        assert trainer.reward_weights.tolist() == [1.0, 0.5, 1.0]
+        assert trainer.reward_func_names == [
+            "correctness_reward", "think_format_reward", "soft_length_penalty",
+        ]  # fmt: skip
+        assert trainer.scale_rewards == settings.get("scale_rewards", "group")
+        assert args.generation_batch_size == num * args.world_size
+        for name in (
+            "reward", "frac_reward_zero_std", "completions/mean_length",
+            "completions/clipped_ratio", "rewards/correctness_reward/mean",
+            "rollout/verdict/wrong",
+        ):  # fmt: skip
+            assert added[name] == 1, name
+        assert len(trainer._metrics["train"].get("num_tokens", [0])) == 1
+
+    # The table is that of the last batch, which has pushed the one before out.
+    trainer, inputs, output, _ = seen[-1]
+    logs = trainer._logs
+    assert {*logs} == {"images", "prompt", "completion", "rewards", "advantages", "extra"}
+    assert list(logs["prompt"]) == [row["prompt"] for row in inputs]
+    texts = trainer._tokenizer.batch_decode(output["completion_ids"], skip_special_tokens=True)
+    assert [completion[-1]["content"] for completion in logs["completion"]] == texts
+    assert [*logs["rewards"]] == trainer.reward_func_names and [*logs["extra"]] == ["verdict"]
+    assert list(logs["advantages"]) == output["advantages"].tolist()
+    columns = [logs["prompt"], logs["completion"], logs["advantages"]]
+    for column in (*columns, *logs["rewards"].values(), *logs["extra"].values()):
+        assert column.maxlen == len(column) == len(inputs)
+    assert not logs["images"]
+
+
+def test_calls_around_a_step_and_a_second_train(run_stage, monkeypatch, tmp_path):
+    """Their order, what callbacks are given, and that a checkpoint of step 0 is one."""
+    from transformers import TrainerCallback
+
+    from stages import run
+
+    events, folder = [], tmp_path / "grpo"
+
+    class Calls(TrainerCallback):
+        def __init__(self, trainer):
+            self.trainer, self.num_begun = trainer, 0
+
+        def on_train_begin(self, args, state, control, **_):
+            events.append(("begin", state.global_step))
+            self.num_begun += 1
+            if self.num_begun == 1:
+                self.trainer._save_checkpoint(self.trainer.model, None)
+
+        def on_pre_optimizer_step(self, args, state, control, optimizer=None, model=None, **_):
+            assert all(group["lr"] > 0 for group in optimizer.param_groups)
+            assert all(p.grad is not None for p in model.parameters())
+            events.append(("pre", state.global_step))
+
+        def on_optimizer_step(self, args, state, control, model=None, **_):
+            assert all(p.grad is not None for p in model.parameters())
+            assert not self.trainer.accelerator.optimizer_step_was_skipped
+            events.append(("post", state.global_step))
+
+        def on_step_end(self, args, state, control, **_):
+            events.append(("end", state.global_step))
+            if self.num_begun == 1:
+                control.should_training_stop = True
+
+    def note(owner, name, event):
+        method = getattr(owner, name)
+
+        def noted(self, *args, **kwargs):
+            events.append((event,))
+            return method(self, *args, **kwargs)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(GRPOTrainer, "_get_grad_norm", "norm")
+    note(torch.optim.AdamW, "step", "step")
+    note(GRPOTrainer, "_save_checkpoint", "save")
+    note(GRPOTrainer, "log", "log")
+
+    def train(trainer, *_):
+        trainer.add_callback(Calls(trainer))
+        trainer.train()
+        assert trainer.state.global_step == 1
+        trainer.train(resume_from_checkpoint=str(folder / "checkpoint-0"))
+        assert trainer.state.global_step == 2
+        run.save(trainer)
+
+    monkeypatch.setattr(module, "MathGRPOTrainer", stock)
+    monkeypatch.setattr(run, "train", train)
+    run_stage("grpo", save_steps=1, max_completion_length=4, lr_scheduler_type="constant")
+    step = ["norm", "pre", "step", "post", "end", "log", "save"]
+    found = [event for event, *_ in events]
+    # The last log of a run has its totals.
+    assert found == ["begin", "save", *step, "log", "begin", *step, *step, "log"]
+    numbers = [number for _, *numbers in events for number in numbers]
+    assert numbers == [0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 2]
+    for n in range(3):
+        state = json.loads((folder / f"checkpoint-{n}" / "trainer_state.json").read_text())
+        assert state["global_step"] == n

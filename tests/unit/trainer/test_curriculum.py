@@ -1,0 +1,513 @@
+"""The curriculum: its posterior and its choices on simulated policies, and what it starts from."""
+
+import json
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.config import UserError
+from stages.settings.curriculum_arguments import MODES, CurriculumArguments
+from stages.trainer.curriculum import (
+    DRIFT,
+    PredictiveCurriculum,
+    Refill,
+    add_binomial,
+    build_curriculum,
+    expected_rate,
+    find_peers,
+    keep_by_pass_rate,
+    useful_chance,
+)
+from stages.trainer.rollouts import Groups
+
+SIZE = 8  # rollouts in a group
+
+
+def build(num=40, seed=0, peers=None, **keys):
+    return PredictiveCurriculum(peers or ["one"] * num, SIZE, seed, **keys)
+
+
+def run(curriculum, pass_rates, batches, num_groups=8):
+    """Choose, roll out and update.
+
+    Args:
+        pass_rates: of a policy, shape (N,); or a function of the batch that gives them.
+
+    Returns:
+        The problems of each batch, and the share of uniform groups in each.
+    """
+    rng, chosen, uniform = np.random.default_rng(7), [], []
+    for batch in range(batches):
+        rates = pass_rates(batch) if callable(pass_rates) else pass_rates
+        chosen.append(curriculum.choose(num_groups) or curriculum.draw(num_groups))
+        right = rng.binomial(SIZE, rates[chosen[-1]])
+        curriculum.observe(chosen[-1], right.tolist(), SIZE)
+        uniform.append(np.isin(right, (0, SIZE)).mean())
+    return chosen, np.array(uniform)
+
+
+def sigmoid(eta):
+    return 1 / (1 + np.exp(-np.clip(eta, -700, 700)))
+
+
+# The pool of the benchmark's kind: 70 % always right or always wrong.
+KINDS = ["easy"] * 180 + ["hard"] * 100 + ["useful"] * 120
+SKEWED = np.where(np.array(KINDS) == "easy", 0.995, 0.005)
+SKEWED[280:] = np.random.default_rng(1).uniform(0.25, 0.75, 120)
+
+
+# Choosing
+
+
+def test_the_same_numbers_on_every_process():
+    rates = np.linspace(0.05, 0.95, 40)
+    first, _ = run(build(seed=3), rates, 10)
+    np.random.seed(1)  # nobody else's stream plays a part
+    assert run(build(seed=3), rates, 10)[0] == first
+    assert run(build(seed=4), rates, 10)[0] != first
+    for chosen in first:
+        assert len(chosen) == len(set(chosen)) == 8 and {type(i) for i in chosen} == {int}
+    curriculum = build(seed=3)
+    assert curriculum.draw(8) == curriculum.draw(8)
+    again = curriculum.draw(8)
+    curriculum.choose(1)
+    assert curriculum.draw(8) != again
+
+
+@pytest.mark.parametrize("is_predictive", [True, False])
+def test_those_in_the_batch_come_last_and_the_draw_is_another(is_predictive):
+    curriculum = build(20, is_predictive=is_predictive, rest=0)
+    curriculum.choose(1)
+    first = curriculum.draw(8)
+    second = curriculum.draw(12, first)
+    assert sorted(first + second) == list(range(20))
+    third = curriculum.draw(15, first)
+    assert sorted(third[:12]) == sorted(second) and {*third[12:]} < {*first}
+    assert curriculum.draw(20, first + second) != curriculum.draw(20)
+    # Rather one that rests than one that is in the batch.
+    curriculum = build(10, is_predictive=is_predictive)
+    curriculum.observe([0, 1, 2], [4, 4, 4], SIZE)
+    curriculum.choose(1)
+    assert sorted(curriculum.draw(6, [3, 4, 5, 6])) == [0, 1, 2, 7, 8, 9]
+    # With the first draw's numbers these would be its next four.
+    curriculum = build(20, is_predictive=is_predictive)
+    first = curriculum.draw(8)
+    assert curriculum.draw(4, first[:4]) != first[4:]
+
+
+def test_uniform_choice_is_uniform():
+    chosen, _ = run(build(is_predictive=False), np.full(40, 0.99), 60)
+    counts = np.bincount(np.ravel(chosen), minlength=40)
+    assert counts.sum() == 480 and counts.min() >= 6 and counts.max() <= 18
+    curriculum, chosen = build(is_predictive=False, rest=0), []
+    for _ in range(1000):
+        curriculum.choose(1)
+        chosen += curriculum.draw(8)
+    counts = np.bincount(chosen, minlength=40)  # 200 each, standard deviation 12.6
+    assert counts.min() >= 150 and counts.max() <= 250
+
+
+def use_gaps(chosen):
+    """Batches between two uses of a problem, of all problems."""
+    used = {}
+    for batch, problems in enumerate(chosen):
+        for problem in problems:
+            used.setdefault(problem, []).append(batch)
+    return [later - before for batches in used.values() for before, later in pairwise(batches)]
+
+
+@pytest.mark.parametrize("is_predictive", [True, False])
+def test_used_problems_rest(is_predictive):
+    keys = {"is_predictive": is_predictive}
+    rates = np.array([0.5] * 6 + [0.999] * 44)
+    assert min(use_gaps(run(build(50, rest=3, **keys), rates, 25)[0])) == 4
+    assert min(use_gaps(run(build(50, rest=0, **keys), rates, 25)[0])) == 1
+    # No more than half of a small pool rests: of 32 problems two batches of 8, of 20 one.
+    assert min(use_gaps(run(build(32, rest=3, **keys), rates[:32], 25)[0])) == 3
+    assert min(use_gaps(run(build(20, rest=3, **keys), rates[:20], 25)[0])) == 2
+
+
+@pytest.mark.parametrize(("share", "num_groups"), [(0.25, 8), (0.05, 8), (1.0, 7), (0.3, 4)])
+def test_no_problem_is_forgotten(share, num_groups):
+    """Each of N is used once in N / (share n) batches, though the policy is sure about most."""
+    rates = np.array([0.5] * 8 + [0.999] * 22)
+    window = math.ceil(30 / (share * num_groups)) + 1  # shares of a choice add up
+    chosen, _ = run(build(30, explore_share=share, rest=0), rates, 2 * window, num_groups)
+    assert {i for problems in chosen[:window] for i in problems} == {*range(30)}
+    assert {i for problems in chosen[window:] for i in problems} == {*range(30)}
+
+
+def test_exploring_takes_its_share_and_refills_explore_nothing():
+    curriculum = build(peers=["useful"] * 20 + ["sure"] * 20, explore_share=0.25, rest=0)
+    curriculum.learn_prior({i: (4, 8) if i < 20 else (64, 64) for i in range(40)})
+    for batch in range(1, 5):
+        curriculum.choose(1)
+        chosen = curriculum.draw(8)
+        assert chosen[0] != chosen[1] and all(i < 20 for i in chosen[2:])
+        curriculum.observe(chosen, [4 if i < 20 else 8 for i in chosen], SIZE)
+        refill = curriculum.draw(8, chosen)
+        assert not {*refill} & {*chosen} and sum(i < 20 for i in refill) >= 7, batch
+
+
+# Learning
+
+
+def test_useful_groups_by_what_the_peers_show():
+    uniform = run(build(peers=KINDS, is_predictive=False), SKEWED, 10, 16)[1]
+    assert uniform.mean() > 0.55
+    uniform = run(build(peers=KINDS), SKEWED, 30, 16)[1]
+    assert uniform.mean() < 0.2 and uniform[10:].mean() < 0.12
+
+
+def test_a_policy_that_gets_better_is_followed():
+    """From 0.03 % to 30 % on the hardest level, from 73 to 99.9 % on the easiest."""
+    levels = np.repeat([-8.0, -5.0, -2.0, 1.0], 100)
+    base = levels + np.random.default_rng(2).normal(0, 0.7, 400)
+    curriculum = build(peers=levels.tolist())
+    chosen, uniform = run(curriculum, lambda batch: sigmoid(base + 0.1 * batch), 72, 12)
+    assert all(part.mean() < 0.33 for part in np.split(uniform, 4))
+    chosen = np.array(chosen)
+    assert (levels[chosen[5:15]] > -3).mean() > 0.85
+    assert (levels[chosen[-10:]] < -1).mean() > 0.85
+    p = sigmoid(base + 3.6)  # half way, all problems alike
+    assert (p**SIZE + (1 - p) ** SIZE).mean() > 0.5
+
+
+def test_peers_rise_with_a_problem_and_others_do_not():
+    curriculum = build(peers=["a", "a", "b"])
+    curriculum.choose(1)
+    assert curriculum.pass_rates([2, 0, 1]) == pytest.approx([0.5, 0.5, 0.5])
+    curriculum.observe([0], [8], SIZE)
+    own, peer, other = curriculum.pass_rates([0, 1, 2])
+    assert own > 0.85 and 0.6 < peer < own - 0.1 and other == pytest.approx(0.5)
+    assert curriculum.pass_rates([2, 0]) == pytest.approx([other, own])
+    curriculum.observe([1], [0], SIZE)
+    assert curriculum.pass_rates([1])[0] < 0.5 < curriculum.pass_rates([0])[0] < own
+
+
+def test_an_update_is_that_of_two_normals_on_a_grid():
+    """Moments of level and offset, each by itself, after 7 of 8: sums over a plane."""
+    curriculum = build(peers=["a", "b"])
+    curriculum.choose(1)
+    before = curriculum.state_dict()
+    (level_variance, _), (offset_variance, _) = before["level"][1], before["offset"][1]
+    assert (level_variance, offset_variance) == (1.5**2 + DRIFT**2, 1.5**2)
+    curriculum.observe([0], [7], SIZE)
+    after = curriculum.state_dict()
+    level, offset = np.meshgrid(np.linspace(-9, 9, 301), np.linspace(-9, 9, 301))
+    weights = np.exp(-(level**2) / (2 * level_variance) - offset**2 / (2 * offset_variance))
+    p = sigmoid(level + offset)
+    weights *= p**7 * (1 - p)
+    weights /= weights.sum()
+    for name, values in (("level", level), ("offset", offset)):
+        mean = (weights * values).sum()
+        variance = (weights * (values - mean) ** 2).sum()
+        assert after[name][0][0] == pytest.approx(mean, abs=1e-3)
+        assert after[name][1][0] == pytest.approx(variance, rel=1e-3)
+        assert [after[name][i][1] for i in (0, 1)] == [before[name][i][1] for i in (0, 1)]
+
+
+def test_forgetting():
+    curriculum = build(2, peers=["a", "b"], half_life=30.0)
+    curriculum.observe([0], [8], SIZE)
+    before = curriculum.state_dict()
+    total, count = (row[0] for row in before["spread"])
+    for _ in range(30):
+        curriculum.choose(1)
+    after = curriculum.state_dict()
+    assert after["offset"][0] == pytest.approx([before["offset"][0][0] / 2, 0.0])
+    variance = before["offset"][1][0] / 4 + 3 / 4 * total / count
+    assert after["offset"][1] == pytest.approx([variance, 1.5**2])
+    # What the policy does to all of them alike is no matter of forgetting, only of doubt.
+    assert after["level"][0] == before["level"][0]
+    doubts = [variance + 30 * DRIFT**2 for variance in before["level"][1]]
+    assert after["level"][1] == pytest.approx(doubts)
+    for _ in range(600):
+        curriculum.choose(1)
+    end = curriculum.state_dict()["offset"]
+    assert end[0] == pytest.approx([0, 0], abs=1e-4) and end[1][0] == pytest.approx(total / count)
+
+
+# Going on
+
+
+def test_a_curriculum_goes_on_exactly():
+    rates = np.linspace(0.05, 0.95, 40)
+    first, second = build(peers=list("abcd") * 10), build(peers=list("abcd") * 10)
+    run(first, rates, 7)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert second.state_dict() == first.state_dict()
+    assert second.pass_rates(range(40)) == first.pass_rates(range(40))
+    for curriculum in (first, second):
+        run(curriculum, rates[::-1], 5)
+    assert second.state_dict() == first.state_dict()
+    assert second.draw(40) == first.draw(40)
+    # A saved state is a copy.
+    state = first.state_dict()
+    saved = json.dumps(state)
+    run(first, rates, 2)
+    second.load_state_dict(state)
+    run(second, rates, 2)
+    assert json.dumps(state) == saved
+
+
+def test_a_state_of_other_problems_is_refused():
+    with pytest.raises(UserError, match="its curriculum has 41 problems, this one 40"):
+        build().load_state_dict(build(41).state_dict())
+
+
+# The posterior of a logit, against dense sums over a fine grid
+
+
+quick = settings(deadline=None, max_examples=50, derandomize=True, database=None)
+MEANS, VARIANCES = st.floats(-40, 40), st.floats(0.01, 30)
+COUNTS = st.integers(1, 64).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+def add(mean, variance, right, total):
+    """`add_binomial` of one problem."""
+    (new_mean,), (new_variance,) = add_binomial(
+        *(np.array([x], dtype=float) for x in (mean, variance, right, total))
+    )
+    return float(new_mean), float(new_variance)
+
+
+def useful(mean, variance, num_generations):
+    return float(useful_chance(np.array([mean]), np.array([variance]), num_generations)[0])
+
+
+def rate(mean, variance):
+    return float(expected_rate(np.array([mean]), np.array([variance]))[0])
+
+
+def on_grid(mean, variance, right=0, total=0):
+    """Points and normalised weights of the density, on a grid that is fine and wide enough."""
+    reach = 12 * variance**0.5
+    low, high = mean - reach - variance * (total - right), mean + reach + variance * right
+    eta = np.linspace(low, high, 20_001)
+    log_density = -((eta - mean) ** 2) / (2 * variance)
+    log_density += right * np.log(sigmoid(eta)) + (total - right) * np.log(sigmoid(-eta))
+    weights = np.exp(log_density - log_density.max())
+    return eta, weights / weights.sum()
+
+
+def logit(p):
+    return np.log(p / (1 - p))
+
+
+# Without any doubt about p: 1 - p^G - (1-p)^G.
+@pytest.mark.parametrize(
+    ("p", "num_generations", "chance"),
+    [(0.5, 2, 0.5), (0.5, 4, 0.875), (0.5, 8, 1 - 2 / 256), (0.1, 2, 0.18), (0.9, 4, 0.3438)],
+)
+def test_useful_chance_by_hand(p, num_generations, chance):
+    assert useful(logit(p), 1e-12, num_generations) == pytest.approx(chance, abs=1e-9)
+    assert rate(logit(p), 1e-12) == pytest.approx(p, abs=1e-9)
+
+
+@pytest.mark.parametrize("variance", [0.01, 2.25, 4.5, 10.0, 30.0])
+@pytest.mark.parametrize("mean", [0.0, 1.5, -4.0, 12.0])
+def test_expectations_agree_with_a_fine_grid(mean, variance):
+    eta, weights = on_grid(mean, variance)
+    p = sigmoid(eta)
+    # The curriculum's priors start at 4.5; beyond 10, 31 nodes are coarse for a step of width 1.
+    tolerance = 0.003 if variance <= 10 else 0.015
+    assert rate(mean, variance) == pytest.approx(weights @ p, abs=tolerance)
+    for size in (2, 4, 8, 16):
+        expected = weights @ (1 - p**size - (1 - p) ** size)
+        assert useful(mean, variance, size) == pytest.approx(expected, abs=tolerance), size
+
+
+@pytest.mark.parametrize("variance", [0.01, 0.3, 2.25, 4.5, 30.0])
+@pytest.mark.parametrize(
+    ("right", "total"), [(0, 8), (1, 8), (4, 8), (8, 8), (0, 1), (32, 64), (1000, 1000)]
+)
+def test_add_binomial_agrees_with_a_fine_grid(variance, right, total):
+    for mean in (0.0, 1.5, -4.0, 12.0):
+        eta, weights = on_grid(mean, variance, right, total)
+        expected = weights @ eta
+        spread = weights @ (eta - expected) ** 2
+        new_mean, new_variance = add(mean, variance, right, total)
+        assert new_mean == pytest.approx(expected, abs=0.03 * spread**0.5), mean
+        assert new_variance == pytest.approx(spread, rel=0.02), mean
+
+
+@pytest.mark.parametrize("mean", [-1000.0, -40.0, 40.0, 1000.0])
+@pytest.mark.parametrize("variance", [0.01, 4.5, 30.0])
+def test_a_policy_that_is_sure_and_wrong_about_it_is_no_overflow(mean, variance):
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        assert rate(mean, variance) == pytest.approx(float(mean > 0), abs=1e-2)
+        assert useful(mean, variance, 8) <= 0.05
+        for right in (0, 8):
+            new_mean, new_variance = add(mean, variance, right, 8)
+            assert np.isfinite(new_mean) and 0 < new_variance <= 1.03 * variance
+    # So far out the likelihood is exp(8 eta) or flat: the normal moves by 8 variances, or stays.
+    if abs(mean) == 1000:
+        against = -1 if mean > 0 else 1
+        assert add(mean, variance, 4 - 4 * against, 8) == pytest.approx((mean, variance), rel=1e-6)
+        moved, kept = add(mean, variance, 4 + 4 * against, 8)
+        assert moved == pytest.approx(mean + against * 8 * variance, rel=1e-6)
+        assert kept == pytest.approx(variance, rel=1e-6)
+
+
+@quick
+@given(MEANS, VARIANCES, COUNTS)
+def test_more_right_is_a_higher_mean_and_seeing_is_never_less_sure(mean, variance, counts):
+    right, total = counts
+    new_mean, new_variance = add(mean, variance, right, total)
+    assert np.isfinite(new_mean) and 0 < new_variance <= 1.02 * variance
+    if right < total:
+        assert add(mean, variance, right + 1, total)[0] > new_mean
+    if right == 0:
+        assert new_mean <= mean + 1e-9
+        assert add(mean, variance, 0, total + 1)[0] <= new_mean
+    # Right and wrong are alike.
+    mirrored = add(-mean, variance, total - right, total)
+    assert mirrored == pytest.approx((-new_mean, new_variance), rel=1e-6, abs=1e-9)
+
+
+# What it starts from
+
+
+ROWS = [{"id": name} for name in "abcdefg"]
+COUNTS = {  # g was not measured
+    "a": (0, 4), "b": (1, 4), "c": (3, 8), "d": (2, 4), "e": (3, 4), "f": (4, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kept"),
+    [
+        (0.25, 0.5, "bcd"),  # both ends belong to the band
+        (0.26, 0.49, "c"),
+        (0.0, 1.0, "abcdef"),
+        (0.0, 0.0, "a"),
+        (1.0, 1.0, "f"),
+        (0.8, 0.9, ""),
+    ],
+)
+def test_keep_by_pass_rate(low, high, kept):
+    assert keep_by_pass_rate(ROWS, COUNTS, low, high) == [{"id": name} for name in kept]
+
+
+def write_counts(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def row(length, **keys):
+    """A row whose question has so many characters."""
+    system = {"role": "system", "content": "x" * 7 * (length % 5)}
+    return {"prompt": [system, {"role": "user", "content": "x" * length}]} | keys
+
+
+def test_peers_by_level():
+    rows = [row(1, source="a", level=2), row(9, source="a", level=2), row(1, source="b", level=2)]
+    rows += [row(1, source="a", level=0), row(1, source="a", level="hard")]
+    peers = [("a", "level 2"), ("a", "level 2"), ("b", "level 2")]
+    assert find_peers(rows) == [*peers, ("a", "level 0"), ("a", "level hard")]
+
+
+def test_peers_by_length():
+    """80 lengths of one source in eight equal parts; those of another are cut on their own."""
+    lengths = [(37 * i) % 80 + 1 for i in range(80)]
+    rows = [row(n, source="a") for n in lengths] + [row(100 * n, source="b") for n in lengths]
+    peers = find_peers(rows)
+    expected = [(n - 1) // 10 + 1 for n in lengths]
+    assert peers[:80] == [("a", f"length {part} of 8") for part in expected]
+    assert peers[80:] == [("b", f"length {part} of 8") for part in expected]
+
+
+def test_offline_pass_rates_give_levels_and_spread():
+    rng, levels = np.random.default_rng(4), np.repeat([-2.0, 0.0, 3.0], 300)
+    rates = 1 / (1 + np.exp(-levels - rng.normal(0, 1, 900)))
+    measured = rng.permutation(900)[:800]
+    counts = {int(i): (int(rng.binomial(8, rates[i])), 8) for i in measured}
+    curriculum = PredictiveCurriculum([*levels.tolist(), "unseen"], SIZE, 0)
+    curriculum.learn_prior(counts)
+    state = curriculum.state_dict()
+    assert state["level"][0] == pytest.approx([-2.0, 0.0, 3.0, 0.0], abs=0.25)
+    spread = np.divide(*state["spread"])  # the prior's 2.25 still counts
+    assert all(0.8 < value < 1.4 for value in spread[:3]) and spread[3] == 1.5**2
+    assert max(state["level"][1][:3]) < 0.02 and state["level"][1][3] == 1.5**2
+    found = np.array(curriculum.pass_rates(range(900)))
+    unmeasured = np.setdiff1d(range(900), measured)
+    doubts = np.array(state["offset"])[1, unmeasured]
+    assert doubts == pytest.approx(spread[np.repeat([0, 1, 2], 300)[unmeasured]])
+    for level in (-2.0, 0.0, 3.0):  # where nothing is known of a problem, its peers tell
+        others = found[unmeasured[levels[unmeasured] == level]]
+        assert np.ptp(others) < 1e-9
+        assert others[0] == pytest.approx(rates[levels == level].mean(), abs=0.05)
+    assert np.abs(found - rates)[measured].mean() < 0.11
+    # The order of a file's rows is no matter.
+    other = PredictiveCurriculum([*levels.tolist(), "unseen"], SIZE, 0)
+    other.learn_prior(dict(sorted(counts.items())))
+    assert other.pass_rates(range(901)) == pytest.approx([*found, 0.5], abs=1e-9)
+    assert other.draw(100) == curriculum.draw(100)
+
+
+POOL = [row(n, id=f"p{n}", source="a", level=1) for n in range(6)]
+
+
+def test_a_curriculum_starts_from_offline_pass_rates(tmp_path):
+    rows = [{"id": "p4", "num_right": 8, "num_samples": 8}]
+    rows += [{"id": "elsewhere", "num_right": 8, "num_samples": 8}]
+    rows += [{"id": "p1", "num_right": 0, "num_samples": 8}]
+    path = write_counts(tmp_path / "pass_rates.jsonl", *rows)
+    args = CurriculumArguments(curriculum="predictive", pass_rates=path)
+    rates = build_curriculum(POOL, args, 8, 0).pass_rates(range(6))
+    assert rates[1] < 0.2 and rates[4] > 0.8
+    assert [rates[i] for i in (0, 2, 3, 5)] == pytest.approx([0.5] * 4, abs=1e-3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_recipe_builds(tmp_path, mode):
+    counts = {"id": "p0", "num_right": 1, "num_samples": 4}
+    file = write_counts(tmp_path / "pass_rates.jsonl", counts) if mode == "offline" else None
+    found = build_curriculum(POOL, CurriculumArguments(curriculum=mode, pass_rates=file), 8, 0)
+    assert (found is None) == (mode in ("off", "offline"))
+    if found is not None:
+        assert hasattr(found, "next_round") == ("refill" in mode)
+        assert (found.choose(6) is not None) == ("predictive" in mode)
+
+
+@pytest.mark.parametrize(
+    ("rows", "counts", "words"),
+    [
+        ([*POOL, POOL[0]], None, "train_file: two rows have the same id"),
+        (POOL, {"id": "x", "num_right": 1, "num_samples": 4}, "has none of the ids of train_file"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(tmp_path, rows, counts, words):
+    file = counts and write_counts(tmp_path / "pass_rates.jsonl", counts)
+    args = CurriculumArguments(curriculum="predictive", pass_rates=file)
+    with pytest.raises(UserError, match=words):
+        build_curriculum(rows, args, 8, 0)
+
+
+# Refill
+
+
+def groups_of(problems, uniform, world_size=1):
+    """Groups of two rollouts of which some are all right."""
+    correctness = [x for flag in uniform for x in ((1.0, 1.0) if flag else (1.0, 0.0))]
+    right = torch.tensor(correctness)
+    return Groups(torch.tensor(problems), right.unsqueeze(1), right, world_size)
+
+
+def test_refill_asks_for_as_many_as_the_rank_with_most_uniform_groups():
+    refill = Refill(build(20, rest=0), max_rounds=2)
+    first = refill.choose(4)
+    second = refill.next_round(groups_of(first, [1, 1, 0, 1], 2))
+    assert len(second) == 4 and not {*first} & {*second}
+    third = refill.next_round(groups_of(first, [1, 0, 0, 0], 2))
+    assert len(third) == 2 and not {*first, *second} & {*third}
+    assert refill.next_round(groups_of(first, [1, 0, 0, 0], 2)) is None  # a third round
+    again = refill.choose(4)
+    assert refill.next_round(groups_of(again, [0] * 4)) is None
+    assert refill.state_dict() == refill.curriculum.state_dict()

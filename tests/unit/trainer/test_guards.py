@@ -1,0 +1,574 @@
+"""Collapse guards: settings, streaks and actions, collapsing and healthy runs, what is measured."""
+
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from data_prep.prompts import build_completion
+from data_prep.sources import synthetic
+from stages.trainer.guards import (
+    ACTIONS,
+    GUARDS,
+    Guards,
+    GuardSettings,
+    WeightProbe,
+    append_event,
+    best_reference,
+    last_healthy_checkpoint,
+    length_growth,
+    logp_mismatch,
+    reference_window,
+    repeated_ngram_share,
+    repeated_tag_share,
+    repetition_scores,
+)
+
+NAN, INF = math.nan, math.inf
+
+
+# Settings
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_actions_are_checked(name):
+    for action in ACTIONS:
+        if action == "mask" and name in ("entropy", "weights"):
+            with pytest.raises(ValueError, match=f"guard_{name}: 'mask' .* use warn, rollback, st"):
+                GuardSettings(**{name: action})
+        else:
+            assert getattr(GuardSettings(**{name: action}), name) == action
+    with pytest.raises(ValueError, match=f"guard_{name}: 'halt' is no action; use warn, .*or off"):
+        GuardSettings(**{name: "halt"})
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("repetition_ngram", (1, 40), (0, -1)),
+        ("max_repetition", (0, 1), (-0.1, 1.1, NAN)),
+        ("max_repetitive_share", (0, 1), (-0.1, 20)),
+        ("cut_off_rise", (0, 1), (-0.1, 20)),
+        ("min_entropy", (0, 3), (-0.1, NAN)),
+        ("max_length_growth", (1, 9), (0.9,)),
+        ("max_logp_mismatch", (1, 2), (0.05,)),
+        ("min_moved_share", (0, 1), (-0.1, 5)),
+        ("patience", (1, 10), (0, 11)),
+        ("baseline_steps", (1, 40), (0, 41)),
+    ],
+)
+def test_limits_are_checked(name, good, bad):
+    for value in good:
+        GuardSettings(**{name: value})
+    for value in bad:
+        with pytest.raises(ValueError, match=f"guard_{name}: {value} must be "):
+            GuardSettings(**{name: value})
+
+
+# Streaks and actions
+
+
+def steps_of(guards, name, values, first=0):
+    """The steps at which one statistic makes its guard fire."""
+    firings = [guards.observe(first + i, {name: value}) for i, value in enumerate(values)]
+    return [firing.step for found in firings for firing in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "fine", "violating"),
+    [
+        ("repetition", "repetition", 0.2, 0.21),
+        ("entropy", "entropy", 0.002, 0.0019),
+        ("entropy", "entropy", 0.3, NAN),
+        ("entropy", "entropy", 0.3, INF),
+        ("entropy", "entropy", 0.3, -INF),
+        ("alignment", "logp_mismatch", 1.05, 1.051),
+        ("alignment", "logp_mismatch", 0.9999999, INF),  # 1, after some rounding
+        ("weights", "moved_share", 0.05, 0.049),
+    ],
+)
+def test_a_level_fires_at_the_third_violating_step_once_per_streak(name, key, fine, violating):
+    trace = [violating] * 2 + [fine] + [violating] * 5 + [fine] + [violating] * 3
+    guards = Guards(GuardSettings(**{name: "stop"}))
+    assert steps_of(guards, key, trace) == [5, 11]
+    guards = Guards(GuardSettings(patience=1))
+    assert steps_of(guards, key, trace) == [0, 3, 9]
+    guards.observe(12, {key: fine})
+    assert guards.metrics() == {f"guard/{name}": fine}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_mask_lasts_while_the_streak_lasts_and_off_is_silent(action):
+    guards = Guards(GuardSettings(repetition=action))
+    expected = {"off": [], "mask": [2, 3, 4, 5]}.get(action, [2])
+    assert steps_of(guards, "repetition", [0.9] * 6) == expected
+    assert steps_of(guards, "repetition", [0.1, 0.9], first=6) == []
+    assert bool(guards.metrics()) == (action != "off")
+
+
+def test_a_step_without_a_number_neither_adds_to_a_streak_nor_ends_it():
+    guards = Guards(GuardSettings())
+    assert steps_of(guards, "repetition", [0.9, NAN, 0.9, NAN, NAN]) == []
+    assert guards.observe(5, {"reward": 0.1}) == []
+    (firing,) = guards.observe(6, {"repetition": 0.9})
+    assert (firing.since, firing.step) == (0, 6)
+    for key in ("logp_mismatch", "moved_share", "length", "reward", "cut_off_rate"):
+        assert steps_of(Guards(GuardSettings()), key, [NAN] * 20) == []
+
+
+def test_a_firing_says_all():
+    guards = Guards(GuardSettings(alignment="rollback", weights="stop"))
+    half = {"logp_mismatch": 1.5}
+    for step in (20, 21):
+        assert guards.observe(step, half) == []
+        assert guards.observe(step, {"moved_share": 0.01, "entropy": 0.3}) == []
+    (first,) = guards.observe(22, half)
+    (second,) = guards.observe(22, {"moved_share": 0.01, "entropy": 0.3})
+    assert (first.guard, first.step, first.value, first.limit) == ("alignment", 22, 1.5, 1.05)
+    assert (first.action, first.since) == ("rollback", 20)
+    assert first.message == (
+        "alignment: mean exp|log-prob difference| of sampler and trainer is 1.5, "
+        "guard_max_logp_mismatch 1.05, since step 20; "
+        "check that the sampler has the trainer's weights, precision and temperature"
+    )
+    assert (second.guard, second.action, second.value) == ("weights", "stop", 0.01)
+    assert "\n" not in second.message and "guard_min_moved_share 0.05" in second.message
+
+
+def test_guards_need_no_torch():
+    code = "import sys, stages.trainer.guards; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Events and checkpoints
+
+
+def test_events_are_lines_of_strict_json(tmp_path):
+    path = tmp_path / "events.jsonl"
+    append_event(
+        path, {"value": NAN, "list": [INF, 1.5, {"x": -INF}], "text": 'a\n"\ud800', "n": 3}
+    )
+    append_event(str(path), {"path": path})
+    first, second = path.read_text(encoding="utf-8").splitlines()
+    assert json.loads(first) == {
+        "value": None, "list": [None, 1.5, {"x": None}], "text": 'a\n"\ud800', "n": 3,
+    }  # fmt: skip
+    assert json.loads(second) == {"path": str(path)}
+
+
+@pytest.mark.parametrize("before", [b"", b'{"a": 1}\n', b'{"a": 1}', b'{"a": 1}\n{"cut sho', b"\n"])
+def test_an_event_starts_on_a_line_of_its_own(tmp_path, before):
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(before)
+    append_event(path, {"b": 2})
+    append_event(path, {"c": 3})
+    written = path.read_bytes()
+    assert written.startswith(before) and written.endswith(b'\n{"c": 3}\n')
+    assert written.splitlines()[-2:] == [b'{"b": 2}', b'{"c": 3}']
+    assert written.count(b"\n") == before.count(b"\n") + 2 + bool(before and before[-1:] != b"\n")
+
+
+def test_last_healthy_checkpoint(tmp_path):
+    assert last_healthy_checkpoint(tmp_path / "none", 5) is None
+    whole = '{"global_step": 1}'
+    found = {"9": whole, "20": whole, "100": whole, "120": '{"log', "140": None, "160": b"\xff"}
+    for step, state in (found | {"best2": whole, "30.partial": whole}).items():
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        if isinstance(state, str):
+            (folder / "trainer_state.json").write_text(state)
+        elif state:
+            (folder / "trainer_state.json").write_bytes(state)
+    cases = {9: None, 10: 9, 20: 9, 21: 20, 100: 20, 101: 100, 121: 100, 10_000: 100}
+    for since, step in cases.items():
+        expected = step and tmp_path / f"checkpoint-{step}"
+        assert last_healthy_checkpoint(str(tmp_path), since) == expected
+
+
+# Whole runs
+
+
+def healthy(step, rng):
+    """A run of 32 completions a step that learns: reward up, length up, some are cut off."""
+    progress = step / 400
+    return {
+        "repetition": rng.choice([0, 0, 0, 1 / 32, 3 / 32]),
+        "cut_off_rate": min(1, max(0, rng.gauss(0.03 + 0.15 * progress, 0.05))),
+        "reward": rng.gauss(0.4 + 0.3 * progress, 0.08),
+        "length": (300 + 900 * progress) * math.exp(rng.gauss(0, 0.2)),
+        "logp_mismatch": rng.uniform(1.005, 1.03),
+        "entropy": 0.4 - 0.38 * progress,
+        "moved_share": rng.uniform(0.3, 0.9),
+    }
+
+
+def blend(low, high, share):
+    return low + (high - low) * min(1, max(0, share))
+
+
+def ends_no_more(step, rng, num_steps):
+    """From step 200 on completions are cut off and earn nothing, all of them after `num_steps`."""
+    share = (step - 199) / num_steps
+    fine = healthy(step, rng)
+    return fine | {
+        "cut_off_rate": blend(fine["cut_off_rate"], 1.0, share),
+        "reward": blend(fine["reward"], 0.0, share),
+    }
+
+
+COLLAPSES = {  # guard, statistics from step 200 on, bad steps within which it fires
+    "loops at once": ("repetition", lambda s, r: {"repetition": 0.6 if s > 199 else 0}, 3),
+    "loops over 50 steps": ("repetition", lambda s, r: {"repetition": (s - 199) / 50}, 13),
+    "cut off at once": ("eos", lambda s, r: ends_no_more(s, r, 1), 6),
+    "cut off over 20 steps": ("eos", lambda s, r: ends_no_more(s, r, 20), 14),
+    "cut off over 100 steps": ("eos", lambda s, r: ends_no_more(s, r, 100), 40),
+    "cut off over 300 steps": ("eos", lambda s, r: ends_no_more(s, r, 300), 90),
+    "entropy halves every 3 steps": (
+        "entropy", lambda s, r: {"entropy": 0.1 * 0.5 ** ((s - 199) / 3)}, 20,
+    ),
+    "three times as long at once": (
+        "length", lambda s, r: {"length": healthy(s, r)["length"] * (3 if s > 199 else 1)}, 6,
+    ),
+    "ten times as long over 30 steps": (
+        "length", lambda s, r: {"length": 500 * 10 ** ((s - 199) / 30)}, 18,
+    ),
+    "sampler with stale weights": ("alignment", lambda s, r: {"logp_mismatch": 1.2}, 3),
+    "bf16 weights": ("weights", lambda s, r: {"moved_share": 0.01}, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COLLAPSES)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_collapse_is_seen_soon_and_by_its_guard_alone(name, seed):
+    guard, trace, num_steps = COLLAPSES[name]
+    guards, rng = Guards(GuardSettings()), random.Random(seed)
+    for step in range(200 + num_steps):
+        statistics = healthy(step, rng)
+        if step > 199:
+            statistics |= trace(step, rng)
+        found = guards.observe(step, statistics)
+        if found:
+            assert [firing.guard for firing in found] == [guard]
+            assert step >= 200 + 2 and found[0].since <= 200 + num_steps - 3
+            assert found[0].since >= 190  # not far before the first bad step
+            return
+    pytest.fail("never fired")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_healthy_run_is_silent(seed):
+    guards, rng = Guards(GuardSettings()), random.Random(seed)
+    assert [f for step in range(400) for f in guards.observe(step, healthy(step, rng))] == []
+    assert {*guards.metrics()} == {f"guard/{name}" for name in GUARDS}
+
+
+def cut_off_run(rates, rewards):
+    guards = Guards(GuardSettings())
+    steps = enumerate(zip(rates, rewards, strict=True))
+    found = [guards.observe(s, {"cut_off_rate": c, "reward": r}) for s, (c, r) in steps]
+    return [firing for firings in found for firing in firings]
+
+
+def test_cut_off_rate_alone_and_reward_alone_do_not_fire():
+    up, down = [0.0] * 60 + [0.9] * 60, [0.5] * 60 + [0.1] * 60
+    assert cut_off_run(up, [0.5] * 60 + [0.6] * 60) == []  # long, and better for it
+    assert cut_off_run(up, [0.5] * 120) == []
+    assert cut_off_run([0.3] * 120, down) == []
+    assert cut_off_run(up[::-1], down) == []
+    (firing,) = cut_off_run(up, down)
+    # Ten steps on average: 0.27 at the third of them, 0.45 at the fifth, that is in steps 53..62.
+    assert (firing.step, firing.since, firing.value) == (64, 53, pytest.approx(0.45))
+    assert firing.message.startswith("eos: rise of the cut-off rate since the best reward is 0.45")
+
+
+def test_length_by_hand():
+    guards, found = Guards(GuardSettings()), []
+    for step in range(80):
+        length = NAN if step == 30 else 100.0 if step < 60 else 300.0
+        found += guards.observe(step, {"length": length})
+    # Three steps on average: 167 at step 60, 233 at step 61, that is in steps 59..61.
+    assert [(f.step, f.since, f.value) for f in found] == [(63, 59, 3.0)]
+    # Twenty steps later a quarter of the reference is as long, and it is no explosion any more.
+    assert guards.metrics() == {"guard/length": 2.0}
+
+
+def test_the_baseline_is_never_called_unhealthy():
+    """Or a run that collapses in its first steps would have nothing to go back to."""
+    (firing,) = cut_off_run([0.0] * 5 + [1.0] * 10, [0.5] * 5 + [0.0] * 10)
+    assert (firing.step, firing.since) == (8, 5)  # 1/6, then 2/7 of six and seven steps
+    guards = Guards(GuardSettings())
+    lengths = [100.0] * 5 + [1000.0] * 3
+    found = [guards.observe(step, {"length": length}) for step, length in enumerate(lengths)]
+    assert [(firing.step, firing.since) for firing in found[7]] == [(7, 5)]
+
+
+def mixed(step):
+    """A trace on which every guard fires now and then."""
+    rng = random.Random(f"mixed {step}")
+    statistics = healthy(step, rng)
+    if step % 40 > 25:
+        statistics |= {"repetition": 0.5, "logp_mismatch": 1.3, "length": 5000.0 + step}
+        statistics |= {"entropy": 0.001, "moved_share": 0.0, "cut_off_rate": 0.9, "reward": 0.0}
+    if step % 7 == 0:
+        statistics |= {"reward": NAN, "entropy": NAN}
+    return statistics
+
+
+def both_halves(guards, step):
+    statistics = mixed(step)
+    end = {key: statistics.pop(key) for key in ("entropy", "moved_share")}
+    return guards.observe(step, statistics) + guards.observe(step, end)
+
+
+SETTINGS = GuardSettings(
+    repetition="mask", eos="rollback", length="mask", alignment="mask", weights="off", patience=2
+)
+
+
+def test_a_resumed_run_acts_as_an_uninterrupted_one():
+    straight, resumed = Guards(SETTINGS), Guards(SETTINGS)
+    fired = set()
+    for step in range(120):
+        expected = both_halves(straight, step)
+        assert repr(both_halves(resumed, step)) == repr(expected)  # NaN equals NaN so
+        fired |= {firing.guard for firing in expected}
+        state = json.loads(json.dumps(resumed.state_dict(), allow_nan=False))
+        assert state == straight.state_dict()
+        resumed = Guards(SETTINGS)
+        resumed.load_state_dict(state)
+    assert fired == {*GUARDS} - {"weights"}
+    assert len(state["eos_trace"]) == 50 == len(state["length_trace"])  # it does not grow for ever
+
+
+# Repetition
+
+
+@pytest.mark.parametrize(
+    ("ids", "size", "share"),
+    [
+        ([], 2, 0),
+        ([1], 2, 0),  # shorter than n
+        ([1, 2], 2, 0),
+        ([1, 2, 3, 4], 2, 0),
+        ([1, 2, 1, 2, 1, 2], 2, 3 / 5),  # 12 21 12 21 12
+        ([1, 1, 1, 1], 1, 3 / 4),
+        ([7] * 103, 4, 0.99),  # 100 n-grams, all the same
+        ([*range(50), *[50, 51] * 25], 2, 47 / 99),  # half of it a loop: 50 + 2 distinct
+        ([*range(10)] * 10, 8, 83 / 93),  # a loop of 10: 10 distinct of 93
+    ],
+)
+def test_repeated_ngrams(ids, size, share):
+    assert repeated_ngram_share(ids, size) == pytest.approx(share, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("", 0),
+        ("no tags at all, no tags at all", 0),
+        ("<think>so</think>\n\n\\boxed{4}", 0),
+        ("so</think>\n\n\\boxed{4}", 0),  # the template has opened the thought
+        ("<think>so</think> <answer>4</answer>", 0),
+        ("<think>a<b and b>c, 2 < 3 > 1 <br><br></think> 4", 0),  # other tags are text
+        ("<think>so</think>" * 4, 3 / 4),
+        ("</think>" * 50, 49 / 50),
+        ("<answer>4</answer>" * 10, 9 / 10),
+        ("<think>" * 8 + "</think>" * 8, 7 / 8),  # all but the first of each
+        ("x" * 83 + "<answer>4</answer>", 0),
+        # 100 characters: the last 20, from the second </think> on, repeat
+        ("x" * 64 + "</think>" + "y" * 8 + "</think>" + "z" * 12, 20 / 100),
+    ],
+)
+def test_repeated_tags(text, share):
+    assert repeated_tag_share(text) == pytest.approx(share, abs=1e-12)
+
+
+def tokens(text):
+    """Words, single digits, signs and line breaks, as ids: about what Qwen2's tokenizer cuts."""
+    return [hash(token) for token in re.findall(r"\d| ?[A-Za-z]+| ?[^\w\s]+|\s+", text)]
+
+
+def score(*texts, ngram_size=8):
+    return repetition_scores([tokens(text) for text in texts], list(texts), ngram_size)
+
+
+def test_the_larger_of_tokens_and_tags_counts():
+    loop, spam = "so 1 + 1 = 2, " * 40, "</think>" * 40
+    assert repetition_scores([[1] * 103, [*range(9)]], [spam, spam], 4) == [0.99, 39 / 40]
+    assert repetition_scores([[*range(9)]], [loop], 4) == [0.0]
+    with pytest.raises(ValueError):
+        repetition_scores([[1]], ["a", "b"], 4)
+
+
+def test_honest_arithmetic_is_low_and_loops_are_high():
+    problems = synthetic.load("rl", 200, seed=0, max_level=7, hasty_share=0.3)
+    honest = [build_completion(problem.solution, problem.answer) for problem in problems]
+    assert max(score(*honest)) < 0.3 and max(score(*honest, ngram_size=4)) < 0.5
+    for text in honest[:20]:
+        cut = text[: len(text) // 2]
+        tail = text[len(text) // 2 :]
+        loops = [cut + tail * 20, text * 20, cut + "5" * 1000, cut + " wait, no:" * 200]
+        assert min(score(*loops)) > 0.85
+
+
+def repetitive(scores):
+    return sum(score > 0.5 for score in scores) / len(scores)
+
+
+def test_honest_solutions_of_real_data(shared_data):
+    lines = (shared_data / "gsm8k" / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    solutions = [json.loads(line)["answer"] for line in lines[:1000]]
+    lines = (shared_data / "numinamath_cot" / "numina_cot_2k.jsonl").read_text("utf-8").splitlines()
+    solutions += [json.loads(line)["response"] for line in lines]
+    long = [text for text in solutions if len(tokens(text)) > 512]
+    assert len(long) > 300
+    assert repetitive(score(*solutions)) < 0.005
+    assert repetitive(score(*long)) < 0.02
+    # Why n is not 4: formulas come again, and long solutions would look like loops.
+    assert repetitive(score(*long, ngram_size=4)) > 0.05
+
+
+@pytest.mark.parametrize("text", ["<think", "<", "</think>", "<think></think>", "a", "<answer>x "])
+def test_hostile_text_costs_little(text):
+    text = (text * 100_000)[:100_000]
+    started = time.perf_counter()
+    repetition_scores([[ord(c) for c in text]], [text], 8)
+    assert time.perf_counter() - started < 1  # 0.05 s; quadratic would take minutes
+
+
+# Log-probs
+
+
+def test_logp_mismatch_by_hand():
+    log2 = math.log(2)
+    reference = torch.tensor([[0.0, 0.0, -1.0], [-1.0, -2.0, 5.0], [NAN, 0.0, 0.0], [-1, -1, -1]])
+    sampling = torch.tensor([[log2, -log2, NAN], [-1.0, -2.0, -INF], [0.0, 0, 0], [NAN, 0, 0]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 0, 0]])
+    found = logp_mismatch(reference, sampling, mask).tolist()
+    # Opposite signs do not cancel, NaN of the sampler and masked tokens are out, the trainer's NaN
+    # is no agreement, and nothing left is no number.
+    assert found[:3] == [pytest.approx(2.0), 1.0, INF] and math.isnan(found[3])
+
+
+# Weights that move
+
+
+def model_of(*parts):
+    model = torch.nn.Module()
+    for index, part in enumerate(parts):
+        model.register_parameter(str(index), torch.nn.Parameter(part))
+    return model
+
+
+def moved(model, change, **keys):
+    probe = WeightProbe(model, **keys)
+    probe.before()
+    with torch.no_grad():
+        change([p.data for p in model.parameters()])
+    return probe.after()
+
+
+def test_the_probe_counts_changed_elements():
+    model = model_of(torch.zeros(3), torch.zeros(2, 2), torch.zeros(1, dtype=torch.bfloat16))
+
+    def change(parts):
+        parts[0][1] = 1
+        parts[1][0, 1] = -0.0  # another pattern of bits
+        parts[2][0] = 1e-30
+
+    assert moved(model, change) == 3 / 8
+    assert moved(model, lambda parts: None) == 0
+    assert moved(model, lambda parts: [p.add_(1) for p in parts]) == 1
+
+
+def test_the_probe_looks_at_every_kth_element_through_all_parameters():
+    # 5 + 4 + 3 elements, at most 4 of them: every third, that is 0, 3 | 1 | 0 within each.
+    seen = {(0, 0), (0, 3), (1, 1), (2, 0)}
+    for part, size in enumerate((5, 4, 3)):
+        for element in range(size):
+            model = model_of(torch.zeros(5), torch.zeros(4), torch.zeros(3))
+            found = moved(
+                model, lambda parts, p=part, e=element: parts[p][e].add_(1), max_elements=4
+            )
+            assert found == ((part, element) in seen) / 4
+    # 64 columns, one element a row would be column 0 alone.
+    model = model_of(torch.zeros(64, 64))
+    found = moved(model, lambda parts: parts[0][:, :32].add_(1), max_elements=64)
+    assert found == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_sharded_parameter_counts_with_this_process_part():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        local = torch.zeros(2, 4)
+        mesh = init_device_mesh("cpu", (2,))
+        model = model_of(DTensor.from_local(local, mesh, [Shard(0)]))  # (4, 4) over two processes
+        assert moved(model, lambda parts: local[0].add_(1)) == 0.5
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [(torch.bfloat16, 0.003, 0.03), (torch.float32, 0.95, 1.0)]
+)
+def test_a_small_learning_rate_moves_few_bf16_weights(dtype, low, high):
+    generator = torch.Generator().manual_seed(0)
+    model = model_of((torch.randn(50_000, generator=generator) * 0.02).to(dtype))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-7, weight_decay=0.0)
+    weights = next(model.parameters())
+    weights.grad = torch.randn(50_000, generator=generator).to(dtype)
+    probe = WeightProbe(model)
+    probe.before()
+    optimizer.step()
+    assert low < probe.after() <= high
+
+
+# Windows over the steps behind
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "num_baseline", "first", "last"),
+    [
+        (6, 5, 0, 4),  # young: the baseline
+        (15, 5, 0, 4),
+        (16, 5, 0, 5),  # then all but ten
+        (50, 5, 0, 39),
+        (51, 5, 1, 40),  # then forty steps, ten ago
+        (500, 5, 450, 489),
+        (30, 25, 0, 24),
+    ],
+)
+def test_reference_window(num_steps, num_baseline, first, last):
+    window = reference_window(range(num_steps), num_baseline)
+    assert (window[0], window[-1]) == (first, last)
+
+
+def test_length_growth_by_hand():
+    assert math.isnan(length_growth([], 3, 5))
+    assert math.isnan(length_growth([100.0] * 5, 3, 5))  # a baseline, but nothing after it
+    assert length_growth([100.0] * 5 + [400.0], 3, 5) == 2.0  # (100 + 100 + 400) / 3 / 100
+    assert length_growth([50, 150, 100, 100, 100, 9, 9, 300, 200, 250], 3, 5) == 2.5
+    assert math.isnan(length_growth([0.0] * 9, 3, 5))
+    # Linear growth: steps 0..99 are as long as their number; 10 ago and older: 50..89.
+    assert length_growth(range(100), 3, 5) == pytest.approx(98 / 69.5)
+
+
+def test_best_reference_by_hand():
+    # Young: the last window, better or worse.
+    assert best_reference([0.1] * 6, [1.0] * 5 + [0], 5, None) == [0.1, 1.0]
+    assert best_reference([0.1] * 6, [0.5] * 6, 5, [0.0, 9.0]) == [0.1, 0.5]
+    # Whole (50 steps): only a window whose reward is no worse; the last ten are not in it.
+    rates, rewards = [0.2] * 40 + [1.0] * 10, [0.6] * 40 + [0.0] * 10
+    assert best_reference(rates, rewards, 5, [0.1, 0.7]) == [0.1, 0.7]
+    assert best_reference(rates, rewards, 5, [0.1, 0.6]) == pytest.approx([0.2, 0.6])
+    assert best_reference(rates, rewards, 5, [0.1, 0.5]) == pytest.approx([0.2, 0.6])

@@ -1,0 +1,138 @@
+"""The update by hand: ratios and dropped windows, rows of a forward pass, order of the problems."""
+
+import math
+
+import pytest
+import torch
+from trl.trainer.utils import RepeatSampler
+
+from stages.trainer.packed_update import plan_passes, sort_rows
+from stages.trainer.ratio import Window, ratio_totals, zero_loss
+from stages.trainer.resume import EpochSampler
+
+INF, NAN = math.inf, math.nan
+
+
+def test_ratio_totals():
+    logps = torch.tensor([[0.0, math.log(2), NAN], [math.log(4), INF, 3.0]])
+    old_logps = torch.tensor([[0.0, 0.0, 0.0], [math.log(8), 0.0, INF]])
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    total, number = ratio_totals(logps, old_logps, mask)
+    assert (total.item(), number.item()) == (pytest.approx(1 + 2 + 0.5), 3)
+    assert ratio_totals(logps, None, mask)[0] == 3  # the policy against itself
+    for place, bad in (((0, 2), "isnan"), ((1, 1), "isinf")):
+        mask[place] = 1
+        assert getattr(ratio_totals(logps, old_logps, mask)[0], bad)()
+        assert ratio_totals(logps, None, mask)[0].isnan()
+        mask[place] = 0
+    # A ratio too large for a float is as bad as one that is not a number.
+    assert ratio_totals(torch.tensor([[90.0]]), torch.zeros(1, 1), torch.ones(1, 1))[0].isinf()
+
+
+def test_zero_loss():
+    logps = torch.tensor([[0.5, NAN], [INF, -INF], [-3e38, -3e38]], requires_grad=True)
+    loss = zero_loss(logps)
+    loss.backward()
+    assert loss == 0 and torch.equal(logps.grad, torch.zeros(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("kept", "grad_norm", "is_taken"),
+    [
+        ([True, True], 1.0, True),
+        ([False, True], 1.0, True),
+        ([False, False], 1.0, False),
+        ([True, True], NAN, False),
+        ([True], INF, False),
+    ],
+)
+def test_a_window_without_anything_to_learn_takes_no_step(kept, grad_norm, is_taken):
+    window = Window()
+    for _ in range(2):  # a window starts from nothing
+        for is_kept in kept:
+            window.add(is_kept)
+        assert window.close(grad_norm) is is_taken
+
+
+CASES = {
+    "nothing to do": ([], 10, True, []),
+    "one pass": ([3, 5, 4], 15, True, [[1, 2, 0]]),
+    "padding counts": ([3, 5, 4], 14, True, [[1, 2], [0]]),
+    "packed it does not": ([3, 5, 4], 12, False, [[1, 2, 0]]),
+    "packed and full": ([3, 5, 4], 11, False, [[1, 2], [0]]),
+    "a long row goes alone": ([3, 50, 4], 8, True, [[1], [2, 0]]),
+    "each alone": ([5, 5, 5], 9, True, [[0], [1], [2]]),
+    "equal lengths keep their order": ([2, 2, 2, 2], 4, False, [[0, 1], [2, 3]]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_passes(case):
+    lengths, max_tokens, is_padded, expected = CASES[case]
+    assert plan_passes(lengths, max_tokens, is_padded) == expected
+
+
+def batches(lengths, num_rows):
+    """Micro-batches of TRL's form: 2 prompt tokens, `lengths` of the completions."""
+    rows = []
+    for first in range(0, len(lengths), num_rows):
+        part = torch.tensor(lengths[first : first + num_rows])
+        mask = (torch.arange(9) < part.unsqueeze(1)).int()
+        rows.append({
+            "prompt_mask": torch.ones(num_rows, 2, dtype=torch.int),
+            "completion_mask": mask,
+            "advantages": torch.arange(first, first + num_rows),
+            "names": [f"row {first + i}" for i in range(num_rows)],
+            "num_items_in_batch": torch.tensor(sum(lengths)),
+            "absent": None,
+        })  # fmt: skip
+    return rows
+
+
+def test_rows_are_sorted_within_an_optimizer_step_only():
+    ordered = sort_rows(batches([1, 8, 2, 7, 6, 3, 5, 4], 2), window=2)
+    assert [batch["advantages"].tolist() for batch in ordered] == [[1, 3], [2, 0], [4, 6], [7, 5]]
+    assert [batch["names"] for batch in ordered][1] == ["row 2", "row 0"]
+    for batch in ordered:
+        assert batch["num_items_in_batch"] == 36 and batch["absent"] is None
+        assert batch["completion_mask"].sum(1).tolist() == [
+            [1, 8, 2, 7, 6, 3, 5, 4][row] for row in batch["advantages"].tolist()
+        ]
+
+
+def build(shuffle=True, seed=7):
+    return RepeatSampler(
+        range(11), mini_repeat_count=2, batch_size=3, repeat_count=2, shuffle=shuffle, seed=seed
+    )
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_epochs_in_order_are_trls(shuffle):
+    stock, epochs = build(shuffle), iter(range(4))
+    ours = EpochSampler(build(shuffle), lambda: next(epochs))
+    orders = [(list(stock), list(ours)) for _ in range(4)]
+    assert all(expected == found for expected, found in orders)
+    assert (orders[0] == orders[1]) is not shuffle
+    assert len(ours) == len(stock) == len(orders[0][0]) == 3 * 3 * 2 * 2
+
+
+def test_an_epoch_is_the_same_however_often_and_whatever_came_before():
+    stock, epoch = build(), 0
+    orders = [list(stock) for _ in range(4)]
+    ours = EpochSampler(build(), lambda: epoch)
+    for epoch in (2, 2, 0, 3, 1):
+        assert list(ours) == orders[epoch]
+    assert list(EpochSampler(build(seed=8), lambda: 0)) != orders[0]
+
+
+def test_the_epoch_is_asked_for_when_the_iteration_starts():
+    """And not when the loader is made: the trainer's state is loaded in between."""
+    epoch = 0
+    ours = EpochSampler(build(), lambda: epoch)
+    iterator = iter(ours)
+    epoch = 1
+    first = next(iterator)
+    epoch = 2
+    stock = build()
+    expected = [list(stock) for _ in range(2)][1]
+    assert [first, *iterator] == expected
