@@ -2,6 +2,6 @@
 
 from functools import partial
 
-from stages.arguments import ADVANTAGES, MODES, GrpoArguments  # noqa: F401
+from stages.arguments import MODES, GrpoArguments  # noqa: F401
 
 CurriculumArguments = partial(GrpoArguments, train_file="")

@@ -9,7 +9,7 @@ import yaml
 
 from data_prep.config import Settings, UserError, build, parse, read_settings, run_check
 from stages import checks
-from stages.arguments import ADVANTAGES, DEFAULTS, GRPO, MODES, GrpoArguments, SftArguments
+from stages.arguments import DEFAULTS, GRPO, MODES, SCALES, GrpoArguments, SftArguments
 from stages.checks import check_batch, check_grpo, check_grpo_keys, check_sft, check_sft_keys
 from stages.trainer.guards import GuardSettings
 from tests.unit.stages.helpers import grpo, named, sft
@@ -111,8 +111,8 @@ def check_all(settings):
     ("values", "refused"),
     [
         ({}, None),
-        *(({"advantage": kind}, None) for kind in ADVANTAGES),
-        ({"advantage": "std"}, "advantage"),
+        *(({"scale_rewards": scale}, None) for scale in (*SCALES, True, False)),
+        ({"scale_rewards": "std"}, "scale_rewards"),
         ({"curriculum": "online"}, "curriculum"),
         ({"curriculum": False}, None),  # YAML's bare `off`
         ({"curriculum": "offline"}, "pass_rates"),
@@ -128,19 +128,15 @@ def check_all(settings):
         ({"max_mean_ratio": 1.01}, None),
         ({"max_mean_ratio": 1.0}, "max_mean_ratio"),
         ({"max_mean_ratio": float("nan")}, "max_mean_ratio"),
-        ({"scale_rewards": "group"}, "scale_rewards"),
-        ({"scale_rewards": False}, "scale_rewards"),
         (NO_SUM, None),
         (NO_SUM | {"curriculum": "predictive"}, None),
         (NO_SUM | {"curriculum": "refill"}, "multi_objective_aggregation"),
-        (NO_SUM | {"advantage": "batch"}, "multi_objective_aggregation"),
+        (NO_SUM | {"scale_rewards": "batch"}, "multi_objective_aggregation"),
         ({"update_tokens": 0}, "update_tokens"),
         # rewards
         ({"reward_funcs": ["accuracy"]}, "reward_funcs"),
         ({"reward_funcs": ["think_format_reward"]}, None),
         ({"reward_funcs": ["think_format_reward"], "curriculum": "refill"}, "reward_funcs"),
-        ({"reward_funcs": ["think_format_reward"], "advantage": "posterior"}, "reward_funcs"),
-        ({"reward_funcs": ["rlinf_reward"], "advantage": "posterior"}, None),
         ({"reward_weights": [1.0, 0.5, 1.0]}, None),  # the default has three functions
         ({"reward_weights": [1.0]}, "reward_weights"),
         (OVERLONG | {"reward_weights": [1.0]}, "reward_weights"),
@@ -219,8 +215,6 @@ def test_keys_that_a_mode_does_not_read_are_refused(key, mode):
     values = {key: "x" if key == "pass_rates" else 1} | ({"curriculum": mode} if mode else {})
     is_read = mode in READ_BY[key]
     assert named(check_grpo_keys, grpo(values)) == (None if is_read else key)
-    if key in ("pass_rates", "half_life"):  # the posterior reads them in every mode
-        assert named(check_grpo_keys, grpo(values | {"advantage": "posterior"})) is None
 
 
 @pytest.mark.parametrize(
