@@ -27,7 +27,7 @@ SPAM = ", ".join(map(str, range(1, 10)))
 # What closes each form of an empty answer.
 CLOSERS = {"\\boxed{}": "}", ANSWER_OPEN + ANSWER_CLOSE: ANSWER_CLOSE}
 
-# Each puts the gold where it must not be paid: beside a wrong answer, or outside of the form that
+# Each puts the gold where it must not be paid: next to a wrong answer, or outside of the form that
 # is asked for. `box` writes an answer in the asked form. Those without a box are for recipes with
 # `final_number`, whose readers look at prose too.
 TRICKS: dict[str, Callable[[str, str, Callable[[str], str]], str]] = {

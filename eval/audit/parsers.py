@@ -25,7 +25,7 @@ from eval.harness.stored_lm import read_settings
 from eval.harness.suite import load_official_tasks
 
 # The benchmarks whose official tasks read what a model writes, and the shape of their rows. The
-# row's number stands for its question, which no parser reads: one keeps only these columns.
+# row's number replaces its question, which no parser reads: one keeps only these columns.
 SHAPES: dict[str, tuple[str, Callable[[int, str], dict]]] = {
     "gsm8k": ("gsm8k/{}.jsonl", lambda at, gold: {"question": str(at), "answer": f"#### {gold}"}),
     "math500": (

@@ -15,7 +15,7 @@ from eval.report.numbers import headline_mode
 from eval.report.page import metric_name
 
 # What a trainer may have logged, and how a reader would name it: key, panel title, y axis. A key
-# that ends with @ stands for every key that begins so.
+# that ends with @ means every key that begins so.
 GRPO_PANELS = [
     ("rollout/rewards", "Reward", "mean reward"),
     ("eval_avg@", "Evaluation while training", "problems solved (%)"),
@@ -94,7 +94,7 @@ def _read_evaluation(log_history: list[dict], keys: list[str]) -> tuple[dict, di
 def moving_average(values: list[float], reach: int) -> list[float]:
     """Mean of each value with `reach` neighbours on either side, fewer (evenly) at the ends.
 
-    Centred: a mean of past values runs beside a steep curve instead of through it.
+    Centred: a mean of past values runs next to a steep curve instead of through it.
     """
     means = []
     for place in range(len(values)):
@@ -163,7 +163,7 @@ def draw_scores(scores: dict[str, dict]) -> str:
             axis.bar_label(bars, fmt="%.1f", padding=3, fontsize=8, color=INK)
         axis.set_yticks(range(len(kinds)), labels)
         axis.set_ylim(len(kinds) - 0.45, -0.55)
-        axis.set_xlim(0, 109)  # room for the number beside a full bar
+        axis.set_xlim(0, 109)  # room for the number next to a full bar
         axis.set_xticks(range(0, 101, 20))
         axis.set_xlabel("problems solved (%)")
         axis.grid(axis="y", visible=False)

@@ -172,7 +172,7 @@ def test_the_report_shows_the_three_checkpoints(run):
     assert list(report["scores"]) == list(report["checkpoints"]) == ["base", "sft", "grpo"]
     assert list(report["curves"]) == ["sft", "grpo"]
     page = (run / "report/report.html").read_text(encoding="utf-8")
-    assert all(f"<th scope=\"row\">{name}</th>" in page for name in ("base", "sft", "grpo"))
+    assert all(f'<th scope="row">{name}</th>' in page for name in ("base", "sft", "grpo"))
     assert "<script" not in page and page.count("<svg") >= 4
 
 
