@@ -46,6 +46,9 @@ _ONE_AND_A_HALF_B = _shape(1536, 8960, 28, 12, 2, 151936)
 _SEVEN_B = _shape(3584, 18944, 28, 28, 4, 152064, tie_word_embeddings=False)
 _LONG = {"max_position_embeddings": 131072}
 _DISTILL = _LONG | {"rope_theta": 1e4, "tie_word_embeddings": False}
+_LLAMA = {
+    "model_type": "llama", "tie_word_embeddings": False, "rms_norm_eps": 1e-5, "rope_theta": 5e5
+}  # fmt: skip
 # What the config.json of each says, so that a recipe is checked without weights or network.
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": _shape(64, 192, 3, 4, 4, 646, rope_theta=100, max_position_embeddings=4096),
@@ -58,13 +61,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "Qwen/Qwen2.5-7B-Instruct": _SEVEN_B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _ONE_AND_A_HALF_B | _DISTILL,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _SEVEN_B | _DISTILL,
-    "meta-llama/Llama-3.1-8B-Instruct": _shape(4096, 14336, 32, 32, 8, 128256, **_LONG)
-    | {
-        "model_type": "llama",
-        "tie_word_embeddings": False,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 5e5,
-    },
+    "meta-llama/Llama-3.1-8B-Instruct": _shape(4096, 14336, 32, 32, 8, 128256, **_LONG) | _LLAMA,
 }
 
 
@@ -151,10 +148,10 @@ def read_model(shape: dict[str, Any]) -> Model:
     if kind not in known:
         raise UserError(f"model_type: {kind!r} has no memory plan; known are {', '.join(known)}")
     try:
-        heads = int(shape["num_attention_heads"])
-        width = int(shape.get("head_dim") or shape["hidden_size"] // heads)
+        heads, hidden = int(shape["num_attention_heads"]), int(shape["hidden_size"])
+        width = int(shape.get("head_dim") or hidden // heads)
         return Model(
-            hidden=int(shape["hidden_size"]),
+            hidden=hidden,
             inner=int(shape["intermediate_size"]),
             layers=int(shape["num_hidden_layers"]),
             query=heads * width,
@@ -545,7 +542,7 @@ def share(parts: list[Part], step: Step) -> list[Part]:
 
 # From a recipe to a step, its engine and its checkpoints -----------------------------------------
 
-ASSUMED_PROMPT = 1024  # tokens, where no key and no data says how long a prompt gets
+ASSUMED_PROMPT = ASSUMED_ROW = 1024  # tokens, where no key and no data says how long they get
 VLLM_WORK = 2 * GIB  # vLLM's own activations at 4,096 batched tokens, and its CUDA graphs; a guess
 EIGHT_BIT = 1 + 4 / 256  # bytes of a state: 8 bits, and an fp32 scale for each block of 256
 EAGER_SCRATCH = 57  # bytes: torchao on a CPU is not compiled; measured, the same for two shapes
@@ -633,7 +630,7 @@ def build_step(
     modules = tuple(n for n in LINEARS if is_lora_target(values.lora_target_modules, n))
     step = Step(
         model=model,
-        **(_sft_rows if stage == "sft" else _grpo_rows)(values, longest),
+        **rows_of_step(stage, values, longest),
         weight=weight,
         is_autocast=is_mixed(values),
         is_checkpointed=values.gradient_checkpointing,
@@ -659,34 +656,25 @@ def build_step(
     return replace(step, optimizer=optimizer.states * (optimizer.size or number), scratch=scratch)
 
 
-def _is_flash(values: Settings) -> bool:
-    """Whether attention tells rows apart without a mask of L^2."""
-    return "flash" in (values.attn_implementation or "")
-
-
-def _sft_rows(values: Settings, longest: int | None) -> dict[str, Any]:
-    rows, known = values.per_device_train_batch_size, [values.max_length]
-    is_masked = rows > 1
-    if not values.packing:
-        known.append(longest)
-    length = min((n for n in known if n), default=1024)
-    if values.packing:  # TRL lays the packed rows of a micro-batch end to end
-        rows, length, is_masked = 1, rows * length, True
-    is_masked = is_masked and not _is_flash(values)
-    return {"rows": rows, "length": length, "scored": length, "is_masked": is_masked}
-
-
-def _grpo_rows(values: Settings, longest: int | None) -> dict[str, Any]:
-    rows, completion = values.per_device_train_batch_size, completion_room(values)
-    length = prompt_room(values, longest) + completion
-    together = max(1, values.update_tokens // length) if values.update_tokens else rows
+def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str, Any]:
+    """The largest micro-batch: rows, their length, and how they go through the model."""
+    rows, passes, is_masked = values.per_device_train_batch_size, 1, True
+    if stage == "grpo":
+        scored = completion_room(values)
+        length = prompt_room(values, longest) + scored
+        together = max(1, values.update_tokens // length) if values.update_tokens else rows
+        passes, is_masked = math.ceil(rows / together), together > 1
+    elif values.packing:  # TRL lays the packed rows of a micro-batch end to end
+        rows, length = 1, rows * (values.max_length or ASSUMED_ROW)
+        scored = length
+    else:
+        length = scored = min((n for n in (values.max_length, longest) if n), default=ASSUMED_ROW)
+        is_masked = rows > 1
+    # FlashAttention tells rows apart without a mask of L^2.
+    is_masked = is_masked and "flash" not in (values.attn_implementation or "")
     return {
-        "rows": rows,
-        "length": length,
-        "scored": completion,
-        "is_masked": together > 1 and not _is_flash(values),
-        "passes": math.ceil(rows / together),
-    }
+        "rows": rows, "length": length, "scored": scored, "passes": passes, "is_masked": is_masked
+    }  # fmt: skip
 
 
 def prompt_room(values: Settings, longest: int | None) -> int:

@@ -37,24 +37,6 @@ def test_shipped_recipes_have_no_error(folder, lora, tmp_path):
     assert {f"{stage} memory" for stage in recipe.stages()} <= topics
 
 
-@pytest.mark.parametrize("names", [("difficulty",), ("eval",), ("grpo", "difficulty")])
-def test_stages_that_grade_differently_are_found(tmp_path, names):
-    folder = tmp_path / "recipe"
-    shutil.copytree(CONFIGS / "grpo7b", folder)
-
-    def grading(names):
-        for name in names:
-            with (folder / f"{name}.yaml").open("a") as file:
-                file.write("final_number: true\n")
-        found = inspect(PreflightArguments(str(folder)))[1]
-        return [one for one in found if one.topic == "grading"]
-
-    (found,) = grading(names)
-    for name in ("grpo", "difficulty", "eval"):
-        assert f"{name}.yaml {'true' if name in names else 'false'}" in found.text
-    assert not grading({"grpo", "difficulty", "eval"} - set(names))
-
-
 def test_all_faults_are_shown_and_the_exit_code_is_2(tmp_path):
     folder = tmp_path / "recipe"
     shutil.copytree(CONFIGS / "tiny-cpu", folder)
