@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def config(tmp_path):
     rows = [
-        {"q": f"What is {n} plus {n + 3}, in words?", "a": str(2 * n + 3)} for n in range(20_000)
+        {"q": f"What is {n} plus {n + 3}, in words?", "a": str(2 * n + 3)} for n in range(10_000)
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
@@ -64,5 +64,5 @@ def test_no_worker_survives_and_nothing_is_half_written(config, tmp_path, number
         assert left == []
     command = [sys.executable, "-m", "data_prep.build", "--config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "read 20,000 rows" in done.stdout
+    assert "read 10,000 rows" in done.stdout
     assert not list((tmp_path / "out").glob("*.partial"))

@@ -1,6 +1,5 @@
 """Decontamination and near duplicates on real rows: known leaks, made leaks, clean rows."""
 
-import gzip
 import html
 import json
 import random
@@ -13,26 +12,18 @@ import pytest
 from data_prep.build.duplicates import find_near_duplicates, is_near_duplicate, signature
 from data_prep.decontamination.index import EvalIndex, EvalQuestion
 from data_prep.decontamination.words import tokenise
-from data_prep.grading.answers import last_boxed
 
 pytestmark = pytest.mark.integration
 
 
 def read_lines(path):
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        return [json.loads(line) for line in file if line.strip()]
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
 
 
 @pytest.fixture(scope="module")
 def math500(shared_data):
     rows = read_lines(shared_data / "math/math500_test.jsonl")
     return [(row["problem"], row["answer"]) for row in rows]
-
-
-@pytest.fixture(scope="module")
-def math4500(shared_data):
-    rows = read_lines(shared_data / "math/test_minus_math500_4500.jsonl.gz")
-    return [(row["problem"], last_boxed(row["solution"]) or "") for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +57,6 @@ def build_index(**sets):
 @pytest.fixture(scope="module")
 def index(gsm8k, math500, aime25):
     return build_index(gsm8k=gsm8k, math500=math500, aime25=aime25)
-
-
-def squeeze(text):
-    return "".join(text.split())
-
-
-@pytest.mark.slow
-def test_questions_that_differ_in_spacing_only_are_found(dapo, math4500):
-    index = build_index(math=math4500)
-    known = {squeeze(question) for question, _ in math4500}
-    copies = [(question, gold) for question, gold in dapo if squeeze(question) in known]
-    missed = [question for question, gold in copies if index.find(question, [gold]) is None]
-    assert len({squeeze(question) for question, _ in copies}) >= 960
-    # "Find $y$ in the diagram" with another figure and another gold is another question.
-    assert len(missed) < 10
-    assert all(re.search(r"diagram|figure|shown|graph", question) for question in missed)
 
 
 def test_known_leaks_between_dapo_and_math500(dapo, index):
@@ -132,13 +107,10 @@ BEFORE = ("This problem is from a contest held last spring. ", "Read the text an
 AFTER = (" Show all steps of your work.", " Think about it before you start.")
 CHANGES = {
     "spacing": lambda text, rng: re.sub(" +", lambda _: rng.choice(["  ", "\n", " "]), text),
-    "case": lambda text, rng: text.lower(),
     "punctuation": lambda text, rng: re.sub(r"[.,?;:](?!\d)", " ", text),
-    "dollar signs": lambda text, rng: re.sub(r"(?<!\\)\$", "", text),
     "LaTeX": lambda text, rng: re.sub(r"([\^_])(\w)", r"\1{\2}", text.replace(r"\frac", r"\dfrac")),
     "Unicode": unicode_signs,
     "figure removed": lambda text, rng: re.sub(r"\[asy\].*?\[/asy\]", "", text, flags=re.DOTALL),
-    "figure added": lambda text, rng: text + "\n[asy]\ndraw((0,0)--(1,2));\n[/asy]",
     "enumeration": lambda text, rng: rng.choice(NUMBERING) + text,
     "answer form": lambda text, rng: text + " Give your answer as an integer.",
     "sentence before": lambda text, rng: rng.choice(BEFORE) + text,
@@ -146,12 +118,8 @@ CHANGES = {
     "task": lambda text, rng: text.replace("What is", "Find").replace("Compute", "Determine"),
     "digits": lambda text, rng: re.sub("|".join(DIGITS), lambda word: DIGITS[word[0]], text),
     "words dropped": drop_words,
-    "hard spaces": lambda text, rng: text.replace(" ", "&nbsp;"),
     "HTML": lambda text, rng: f"<p>{html.escape(text)}</p>".replace("\n", "<br/>"),
     "JSON": lambda text, rng: json.dumps(text)[1:-1],
-    "doubled backslashes": lambda text, rng: text.replace("\\", "\\\\"),
-    "bold": lambda text, rng: f"**{text}**",
-    "two sentences before": lambda text, rng: "".join(BEFORE) + text,
     "options after": lambda text, rng: f"{text}\n(A) 12\n(B) 15\n(C) 18\n(D) 20\n(E) 24",
     "in a longer text": lambda text, rng: (
         "Ann and Bob train for the olympiad with old problems from many years and places. "

@@ -12,7 +12,6 @@ from data_prep.sources.base import (
     repair_escapes,
     thought_of,
 )
-from tests.unit.sources.rows import WRAPPED
 
 
 @pytest.mark.parametrize(
@@ -60,20 +59,6 @@ def test_what_is_no_text(value):
 def test_repair_escapes(broken, text):
     assert repair_escapes(broken) == (broken if text is None else text)
     assert repair_escapes(repair_escapes(broken)) == repair_escapes(broken)
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "Find $x$.",
-        [{"from": "user", "value": " Find $x$.\n"}],
-        [{"content": "Be brief.", "role": "system"}, {"content": "Find $x$.", "role": "user"}],
-        [{"content": WRAPPED, "role": "user"}],
-        WRAPPED,
-    ],
-)
-def test_questions_of_every_prompt_shape(prompt):
-    assert get_question({"prompt": prompt}, ("problem", "prompt"), "f:1") == "Find $x$."
 
 
 @pytest.mark.parametrize(
