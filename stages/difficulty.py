@@ -72,12 +72,7 @@ def main() -> None:
 def write_rates(
     path: Path, problems: SampledSet, store: SampleStore, checkpoint: str
 ) -> dict[str, Any]:
-    """Write a row for each problem; returns the manifest's counts.
-
-    Args:
-        problems: all of whose samples are in `store`.
-        checkpoint: name of the checkpoint, for the rows.
-    """
+    """Write a row for each problem; returns the manifest's counts."""
     num_samples = problems.args.num_samples
     histogram = dict.fromkeys(map(str, range(num_samples + 1)), 0)
     verdicts: Counter[str] = Counter()

@@ -226,15 +226,7 @@ def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -
 def write_traces(
     path: Path, problems: SampledSet, store: SampleStore, keep: int, prefer: str
 ) -> dict[str, Any]:
-    """Write the kept traces.
-
-    Args:
-        problems: all of whose samples are in `store`.
-        keep, prefer: see `choose_traces`.
-
-    Returns:
-        The manifest's numbers: counts, samples_in, samples_out and dropped, which add up.
-    """
+    """Write the kept traces; returns the manifest's numbers, which add up."""
     dropped: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
     num_samples = num_kept = num_solved = num_tokens = 0

@@ -61,14 +61,7 @@ def _refuse_damaged(checkpoint: str, key: str) -> Iterator[None]:
 
 
 def load_tokenizer(checkpoint: str, key: str) -> Any:
-    """Load the checkpoint's tokenizer to render chat prompts with.
-
-    Args:
-        key: the YAML key that names the checkpoint, for messages.
-
-    Raises:
-        UserError: it cannot be loaded, or has no chat template.
-    """
+    """Load the checkpoint's tokenizer to render chat prompts with; `key` is its YAML key."""
     with _refuse_damaged(checkpoint, key):
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
     if not tokenizer.chat_template:
@@ -80,14 +73,7 @@ def load_tokenizer(checkpoint: str, key: str) -> Any:
 
 
 def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
-    """Load tokenizer and model of a model folder, hub id or adapter folder; adapters are merged.
-
-    Args:
-        key: the YAML key that names the checkpoint, for messages.
-
-    Raises:
-        UserError: it is damaged or incomplete, or its tokenizer knows no end of sequence.
-    """
+    """Load tokenizer and model of a model folder, hub id or adapter folder; adapters are merged."""
     with _refuse_damaged(checkpoint, key):
         base, adapter = base_and_adapter(checkpoint)
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
@@ -204,8 +190,7 @@ class HfEngine:
 
     Args:
         checkpoint: a model folder, hub id or peft adapter folder.
-        dtype: of the weights: float32, bfloat16 or float16.
-        key: the YAML key that names the checkpoint, for messages.
+        key: the YAML key that names it, for messages.
         batch_size: completions generated at once.
         device_index: which GPU; without any the CPU is used.
     """

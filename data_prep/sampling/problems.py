@@ -26,13 +26,9 @@ KEY = "model_name_or_path"
 
 @dataclass(frozen=True)
 class SampledSet:
-    """The problems of a set and the prompts that an engine completes.
+    """The problems of a set and, for each, the prompt that an engine completes.
 
-    Args:
-        rows: of `data_prep.schema.read_problems`.
-        prompts: for each row what the engine is given.
-        think_prefilled: whether those already end with `<think>`.
-        args: how often and how each is sampled and graded.
+    `think_prefilled` says whether the prompts already end with `<think>`.
     """
 
     rows: list[dict[str, Any]]
@@ -77,12 +73,7 @@ class SampledSet:
 
 
 def read_rows(problems_file: str, limit: int | None) -> list[dict[str, Any]]:
-    """The first `limit` problems of a file, None for all.
-
-    Raises:
-        UserError: see `read_problems`; or there are none, or an id, by which results are known, is
-            no text or occurs twice.
-    """
+    """The first `limit` problems of a file, None for all; each has an id of its own."""
     rows = list(islice(read_problems(problems_file), limit))
     if not rows:
         raise UserError(f"problems_file: {problems_file} has no rows; run `make data` again")

@@ -48,14 +48,7 @@ QUIET = {
 
 
 def import_vllm() -> Any:
-    """Import vLLM.
-
-    Returns:
-        Its `current_platform`, which knows whether it runs on a CPU.
-
-    Raises:
-        UserError: it is missing, or one of the packages that it needs.
-    """
+    """Import vLLM; returns its `current_platform`, which knows whether it runs on a CPU."""
     try:
         import vllm  # noqa: F401
         from vllm.platforms import current_platform
@@ -69,14 +62,7 @@ def import_vllm() -> Any:
 
 @contextmanager
 def own_environment(device_index: int | None) -> Iterator[None]:
-    """Environment variables of one process that has one device and no launcher; put back after.
-
-    Args:
-        device_index: which of the visible GPUs; None leaves all of them.
-
-    Raises:
-        UserError: there is no such GPU.
-    """
+    """Environment variables of one process that has one device and no launcher; put back after."""
     before = dict(os.environ)
     for name in LAUNCHER:
         os.environ.pop(name, None)
@@ -238,13 +224,7 @@ class VllmEngine:
             )
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
-        """Generate every request's completion.
-
-        Args:
-            requests: settings may differ between them; equal prompts are computed once.
-
-        Yields:
-            (index into `requests`, completion), in the order in which they finish.
+        """Yield `(index into requests, completion)` as they finish; settings may differ.
 
         Raises:
             UserError: a rendered prompt and its `max_new_tokens` exceed the context.
@@ -291,14 +271,11 @@ class VllmEngine:
     def loglikelihood(
         self, pairs: Sequence[Continuation]
     ) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Score every continuation after its prompt, which is cut on the left to the context.
+        """Yield `(index into pairs, (log-probability in nats, whether it was the greedy choice))`.
 
-        vLLM insists on room for a generated token, so the window is two tokens shorter than the
-        harness's: `max_length - 1` tokens, the first of which is not scored.
-
-        Yields:
-            (index into `pairs`, (sum of the natural log-probabilities of the continuation's
-            tokens, whether each of them was the greedy choice)), in the order of finishing.
+        The prompt is cut on the left to the context. vLLM insists on room for a generated token,
+        so the window is two tokens shorter than the harness's: `max_length - 1` tokens, the first
+        of which is not scored.
 
         Raises:
             UserError: a continuation alone exceeds the context.
@@ -382,7 +359,7 @@ def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[in
 
 
 def lora_rank(adapter: str) -> int:
-    """The smallest rank that vLLM takes and the adapter fits in; its layers may differ in rank."""
+    """The smallest rank of vLLM's that the adapter fits in; its layers may differ in rank."""
     config = json.loads((Path(adapter) / "adapter_config.json").read_text(encoding="utf-8"))
     rank = max(config["r"], *(config.get("rank_pattern") or {}).values(), 1)
     return min((one for one in LORA_RANKS if one >= rank), default=rank)

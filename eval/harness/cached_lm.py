@@ -44,10 +44,7 @@ class CachedLM(LM):
 
     Args:
         engine: makes what is missing; its `tokenizer` renders few-shot conversations.
-        store: the checkpoint's samples.
-        processes: those that share the work.
         label: shown at the progress bar.
-        seed: of the sampling.
         is_chat: the harness has put the prompts through the chat template.
     """
 

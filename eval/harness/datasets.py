@@ -85,12 +85,7 @@ def load_tokenizer(path: str) -> Any:
 def load_rows(tokenizer: str, **metadata: Any) -> dict:
     """Load a think-aware task's problems; the column `rendered` is the text the model continues.
 
-    Args:
-        tokenizer: path or hub id of the checkpoint's tokenizer.
-        metadata: the name of a `benchmark`, and see `read_problem_rows`.
-
-    Returns:
-        `{"test": datasets.Dataset}`, as the harness expects of a `custom_dataset`.
+    `metadata` has the name of a `benchmark`, and what `read_problem_rows` takes.
     """
     from datasets import Dataset
     from jinja2 import TemplateError
@@ -121,15 +116,11 @@ def load_official(
     """Load the splits of an official task: those the harness would, or local files like them.
 
     Args:
-        hub: the data set's id, `config` its configuration.
         files: for each split the local files that may hold it.
         data_root: folder of the local files; None asks the hub.
 
     Returns:
         `{split: datasets.Dataset}` with the columns of the hub's set.
-
-    Raises:
-        UserError: no file of a split is there, or the hub cannot be reached.
     """
     import datasets
 

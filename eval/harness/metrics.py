@@ -31,12 +31,9 @@ BLOCK = 1_000_000  # values that the bootstrap draws at once: 16 MB for indices 
 def outcome(record: dict, is_right: bool) -> str:
     """What became of a completion; one of `OUTCOMES`.
 
-    A completion that was cut off after a right answer counts as right where the parser counts it.
-    One that our grader calls wrong is wrong, whatever else a patient reader would find in it.
-
-    Args:
-        record: a graded completion: `completion, verdict, cut_off, lenient`.
-        is_right: whether the parser at hand, ours or an official task's, scored it.
+    `is_right` is the verdict of the parser at hand, ours or an official task's: a completion that
+    it counts is right although it was cut off after its answer. One that our grader calls wrong is
+    wrong, whatever else a patient reader would find in it.
     """
     if is_right:
         return "right"
@@ -62,11 +59,7 @@ def cut_off_right(row: dict) -> bool:
 
 
 def outcome_rates(rows: Sequence[dict]) -> dict[str, float]:
-    """Share of completions per outcome, in [0, 1], in the order of `OUTCOMES`; they sum to 1.
-
-    Raises:
-        ValueError: there are no rows.
-    """
+    """Share of completions per outcome, in [0, 1], in the order of `OUTCOMES`; they sum to 1."""
     if not rows:
         raise ValueError("there are no completions to count; run `make eval` again")
     counts = Counter(row["outcome"] for row in rows)
@@ -82,15 +75,8 @@ def pass_at_k(n: int, c: int, k: int) -> float:
         pass@k = 1 - C(n - c, k) / C(n, k)
 
     The unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, eq. 1) for one problem, computed
-    in integers. It equals c / n for k = 1, and whether any is right for k = n.
-
-    Args:
-        n: completions of the problem.
-        c: how many of them are right, 0 to n.
-        k: completions drawn, 1 to n.
-
-    Raises:
-        ValueError: c or k is out of its range.
+    in integers; `c` of the `n` completions are right. It equals c / n for k = 1, and whether any
+    is right for k = n.
     """
     if not 1 <= k <= n:
         raise ValueError(f"pass@{k} needs {k} completions of a problem, there are {n}")
@@ -112,15 +98,11 @@ def majority_at_k(records: Sequence[dict]) -> float:
     Wang et al. 2022 (arXiv:2203.11171), without weights. A completion votes for its prediction; one
     without abstains. The right ones are one class; wrong ones are grouped by text, then by value.
     Where classes tie, the result is the share of right ones among them: the expected value of a
-    tie broken at random. If nobody votes it is 0.
+    tie broken at random. If nobody votes it is 0. The order of the records does not matter.
 
-    Cost: nothing is compared unless the wrong votes could reach the right ones. Then the texts, the
-    most frequent first, are each compared with the first `MAX_CLASSES` classes only, so with 256
-    different wrong answers 4,096 times at most; a later text keeps to itself, which can only
-    move how many small classes tie.
-
-    Returns:
-        0, 1, or between where classes tie; the order of the records does not matter.
+    Nothing is compared unless the wrong votes could reach the right ones; then each text, the most
+    frequent first, with the first `MAX_CLASSES` classes only. A later text keeps to itself, which
+    can only move how many small classes tie.
     """
     right = sum(record["verdict"] == "right" for record in records)
     wrong = [
@@ -151,12 +133,8 @@ def _class_sizes(votes: Sequence[str]) -> list[int]:
 def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
     """All metrics of the k sampled completions of one problem.
 
-    Returns:
-        `avg@k` (mean correctness), `pass@j` for the j of `pass_sizes(k)`, `maj@k`, and what
-        `greedy_metrics` has besides its score; k is the literal number, as in "avg@4".
-
-    Raises:
-        ValueError: there are no records.
+    `avg@k` (mean correctness), `pass@j` for the j of `pass_sizes(k)`, `maj@k`, and what
+    `greedy_metrics` has besides its score; k is the literal number, as in "avg@4".
     """
     k = len(records)
     if k == 0:
@@ -173,13 +151,9 @@ def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
 def greedy_metrics(records: Sequence[dict]) -> dict[str, float]:
     """All metrics of the one greedy completion of a problem.
 
-    Returns:
-        `accuracy`, 0 or 1, and `format_rate` (one non-empty thought, then text), `cut_off_rate`,
-        `completion_length` (tokens), `answer_right` (right by the verdict or by the lenient
-        reading: for diagnosis only).
-
-    Raises:
-        ValueError: there is not exactly one record.
+    `accuracy`, 0 or 1, and `format_rate` (one non-empty thought, then text), `cut_off_rate`,
+    `completion_length` (tokens), `answer_right` (by the verdict or by the lenient reading: for
+    diagnosis only).
     """
     if len(records) != 1:
         raise ValueError(f"a greedy task has one completion of a problem, not {len(records)}")
@@ -215,22 +189,16 @@ def mean_interval(
 ) -> dict[str, float | int | None]:
     """Mean over problems with its standard error and its percentile bootstrap interval.
 
-    The standard error is s / sqrt(n), s with Bessel's n - 1. The interval is
-    between the (1 - level) / 2 and (1 + level) / 2 quantiles of the means of `resamples` samples of
-    n problems with replacement (Efron 1979). It cannot leave the range of the values; where all
-    values are equal it has no width, which is no certainty.
+    The standard error is s / sqrt(n), s with Bessel's n - 1. The interval is between the
+    (1 - level) / 2 and (1 + level) / 2 quantiles of the means of `resamples` samples of n problems
+    with replacement (Efron 1979). It cannot leave the range of the values; where all values are
+    equal it has no width, which is no certainty.
 
     Args:
         values: one for each problem, the mean over its samples.
-        seed: of the resampling; the same arguments give the same interval.
-        resamples: number of bootstrap samples, at least 1.
-        level: coverage, in (0, 1).
 
     Returns:
         `{"value", "stderr", "low", "high", "n"}`; of one problem stderr, low and high are None.
-
-    Raises:
-        ValueError: no values, or a setting out of its range.
     """
     if not len(values):
         raise ValueError("there are no problems to take a mean over; run `make eval` again")
@@ -272,15 +240,7 @@ def paired_difference(
     2024, section 4.2), usually far below the two scores' own.
 
     Args:
-        before: a number for each problem, the mean over its samples; see `problem_means`.
-        after: the same of the other checkpoint, over the same problems in any order.
-        seed, resamples, level: as for `mean_interval`.
-
-    Returns:
-        As `mean_interval`.
-
-    Raises:
-        ValueError: the two sides hold different problems, or none.
+        before, after: `problem_means` of two checkpoints over the same problems, in any order.
     """
     if before.keys() != after.keys():
         only = min(before.keys() ^ after.keys(), key=repr)
@@ -304,16 +264,11 @@ def split_change(
     resampled with the same draws, so that they add up in every bootstrap sample too.
 
     Args:
-        before_rows: rows of one task and one mode, of the checkpoint to start from.
-        after_rows: rows of the same task, mode and problems, of the other checkpoint.
-        seed, resamples: as for `mean_interval`.
+        before_rows, after_rows: rows of one task, one mode and the same problems.
 
     Returns:
-        `{"score" | "ability" | "format" | "truncation": {"value", "stderr", "low", "high", "n"}}`;
-        the values of the causes sum to that of the score, up to the rounding of floats.
-
-    Raises:
-        ValueError: the rows are of several tasks or modes, or of different problems.
+        `{"score" | "ability" | "format" | "truncation": mean_interval}`; the values of the causes
+        sum to that of the score, up to the rounding of floats.
     """
     parts = sorted({(row["task"], row["mode"]) for row in (*before_rows, *after_rows)})
     if len(parts) > 1:

@@ -24,15 +24,11 @@ MAX_CHARS = 100_000
 
 
 def protect(tasks: dict[str, Any]) -> list[dict]:
-    """Make the harness's tasks safe for any completion.
-
-    Args:
-        tasks: `{name: task}`, changed in place.
+    """Make the harness's tasks `{name: task}`, in place, safe for any completion.
 
     Returns:
         A list that the scoring will fill: the rows (`doc`) of the completions on which a parser had
-        to be stopped, once for each task. They are scored 0, as those are that the harness itself
-        gives up.
+        to be stopped, once for each task. They score 0, as those do that the harness gives up.
     """
     stopped: list[dict] = []
     for task in tasks.values():

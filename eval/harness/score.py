@@ -43,14 +43,7 @@ def grade_completions(
     think_prefilled: bool,
     final_number: bool,
 ) -> list[dict[str, Any]]:
-    """Grade the completions of one problem; returns a record for each.
-
-    Args:
-        prompt: the chat messages that they answer.
-        golds: gold answers of which any may match.
-        completions: in the order they were sampled.
-        think_prefilled, final_number: see `grade_rollouts`.
-    """
+    """Grade the completions of one problem, of whose `golds` any may match: a record for each."""
     texts = [str(completion) for completion in completions]
     num = len(texts)
     form = {"think_prefilled": think_prefilled, "final_number": final_number}
@@ -80,7 +73,6 @@ def process_completions(
     Args:
         doc: a row of `eval.harness.datasets.load_rows`.
         results: one list, the k completions of the problem's one request.
-        final_number: the recipe's key.
 
     Returns:
         `score`, the mean correctness of the k completions, and their records as `completions`:
@@ -105,13 +97,7 @@ def count_completions(per_problem: list[list[dict]]) -> int:
 
 
 def think_rows(task: str, mode: str, samples: list[dict]) -> list[dict]:
-    """One row per completion of a think-aware task.
-
-    Args:
-        task: its name in `eval/tasks/`.
-        mode: "greedy" or "sampled".
-        samples: the harness's samples of it.
-    """
+    """One row per completion of a think-aware task; `samples` are the harness's."""
     return [
         {key: sample["doc"][key] for key in ("id", "source", "level", "question")}
         | {"task": task, "mode": mode, "sample": number, "gold": sample["doc"]["answer"]}
@@ -158,7 +144,6 @@ def official_rows(
         benchmark: the think-aware task on the same problems.
         main: the metric that counts, as `metric,filter`.
         samples: the harness's samples: one for each problem and filter.
-        final_number: see `grade_rollouts`.
     """
     metric, _, wanted = main.partition(",")
     rows = []
@@ -202,13 +187,7 @@ def _diagnose(row: dict, response: Any, final_number: bool) -> dict:
 
 
 def official_metrics(results: dict[str, Any], rows: list[dict], main: str) -> dict[str, Any]:
-    """`{num_problems, main, metrics}` of an official task: the harness's figures, as it has them.
-
-    Args:
-        results: the harness's results of the task.
-        rows: `official_rows` of it.
-        main: the metric that counts.
-    """
+    """`{num_problems, main, metrics}` of an official task: the harness's own figures."""
     metrics = {}
     for key, value in results.items():
         metric, _, name = key.partition(",")

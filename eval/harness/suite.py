@@ -66,17 +66,13 @@ def read_official_metadata(task: str) -> dict[str, dict[str, Any]]:
 def load_think_tasks(
     names: list[str], metadata: dict[str, Any], generation: dict[str, Any], num_samples: int
 ) -> dict[str, Any]:
-    """Load think-aware tasks for one mode.
+    """Load think-aware tasks for one mode: `{name: task}`.
 
     Args:
-        names: those of `THINK_TASKS`.
         metadata: what `eval.harness.datasets.load_rows` needs besides the tasks' own, and
             `final_number`, which the scoring needs.
         generation: `generation_kwargs` of the mode, over those of the YAML.
         num_samples: completions of each problem.
-
-    Returns:
-        `{name: task}`.
     """
     from lm_eval.tasks import TaskManager
 

@@ -73,12 +73,6 @@ def test_a_checkpoint_that_was_overwritten_in_place(folder, tiny_model_dir, othe
     assert len(set(read_keys(first)) - keys) == NUM
 
 
-def test_a_missing_checkpoint_leaves_nothing_behind(folder):
-    with pytest.raises(UserError, match=r"grpo: .*/grpo holds no model; run `make grpo`"):
-        evaluate(folder, f"grpo={folder}/grpo")
-    assert not (folder / "eval").exists()
-
-
 def test_an_evaluation_that_fails_costs_no_earlier_result(folder, tiny_model_dir):
     evaluate(folder, f"base={tiny_model_dir}")
     with pytest.raises(UserError, match="exceed the model's context of 512"):

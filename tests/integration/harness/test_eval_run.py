@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.config import UserError
 from data_prep.sampling.store import Settings
 from eval.harness.cached_lm import HARNESS_MAX_NEW_TOKENS, read_settings
 from eval.harness.fingerprint import SETTINGS
@@ -179,8 +178,3 @@ def test_the_harness_s_own_limit():
     from lm_eval.models.huggingface import HFLM
 
     assert HFLM.max_gen_toks.fget(None) == HARNESS_MAX_NEW_TOKENS
-
-
-def test_a_prompt_beyond_the_context_is_refused(folder, tiny_model_dir):
-    with pytest.raises(UserError, match=r"max_new_tokens: 600 .* context of 512"):
-        evaluate(folder, f"base={tiny_model_dir}", max_new_tokens=600)

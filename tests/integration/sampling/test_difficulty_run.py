@@ -17,7 +17,7 @@ from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from stages import difficulty
 from tests.integration.conftest import build_tiny_model
-from tests.integration.stage_processes import finish, start, stop_when
+from tests.integration.stage_processes import start, stop_when
 
 pytestmark = pytest.mark.integration
 # The model writes noise: grade it by a checksum, or every pass rate would be zero. A question with
@@ -102,17 +102,15 @@ def read_store(folder):
     return found
 
 
-def test_killed_then_finished(tmp_path, flags, tiny_model_dir, problems):
+def test_killed_then_finished(tmp_path, flags, measure, tiny_model_dir, problems, capsys):
     (tmp_path / "measure.py").write_text(SCRIPT)
     folder, total = tmp_path / "killed", 31 * 4
-
-    def command(name, **changes):
-        return [tmp_path / "measure.py", *flags(name, **changes)]
 
     def begun():
         return (folder / "samples").is_dir() and len(read_store(folder)) >= 8
 
-    code, _, _ = stop_when(start(*command("killed", batch_size=1)), begun, signal.SIGKILL)
+    process = start(tmp_path / "measure.py", *flags("killed", batch_size=1))
+    code, _, _ = stop_when(process, begun, signal.SIGKILL)
     assert code == -signal.SIGKILL and manifest.read(folder) is None
     assert not (folder / "pass_rates.jsonl").exists()
     store = folder / "samples" / "samples-0.jsonl"
@@ -121,9 +119,10 @@ def test_killed_then_finished(tmp_path, flags, tiny_model_dir, problems):
     num_done = len(read_store(folder))
     assert 0 < num_done < total
 
-    out = finish(start(*command("killed", batch_size=64)))
-    assert f"difficulty: {num_done} samples are there already\n" in out
-    assert "already" not in finish(start(*command("straight")))
+    assert measure("killed", batch_size=64)[1] == total - num_done
+    assert f"difficulty: {num_done} samples are there already\n" in capsys.readouterr().out
+    assert measure("straight")[1] == total
+    assert "already" not in capsys.readouterr().out
     keys = [line[0] for line in read_store(folder)]
     assert len(keys) == len(set(keys)) == total
     result = (folder / "pass_rates.jsonl").read_bytes()
