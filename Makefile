@@ -51,7 +51,7 @@ $(error SWEEP="key=value,value ..." is missing, such as SWEEP="learning_rate=1e-
 endif
 endif
 ifneq ($(ARGS),)
-TAKE_ARGS := preflight data data-report base audit sft difficulty distill grpo eval bench test test-vllm
+TAKE_ARGS := golden preflight data data-report base audit sft difficulty distill grpo eval bench test test-vllm
 ifneq ($(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))),1)
 $(error ARGS needs one goal to go to, of $(TAKE_ARGS))
 endif
@@ -71,7 +71,7 @@ RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) \
   $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
 .PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight \
-  bench bench-memory bench-grader bench-data bench-curriculum bench-overhead bench-guards lint house test vllm-cpu \
+  bench bench-memory bench-grader bench-data bench-curriculum bench-overhead bench-guards lint golden house test vllm-cpu \
   test-vllm clean
 
 help: ## show this list
@@ -174,6 +174,8 @@ bench-memory: | $(VENV)/ready ## the memory plan and the measured peak (SHAPES=â
 	  --out $(or $(OUT),$(RESULTS)/memory.md)
 lint: | $(VENV)/ready ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+golden: | $(VENV)/ready ## data, weights, settings, refusals and rewards against recorded ones (ARGS=--full)
+	@OMP_NUM_THREADS=1 $(PY) -m tests.golden $(ARGS)
 house: | $(VENV)/ready ## size and shape of the source tree, against its ceilings
 	@$(PY) tests/house.py
 test: | $(VENV)/ready ## unit, integration and shortened end-to-end tests

@@ -8,8 +8,9 @@ import pytest
 from data_prep.grading.answers import VERDICTS, Grade
 from data_prep.prompts import build_completion, build_prompt
 from stages import rewards
-from stages.rewards import GRADED, REWARDS, build_rewards
+from stages.rewards import REWARDS, build_rewards
 from stages.settings.arguments import GrpoArguments
+from stages.settings.reward_arguments import GRADED
 
 RIGHT = "<think>\n1 + 1 = 2\n</think>\n\n\\boxed{2}"
 WRONG = "<think>\n1 + 1 = 3\n</think>\n\n\\boxed{3}"

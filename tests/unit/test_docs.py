@@ -1,0 +1,43 @@
+"""What README and docs name exists: files, links, modules, make targets, recipe keys' pages."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PACKAGES = ("data_prep", "stages", "eval", "benchmarks", "tests", "configs", "docs")
+# The log speaks of what was there at its time.
+PRESENT = [page for page in PAGES if page.name != "LOG.md"]
+
+
+def names(page, pattern):
+    return sorted({match[1] for match in re.finditer(pattern, page.read_text(encoding="utf-8"))})
+
+
+@pytest.mark.parametrize("page", PRESENT, ids=lambda page: page.name)
+def test_files_modules_and_targets_exist(page):
+    files = names(page, rf"(?<![\w/.])((?:{'|'.join(PACKAGES)})/[\w./-]+\.(?:py|yaml|sh|md|png))\b")
+    files = [name for name in files if not name.startswith("configs/my/")]
+    missing = [name for name in files if not (ROOT / name).exists()]
+    for module in names(page, r"-m ((?:data_prep|stages|eval|benchmarks)[\w.]*)"):
+        if importlib.util.find_spec(module) is None:
+            missing.append(module)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][\w-]*)(?=[^=]*:)", makefile, re.M))
+    for goal in names(page, r"(?:^|`)make ([a-z][\w-]*)"):
+        if goal not in targets:
+            missing.append(f"make {goal}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    links = names(page, r"\]\(((?!https?:)[^)#]+)(?:#[^)]*)?\)")
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_is_one_page():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
