@@ -9,7 +9,6 @@ are paired by seed. Seconds are wall-clock time.
 
 import json
 import math
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from benchmarks.table import about, mean_interval, publish, ratio_interval, show_interval
+from benchmarks.table import about, mean_interval, publish, ratio_interval, run_once, show_interval
 from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli
+from data_prep.config import parse, run_cli
 
 # Mode -> what it changes in the recipe.
 MODES: dict[str, dict[str, Any]] = {
@@ -254,21 +253,11 @@ def run_one(args: BenchArguments, mode: str, seed: int) -> Result:
     if changes["curriculum"] == "offline":
         changes["pass_rates"] = str(folder / "pass_rates.jsonl")
     made_from = manifest.hash_inputs([args.grpo_config, f"{args.recipe_run}/sft"])
-    key = json.loads(json.dumps({"changes": changes, "inputs": made_from}, default=str))
-    found, key_file = folder / "result.json", folder / "key.json"
-    if not found.is_file() or json.loads(key_file.read_text(encoding="utf-8")) != key:
-        folder.mkdir(parents=True, exist_ok=True)
-        found.unlink(missing_ok=True)
-        manifest.write_json(key_file, key)
-        command = [sys.executable, "-m", "benchmarks.curriculum_run", "--config", args.grpo_config]
-        for name, value in changes.items():
-            command += [f"--{name}", str(value)]
-        log = folder / "log.txt"
-        with log.open("w", encoding="utf-8") as file:
-            code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode
-        if code or not found.is_file():
-            raise UserError(f"{log}: the run ended with exit code {code}; see its last lines")
-    return json.loads(found.read_text(encoding="utf-8"))
+    command = ["-m", "benchmarks.curriculum_run", "--config", args.grpo_config]
+    for name, value in changes.items():
+        command += [f"--{name}", str(value)]
+    run_once(folder, {"changes": changes, "inputs": made_from}, command)
+    return json.loads((folder / "result.json").read_text(encoding="utf-8"))
 
 
 def main() -> None:

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # A gold, and a rewriting of it that takes mathematics to see through.
-PAIRS: list[tuple[str, str]] = [
-    (gold, rewriting)
-    for gold, rewriting in json.loads(Path(__file__).with_name("grader_pairs.json").read_text())
-]
+_TEXT = Path(__file__).with_name("grader_pairs.json").read_text(encoding="utf-8")
+PAIRS: list[tuple[str, str]] = [(gold, rewriting) for gold, rewriting in json.loads(_TEXT)]
 
 # What a policy may write into the box. `k` makes each of them new; none has the gold's value.
 HOSTILE: tuple[Callable[[int], str], ...] = (

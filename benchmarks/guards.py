@@ -8,15 +8,14 @@ was worth in the end, and how near it came to each guard's limit.
 """
 
 import json
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import about, publish
+from benchmarks.table import about, publish, run_once
 from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli
+from data_prep.config import parse, run_cli
 from stages.trainer.guards import GuardSettings
 
 # Guard -> its limit in `GuardSettings`, and which of two values is nearer to violating it.
@@ -92,15 +91,7 @@ def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
     files = [args.grpo_config, f"{args.recipe_run}/sft", f"{args.recipe_run}/difficulty"]
     key = {"settings": settings, "guards": asdict(GuardSettings())}
     key["inputs"] = manifest.hash_inputs(files)
-    done, log = folder / "bench.json", folder.with_suffix(".log")
-    if not done.is_file() or json.loads(done.read_text(encoding="utf-8")) != key:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w", encoding="utf-8") as file:
-            command = [sys.executable, *command]
-            code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode
-        if code:
-            raise UserError(f"{log}: the run ended with exit code {code}; see its last line")
-        manifest.write_json(done, key)
+    run_once(folder, key, command)
     return read_run(folder)
 
 

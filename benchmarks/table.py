@@ -1,8 +1,10 @@
-"""What the benchmarks share: intervals over paired figures, one table, and the files it goes to."""
+"""What the benchmarks share: runs made once, intervals over pairs, one table and its files."""
 
+import json
 import math
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 from data_prep import manifest
+from data_prep.config import UserError
 
 Interval = tuple[float, float, float]  # value, low, high
 
@@ -66,6 +69,26 @@ def markdown(rows: Sequence[dict[str, str]]) -> str:
     lines.insert(1, ["-" * width for width in widths])
     cells = ([f"{cell:{width}}" for cell, width in zip(x, widths, strict=True)] for x in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def run_once(folder: Path, key: dict[str, Any], command: Sequence[str]) -> None:
+    """Run Python with `command`, unless `folder` has a finished run with the same key.
+
+    Raises:
+        UserError: it failed; names its log.
+    """
+    done, log = folder / "bench.json", folder.with_suffix(".log")
+    key = json.loads(json.dumps(key, default=str))
+    if done.is_file() and json.loads(done.read_text(encoding="utf-8")) == key:
+        return
+    done.unlink(missing_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as file:
+        command = [sys.executable, *command]
+        code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode
+    if code:
+        raise UserError(f"{log}: the run ended with exit code {code}; see its last lines")
+    manifest.write_json(done, key)
 
 
 def about() -> dict[str, Any]:

@@ -10,9 +10,11 @@ from benchmarks.table import (
     mean_interval,
     publish,
     ratio_interval,
+    run_once,
     show_interval,
     sum_ratio_interval,
 )
+from data_prep.config import UserError
 
 INF = math.inf
 
@@ -65,3 +67,16 @@ def test_publish_prints_what_it_writes(tmp_path, capsys):
     assert text.startswith("# Title\n\nHow.\n\n| a |\n") and "- note" in text and "torch" in text
     assert "| 1 |" in printed and str(out) in printed
     assert json.loads(out.with_suffix(".json").read_text()) == {"ratio": [None, 0, None]}
+
+
+def test_a_finished_run_is_not_repeated_and_a_failed_one_is_named(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write = ["-c", f"open({str(tmp_path / 'runs')!r}, 'a').write('x')"]
+    for key in ({"a": 1}, {"a": 1}, {"a": 2}):
+        run_once(folder, key, write)
+    assert (tmp_path / "runs").read_text() == "xx"
+    with pytest.raises(UserError, match=r"run\.log: .* exit code 3"):
+        run_once(folder, {"a": 3}, ["-c", "raise SystemExit(3)"])
+    run_once(folder, {"a": 2}, write)  # the earlier result is gone
+    assert (tmp_path / "runs").read_text() == "xxx"
