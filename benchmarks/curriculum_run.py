@@ -16,11 +16,12 @@ from typing import Any
 from benchmarks.overhead import build_stock
 from data_prep import manifest
 from data_prep.config import parse, run_cli
-from data_prep.grading.rollouts import grade_rollouts
+from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.schema import read_problems
 from stages import grpo as grpo_stage
-from stages.settings.arguments import GrpoArguments, check_grpo
+from stages.arguments import GrpoArguments
+from stages.checks import check_grpo
 
 
 @dataclass(kw_only=True)

@@ -26,9 +26,9 @@ import yaml
 from benchmarks.table import about, publish
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
-from data_prep.sources.builders import build_problems
+from data_prep.sources.registry import build_problems
 
 FILES = {
     "dapo/dapo_math_17k.parquet": "dapo",

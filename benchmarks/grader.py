@@ -25,10 +25,10 @@ import numpy as np
 from benchmarks.grader_cases import MIX_BLOCK, NUM_HOSTILE, PAIRS, Case, make_round
 from benchmarks.table import Interval, about, publish, sum_ratio_interval
 from data_prep.config import parse, run_cli
-from data_prep.grading import grading_pool
-from data_prep.grading.answers import grade_all
-from data_prep.grading.grading_pool import FUNCTION, TIMEOUT_SECONDS, GradingPool
-from data_prep.reading.reading import read_rows
+from data_prep.grading import pool as grading_pool
+from data_prep.grading.grade import grade_all
+from data_prep.grading.pool import FUNCTION, TIMEOUT_SECONDS, GradingPool
+from data_prep.reading.rows import read_rows
 
 Outcome = tuple[float, bool | None]  # seconds; None: the grader raised or was killed
 GUARD_SECONDS = 20.0  # TRL's own alarms end a call after 15 s

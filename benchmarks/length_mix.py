@@ -15,9 +15,9 @@ from typing import Any
 
 from data_prep.config import parse, run_cli
 from data_prep.prompts import build_completion, build_prompt, render_prompt
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
-from data_prep.sources.builders import build_problems
+from data_prep.sources.registry import build_problems
 
 MIX = Path(__file__).with_name("length_mix.json")
 FILES = {

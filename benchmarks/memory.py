@@ -180,7 +180,7 @@ def measure(case: Case) -> int:
 
     from stages import run
     from stages.tiny_model import build_tokenizer
-    from stages.trainer.stochastic_rounding import use_stochastic_rounding
+    from stages.trainer.rounding import use_stochastic_rounding
 
     run.quiet()
     set_seed(0)
@@ -247,7 +247,7 @@ def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from stages.trainer.efficient_update import EfficientUpdate
+    from stages.trainer.trainer import MathGRPOTrainer as EfficientUpdate
 
     class Given(EfficientUpdate, GRPOTrainer):
         """Rollouts of a given length in place of generated ones."""

@@ -17,7 +17,7 @@ from data_prep.config import parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.schema import read_problems
 from stages import grpo as grpo_stage
-from stages.settings.arguments import GrpoArguments
+from stages.arguments import GrpoArguments
 
 GUARDS_OFF = {
     f"guard_{name}": "off"

@@ -16,7 +16,7 @@ import torch
 from torch import isnan, nan_to_num
 
 from data_prep.config import run_cli
-from stages.settings.reward_arguments import GRADED
+from stages.arguments import GRADED
 from stages.trainer import trainer
 from stages.trainer.curriculum import PredictiveCurriculum, find_peers
 from stages.trainer.rollouts import centred, sum_rewards

@@ -25,8 +25,8 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer, pack_dataset
 
 from benchmarks.throughput_workload import Rollouts, draw_groups, draw_sft_rows
 from data_prep.config import UserError
-from stages.trainer.grpo_trainer import MathGRPOTrainer
 from stages.trainer.guards import Guards, GuardSettings
+from stages.trainer.trainer import MathGRPOTrainer
 
 GRPO_PARTS = {  # method of TRL's trainer -> part of a step
     "_generate": "generate",

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.length_mix import MIX, SFT_ROWS
 from data_prep.prompts import build_completion, build_prompt
 from data_prep.sources import synthetic
-from stages.preflight.model_shapes import load_shape
+from stages.preflight.memory import load_shape
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
@@ -166,7 +166,7 @@ class Rollouts:
 
     def graded_reward(self, prompts: list[str], **_: Any) -> list[float]:
         """The same rewards, found by grading texts that earn them: random letters cost nothing."""
-        from data_prep.grading.rollouts import grade_rollouts
+        from data_prep.grading.grade import grade_rollouts
 
         is_right = self.rows(prompts, "rewards")
         problems = [self._problems[row % len(self._problems)] for row in range(len(is_right))]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.grading.answers import is_parseable
+from data_prep.grading.equivalence import is_parseable
 from data_prep.prompts import build_completion, build_prompt
 from data_prep.reading.rows import read_rows
 

@@ -17,13 +17,12 @@ from typing import Any
 
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import PointlessKey, Settings, UserError
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 from data_prep.schema import check_row
 from stages.arguments import MODES, SCALES
 from stages.held_out import LEAST_PROBLEMS, key_of
 from stages.launch import is_installed
-from stages.trainer.guard_statistics import RECENT
-from stages.trainer.guards import GUARDS
+from stages.trainer.guards import GUARDS, RECENT
 
 # TRL accepts any text for these and fails at the first loss, or with the model loaded.
 CHOICES = {

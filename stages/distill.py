@@ -30,14 +30,15 @@ from typing import Any, ClassVar
 from data_prep import manifest
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli
-from data_prep.grading.answers import Grade, is_same_value
+from data_prep.grading.equivalence import is_same_value
+from data_prep.grading.grade import Grade
 from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt, wants_answer_tags
 from data_prep.sampling.problems import SampledSet, prepare_checkpoint, read_rows
 from data_prep.sampling.processes import Processes
 from data_prep.sampling.settings import ProblemSetArguments, check_problems_file
 from data_prep.sampling.store import Completion, SampleStore, fill
 from data_prep.sources import traces
-from data_prep.sources.thoughts import thought_of
+from data_prep.sources.base import thought_of
 
 RESULT = "traces.jsonl"
 PREFERENCES = ("first", "shortest")

@@ -17,11 +17,11 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.sampling.pass_rates import load_pass_counts
 from data_prep.schema import read_problems
-from stages.launching.host_loss import watched
-from stages.launching.launch_checks import launched
-from stages.settings.arguments import DEFAULTS, GrpoArguments, check_grpo
-from stages.settings.eval_arguments import LEAST_PROBLEMS
-from stages.settings.held_out import hold_out
+from stages.arguments import DEFAULTS, GrpoArguments
+from stages.checks import check_grpo
+from stages.held_out import LEAST_PROBLEMS, hold_out
+from stages.host_loss import watched
+from stages.launch import launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
 COLUMNS = ("id", "prompt", "answer")  # TRL hands every column to every reward function
@@ -137,7 +137,6 @@ def main() -> None:
     rows = list(read_problems(args.train_file))
 
     from stages import run
-    from stages.launching import shared_folder
 
     run.quiet()
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
@@ -153,7 +152,7 @@ def main() -> None:
     files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
     inputs = manifest.hash_inputs([file for file in files if file])
     started, checkpoint = run.prepare(grpo.output_dir, config, inputs)
-    shared_folder.check(grpo.output_dir, checkpoint, inputs)
+    check_shared(grpo.output_dir, checkpoint, inputs)
     run.say(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())

@@ -7,7 +7,7 @@ import hashlib
 import math
 from typing import Any
 
-from data_prep.decontamination.normalise import normalise_question
+from data_prep.decontamination.text import normalise_question
 from data_prep.schema import read_problems
 from stages.arguments import GrpoArguments
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
 
-from data_prep.grading.answers import VERDICTS, Golds, is_well_formed
-from data_prep.grading.rollouts import grade_rollouts
-from stages.settings.reward_arguments import REWARD_FUNCS
+from data_prep.grading.extract import is_well_formed
+from data_prep.grading.grade import VERDICTS, Golds, grade_rollouts
+from stages.arguments import REWARD_FUNCS
 
 if TYPE_CHECKING:
     from transformers import TrainerState
     from trl import GRPOConfig
 
-    from stages.settings.arguments import GrpoArguments
+    from stages.arguments import GrpoArguments
 
 Completion = list[dict[str, str]]  # what TRL hands over for a conversational prompt
 
@@ -36,7 +36,7 @@ class BatchGrader:
     completions that TRL keeps with `log_completions`.
 
     Args:
-        think_prefilled, final_number: see `data_prep.grading.rollouts.grade_rollouts`.
+        think_prefilled, final_number: see `data_prep.grading.grade.grade_rollouts`.
     """
 
     def __init__(self, think_prefilled: bool, final_number: bool) -> None:

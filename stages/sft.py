@@ -15,7 +15,7 @@ from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.quiet import quiet
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 from data_prep.schema import check_row
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.checks import check_sft
@@ -91,7 +91,7 @@ def main() -> None:
         **run.trainer_kwargs(model, sft),
     )
     if args.stochastic_rounding:
-        from stages.trainer.stochastic_rounding import use_stochastic_rounding
+        from stages.trainer.rounding import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
     run.train(trainer, "sft", checkpoint)

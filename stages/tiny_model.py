@@ -125,7 +125,7 @@ def main() -> None:
         raise UserError(f"train_file: {args.train_file} does not exist; run `make data` first")
     started = manifest.start(args.output_dir)
 
-    from data_prep.reading.reading import read_rows
+    from data_prep.reading.rows import read_rows
 
     quiet()
     texts = []

@@ -28,7 +28,7 @@ from data_prep.config import UserError, run_cli
 from data_prep.grading.grade import grade_all, grade_short_all
 from data_prep.grading.pool import logger as pool_logger
 from data_prep.grading.rows import GradeTexts, Line, encode, grade_lines
-from data_prep.reading.reading import Row, read_lines
+from data_prep.reading.rows import Row, read_lines
 
 # A chunk is graded at once, so that the workers run in parallel.
 CHUNK_LINES, CHUNK_BYTES = 256, 1 << 24

@@ -16,7 +16,7 @@ from data_prep.grading.equivalence import is_parseable
 from data_prep.grading.grade import Grade
 from data_prep.grading.pool import shared_pool
 from data_prep.manifest import encodable
-from data_prep.reading.reading import Row
+from data_prep.reading.rows import Row
 
 MAX_ERROR_CHARS = 300
 COLUMNS = ("verdict", "extracted", "seconds", "error")

@@ -1,7 +1,7 @@
 """Pass rates of a checkpoint over a problem set, as `stages.difficulty` writes them."""
 
 from data_prep.config import UserError
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 
 
 def load_pass_counts(path: str) -> dict[str, tuple[int, int]]:

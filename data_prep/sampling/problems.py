@@ -10,8 +10,7 @@ from itertools import islice
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.grading.answers import Grade
-from data_prep.grading.rollouts import grade_rollouts
+from data_prep.grading.grade import Grade, grade_rollouts
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.sampling import load_engine, quiet
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.grading.answers import is_same_value, last_boxed
-from data_prep.grading.extraction import find_boxes
+from data_prep.grading.equivalence import is_same_value
+from data_prep.grading.extract import find_boxes, last_boxed
 from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 from data_prep.schema import Problem
 from data_prep.sources.templates import (

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.grading.answers import last_boxed
+from data_prep.grading.extract import last_boxed
 from data_prep.schema import Problem
 from data_prep.sources.base import (
     SUBJECTS,

@@ -21,7 +21,7 @@ from typing import Any
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from eval.audit import page
-from eval.harness.arguments import EvalArguments, check_data
+from eval.harness.settings import EvalArguments, check_data
 
 THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line

@@ -11,9 +11,9 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError
-from data_prep.grading.rollouts import grade_rollouts
+from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_completion, render_prompt
-from data_prep.sampling.samples import Completion, Settings
+from data_prep.sampling.store import Completion, Settings
 from eval.audit.cases import (
     ENDINGS,
     TRICKS,
@@ -25,7 +25,7 @@ from eval.audit.cases import (
 from eval.audit.inputs import NO_LIMIT, Channel, Recipe, collect_sets, load_recipe
 from eval.audit.page import percent
 from eval.audit.parsers import parse_officially, run_scripted
-from eval.harness.arguments import EvalArguments
+from eval.harness.settings import EvalArguments
 from eval.harness.suite import load_think_tasks
 
 CHOICES = ("gpqa", "arc")  # their official tasks compare options and read no text
@@ -75,7 +75,7 @@ def find_notes(
     args: Any, recipe: Recipe, settings: EvalArguments, sets: dict, skipped: dict[str, str]
 ) -> list[str]:
     """What is worth knowing but fails no recipe, and what could not be audited."""
-    from stages.settings.reward_arguments import GRADED
+    from stages.arguments import GRADED
 
     found = [
         line
@@ -197,8 +197,8 @@ class Audit:
 
         Times its weight, as a negative one pays for the opposite; 0 only has it logged.
         """
+        from stages.arguments import GRADED
         from stages.rewards import build_rewards
-        from stages.settings.reward_arguments import GRADED
 
         functions = build_rewards(self._recipe.grpo, self._recipe.config, prefilled)
         batch = {

@@ -17,11 +17,10 @@ from typing import Any
 from rich.console import Console
 
 from data_prep.config import UserError
-from data_prep.grading.answers import Grade, grade_all
-from data_prep.grading.lenient import grade_leniently
+from data_prep.grading.grade import Grade, grade_all, grade_leniently
 from data_prep.prompts import prefills_think
-from data_prep.reading.reading import read_rows
-from data_prep.sampling.samples import Completion
+from data_prep.reading.rows import read_rows
+from data_prep.sampling.store import Completion
 from eval.audit.page import percent
 from eval.audit.parsers import parse_officially
 from eval.report.render import print_table

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import UserError, parse
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 from data_prep.sampling.hf import cut_at
-from data_prep.sampling.samples import Completion, Settings
+from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import check_row, read_problems
-from eval.harness.arguments import EvalArguments
 from eval.harness.datasets import read_problem_rows
+from eval.harness.settings import EvalArguments
 from eval.harness.suite import read_metadata
 
 NO_LIMIT = 1 << 30  # tokens
@@ -83,19 +83,14 @@ def load_recipe(args: Any, folder: str) -> Recipe:
         args: `AuditArguments`.
         folder: where the tokenizer is saved, to be loaded again as a checkpoint's is.
     """
-    from stages.settings.arguments import (
-        DEFAULTS,
-        GrpoArguments,
-        SftArguments,
-        check_grpo_numbers,
-        check_sft_keys,
-    )
+    from stages.arguments import DEFAULTS, GrpoArguments, SftArguments
+    from stages.checks import check_grpo_keys, check_sft_keys
 
     cpu = ["--use_cpu", "true", "--bf16", "false"]  # a GPU recipe must be auditable without one
     found: dict[str, tuple] = {}
     for stage, own, kind, check in (
         ("sft", SftArguments, "SFTConfig", check_sft_keys),
-        ("grpo", GrpoArguments, "GRPOConfig", check_grpo_numbers),
+        ("grpo", GrpoArguments, "GRPOConfig", check_grpo_keys),
     ):
         path = Path(args.recipe, f"{stage}.yaml")
         if path.is_file():

@@ -19,9 +19,9 @@ from lm_eval.tasks.minerva_math.utils import (
     remove_boxed,
 )
 
-from data_prep.sampling.samples import Completion
+from data_prep.sampling.store import Completion
+from eval.harness.cached_lm import read_settings
 from eval.harness.parser_process import protect
-from eval.harness.stored_lm import read_settings
 from eval.harness.suite import load_official_tasks
 
 # The benchmarks whose official tasks read what a model writes, and the shape of their rows. The

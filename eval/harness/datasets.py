@@ -12,7 +12,7 @@ from typing import Any
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import load_benchmark
 from data_prep.prompts import render_prompt
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 from data_prep.schema import grpo_row, read_problems
 from eval.harness.suite import expand
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from data_prep.grading.grading_pool import GradingPool
+from data_prep.grading.pool import GradingPool
 
 # Above the sum of the harness's own limits for one completion: what those decide is left to them.
 TIMEOUT_SECONDS = 30.0

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.grading.answers import is_well_formed
-from data_prep.grading.lenient import grade_leniently
-from data_prep.grading.rollouts import grade_rollouts
+from data_prep.grading.extract import is_well_formed
+from data_prep.grading.grade import grade_leniently, grade_rollouts
 from data_prep.manifest import encodable
 from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.sampling.store import Completion
 from data_prep.schema import Problem
-from data_prep.sources.builders import BUILDERS
+from data_prep.sources.registry import BUILDERS
 from eval.harness.metrics import greedy_metrics, mean_interval, outcome, sampled_metrics
 
 # Of completions.parquet; besides them `gold`, a list of strings.
@@ -211,6 +210,7 @@ def write_parquet(path: Path, rows: list[dict]) -> None:
     schema = pa.schema(
         [(name, kinds[kind]) for name, kind in COLUMNS.items()] + [("gold", pa.list_(pa.string()))]
     )
+
     def encode(value: Any) -> Any:
         return encodable(value) if isinstance(value, str) else value
 

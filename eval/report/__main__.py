@@ -17,7 +17,7 @@ from pathlib import Path
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
-from eval.harness.arguments import EvalArguments, split_checkpoints
+from eval.harness.settings import EvalArguments, split_checkpoints
 from eval.report import numbers, page, plots, render
 
 STATE = "trainer_state.json"

@@ -18,7 +18,7 @@ from data_prep import manifest
 from data_prep.build.recipe import FILES, TRAINING
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 
 KEYS = ("config", "rows_in", "rows_out", "dropped", "outputs", "decontamination", "seconds")
 NOT_LISTED = "not listed"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from data_prep import manifest
-from data_prep.build.policies import load_tokenizer
+from data_prep.build.filters import load_tokenizer
 from data_prep.config import UserError, parse, run_cli
 from data_prep.sampling.pass_rates import load_pass_counts
 from eval.report import data_numbers

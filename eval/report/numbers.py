@@ -2,7 +2,7 @@
 
 Pure functions over what `eval.run` left of each checkpoint: `<output_dir>/<name>/scores.json` has
 the metrics, `completions.parquet` one row per completion. The statistics are
-`eval.harness.bootstrap`'s, the outcomes `eval.harness.outcomes`'.
+`eval.harness.metrics`'.
 """
 
 import hashlib
@@ -21,9 +21,14 @@ import pyarrow.parquet as pq
 from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
-from eval.harness.arguments import EvalArguments
-from eval.harness.bootstrap import mean_interval
-from eval.harness.outcomes import cut_off_right, is_answer_right, outcome_rates, split_change
+from eval.harness.metrics import (
+    cut_off_right,
+    is_answer_right,
+    mean_interval,
+    outcome_rates,
+    split_change,
+)
+from eval.harness.settings import EvalArguments
 
 NUMBERS = (
     "task", "mode", "id", "source", "level", "sample", "gold", "verdict", "prediction",

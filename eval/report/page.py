@@ -18,7 +18,7 @@ PARTS = ("ability", "format", "truncation")
 # Above these a score says more about the evaluation than about the model.
 MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
-HARNESS_LIMIT = 256  # `eval.harness.stored_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
+HARNESS_LIMIT = 256  # `eval.harness.cached_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
 SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, scale and digits
     "answer right": ("answer_right", 100, 1),
     "ours right": ("ours_right", 100, 1),

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.build.data_arguments import DataArguments, check_data
-from data_prep.build.recipe import FILES
+from data_prep.build.recipe import FILES, DataArguments, check_data
 from data_prep.config import Settings, UserError, build, read_settings, read_yaml, run_check
-from eval.harness.arguments import EvalArguments
+from eval.harness.settings import EvalArguments
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
 from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
 from stages.difficulty import DifficultyArguments

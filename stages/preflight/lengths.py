@@ -10,9 +10,9 @@ from typing import Any
 from data_prep.build.recipe import check_source, find_file
 from data_prep.config import Settings, UserError
 from data_prep.prompts import render_completion, render_prompt
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem, check_row, grpo_row, sft_row
-from data_prep.sources.builders import BUILDERS
+from data_prep.sources.registry import BUILDERS
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
 from stages.preflight.memory import completion_room

@@ -27,7 +27,7 @@ from data_prep.config import UserError
 from data_prep.sampling.pass_rates import load_pass_counts
 
 if TYPE_CHECKING:
-    from stages.settings.curriculum_arguments import CurriculumArguments
+    from stages.arguments import GrpoArguments
     from stages.trainer.rollouts import Groups
 
 # Logits. Deviations of the priors: of the peers' levels, and of the problems around their level
@@ -369,7 +369,7 @@ def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def build_curriculum(
-    rows: list[dict[str, Any]], args: "CurriculumArguments", num_generations: int, seed: int
+    rows: list[dict[str, Any]], args: "GrpoArguments", num_generations: int, seed: int
 ) -> PredictiveCurriculum | Refill | None:
     """The curriculum of a recipe over its rows; None where nothing has to be followed."""
     if not args.follows_pass_rates():

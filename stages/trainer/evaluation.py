@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from data_prep import manifest
-from stages.settings.held_out import average_at_k
+from stages.held_out import average_at_k
 
 NUMBER = "held_out"  # column of the evaluation's rows: the problem's number among them
 NAME = "best"

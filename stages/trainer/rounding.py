@@ -11,7 +11,6 @@ one; sampling must not notice; and there must be bf16 weights to round. docs/rec
 keeps, measured.
 """
 
-import logging
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,13 +18,10 @@ import torch
 from transformers import TrainerCallback
 
 from data_prep.config import UserError
-from stages.settings.rounding_arguments import KEY
 
 
 def use_stochastic_rounding(trainer: Any) -> None:
     """Give a trainer that has not started yet torchao's optimizer, rounding as this file says."""
-    for name in ("torchao", "torch.utils._pytree"):  # they warn of kernels for other GPUs
-        logging.getLogger(name).setLevel(logging.ERROR)
     trainer.args.optim = "adamw_torch_8bit"  # transformers' name of torchao's AdamW8bit
     trainer.args.optim_args = "bf16_stochastic_round=True"
     trainer.add_callback(RoundingNumbers(trainer.args.device))
@@ -50,7 +46,7 @@ class RoundingNumbers(TrainerCallback):
         weights = [p for group in optimizer.param_groups for p in group["params"]]
         if others := {p.dtype for p in weights} - {torch.bfloat16}:
             raise UserError(
-                f"{KEY}: true rounds bfloat16 weights, the optimizer has "
+                f"stochastic_rounding: true rounds bfloat16 weights, the optimizer has "
                 f"{', '.join(map(str, others))}; remove the key"
             )
 

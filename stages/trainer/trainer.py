@@ -18,9 +18,9 @@ from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
 from data_prep.config import UserError
+from stages.arguments import GRADED
 from stages.rewards import BatchGrader
 from stages.run import is_main_process
-from stages.settings.reward_arguments import GRADED
 from stages.trainer.curriculum import Curriculum
 from stages.trainer.evaluation import (
     HeldOutCounts,

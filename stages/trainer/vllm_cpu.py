@@ -16,7 +16,8 @@ from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
 from data_prep.config import UserError
-from data_prep.sampling.vllm_environment import QUIET, hushed
+from data_prep.sampling.vllm import QUIET
+from data_prep.sampling.vllm import held_stderr as hushed
 from stages.trainer.evaluation import random_state_kept
 
 SETTINGS = {

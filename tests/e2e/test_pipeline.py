@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.decontamination.normalise import normalise_question
+from data_prep.decontamination.text import normalise_question
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]

@@ -116,8 +116,8 @@ def refusal(stage: str, flags: list[str]) -> str:
 
 def rewards(path: Path) -> dict[str, Any]:
     """The value of every reward for each completion of a file, as one text of digits a reward."""
+    from stages.arguments import GrpoArguments
     from stages.rewards import build_rewards
-    from stages.settings.arguments import GrpoArguments
 
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     names = [

@@ -167,7 +167,7 @@ def fork_server():
 @pytest.fixture
 def graded_by_chance(monkeypatch):
     """The model writes noise: call half of it right, so that groups have something to teach."""
-    from data_prep.grading.answers import Grade
+    from data_prep.grading.grade import Grade
     from stages import rewards
 
     def grade_rollouts(prompts, completions, golds, **_):

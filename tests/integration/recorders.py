@@ -35,7 +35,7 @@ def generation_batches(base, steps, patch=setattr, is_right=is_right, rollout=No
     """
     from trl import GRPOTrainer
 
-    from data_prep.grading.answers import Grade
+    from data_prep.grading.grade import Grade
     from stages import rewards
 
     rounds, golds_seen = [], []
@@ -177,7 +177,7 @@ def grade_by_checksum(prompts, completions, golds, **_):
 
     Which half is a matter of every single character.
     """
-    from data_prep.grading.answers import Grade
+    from data_prep.grading.grade import Grade
 
     is_right = [zlib.crc32(text.encode()) % 2 for text in completions]
     return [Grade("right" if right else "wrong", None) for right in is_right]

@@ -20,7 +20,7 @@ def train(fork_server, write_recipe, pool, tmp_path):
 
     Completions are made of prompt and number in the group, in all processes alike.
     """
-    from stages.settings.arguments import GrpoArguments
+    from stages.arguments import GrpoArguments
     from stages.trainer.curriculum import build_curriculum
 
     def call(num_processes, verdicts="by problem", **settings):

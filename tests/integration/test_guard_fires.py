@@ -5,6 +5,7 @@ The limits are the defaults. What is asserted holds for other seeds too; the exa
 
 import json
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -38,8 +39,8 @@ def train(run_stage, monkeypatch, tiny_model_dir, capsys):
     """Run the stage; returns events, logs by step and printed lines."""
     from transformers import AutoTokenizer
 
+    from stages import arguments as reward_arguments
     from stages import rewards
-    from stages.settings import reward_arguments
 
     monkeypatch.setitem(rewards.REWARDS, "pays_for_length", pays_for_length)
     monkeypatch.setattr(reward_arguments, "REWARD_FUNCS", ("pays_for_length",))
@@ -118,13 +119,13 @@ def test_bfloat16_weights_that_do_not_move(train):
 
 
 def test_an_engine_with_stale_weights(train, monkeypatch):
-    from benchmarks.bench_engine import with_engine
+    from benchmarks.engine import Engine
     from stages.trainer import trainer as module
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     trainer, found = module.MathGRPOTrainer, {}
     for is_stale in (True, False):
-        engine = with_engine(trainer, is_stale)
+        engine = partial(trainer, rollout_func=Engine(is_stale))
         monkeypatch.setattr(module, "MathGRPOTrainer", engine)
         found[is_stale] = train(TWO_STEPS)
     events, logs, printed = found[True]

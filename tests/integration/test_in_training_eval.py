@@ -214,7 +214,7 @@ def test_prompts_over_the_limit_are_not_evaluated_either(run_stage, eval_file, t
 TWO_PROCESSES = """
 import json, zlib
 from trl import GRPOTrainer
-from data_prep.grading.answers import Grade
+from data_prep.grading.grade import Grade
 from data_prep.config import run_cli
 from stages import grpo, rewards
 

@@ -9,15 +9,20 @@ from types import SimpleNamespace
 import pytest
 from stage_processes import finish, start, stop_when
 
-from benchmarks.bench_precision import measure
-from data_prep.config import UserError
-from stages.settings.rounding_arguments import check_rounding
+from benchmarks.precision import measure
+from data_prep.config import Settings, UserError
+from stages.arguments import SFT, SftArguments
+from stages.checks import check_rounding
 from tests.integration.guard_runs import read_events, read_logs, whole_checkpoints
 
 pytestmark = pytest.mark.integration
 
 BF16 = {"dtype": "bfloat16", "learning_rate": 5.0e-7, "lr_scheduler_type": "constant"}
 ROUNDED = BF16 | {"stochastic_rounding": True}
+
+
+def settings(changes=()):
+    return Settings.of(ROUNDED | dict(changes), SftArguments, SFT)
 
 
 def weights(folder):
@@ -160,18 +165,18 @@ def test_it_is_refused_where_it_would_do_nothing(run_stage, stage, settings, wor
 
 @pytest.mark.parametrize("engine", ["deepspeed", "fsdp"])
 def test_it_is_refused_under_an_engine_with_weights_of_its_own(monkeypatch, engine):
-    check_rounding(ROUNDED)
+    check_rounding(settings())
     with pytest.raises(UserError, match=f"{engine} updates float32 weights"):
-        check_rounding(ROUNDED | {engine: "config.json"})
+        check_rounding(settings({engine: "config.json"}))
     monkeypatch.setenv(f"ACCELERATE_USE_{engine.upper()}", "true")
     with pytest.raises(UserError, match=f"{engine} updates float32 weights"):
-        check_rounding(ROUNDED)
+        check_rounding(settings())
 
 
 def test_it_is_refused_without_torchao(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchao", None)
     with pytest.raises(UserError, match="pip install torchao"):
-        check_rounding(ROUNDED)
+        check_rounding(settings())
 
 
 def test_weights_that_turn_out_to_be_float32_are_refused(run_stage):

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.integration
 
 SOURCE = """
 import os, random
-from data_prep.grading.answers import Grade
+from data_prep.grading.grade import Grade
 from data_prep.config import run_cli
 from stages import grpo, rewards
 

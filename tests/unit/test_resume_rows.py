@@ -5,8 +5,7 @@ import json
 import pytest
 
 from data_prep.config import UserError
-from stages.launching.launch import DATA_PARALLEL
-from stages.launching.resume_checks import check_resume, rows_of
+from stages.launch import DATA_PARALLEL, check_resume, rows_of
 
 NULL = {"per_device_train_batch_size": None, "gradient_accumulation_steps": None}
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from data_prep.config import UserError
-from data_prep.sampling.samples import Completion
+from data_prep.sampling.store import Completion
 from eval.audit import __main__ as audit
 from eval.audit.completions import (
     COMPLETION_COLUMNS,

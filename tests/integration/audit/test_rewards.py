@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from data_prep.grading.answers import Grade
+from data_prep.grading.grade import Grade
 from stages import rewards
 from tests.integration.audit.runs import Recipe
 
@@ -123,7 +123,7 @@ def test_a_graded_reward_without_weight_is_checked_all_the_same(recipe, refused,
 @pytest.fixture
 def turn_verdicts(monkeypatch):
     """Let the harness tasks, and nothing else, take right for wrong and wrong for right."""
-    from eval.harness import scoring
+    from eval.harness import score as scoring
 
     grade = scoring.grade_rollouts
 

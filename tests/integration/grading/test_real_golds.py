@@ -13,7 +13,7 @@ import pytest
 from data_prep.grading.extract import last_boxed
 from data_prep.grading.grade import grade_all
 from data_prep.prompts import THINK_OPEN, build_completion, build_prompt, wants_answer_tags
-from data_prep.reading.reading import read_rows
+from data_prep.reading.rows import read_rows
 
 pytestmark = pytest.mark.integration
 

@@ -11,13 +11,13 @@ import pytest
 
 from data_prep import manifest
 from data_prep.config import UserError
-from data_prep.grading.answers import Grade
+from data_prep.grading.grade import Grade
 from data_prep.sampling.hashes import hash_checkpoint
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from stages import difficulty
 from tests.integration.conftest import build_tiny_model
-from tests.integration.stage_processes import start, stop_when
+from tests.integration.stages.stage_processes import start, stop_when
 
 pytestmark = pytest.mark.integration
 # The model writes noise: grade it by a checksum, or every pass rate would be zero. A question with

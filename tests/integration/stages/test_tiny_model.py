@@ -43,7 +43,7 @@ def tokenizer(base):
 
 
 def read_texts(data_dir):
-    from data_prep.reading.reading import read_rows
+    from data_prep.reading.rows import read_rows
 
     return [
         row[key] for _, row in read_rows(data_dir / "sft_train.jsonl")

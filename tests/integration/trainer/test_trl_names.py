@@ -21,10 +21,8 @@ from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import RepeatSampler
 
 from data_prep.config import HF_SOURCES, UserError, hf_fields
-from stages.settings.arguments import BATCH_DEFAULTS, CHOICES, check_batch
-from stages.settings.curriculum_arguments import SCALES
-from stages.settings.eval_arguments import DEFAULT_SIZE
-from stages.settings.reward_arguments import MAX_COMPLETION_LENGTH
+from stages.arguments import SCALES
+from stages.checks import CHOICES, check_batch
 from stages.trainer.trainer import MathGRPOTrainer
 
 pytestmark = pytest.mark.integration
@@ -265,15 +263,6 @@ def test_hf_fields_equal_the_installed_dataclass(name):
 
     defined = {f.name for f in dataclasses.fields(getattr(trl, name)) if f.init}
     assert set(hf_fields(name)) == {name for name in defined if not name.startswith("_")}
-
-
-def test_defaults_are_trls():
-    defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
-    assert {key: defaults[key] for key in BATCH_DEFAULTS} == BATCH_DEFAULTS
-    assert defaults["max_completion_length"] == MAX_COMPLETION_LENGTH
-    assert defaults["num_generations"] == defaults["per_device_eval_batch_size"] == DEFAULT_SIZE
-    assert defaults["num_generations_eval"] is None and defaults["eval_strategy"] == "no"
-    assert defaults["scale_rewards"] == SCALES[0] == "group"
 
 
 def test_choices_are_those_trl_computes():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.grading.answers import grade_all
+from data_prep.grading.grade import grade_all
 from data_prep.prompts import THINK_OPEN, build_prompt, wants_answer_tags
 from eval.audit.cases import (
     ENDINGS,

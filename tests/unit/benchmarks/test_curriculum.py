@@ -19,7 +19,9 @@ from benchmarks.curriculum import (
     render,
     summary,
 )
-from stages.settings.arguments import GrpoArguments, check_grpo_numbers
+from data_prep.config import Settings
+from stages.arguments import GRPO, GrpoArguments
+from stages.checks import check_grpo_keys
 
 RECIPE = Path(__file__).parents[3] / "configs/skewed-cpu/grpo.yaml"
 INF = math.inf
@@ -147,7 +149,7 @@ def test_modes_are_settings_of_the_recipe():
         assert not any(letter.isspace() for letter in mode)  # they are a list in make
         values = recipe | {key: value for key, value in changes.items() if key != "stock"}
         values |= {"pass_rates": "made.jsonl"} if mode == "offline" else {}
-        check_grpo_numbers(values)
+        check_grpo_keys(Settings.of(values, GrpoArguments, GRPO))
         GrpoArguments(**{key: value for key, value in values.items() if key in names})
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks import grader, grader_cases
 from benchmarks.grader import BASELINE, SINGLE, BenchArguments, Measured
-from data_prep.grading.answers import extract, is_parseable, is_well_formed
+from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.extract import extract, is_well_formed
 
 
 def single(*seconds, found=True):

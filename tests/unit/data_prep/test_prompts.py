@@ -5,7 +5,7 @@ import json
 import pytest
 
 from data_prep.config import UserError
-from data_prep.grading.answers import grade
+from data_prep.grading.grade import grade
 from data_prep.prompts import (
     SYSTEM_PROMPTS,
     build_completion,

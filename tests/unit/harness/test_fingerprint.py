@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from data_prep import manifest
 from data_prep.decontamination import benchmarks
-from data_prep.grading import rollouts
+from data_prep.grading import grade
 from eval.harness import fingerprint as prints
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments
@@ -18,7 +18,7 @@ def arguments(**changes):
 def test_all_that_scores_is_in_the_packages():
     files = {f for folder in prints.SCORING_PACKAGES for f in folder.rglob("*")}
     names = {str(file) for file in files}
-    assert {module.__file__ for module in (benchmarks, rollouts, score, manifest)} <= names
+    assert {module.__file__ for module in (benchmarks, grade, score, manifest)} <= names
     assert str(suite.FOLDER / "think_common.yaml") in names
 
 

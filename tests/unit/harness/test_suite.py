@@ -5,7 +5,7 @@ import yaml
 
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS
-from data_prep.sources.builders import BUILDERS
+from data_prep.sources.registry import BUILDERS
 from eval.harness.score import SOURCES
 from eval.harness.suite import (
     FOLDER,

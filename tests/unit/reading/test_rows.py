@@ -192,7 +192,12 @@ def test_a_damaged_list_stops_with_file_and_row(tmp_path, content, num_rows, wor
         ("a.jsonl", b"\x28\xb5\x2f\xfd\x04", "", "packed by zstd"),
         ("a.json", b'{"data": [{"a": 1}, {"a": 2}]}\n\n', "", "list of rows in 'data'; write that"),
         ("a.jsonl", b'{"n": 2, "rows": [{"a": 1}]}', "", "list of rows in 'rows'"),
-        ("a.json.gz", gzip.compress(b'{"data": [{"a": 1}]}', mtime=0), "", "list of rows in 'data'"),
+        (
+            "a.json.gz",
+            gzip.compress(b'{"data": [{"a": 1}]}', mtime=0),
+            "",
+            "list of rows in 'data'",
+        ),
     ],
 )
 def test_what_is_no_data_is_refused_at_once(tmp_path, name, content, place, words):

@@ -3,8 +3,8 @@
 import json
 import sys
 
-from eval.harness.bootstrap import mean_interval
-from eval.harness.scores import think_metrics, write_parquet
+from eval.harness.metrics import mean_interval
+from eval.harness.score import think_metrics, write_parquet
 from eval.report import __main__ as report
 
 SETTINGS = {"num_samples": 2, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 96, "seed": 0}

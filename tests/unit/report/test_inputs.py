@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
-from eval.harness.scores import write_parquet
+from eval.harness.score import write_parquet
 from eval.report.numbers import read_result, read_texts
 from tests.unit.report.runs import both_modes, make_rows, run_report, solved, write_result
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.harness import scores
-from eval.harness.bootstrap import mean_interval
-from eval.harness.outcomes import split_change
+from eval.harness import score as scores
+from eval.harness.metrics import mean_interval, split_change
 from eval.report import numbers, page, plots, render
 from tests.unit.report.runs import both_modes, make_rows, solved, write_result
 

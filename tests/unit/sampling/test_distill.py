@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from data_prep.config import UserError
-from data_prep.grading.answers import grade_all
+from data_prep.grading.grade import grade_all
 from data_prep.prompts import build_completion, build_prompt
 from data_prep.sampling.problems import SampledSet
 from data_prep.sampling.store import Completion, SampleStore

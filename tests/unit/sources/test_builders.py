@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from data_prep.config import UserError
-from data_prep.grading.answers import grade, is_parseable
+from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.grade import grade
 from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
 from data_prep.sources import gsm8k

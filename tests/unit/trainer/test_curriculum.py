@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stages.settings.curriculum_arguments import CurriculumArguments
 
 from data_prep.config import UserError
-from stages.settings.curriculum_arguments import MODES, CurriculumArguments
+from stages.arguments import MODES
 from stages.trainer.curriculum import (
     DRIFT,
     PredictiveCurriculum,

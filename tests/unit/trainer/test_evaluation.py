@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.config import UserError
-from stages.settings.arguments import GrpoArguments, check_grpo, check_grpo_numbers
-from stages.settings.held_out import average_at_k, choose, hold_out
+from data_prep.config import Settings, UserError
+from stages.arguments import GRPO, GrpoArguments
+from stages.checks import check_grpo, check_grpo_keys
+from stages.held_out import average_at_k, choose, hold_out
 from stages.trainer.evaluation import FILE, is_better, read_best, write_best
 
 ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
@@ -28,7 +29,7 @@ ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
     ],
 )
 def test_sound(values):
-    check_grpo_numbers(values)
+    check_grpo_keys(Settings.of(values, GrpoArguments, GRPO))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_sound(values):
 )
 def test_numbers_are_refused_in_one_line(values, words):
     with pytest.raises(UserError, match=words) as error:
-        check_grpo_numbers(values)
+        check_grpo_keys(Settings.of(values, GrpoArguments, GRPO))
     assert "\n" not in str(error.value)
 
 

@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.grading.answers import VERDICTS, Grade
+from data_prep.grading.grade import VERDICTS, Grade
 from data_prep.prompts import build_completion, build_prompt
 from stages import rewards
+from stages.arguments import GRADED, GrpoArguments
 from stages.rewards import REWARDS, build_rewards
-from stages.settings.arguments import GrpoArguments
-from stages.settings.reward_arguments import GRADED
 
 RIGHT = "<think>\n1 + 1 = 2\n</think>\n\n\\boxed{2}"
 WRONG = "<think>\n1 + 1 = 3\n</think>\n\n\\boxed{3}"

@@ -1,1 +1,0 @@
-from benchmarks.precision import measure  # noqa: F401  # shim

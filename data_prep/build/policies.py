@@ -1,1 +1,0 @@
-from data_prep.build.filters import __doc__, load_tokenizer  # noqa: F401  # shim

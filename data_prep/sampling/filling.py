@@ -1,5 +1,0 @@
-import sys  # shim
-
-from data_prep.sampling import store
-
-sys.modules[__name__] = store

@@ -1,5 +1,0 @@
-import sys  # shim
-
-from eval.harness import metrics
-
-sys.modules[__name__] = metrics

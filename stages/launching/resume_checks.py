@@ -1,7 +1,0 @@
-"""Shim: `stages.launch`."""
-
-import sys
-
-from stages import launch
-
-sys.modules[__name__] = launch

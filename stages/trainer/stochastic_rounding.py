@@ -1,3 +1,0 @@
-"""Shim: in `stages.trainer.rounding`."""
-
-from stages.trainer.rounding import *  # noqa: F403
