@@ -21,7 +21,7 @@ from stages.arguments import DEFAULTS, GrpoArguments
 from stages.checks import check_grpo
 from stages.held_out import LEAST_PROBLEMS, hold_out
 from stages.host_loss import watched
-from stages.launch import launched
+from stages.launch import check_shared, launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
 COLUMNS = ("id", "prompt", "answer")  # TRL hands every column to every reward function

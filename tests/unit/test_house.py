@@ -8,7 +8,9 @@ from tests import house
 
 # From the ground up; a package imports its own floor and those before it.
 DATA = [
-    ("data_prep.config", "data_prep.manifest", "data_prep.prompts", "data_prep.checkpoints"),
+    ("data_prep.quiet",),
+    ("data_prep.config", "data_prep.manifest"),
+    ("data_prep.prompts", "data_prep.checkpoints"),
     ("data_prep.reading",),
     ("data_prep.grading",),
     ("data_prep.schema",),
@@ -18,9 +20,11 @@ DATA = [
 ]
 STAGES = [
     *DATA,
-    ("stages.launching", "stages.trainer.guards", "stages.trainer.guard_statistics"),
-    ("stages.settings",),
-    ("stages.progress", "stages.rejection", "stages.run"),
+    ("stages.host_loss", "stages.trainer.guards"),
+    ("stages.launch", "stages.arguments"),
+    ("stages.held_out",),
+    ("stages.checks",),
+    ("stages.run",),
     ("stages.rewards",),
     ("stages.trainer",),
     ("stages",),

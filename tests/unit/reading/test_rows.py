@@ -9,6 +9,12 @@ from data_prep.config import UserError
 from data_prep.reading.rows import BadRow, load_hub, read_rows, read_rows_and_faults
 
 ROWS = [{"a": 1, "b": "x\u2028y"}, {"a": 2, "b": "z"}]
+
+
+def pack(data):
+    return gzip.compress(data, mtime=0)  # names of tests must not depend on the second
+
+
 LINES = "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode()
 
 
@@ -24,11 +30,11 @@ CUT = "truncated"
         ("a.jsonl", LINES, [":1", ":2"], ROWS),  # no final newline, U+2028 inside
         ("a.jsonl", LINES.replace(b"\n", b"\r\n\r\n") + b"\r\n", [":1", ":3"], ROWS),
         ("a.jsonl", b"\xef\xbb\xbf" + LINES, [":1", ":2"], ROWS),
-        ("a.jsonl.gz", gzip.compress(LINES[:20], mtime=0) + gzip.compress(LINES[20:], mtime=0), [":1", ":2"], ROWS),
+        ("a.jsonl.gz", pack(LINES[:20]) + pack(LINES[20:]), [":1", ":2"], ROWS),
         ("a.json", LINES, [":1", ":2"], ROWS),  # the hub often calls JSON lines so
         ("a.json", b"\xef\xbb\xbf \n" + LISTED + b"\n\n", [": row 1", ": row 2"], ROWS),
         ("a.jsonl", json.dumps(ROWS, indent=1).encode(), [": row 1", ": row 2"], ROWS),
-        ("a.json.gz", gzip.compress(LISTED, mtime=0), [": row 1", ": row 2"], ROWS),
+        ("a.json.gz", pack(LISTED), [": row 1", ": row 2"], ROWS),
         ("a.json", json.dumps([TURNS, TURNS]).encode(), [": row 1", ": row 2"], [TALK] * 2),
         ("a.json", b"\n".join([json.dumps(TURNS).encode()] * 2), [":1", ":2"], [TALK] * 2),
         ("a.csv", b"\xef\xbb\xbfa,b\r\n1,\r\n\r\n3,4", [":2", ":4"],
@@ -39,7 +45,7 @@ CUT = "truncated"
         ("a.csv", b"a,b\n", [], []),
         ("a.csv", b"", [], []),
         ("a.jsonl", b"", [], []),
-        ("a.jsonl.gz", gzip.compress(b"", mtime=0), [], []),
+        ("a.jsonl.gz", pack(b""), [], []),
         ("a.json", b"", [], []),
         ("a.json", b"[]", [], []),
         # One row with a list is a row.
@@ -185,8 +191,8 @@ def test_a_damaged_list_stops_with_file_and_row(tmp_path, content, num_rows, wor
         ("a.csv", b"a,\xff\n1,2\n", ":1", "not UTF-8"),
         ("a.csv", b"a,b\r1,2\r", ":1", "malformed CSV"),
         ("a.txt", b"a,b", "", "unknown format"),
-        ("a.jsonl", gzip.compress(LINES, mtime=0), "", "packed by gzip; name it a.jsonl.gz"),
-        ("a.csv", gzip.compress(b"a,b", mtime=0), "", "packed by gzip; name it a.csv.gz"),
+        ("a.jsonl", pack(LINES), "", "packed by gzip; name it a.jsonl.gz"),
+        ("a.csv", pack(b"a,b"), "", "packed by gzip; name it a.csv.gz"),
         ("a.json", b"PAR1\x15\x04", "", "a parquet file; name it .parquet"),
         ("a.jsonl.gz", b"PK\x03\x04\x14", "", "a zip archive; unpack it"),
         ("a.jsonl", b"\x28\xb5\x2f\xfd\x04", "", "packed by zstd"),
@@ -194,7 +200,7 @@ def test_a_damaged_list_stops_with_file_and_row(tmp_path, content, num_rows, wor
         ("a.jsonl", b'{"n": 2, "rows": [{"a": 1}]}', "", "list of rows in 'rows'"),
         (
             "a.json.gz",
-            gzip.compress(b'{"data": [{"a": 1}]}', mtime=0),
+            pack(b'{"data": [{"a": 1}]}'),
             "",
             "list of rows in 'data'",
         ),
@@ -214,7 +220,7 @@ def test_what_is_no_data_is_refused_at_once(tmp_path, name, content, place, word
 def test_a_gzip_file_that_ends_early_keeps_the_rows_before(tmp_path, name, kept):
     rows = [{"a": n, "b": f"{n * 7919 % 1009} {n}"} for n in range(5000)]
     plain = json.dumps(rows) if "json." in name else "\n".join(map(json.dumps, rows))
-    packed = gzip.compress(plain.encode(), mtime=0)
+    packed = pack(plain.encode())
     (tmp_path / name).write_bytes(packed[: int(len(packed) * kept)])
     good = []
     with pytest.raises(UserError, match="truncated or damaged gzip") as error:
