@@ -43,7 +43,8 @@ def train(run_stage, monkeypatch, tiny_model_dir, capsys):
     from stages import rewards
 
     monkeypatch.setitem(rewards.REWARDS, "pays_for_length", pays_for_length)
-    monkeypatch.setattr(reward_arguments, "REWARD_FUNCS", ("pays_for_length",))
+    known = (*reward_arguments.REWARD_FUNCS, "pays_for_length")
+    monkeypatch.setattr(reward_arguments, "REWARD_FUNCS", known)
     eos = AutoTokenizer.from_pretrained(tiny_model_dir).eos_token_id
 
     def call(settings, **changes):
