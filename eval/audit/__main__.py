@@ -139,7 +139,7 @@ def read_eval(args: AuditArguments) -> EvalArguments:
         # The other sets may be on the hub only: those that cannot be had are reported.
         tasks = values.get("tasks", ["held_out"])
         is_held_out = "held_out" in tasks
-        check_data(values | {"tasks": ["held_out"] if is_held_out else [], "official": []})
+        check_data(dict(values) | {"tasks": ["held_out"] if is_held_out else [], "official": []})
 
     return parse(__doc__, EvalArguments, check=check, argv=argv)[0]
 

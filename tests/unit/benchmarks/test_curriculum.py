@@ -84,7 +84,7 @@ def test_summary():
     }  # fmt: skip
     assert summary(result) == pytest.approx(expected)
     # TRL's figure is the batch's then, so that the groups are counted.
-    batch = summary(result | {"arguments": {"advantage": "batch"}})
+    batch = summary(result | {"arguments": {"scale_rewards": "batch"}})
     assert batch["zero_std"] == 0.5
 
 

@@ -150,8 +150,8 @@ def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expect
 
 
 def test_the_harness_limit_is_as_said():
-    stored_lm = (Path(scores.__file__).parent / "stored_lm.py").read_text()
-    assert f"\nHARNESS_MAX_NEW_TOKENS = {page.HARNESS_LIMIT} " in stored_lm
+    text = (Path(score.__file__).parent / "cached_lm.py").read_text()
+    assert f"\nHARNESS_MAX_NEW_TOKENS = {page.HARNESS_LIMIT} " in text
 
 
 def test_the_same_files_twice_are_named(tmp_path):

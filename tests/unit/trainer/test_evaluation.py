@@ -102,9 +102,9 @@ def files(tmp_path):
 
 
 def test_files_that_go_together(files):
-    check_grpo(files)
-    check_grpo(files | {"eval_file": None})
-    check_grpo(files | {"eval_problems": None})
+    check_grpo(Settings.of(files, GrpoArguments, GRPO))
+    check_grpo(Settings.of(files | {"eval_file": None}, GrpoArguments, GRPO))
+    check_grpo(Settings.of(files | {"eval_problems": None}, GrpoArguments, GRPO))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_files_that_go_together(files):
 )
 def test_files_that_do_not(files, changes, words):
     with pytest.raises(UserError, match=words):
-        check_grpo(files | changes)
+        check_grpo(Settings.of(files | changes, GrpoArguments, GRPO))
 
 
 def test_a_held_out_question_that_is_trained_on_is_named(files, tmp_path):
@@ -134,16 +134,20 @@ def test_a_held_out_question_that_is_trained_on_is_named(files, tmp_path):
     path = write_rows(tmp_path / "shared.jsonl", rows)
     words = r"eval_file: .*shared\.jsonl:2: the question is also in .*train\.jsonl:8 \(1 of 3 are\)"
     with pytest.raises(UserError, match=words):
-        check_grpo(files | {"eval_file": path, "eval_problems": None})
+        check_grpo(
+            Settings.of(files | {"eval_file": path, "eval_problems": None}, GrpoArguments, GRPO)
+        )
 
 
 def test_a_row_of_another_shape_is_named(files, tmp_path):
     path = write_rows(tmp_path / "bad.jsonl", [{"id": "a", "question": "q"}])
     with pytest.raises(UserError, match=r"bad\.jsonl:1: prompt: missing"):
-        check_grpo(files | {"eval_file": path})
+        check_grpo(Settings.of(files | {"eval_file": path}, GrpoArguments, GRPO))
     path = write_rows(tmp_path / "one.jsonl", [build_row(20)])
     with pytest.raises(UserError, match=r"eval_file: .*one\.jsonl has 1 problems; at least 2"):
-        check_grpo(files | {"eval_file": path, "eval_problems": None})
+        check_grpo(
+            Settings.of(files | {"eval_file": path, "eval_problems": None}, GrpoArguments, GRPO)
+        )
 
 
 def test_the_choice_depends_on_seed_and_rows_alone():
