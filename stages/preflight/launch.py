@@ -1,6 +1,6 @@
 """Check the launch against the recipe, and this machine's ports and packages; no network.
 
-`stages.launching` refuses the same launches when a stage has been started; here nothing has been.
+`stages.launch` refuses the same launches when a stage has been started; here nothing has been.
 """
 
 import re

@@ -150,7 +150,7 @@ def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expect
 
 
 def test_the_harness_limit_is_as_said():
-    text = (Path(score.__file__).parent / "cached_lm.py").read_text()
+    text = (Path(scores.__file__).parent / "cached_lm.py").read_text()
     assert f"\nHARNESS_MAX_NEW_TOKENS = {page.HARNESS_LIMIT} " in text
 
 

@@ -9,10 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stages.settings.curriculum_arguments import CurriculumArguments
 
 from data_prep.config import UserError
-from stages.arguments import MODES
+from stages.arguments import MODES, GrpoArguments
 from stages.trainer.curriculum import (
     DRIFT,
     PredictiveCurriculum,
@@ -460,7 +459,7 @@ def test_a_curriculum_starts_from_offline_pass_rates(tmp_path):
     rows += [{"id": "elsewhere", "num_right": 8, "num_samples": 8}]
     rows += [{"id": "p1", "num_right": 0, "num_samples": 8}]
     path = write_counts(tmp_path / "pass_rates.jsonl", *rows)
-    args = CurriculumArguments(curriculum="predictive", pass_rates=path)
+    args = GrpoArguments(train_file="f", curriculum="predictive", pass_rates=path)
     rates = build_curriculum(POOL, args, 8, 0).pass_rates(range(6))
     assert rates[1] < 0.2 and rates[4] > 0.8
     assert [rates[i] for i in (0, 2, 3, 5)] == pytest.approx([0.5] * 4, abs=1e-3)
@@ -470,7 +469,9 @@ def test_a_curriculum_starts_from_offline_pass_rates(tmp_path):
 def test_what_a_recipe_builds(tmp_path, mode):
     counts = {"id": "p0", "num_right": 1, "num_samples": 4}
     file = write_counts(tmp_path / "pass_rates.jsonl", counts) if mode == "offline" else None
-    found = build_curriculum(POOL, CurriculumArguments(curriculum=mode, pass_rates=file), 8, 0)
+    found = build_curriculum(
+        POOL, GrpoArguments(train_file="f", curriculum=mode, pass_rates=file), 8, 0
+    )
     assert (found is None) == (mode in ("off", "offline"))
     if found is not None:
         assert hasattr(found, "next_round") == ("refill" in mode)
@@ -486,7 +487,7 @@ def test_what_a_recipe_builds(tmp_path, mode):
 )
 def test_rows_that_do_not_fit_are_refused(tmp_path, rows, counts, words):
     file = counts and write_counts(tmp_path / "pass_rates.jsonl", counts)
-    args = CurriculumArguments(curriculum="predictive", pass_rates=file)
+    args = GrpoArguments(train_file="f", curriculum="predictive", pass_rates=file)
     with pytest.raises(UserError, match=words):
         build_curriculum(rows, args, 8, 0)
 

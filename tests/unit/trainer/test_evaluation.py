@@ -15,6 +15,10 @@ from stages.trainer.evaluation import FILE, is_better, read_best, write_best
 ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
 
 
+def grpo(values):
+    return Settings.of(values, GrpoArguments, GRPO)
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -29,7 +33,7 @@ ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
     ],
 )
 def test_sound(values):
-    check_grpo_keys(Settings.of(values, GrpoArguments, GRPO))
+    check_grpo_keys(grpo(values))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def test_sound(values):
 )
 def test_numbers_are_refused_in_one_line(values, words):
     with pytest.raises(UserError, match=words) as error:
-        check_grpo_keys(Settings.of(values, GrpoArguments, GRPO))
+        check_grpo_keys(grpo(values))
     assert "\n" not in str(error.value)
 
 
@@ -102,9 +106,9 @@ def files(tmp_path):
 
 
 def test_files_that_go_together(files):
-    check_grpo(Settings.of(files, GrpoArguments, GRPO))
-    check_grpo(Settings.of(files | {"eval_file": None}, GrpoArguments, GRPO))
-    check_grpo(Settings.of(files | {"eval_problems": None}, GrpoArguments, GRPO))
+    check_grpo(grpo(files))
+    check_grpo(grpo(files | {"eval_file": None}))
+    check_grpo(grpo(files | {"eval_problems": None}))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def test_files_that_go_together(files):
 )
 def test_files_that_do_not(files, changes, words):
     with pytest.raises(UserError, match=words):
-        check_grpo(Settings.of(files | changes, GrpoArguments, GRPO))
+        check_grpo(grpo(files | changes))
 
 
 def test_a_held_out_question_that_is_trained_on_is_named(files, tmp_path):
@@ -142,7 +146,7 @@ def test_a_held_out_question_that_is_trained_on_is_named(files, tmp_path):
 def test_a_row_of_another_shape_is_named(files, tmp_path):
     path = write_rows(tmp_path / "bad.jsonl", [{"id": "a", "question": "q"}])
     with pytest.raises(UserError, match=r"bad\.jsonl:1: prompt: missing"):
-        check_grpo(Settings.of(files | {"eval_file": path}, GrpoArguments, GRPO))
+        check_grpo(grpo(files | {"eval_file": path}))
     path = write_rows(tmp_path / "one.jsonl", [build_row(20)])
     with pytest.raises(UserError, match=r"eval_file: .*one\.jsonl has 1 problems; at least 2"):
         check_grpo(
