@@ -47,6 +47,13 @@ def quiet_evaluation() -> None:
     quiet_loggers("lm_eval")
 
 
+def quiet_harness() -> None:
+    """Silence the harness's bar for building prompts, which is over at once."""
+    import lm_eval.api.task
+
+    lm_eval.api.task.tqdm = lambda items, **_: items
+
+
 def quiet() -> None:
     """Silence warnings and progress bars of the Hugging Face libraries; a stage has its own bar."""
     warnings.filterwarnings("ignore", category=UserWarning)

@@ -24,7 +24,7 @@ from typing import Any
 from data_prep import manifest
 from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError, parse, run_cli
-from data_prep.quiet import quiet_evaluation
+from data_prep.quiet import quiet_evaluation, quiet_harness
 from data_prep.sampling import load_engine
 from data_prep.sampling.processes import Processes
 from data_prep.sampling.store import SampleStore
@@ -136,12 +136,11 @@ def run_tasks(
         `completions.parquet`; both are for nothing in a process that is not the main one.
     """
     import lm_eval
-    import lm_eval.api.task
 
     from eval.harness.cached_lm import CachedLM
     from eval.harness.parser_process import protect
 
-    lm_eval.api.task.tqdm = lambda items, **_: items  # its bar for building prompts, over at once
+    quiet_harness()
     tasks: dict[str, dict[str, dict]] = {}
     rows: list[dict] = []
 

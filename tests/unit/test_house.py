@@ -41,7 +41,7 @@ HOMES = {
     "silence": (
         "data_prep/quiet.py",
         r"setLevel|addFilter|logging\.disable|set_verbosity\w*|disable_progress_bars?"
-        r"|filterwarnings|simplefilter|VLLM_LOGGING_LEVEL|TQDM_DISABLE|TOKENIZERS_PARALLELISM",
+        r"|filterwarnings|simplefilter|\.tqdm|VLLM_LOGGING_LEVEL|TQDM_DISABLE|TOKENIZERS_PARALLELISM",
         {"benchmarks/grader.py": "rivals log their time-outs as errors, under any name"},
     ),
     "load a tokenizer": (
@@ -160,6 +160,7 @@ def test_each_concern_has_one_home(concern):
         ("silence", "hf_logging.set_verbosity_error()"),
         ("silence", "datasets.disable_progress_bars()"),
         ("silence", "warnings.filterwarnings('ignore')"),
+        ("silence", "lm_eval.api.task.tqdm = list"),
         ("silence", "os.environ['TQDM_DISABLE'] = '1'"),
         ("load a tokenizer", "from transformers import AutoTokenizer"),
         ("load a tokenizer", "transformers.AutoTokenizer.from_pretrained(path)"),
