@@ -1,6 +1,7 @@
 """The wheel in an environment of its own: every module imports, the commands answer."""
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -26,15 +27,21 @@ for name in ("data_prep", "stages", "eval"):
 def run(tmp_path_factory):
     """Run the environment's Python in an empty folder; returns what subprocess does."""
     folder = tmp_path_factory.mktemp("wheel")
+    # Neither the clone's modules nor what a build leaves beside them may be found.
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    for name in ("data_prep", "stages", "eval"):
+        shutil.copytree(ROOT / name, folder / "tree" / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / "tree")
     pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(folder), str(ROOT)], check=True)
+    build = [*pip, "wheel", "--no-deps", "-w", str(folder), str(folder / "tree")]
+    subprocess.run(build, env=env, check=True)
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", with_pip=True)
     python = str(folder / "venv/bin/python")
     install = [python, "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*install, f"{wheel}[eval]"], check=True)
+    subprocess.run([*install, f"{wheel}[eval]"], cwd=folder, env=env, check=True)
     (folder / "empty").mkdir()
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
     def call(*command):
         return subprocess.run(
