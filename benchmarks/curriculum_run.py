@@ -18,6 +18,7 @@ from data_prep import manifest
 from data_prep.config import parse, run_cli
 from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_prompt
+from data_prep.quiet import quiet
 from data_prep.schema import read_problems
 from stages import grpo as grpo_stage
 from stages.arguments import GrpoArguments
@@ -156,9 +157,7 @@ def main() -> None:
     from transformers import TrainerCallback
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-    from stages import run
-
-    run.quiet()
+    quiet()
     scoring = {"tokens": 0, "seconds": 0.0}
     if args.curriculum == "offline":
         scoring = score(args, grpo, model, rows)

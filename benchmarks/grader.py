@@ -28,6 +28,7 @@ from data_prep.config import parse, run_cli
 from data_prep.grading import pool as grading_pool
 from data_prep.grading.grade import grade_all
 from data_prep.grading.pool import FUNCTION, TIMEOUT_SECONDS, GradingPool
+from data_prep.quiet import quiet_loggers
 from data_prep.reading.rows import read_rows
 
 Outcome = tuple[float, bool | None]  # seconds; None: the grader raised or was killed
@@ -352,7 +353,7 @@ def read_golds(data_root: str | None) -> list[tuple[str, str | None]]:
 def main() -> None:
     """Measure, then write the table."""
     (args,) = parse(__doc__, BenchArguments)
-    grading_pool.logger.setLevel(logging.ERROR)  # it tells of every time-out
+    quiet_loggers(grading_pool.logger.name)  # it tells of every time-out
     golds = read_golds(args.data_root)
     rounds = [make_round(at, args.rounds, golds, args.rows) for at in range(args.rounds)]
     results = measure_rounds(args.graders, rounds)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import Settings, UserError, parse, run_cli
+from data_prep.quiet import quiet
 from stages.preflight.inputs import STAGES
 from stages.preflight.memory import Launch, Plan, build_step, load_shape, plan_step, read_model
 
@@ -178,11 +179,10 @@ def measure(case: Case) -> int:
     from peft import LoraConfig
     from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
 
-    from stages import run
     from stages.tiny_model import build_tokenizer
     from stages.trainer.rounding import use_stochastic_rounding
 
-    run.quiet()
+    quiet()
     set_seed(0)
     peak = AllocationPeak()
 

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.table import about, publish, ratio_interval, show_interval
 from data_prep.config import parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
+from data_prep.quiet import quiet
 from data_prep.schema import read_problems
 from stages import grpo as grpo_stage
 from stages.arguments import GrpoArguments
@@ -91,9 +92,7 @@ def train(kind: str, args: BenchArguments, seed: int) -> tuple[float, float]:
 def main() -> None:
     """Take turns, compare, write the table."""
     (args,) = parse(__doc__, BenchArguments)
-    from stages import run
-
-    run.quiet()
+    quiet()
     kinds = list(KINDS)
     for kind in kinds:  # caches and lazy imports
         train(kind, args, seed=0)

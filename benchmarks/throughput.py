@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.table import about, publish, ratio_interval, show_interval
 from data_prep.config import parse, run_cli
+from data_prep.quiet import quiet
 from stages.preflight.memory import load_shape
 
 PARTS = {
@@ -284,10 +285,8 @@ def main() -> None:
     import torch
     from transformers import AutoConfig
 
-    from stages import run
-
     torch.set_num_threads(1)  # the process's time is that of all threads, also of waiting ones
-    run.quiet()
+    quiet()
     where = device()
     warm_up = {
         "shape": "tiny", "num_turns": 1, "num_step_turns": 1, "num_groups": 1,

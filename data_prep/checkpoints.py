@@ -41,10 +41,17 @@ def base_and_adapter(checkpoint: str) -> tuple[str, str | None]:
     return json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"], checkpoint
 
 
+def tokenizer_path(checkpoint: str) -> str:
+    """Where the checkpoint's tokenizer is: an adapter folder may leave it to its base model."""
+    base, adapter = base_and_adapter(checkpoint)
+    has_own = adapter and (Path(adapter) / "tokenizer_config.json").is_file()
+    return adapter if has_own else base
+
+
 def load_tokenizer(
     checkpoint: str, key: str, needs: tuple[str, ...] = ("chat_template",), **kwargs: Any
 ) -> Any:
-    """Load a checkpoint's tokenizer; an adapter folder may leave it to its base model.
+    """Load the tokenizer of a model folder, adapter folder or hub id.
 
     Args:
         key: the YAML key that names the checkpoint, for messages.
@@ -56,13 +63,10 @@ def load_tokenizer(
     """
     from transformers import AutoTokenizer
 
-    base, adapter = base_and_adapter(checkpoint)
-    if adapter and (Path(adapter) / "tokenizer_config.json").is_file():
-        base = adapter
     try:
-        tokenizer = AutoTokenizer.from_pretrained(base, **kwargs)
-    # Other people's files: what is wrong with them decides what is raised.
-    except (OSError, ValueError, KeyError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint), **kwargs)
+    # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
+    except Exception as error:
         message = (str(error).strip().splitlines() or [""])[0]
         raise UserError(
             f"{key}: {checkpoint}: its tokenizer cannot be loaded ({type(error).__name__}: "

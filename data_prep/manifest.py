@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 NAME = "manifest.json"
+PARTIAL = ".partial"  # the end of a file's name until it is complete
 PACKAGES = (
     "torch", "transformers", "trl", "accelerate", "peft", "datasets", "math-verify", "lm-eval",
 )  # fmt: skip
@@ -69,16 +70,17 @@ def finite(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def open_whole(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
+def open_whole(path: str | Path, mode: str = "w", keep_partial: bool = False) -> Iterator[IO[Any]]:
     """Open a file for writing so that a reader sees the old one or the new one, never a part.
 
     It is called `<path>.partial` until the block ends; an error in the block removes it.
 
     Args:
         mode: "w" (UTF-8) or "wb".
+        keep_partial: leave what was written before an error, as the user may want it.
     """
     path = Path(path)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(path.name + PARTIAL)
     try:
         with partial.open(mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
@@ -86,7 +88,8 @@ def open_whole(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.fsync(file.fileno())
         partial.replace(path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        if not keep_partial:
+            partial.unlink(missing_ok=True)
         raise
 
 

@@ -15,7 +15,6 @@ verdict is the reward's verdict, and the model's shipped sampling defaults do no
 """
 
 import json
-import logging
 import sys
 import time
 from dataclasses import asdict
@@ -23,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
+from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError, parse, run_cli
+from data_prep.quiet import quiet_evaluation, quiet_harness
 from data_prep.sampling import load_engine
-from data_prep.sampling import quiet as quiet_transformers
 from data_prep.sampling.processes import Processes
 from data_prep.sampling.store import SampleStore
 from eval.harness.fingerprint import SETTINGS, fingerprint
@@ -92,7 +92,7 @@ def evaluate_checkpoint(
     processes: Processes,
 ) -> None:
     """Run all tasks on one checkpoint; write `completions.parquet`, then `scores.json`."""
-    quiet()
+    quiet_evaluation()
     started = time.time()
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
     model = f"{prints['checkpoint']} {prints['engine']}"
@@ -136,13 +136,11 @@ def run_tasks(
         `completions.parquet`; both are for nothing in a process that is not the main one.
     """
     import lm_eval
-    import lm_eval.api.task
 
-    from data_prep.sampling.hf import tokenizer_path
     from eval.harness.cached_lm import CachedLM
     from eval.harness.parser_process import protect
 
-    lm_eval.api.task.tqdm = lambda items, **_: items  # its bar for building prompts, over at once
+    quiet_harness()
     tasks: dict[str, dict[str, dict]] = {}
     rows: list[dict] = []
 
@@ -212,15 +210,6 @@ def is_current(folder: Path, wanted: dict) -> bool:
 
 def read_scores(folder: Path) -> dict:
     return json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-
-
-def quiet() -> None:
-    """Leave our progress bar and errors on the terminal, and nothing else."""
-    import datasets
-
-    quiet_transformers()
-    datasets.disable_progress_bars()
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,7 @@ def write_rates(
     histogram = dict.fromkeys(map(str, range(num_samples + 1)), 0)
     verdicts: Counter[str] = Counter()
     num_cut_off = num_tokens = 0
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with manifest.open_whole(path) as file:
         for row, completions, grades in problems.grade(store):
             found = Counter(grade.verdict for grade in grades)
             cut_off = sum(one.cut_off for one in completions)
@@ -92,8 +91,7 @@ def write_rates(
             verdicts += found
             num_cut_off += cut_off
             num_tokens += sum(one.num_tokens for one in completions)
-    store.close()
-    partial.replace(path)
+        store.close()
     return {
         "problems": len(problems.rows),
         "num_right_histogram": histogram,

@@ -231,8 +231,7 @@ def write_traces(
     dropped: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
     num_samples = num_kept = num_solved = num_tokens = 0
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with manifest.open_whole(path) as file:
         for row, completions, grades in problems.grade(store):
             kept, lost = choose_traces(completions, grades, keep, prefer)
             for number, (thought, prediction) in enumerate(kept.items()):
@@ -243,8 +242,7 @@ def write_traces(
             num_kept += len(kept)
             num_solved += bool(kept)
             num_tokens += sum(one.num_tokens for one in completions)
-    store.close()
-    partial.replace(path)
+        store.close()
     assert num_samples == num_kept + dropped.total()
     return {
         "counts": {

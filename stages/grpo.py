@@ -15,6 +15,7 @@ from typing import Any
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
+from data_prep.quiet import quiet
 from data_prep.sampling.pass_rates import load_pass_counts
 from data_prep.schema import read_problems
 from stages.arguments import DEFAULTS, GrpoArguments
@@ -138,7 +139,7 @@ def main() -> None:
 
     from stages import run
 
-    run.quiet()
+    quiet()
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
     problems, held_out, dropped = split(rows, args, grpo.seed, tokenizer)
     per_step = grpo.generation_batch_size // grpo.num_generations

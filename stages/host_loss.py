@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from data_prep.config import UserError
+from data_prep.manifest import encodable
 
 JOIN_SECONDS = 120  # all have met at the rendezvous by now, and need but start Python
 GRACE_SECONDS = 5  # time to find out whether an error is another host's loss
@@ -177,7 +178,7 @@ class HostLoss:
             self.is_over = True
             for peer in self.peers.values():
                 with contextlib.suppress(OSError):  # it is the lost one
-                    peer.send(f"{line}\n".encode(errors="replace"), socket.MSG_DONTWAIT)
+                    peer.send(encodable(f"{line}\n").encode(), socket.MSG_DONTWAIT)
             return True
 
 
@@ -214,7 +215,7 @@ def end_process(what: str) -> None:
     try:
         line = f"error: {what}; {remedy()}"
         # Past all locks: another thread may hold that of sys.stderr and wait for the lost host.
-        os.write(2, f"\n{line}\n".encode(errors="replace"))
+        os.write(2, encodable(f"\n{line}\n").encode())
         if report := os.environ.get("TORCHELASTIC_ERROR_FILE"):
             # torchrun shows the call stack: this line in its place.
             details = {"py_callstack": line, "timestamp": str(int(time.time()))}

@@ -22,7 +22,6 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from data_prep import checkpoints, manifest
 from data_prep.config import UserError
-from data_prep.quiet import quiet  # noqa: F401
 from stages.launch import (
     RUN_FILE,
     asked_engine,

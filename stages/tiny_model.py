@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse, run_cli
 from data_prep.quiet import quiet
 from data_prep.sources.synthetic import MAX_VALUE
@@ -107,11 +108,9 @@ def build_model(args: ModelArguments, tokenizer: Any) -> Any:
     return model
 
 
-def check_round_trip(folder: Path, texts: list[str], tokenizer: Any) -> None:
+def check_round_trip(folder: str, texts: list[str], tokenizer: Any) -> None:
     """Assert that `AutoTokenizer` reads back the same tokenizer and loses no character."""
-    from transformers import AutoTokenizer
-
-    loaded = AutoTokenizer.from_pretrained(folder)
+    loaded = load_tokenizer(folder, "output_dir")
     for text in texts:
         ids = tokenizer(text)["input_ids"]
         assert loaded(text)["input_ids"] == ids, f"AutoTokenizer splits {text!r} differently"
@@ -136,7 +135,7 @@ def main() -> None:
     model = build_model(args, tokenizer)
     tokenizer.save_pretrained(args.output_dir)
     model.save_pretrained(args.output_dir)
-    check_round_trip(Path(args.output_dir), texts[:200], tokenizer)
+    check_round_trip(args.output_dir, texts[:200], tokenizer)
     num_parameters = sum(p.numel() for p in model.parameters())
     manifest.write(
         args.output_dir,

@@ -178,7 +178,7 @@ class Outputs:
 
     def _remove(self) -> None:
         for name in NAMES:
-            for suffix in ("", ".partial", ".spool.partial"):
+            for suffix in ("", manifest.PARTIAL, ".spool.partial"):
                 (self._folder / f"{name}{suffix}").unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -218,7 +218,7 @@ class Outputs:
 
     def path(self, key: str) -> Path:
         """Where a data file is until the build has finished."""
-        return self._folder / f"{FILES[key]}.partial"
+        return self._folder / f"{FILES[key]}{manifest.PARTIAL}"
 
     def write(self, key: str, lines: Iterable[bytes]) -> None:
         """Write one data file."""

@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import functools
 import gzip
-import logging
 import os
 import sys
 import time
@@ -28,6 +27,8 @@ from data_prep.config import UserError, run_cli
 from data_prep.grading.grade import grade_all, grade_short_all
 from data_prep.grading.pool import logger as pool_logger
 from data_prep.grading.rows import GradeTexts, Line, encode, grade_lines
+from data_prep.manifest import PARTIAL, open_whole
+from data_prep.quiet import quiet_loggers
 from data_prep.reading.rows import Row, read_lines
 
 # A chunk is graded at once, so that the workers run in parallel.
@@ -41,7 +42,6 @@ HINT = (
     "  most rows lack a thought: bare answers go with --form answer, and completions of prompts\n"
     "  that end with <think> with --think_prefilled"
 )
-PARTIAL = ".partial"  # what --out is called until it is complete
 PIPE_CLOSED = 141  # what a shell reports of a tool that was ended by a closed pipe
 
 
@@ -99,14 +99,12 @@ def _open_output(out: str | None) -> Iterator[BinaryIO]:
     if out is None:
         yield sys.stdout.buffer
         return
-    partial = f"{out}{PARTIAL}"
-    try:
-        file = gzip.open(partial, "wb") if out.endswith(".gz") else open(partial, "wb")  # noqa: SIM115
-    except OSError as error:
-        raise UserError(f"{partial}: {error.strerror}; choose another --out") from error
-    with file:
-        yield file
-    os.replace(partial, out)
+    with contextlib.ExitStack() as opened:
+        try:
+            file = opened.enter_context(open_whole(out, "wb", keep_partial=True))
+        except OSError as error:
+            raise UserError(f"{out}{PARTIAL}: {error.strerror}; choose another --out") from error
+        yield opened.enter_context(gzip.open(file, "wb")) if out.endswith(".gz") else file
 
 
 def _grade_file(args: argparse.Namespace, grade_texts: GradeTexts, summary: Summary) -> None:
@@ -170,7 +168,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     """Grade the file that the command line names."""
     args = _parse(argv)
-    pool_logger.setLevel(logging.ERROR)  # it tells of every time-out, and so do the rows
+    quiet_loggers(pool_logger.name)  # it tells of every time-out, and so do the rows
     grade_texts = grade_short_all
     if args.form == "completion":
         flags = {flag: getattr(args, flag) for flag in FLAGS}

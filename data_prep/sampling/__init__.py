@@ -6,8 +6,6 @@ checkpoint in transformers (`hf`) or in vLLM (`vllm`), or a server's model (`ope
 generate what is missing; `processes` share the work; `problems` grades a problem set's samples.
 """
 
-import logging
-import os
 from typing import Any
 
 from data_prep.sampling.settings import SamplingArguments
@@ -39,13 +37,3 @@ def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: 
     return HfEngine(
         checkpoint, args.dtype, key=key, batch_size=args.batch_size, device_index=local_rank
     )
-
-
-def quiet() -> None:
-    """Leave our progress bar and errors on the terminal, and nothing of transformers."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)

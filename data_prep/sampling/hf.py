@@ -6,18 +6,15 @@ adding special tokens (the chat template already wrote them), and each completio
 count and whether it was cut off. Log-likelihoods are the harness's own.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     GenerationConfig,
     LogitsProcessor,
     LogitsProcessorList,
@@ -25,26 +22,12 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from data_prep.checkpoints import base_and_adapter, load_tokenizer
 from data_prep.config import UserError
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8
-
-
-def base_and_adapter(checkpoint: str) -> tuple[str, str | None]:
-    """`(base model, adapter folder)` of a peft checkpoint, `(checkpoint, None)` of any other."""
-    config = Path(checkpoint) / "adapter_config.json"
-    if not config.is_file():
-        return checkpoint, None
-    return json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"], checkpoint
-
-
-def tokenizer_path(checkpoint: str) -> str:
-    """Where the checkpoint's tokenizer is: an adapter folder may leave it to its base model."""
-    base, adapter = base_and_adapter(checkpoint)
-    has_own = adapter and (Path(adapter) / "tokenizer_config.json").is_file()
-    return adapter if has_own else base
 
 
 @contextmanager
@@ -60,23 +43,11 @@ def _refuse_damaged(checkpoint: str, key: str) -> Iterator[None]:
         ) from error
 
 
-def load_tokenizer(checkpoint: str, key: str) -> Any:
-    """Load the checkpoint's tokenizer to render chat prompts with; `key` is its YAML key."""
-    with _refuse_damaged(checkpoint, key):
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
-    if not tokenizer.chat_template:
-        raise UserError(
-            f"{key}: {checkpoint}: its tokenizer has no chat template; take a chat model, or save "
-            "a template with the tokenizer"
-        )
-    return tokenizer
-
-
 def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     """Load tokenizer and model of a model folder, hub id or adapter folder; adapters are merged."""
+    tokenizer = load_tokenizer(checkpoint, key, needs=())
+    base, adapter = base_and_adapter(checkpoint)
     with _refuse_damaged(checkpoint, key):
-        base, adapter = base_and_adapter(checkpoint)
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint))
         model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
         if adapter:
             from peft import PeftModel

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError
 from data_prep.grading.grade import Grade, grade_rollouts
 from data_prep.prompts import prefills_think, render_prompt
-from data_prep.sampling import load_engine, quiet
+from data_prep.quiet import quiet_transformers
+from data_prep.sampling import load_engine
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine
 from data_prep.sampling.processes import Processes
 from data_prep.sampling.settings import ProblemSetArguments, SamplingArguments
@@ -101,9 +103,7 @@ def prepare_checkpoint(
         The checkpoint's hash, the name of checkpoint and engine in the samples' keys, the problems
         with their prompts, and a function that loads the engine.
     """
-    quiet()
-    from data_prep.sampling.hf import load_tokenizer
-
+    quiet_transformers()
     path = args.model_name_or_path
     checkpoint = processes.ask_main(lambda: hash_checkpoint(path, KEY))
     tokenizer = load_tokenizer(path, KEY)

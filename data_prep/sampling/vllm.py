@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
 
+from data_prep.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
 from data_prep.config import UserError
+from data_prep.quiet import VLLM_ENVIRONMENT
 from data_prep.sampling.hf import (
-    base_and_adapter,
     cut_at,
     eos_token_ids,
     fit,
     split_stops,
-    tokenizer_path,
 )
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
@@ -39,12 +38,6 @@ LAUNCHER = (
     "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_USE_AGENT_STORE",
 )  # fmt: skip
-QUIET = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
-    "VLLM_NO_USAGE_STATS": "1",
-    "TQDM_DISABLE": "1",  # read by the engine's child process
-}
 
 
 def import_vllm() -> Any:
@@ -66,7 +59,7 @@ def own_environment(device_index: int | None) -> Iterator[None]:
     before = dict(os.environ)
     for name in LAUNCHER:
         os.environ.pop(name, None)
-    for name, value in QUIET.items():
+    for name, value in VLLM_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         if device_index is not None and torch.version.cuda is not None:
@@ -158,8 +151,7 @@ class VllmEngine:
         device_index: int | None,
     ) -> None:
         base, adapter = base_and_adapter(checkpoint)
-        tokenizer = tokenizer_path(checkpoint)
-        self.tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+        self.tokenizer = load_tokenizer(checkpoint, "backend", needs=())
         with own_environment(device_index):
             with held_stderr():
                 is_cpu = import_vllm().is_cpu()
@@ -174,7 +166,7 @@ class VllmEngine:
                 self._start(
                     base,
                     adapter,
-                    tokenizer=tokenizer,
+                    tokenizer=tokenizer_path(checkpoint),
                     dtype=dtype,
                     gpu_memory_utilization=gpu_memory_utilization,
                     max_model_len=max_model_len,

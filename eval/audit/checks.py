@@ -13,6 +13,7 @@ from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_completion, render_prompt
+from data_prep.quiet import quiet_evaluation
 from data_prep.sampling.store import Completion, Settings
 from eval.audit.cases import (
     ENDINGS,
@@ -45,9 +46,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         share}}}`, `tricks[name] = {"num_rows", "num_paid"}`, `failures`, `notes`, `inputs`,
         `num_tricks`.
     """
-    from eval.run import quiet
-
-    quiet()
+    quiet_evaluation()
     with tempfile.TemporaryDirectory() as folder:
         recipe = load_recipe(args, folder)
         sets, skipped = collect_sets(recipe, settings, args.num_rows)

@@ -19,6 +19,7 @@ from rich.console import Console
 from data_prep.config import UserError
 from data_prep.grading.grade import Grade, grade_all, grade_leniently
 from data_prep.prompts import prefills_think
+from data_prep.quiet import quiet_evaluation
 from data_prep.reading.rows import read_rows
 from data_prep.sampling.store import Completion
 from eval.audit.page import percent
@@ -117,9 +118,7 @@ def audit_completions(path: str, folder: Path) -> None:
     Raises:
         UserError: the file has no completions, or a row cannot be used.
     """
-    from eval.run import quiet
-
-    quiet()
+    quiet_evaluation()
     rows = list(read_completions(path))
     if not rows:
         raise UserError(f"{path}: has no completions; check the file")

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse
+from data_prep.quiet import quiet
 from data_prep.reading.rows import read_rows
 from data_prep.sampling.hf import cut_at
 from data_prep.sampling.store import Completion, Settings
@@ -101,12 +103,11 @@ def load_recipe(args: Any, folder: str) -> Recipe:
     _, config, model = found.get("sft") or found["grpo"]
     tokenizer = _load_tokenizer(args, config, model)
     tokenizer.save_pretrained(folder)
-    from transformers import AutoTokenizer
 
     sft, grpo = found.get("sft", (None,) * 3), found.get("grpo", (None,) * 3)
     is_stand_in = args.tokenizer == "bytes"
     return Recipe(
-        tokenizer=AutoTokenizer.from_pretrained(folder),
+        tokenizer=load_tokenizer(folder, "recipe", needs=()),
         tokenizer_path=folder,
         end_ids=[] if is_stand_in else _end_ids(model.model_name_or_path),
         context=None if is_stand_in else _context(model.model_name_or_path),
@@ -126,7 +127,7 @@ def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
     from stages import run
     from stages.tiny_model import build_tokenizer
 
-    run.quiet()
+    quiet()
     if args.tokenizer == "bytes":
         return build_tokenizer(["think boxed answer step problem the"])
     if args.tokenizer:

@@ -1,10 +1,13 @@
 """The audit as text: tables, failing rows and notes, for the terminal and `audit.txt` alike."""
 
+import io
 import math
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from data_prep.manifest import encodable
 from eval.audit.cases import TRICKS
 from eval.report.render import print_table
 
@@ -78,11 +81,11 @@ def failure_lines(report: dict[str, Any]) -> list[str]:
 
 def write(report: dict[str, Any], path: str) -> None:
     """Write the whole audit to a text file: the verdict, its faults, and what `show` prints."""
-    with open(path, "w", encoding="utf-8", errors="replace") as file:
-        console = Console(file=file, width=120, highlight=False)
-        verdict = "passes" if report["passes"] else "fails:"
-        file.write(f"Audit of {report['recipe']}: the recipe {verdict}\n")
-        file.writelines(f"- {fault}\n" for fault in report["faults"])
-        show(report, console)
-        tokenizer, limit = report["tokenizer"], report["max_new_tokens"]
-        file.write(f"\nTokenizer: {tokenizer}; at most {limit} new tokens in the tasks.\n")
+    text = io.StringIO()
+    verdict = "passes" if report["passes"] else "fails:"
+    text.write(f"Audit of {report['recipe']}: the recipe {verdict}\n")
+    text.writelines(f"- {fault}\n" for fault in report["faults"])
+    show(report, Console(file=text, width=120, highlight=False))
+    tokenizer, limit = report["tokenizer"], report["max_new_tokens"]
+    text.write(f"\nTokenizer: {tokenizer}; at most {limit} new tokens in the tasks.\n")
+    Path(path).write_text(encodable(text.getvalue()), encoding="utf-8")

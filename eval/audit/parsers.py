@@ -19,6 +19,7 @@ from lm_eval.tasks.minerva_math.utils import (
     remove_boxed,
 )
 
+from data_prep.quiet import quiet_harness
 from data_prep.sampling.store import Completion
 from eval.harness.cached_lm import read_settings
 from eval.harness.parser_process import protect
@@ -81,9 +82,8 @@ def run_scripted(
         limit: only the first so many problems.
     """
     import lm_eval
-    import lm_eval.api.task
 
-    lm_eval.api.task.tqdm = lambda items, **_: items  # its bar for building prompts
+    quiet_harness()
     loaded = {"tasks": tasks, "groups": {}, "group_map": {}}
     return lm_eval.evaluate(ScriptedLM(say, cut), loaded, limit=limit, bootstrap_iters=1)["samples"]
 

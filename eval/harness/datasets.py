@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import load_benchmark
 from data_prep.prompts import render_prompt
@@ -16,6 +17,7 @@ from data_prep.reading.rows import read_rows
 from data_prep.schema import grpo_row, read_problems
 from eval.harness.suite import expand
 
+load_tokenizer_once = functools.cache(load_tokenizer)  # however many tasks ask for it
 COLUMNS = ("id", "source", "level", "prompt", "question", "answer")
 
 
@@ -74,14 +76,6 @@ def read_problem_rows(
     return [grpo_row(one, system_prompt) | {"answer": one.answers} for one in problems]
 
 
-@functools.cache
-def load_tokenizer(path: str) -> Any:
-    """The tokenizer at a path or hub id, read once however many tasks ask for it."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(path)
-
-
 def load_rows(tokenizer: str, **metadata: Any) -> dict:
     """Load a think-aware task's problems; the column `rendered` is the text the model continues.
 
@@ -90,7 +84,7 @@ def load_rows(tokenizer: str, **metadata: Any) -> dict:
     from datasets import Dataset
     from jinja2 import TemplateError
 
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer_once(tokenizer, "checkpoints", needs=())
     try:
         rows = [
             row | {"rendered": render_prompt(row["prompt"], loaded)}

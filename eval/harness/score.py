@@ -13,7 +13,7 @@ from typing import Any
 from data_prep.config import UserError
 from data_prep.grading.extract import is_well_formed
 from data_prep.grading.grade import grade_leniently, grade_rollouts
-from data_prep.manifest import encodable
+from data_prep.manifest import encodable, open_whole
 from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.sampling.store import Completion
 from data_prep.schema import Problem
@@ -215,6 +215,5 @@ def write_parquet(path: Path, rows: list[dict]) -> None:
         return encodable(value) if isinstance(value, str) else value
 
     table = [{name: encode(row.get(name)) for name in schema.names} for row in rows]
-    partial = path.with_name(path.name + ".partial")
-    pq.write_table(pa.Table.from_pylist(table, schema=schema), partial, compression="zstd")
-    partial.replace(path)
+    with open_whole(path, "wb") as file:
+        pq.write_table(pa.Table.from_pylist(table, schema=schema), file, compression="zstd")

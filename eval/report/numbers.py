@@ -411,7 +411,7 @@ def find_unread(rows: dict[tuple[str, str], Rows]) -> Rows:
 def _draw(row: dict) -> str:
     """A fixed lot for each row: the choice depends on which rows there are and nothing else."""
     text = "/".join(str(row[key]) for key in ("task", "mode", "source", "id", "sample"))
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def describe_examples(examples: list[tuple[dict, ...]], results: dict[str, Result]) -> Rows:

@@ -5,11 +5,13 @@ generation does not know, a doubled BOS, a `<think>` that the reward never sees.
 """
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
+from data_prep.checkpoints import load_tokenizer
+from data_prep.config import UserError
 from data_prep.prompts import SYSTEM_PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
+from data_prep.quiet import quiet_transformers
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
 from stages.preflight.memory import SHAPES
@@ -27,17 +29,14 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     name = recipe.tokenizer or (made if is_made else first)
     if name is None:
         return None, []
-    from transformers import AutoTokenizer
-    from transformers.utils import logging as hf_logging
-
-    hf_logging.set_verbosity_error()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    quiet_transformers()
     try:
-        return AutoTokenizer.from_pretrained(name, local_files_only=True), []
-    except Exception as error:  # whatever a broken or missing folder raises must not end the check
+        return load_tokenizer(name, "tokenizer", needs=(), local_files_only=True), []
+    except UserError as error:
         if Path(name).is_dir():
-            reason = (str(error).strip() or repr(error)).splitlines()[0]
-            text = f"{name}: {type(error).__name__}: {reason}"
+            cause = error.__cause__
+            reason = (str(cause).strip() or repr(cause)).splitlines()[0]
+            text = f"{name}: {type(cause).__name__}: {reason}"
             level = ERROR if any(Path(name).glob("tokenizer*")) else UNCHECKED
             remedy = "save the model's tokenizer and config.json into the folder again"
             return None, [Finding(level, TOPIC, text, remedy)]

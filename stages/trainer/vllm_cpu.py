@@ -6,7 +6,6 @@ CPU vLLM packs the weights of linear layers, and packed ones take no new values.
 unpacks, loads and packs again. Where there is CUDA nothing of this is active.
 """
 
-import logging
 import os
 from functools import partial
 from typing import Any
@@ -16,7 +15,7 @@ from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
 from data_prep.config import UserError
-from data_prep.sampling.vllm import QUIET
+from data_prep.quiet import VLLM_ENVIRONMENT, quiet_loggers
 from data_prep.sampling.vllm import held_stderr as hushed
 from stages.trainer.evaluation import random_state_kept
 
@@ -30,9 +29,9 @@ class CpuGeneration(vllm_generation.VLLMGeneration):
     """TRL's `VLLMGeneration` in colocate mode, for one process or several on CPUs."""
 
     def _init_vllm(self) -> None:
-        for name, value in QUIET.items():
+        for name, value in VLLM_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        logging.getLogger("vllm").setLevel(logging.ERROR)  # it may have been imported before
+        quiet_loggers("vllm")  # it may have been imported before
         set_num_threads = torch.set_num_threads
         # vLLM seeds all random numbers with the number of the process, whatever the recipe's seed.
         with hushed(), random_state_kept(self.accelerator.device):

@@ -1,6 +1,9 @@
 """Imports point from the upper floor to the lower one, and the tree does not grow."""
 
+import ast
+import functools
 import json
+import re
 
 import pytest
 
@@ -32,6 +35,38 @@ STAGES = [
 EVAL = [*DATA, ("eval.harness",), ("eval.run", "eval.report")]
 # They look at whole recipes: they import anything, and nothing imports them.
 ROOFS = ("stages.preflight", "eval.audit", "benchmarks")
+# One home for each concern: its file, the words of `words_of` that only it may have, and the other
+# files that have them all the same, with the reason.
+HOMES = {
+    "silence": (
+        "data_prep/quiet.py",
+        r"setLevel|addFilter|logging\.disable|set_verbosity\w*|disable_progress_bars?"
+        r"|filterwarnings|simplefilter|\.tqdm|VLLM_LOGGING_LEVEL|TQDM_DISABLE|TOKENIZERS_PARALLELISM",
+        {"benchmarks/grader.py": "rivals log their time-outs as errors, under any name"},
+    ),
+    "load a tokenizer": (
+        "data_prep/checkpoints.py",
+        r"AutoTokenizer|PreTrainedTokenizerFast|\w*Tokenizer\.from_\w+",
+        {
+            "data_prep/build/filters.py": "its workers read tokenizer.json without transformers",
+            "benchmarks/throughput_workload.py": "builds one, loads none",
+        },
+    ),
+    "write a whole file": (
+        "data_prep/manifest.py",
+        r"os\.replace|os\.rename|shutil\.move|\.replace\(_\)|\.rename\(_\)",
+        {
+            "stages/run.py": "moves an old run's folder away",
+            "stages/trainer/resume.py": "renames the state of abandoned checkpoints",
+            "stages/trainer/evaluation.py": "puts the best checkpoint's folder in place",
+        },
+    ),
+    "encode surrogates": (
+        "data_prep/manifest.py",
+        r"surrogatepass|\.encode\(_, _\)|\.?(encode|open|write_text)\(.*errors=.*\)",
+        {},
+    ),
+}
 
 
 def within(name: str, package: str) -> bool:
@@ -83,6 +118,75 @@ def test_imports_point_down():
 )
 def test_an_upward_import_is_found(name, target):
     assert upward({name: {target}}) == [f"{name} -> {target}"]
+
+
+@functools.cache
+def words_of(text: str) -> set[str]:
+    """Names, `name.attribute`, whole strings and calls (`.encode(_, errors=)`) of a module."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add(node.name)
+        elif isinstance(node, ast.Attribute):
+            found |= {node.attr, f"{getattr(node.value, 'id', '')}.{node.attr}"}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "id", None) or f".{getattr(node.func, 'attr', '')}"
+            arguments = ["_"] * len(node.args) + [f"{one.arg}=" for one in node.keywords]
+            found.add(f"{name}({', '.join(arguments)})")
+    return found
+
+
+def is_used(pattern: str, text: str) -> bool:
+    return any(re.fullmatch(pattern, word) for word in words_of(text))
+
+
+@pytest.mark.parametrize("concern", HOMES)
+def test_each_concern_has_one_home(concern):
+    home, pattern, others = HOMES[concern]
+    files = house.modules(*house.PRODUCT, "benchmarks").values()
+    found = {str(path.relative_to(house.ROOT)) for path in files
+             if is_used(pattern, path.read_text(encoding="utf-8"))}  # fmt: skip
+    assert found == {home, *others}
+
+
+@pytest.mark.parametrize(
+    ("concern", "code"),
+    [
+        ("silence", "logging.getLogger('trl').setLevel(logging.ERROR)"),
+        ("silence", "hf_logging.set_verbosity_error()"),
+        ("silence", "datasets.disable_progress_bars()"),
+        ("silence", "warnings.filterwarnings('ignore')"),
+        ("silence", "lm_eval.api.task.tqdm = list"),
+        ("silence", "os.environ['TQDM_DISABLE'] = '1'"),
+        ("load a tokenizer", "from transformers import AutoTokenizer"),
+        ("load a tokenizer", "transformers.AutoTokenizer.from_pretrained(path)"),
+        ("load a tokenizer", "Qwen2Tokenizer.from_pretrained(path)"),
+        ("write a whole file", "os.replace(partial, path)"),
+        ("write a whole file", "path.with_name(name).replace(path)"),
+        ("encode surrogates", "text.encode('utf-8', 'replace')"),
+        ("encode surrogates", "text.encode(errors='replace')"),
+        ("encode surrogates", "open(path, 'w', errors='replace')"),
+    ],
+)
+def test_a_second_home_is_found(concern, code):
+    assert is_used(HOMES[concern][1], code)
+
+
+@pytest.mark.parametrize(
+    ("concern", "code"),
+    [
+        ("write a whole file", "text.replace('a', 'b')"),
+        ("write a whole file", "dataclasses.replace(args, seed=1)"),
+        ("encode surrogates", "line.decode(errors='replace')"),
+        ("load a tokenizer", "load_tokenizer(path, 'key')"),
+    ],
+)
+def test_other_calls_pass(concern, code):
+    assert not is_used(HOMES[concern][1], code)
 
 
 def test_circles_are_found():

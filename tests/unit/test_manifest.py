@@ -83,3 +83,26 @@ def test_versions_are_the_installed_ones(monkeypatch):
     assert found["trl"] == importlib.metadata.version("trl") and "torch" in found
     monkeypatch.setattr(manifest, "PACKAGES", ("trl", "no-such-package"))
     assert manifest.versions() == {"trl": found["trl"]}
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path, keep):
+    path, partial = tmp_path / "a.txt", tmp_path / "a.txt.partial"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), manifest.open_whole(path, keep_partial=keep) as file:
+        file.write("ne")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and partial.exists() == keep
+    with manifest.open_whole(path) as file:
+        file.write("new é")
+        assert path.read_text() == "old"
+    assert path.read_text(encoding="utf-8") == "new é" and not partial.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "encodable"),
+    [("a é 😀", "a é 😀"), ("a\ud800b", "a\ufffdb"), ("\udc00\ud800", "\ufffd\ufffd"),
+     ("\ud83d\ude00", "😀")],
+)  # fmt: skip
+def test_half_surrogates_become_replacement_characters(text, encodable):
+    assert manifest.encodable(text) == encodable

@@ -3,16 +3,15 @@
 Importing this module loads and warms up math-verify, so that it is done before a clock starts.
 """
 
-import logging
-
 import math_verify
 
 from data_prep.grading.equivalence.compare import compare
 from data_prep.grading.equivalence.fallback import agree
 from data_prep.grading.equivalence.tokens import TooLarge
+from data_prep.quiet import quiet_loggers
 
 # It warns at every call that its alarm is off; the pool's covers the process.
-logging.getLogger("math_verify").setLevel(logging.ERROR)
+quiet_loggers("math_verify")
 math_verify.verify(math_verify.parse("$x^2$"), math_verify.parse("$x+1$"))
 
 

@@ -178,5 +178,5 @@ def test_a_tokenizer_without_a_template_is_refused(measure, tmp_path):
     build_tiny_model(tmp_path / "model")
     (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
     assert AutoTokenizer.from_pretrained(tmp_path / "model").chat_template is None
-    with pytest.raises(UserError, match=r"model_name_or_path: .*has no chat template"):
+    with pytest.raises(UserError, match=r"model_name_or_path: .*has no chat_template"):
         measure("a", model_name_or_path=tmp_path / "model")

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError
 from data_prep.prompts import build_prompt, render_prompt
-from data_prep.sampling.hf import HfEngine, cut_at, tokenizer_path
+from data_prep.sampling.hf import HfEngine, cut_at
 from data_prep.sampling.store import Continuation, Request, Settings
 from tests.integration.harness.eval_runs import PROBLEMS, evaluate, write_problems
 
