@@ -58,7 +58,7 @@ on `warn` with the default limits: {GuardSettings.patience} violating steps in a
 count from 0, as in `events.jsonl`; in brackets the guard's value. Right: sampled completions of
 the last five steps. The last columns are the worst value of all steps, with the limit;
 `alignment` needs an engine that reports log-probs. `entropy` fires in none of these runs;
-`tests/integration/test_guard_fires.py` has one of a smaller model where it does."""
+`tests/integration/trainer/test_guards.py` has one of a smaller model where it does."""
 
 
 @dataclass

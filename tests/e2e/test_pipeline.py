@@ -11,7 +11,7 @@ import yaml
 
 from data_prep.decontamination.text import normalise_question
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 STAGES = ["data", "base", "sft", "difficulty", "grpo", "eval", "report"]
 NUM_ROWS = {"sft": 400, "grpo": 40, "validation": 20, "test": 20}

@@ -3,10 +3,7 @@
 A run costs two seconds instead of twelve. `Server.start` gives handles at once, so that a test may
 kill them; `Server.run` waits. An order names what its process does before the stage begins:
 
-    grader   completions are right by "checksum"; GRPO writes its micro-steps down, and dies by its
-             own hand where the variable DIE says (`tests.integration.recorders.micro_steps`)
-    rollouts GRPO's completions follow from prompt and number in the group alone, and every
-             generation batch is written down (`tests.integration.recorders.generation_batches`)
+    setup    a function, or (function, *arguments), which each process calls first
     die_at   step behind whose checkpoint the process ends at once, with code `DIED`
 """
 
@@ -67,14 +64,19 @@ class Server:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, recipe, num_processes=1, *, stage="grpo", config=None, envs=(), **order):
+    def start(
+        self, recipe, num_processes=1, *, stage="grpo", config=None, envs=(), setup=None, **order
+    ):
         """Pids of the processes.
 
         Args:
             config: name of a file of configs/accelerate/; None for a start without a launcher.
             envs: more environment for some ranks, by number.
-            order: see above.
+            setup, order: see above.
         """
+        if setup is not None:
+            function, *arguments = setup if isinstance(setup, tuple) else (setup,)
+            order["setup"] = [function.__module__, function.__name__, *arguments]
         port, pids, envs = free_port(), [], dict(envs)
         for rank in range(num_processes):
             env = launch_env(config, num_processes) if config else {}
@@ -92,6 +94,12 @@ class Server:
         """Exit codes of the processes, and what each has printed."""
         codes = [self.wait(pid) for pid in self.start(recipe, num_processes, **order)]
         return codes, [Path(f"{recipe}.{rank}.log").read_text() for rank in range(num_processes)]
+
+    def finish(self, recipe, num_processes=1, **order):
+        """What each process has printed, as lines; fails unless all of them end well."""
+        codes, logs = self.run(recipe, num_processes, **order)
+        assert codes == [0] * num_processes, "\n".join(logs)
+        return [log.splitlines() for log in logs]
 
     def wait(self, pid, seconds=120):
         """The exit code of a process; None if it runs on."""
@@ -121,17 +129,12 @@ def run(order):
     from transformers import Trainer
 
     from data_prep.config import run_cli
-    from stages import rewards
-    from stages.trainer import trainer
-    from tests.integration import recorders
 
     os.environ.update(order["env"])
     sys.argv = order["argv"]
-    if order.get("grader") == "checksum":
-        rewards.grade_rollouts = recorders.grade_by_checksum
-        trainer.MathGRPOTrainer = recorders.micro_steps(trainer.MathGRPOTrainer)
-    if "rollouts" in order:
-        trainer.MathGRPOTrainer = recorders.reporter(trainer.MathGRPOTrainer, order["rollouts"])
+    if "setup" in order:
+        module, name, *arguments = order["setup"]
+        getattr(importlib.import_module(module), name)(*arguments)
     save = Trainer._save_checkpoint
 
     def save_and_die(self, *args):
@@ -177,6 +180,7 @@ def serve():
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # DeepSpeed prints as it is imported
 
+    import pytest  # noqa: F401 - what tests with a `setup` import
     import trl.trainer.sft_trainer  # noqa: F401
 
     import stages.trainer.trainer  # noqa: F401 - what takes long

@@ -8,7 +8,7 @@ from benchmarks import grader
 from benchmarks.grader import BASELINE, SINGLE
 from benchmarks.grader_cases import PAIRS, Case, expression_cases, integer_cases
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 
 def test_the_graders_take_turns_on_the_same_completions():

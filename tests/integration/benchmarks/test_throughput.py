@@ -105,7 +105,6 @@ def test_flops_are_those_that_torch_counts():
     assert 0 <= rotary < 0.001 * counter.get_total_flops()
 
 
-@pytest.mark.slow
 def test_lengths_are_those_of_the_real_rows(shared_data):
     """The file that ships, derived anew from the data."""
     from benchmarks.length_mix import MIX, measure

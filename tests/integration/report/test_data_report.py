@@ -100,7 +100,6 @@ def test_every_kind_of_drop_is_shown(tmp_path, monkeypatch):
     assert file["shares"] == {"easy": 0.5, "hard": 0.5} and set(file["bands"]) == {"easy", "hard"}
 
 
-@pytest.mark.slow
 def test_real_files(tmp_path, monkeypatch, shared_data):
     recipe = {
         "sft": [{"name": "numinamath", "file": "numinamath_cot/numina_cot_2k.jsonl"}],

@@ -1,5 +1,6 @@
 """Contract: what TRL's trainer is given, generates, keeps and calls, in real runs of it."""
 
+import gc
 import inspect
 import json
 
@@ -9,44 +10,9 @@ from trl import GRPOTrainer
 
 from stages.trainer import trainer as module
 from stages.trainer.rollouts import advantages, sum_rewards
+from tests.integration.trainer.recorders import tell
 
 pytestmark = pytest.mark.integration
-
-
-def test_what_the_module_is_given_and_logs(run_stage, monkeypatch):
-    """One step: shapes of rewards, structure of `_metrics`, and the keys we rename."""
-    seen = {"rewards": [], "logs": []}
-    calculate, log = GRPOTrainer._calculate_rewards, GRPOTrainer.log
-
-    def spy_rewards(self, inputs, prompts, completions, completion_ids_list):
-        rewards = calculate(self, inputs, prompts, completions, completion_ids_list)
-        seen["rewards"].append((rewards.shape, len(prompts), self.model.training))
-        seen["names"], seen["group"] = self.reward_func_names, self.num_generations
-        # The rows of one group follow one another.
-        ids = [row["id"] for row in inputs]
-        assert all(len(set(ids[n : n + 4])) == 1 for n in range(0, len(ids), 4))
-        assert isinstance(completions[0][-1]["content"], str)
-        assert isinstance(completion_ids_list[0][0], int)
-        return rewards
-
-    def spy_log(self, logs, start_time=None):
-        metrics = self._metrics["train"]
-        assert set(self._metrics) == {"train", "eval"}
-        seen["logs"].append({key: list(values) for key, values in metrics.items()})
-        log(self, logs, start_time)
-        assert not metrics  # TRL clears them: ours must not pile up
-
-    monkeypatch.setattr(GRPOTrainer, "_calculate_rewards", spy_rewards)
-    monkeypatch.setattr(GRPOTrainer, "log", spy_log)
-    run_stage("grpo", max_steps=1, max_completion_length=4)
-    assert seen["rewards"] == [(torch.Size([8, 3]), 8, True)]
-    names = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
-    assert seen["names"] == names and seen["group"] == 4
-    first = seen["logs"][0]
-    assert all(isinstance(v, int | float) for values in first.values() for v in values)
-    for ours, theirs in module.METRIC_NAMES.items():
-        assert len(first[theirs]) == 1 and first[ours] == first[theirs]
-    assert len(first["rollout/correctness"]) == len(first["rollout/uniform_groups"]) == 1
 
 
 def test_sft_trainer_reads_tokenized_rows_with_a_mask(tiny_model_dir, tmp_path):
@@ -71,37 +37,30 @@ def test_sft_trainer_reads_tokenized_rows_with_a_mask(tiny_model_dir, tmp_path):
     assert labels(None) == [5, 6, 7, 8]  # why stages.sft sets it
 
 
-TWO_PROCESSES = """
-import gc, torch
-from accelerate import Accelerator
-from torch.nn.parallel import DistributedDataParallel
-from trl import GRPOTrainer
-from stages import grpo
-from data_prep.config import run_cli
+def report_rewards_and_wrappers():
+    from accelerate import Accelerator
+    from torch.nn.parallel import DistributedDataParallel
 
-calculate = GRPOTrainer._calculate_rewards
-def spy(self, inputs, prompts, completions, completion_ids_list):
-    rewards = calculate(self, inputs, prompts, completions, completion_ids_list)
-    other = rewards.clone()
-    torch.distributed.broadcast(other, src=0)
-    print(f"rewards {len(prompts)} {tuple(rewards.shape)} {bool((rewards == other).all())}")
-    return rewards
-GRPOTrainer._calculate_rewards = spy
+    calculate, end = GRPOTrainer._calculate_rewards, Accelerator.end_training
 
-end = Accelerator.end_training
-def spy_end(self):
-    wrappers = [x for x in gc.get_objects() if isinstance(x, DistributedDataParallel)]
-    print(f"wrappers {len(wrappers)}")
-    end(self)
-Accelerator.end_training = spy_end
-run_cli(grpo.main)
-"""
+    def spy(self, inputs, prompts, completions, completion_ids_list):
+        rewards = calculate(self, inputs, prompts, completions, completion_ids_list)
+        other = rewards.clone()
+        torch.distributed.broadcast(other, src=0)
+        tell("rewards", len(prompts), tuple(rewards.shape), torch.equal(rewards, other))
+        return rewards
+
+    def spy_end(self):
+        tell("wrappers", sum(isinstance(x, DistributedDataParallel) for x in gc.get_objects()))
+        end(self)
+
+    GRPOTrainer._calculate_rewards, Accelerator.end_training = spy, spy_end
 
 
-def test_two_processes_gather_rewards_and_write_once(write_recipe, run_two_processes, tmp_path):
+def test_two_processes_gather_rewards_and_write_once(write_recipe, fork_server, tmp_path):
     """Rewards come back gathered on every rank; rank 0 alone prints and writes."""
     recipe = write_recipe("grpo", max_steps=1, max_completion_length=4)
-    lines = run_two_processes(TWO_PROCESSES, "--config", recipe)
+    lines = fork_server.finish(recipe, 2, setup=report_rewards_and_wrappers)
     assert all("rewards 8 (16, 3) True" in found for found in lines)
     assert all("wrappers 0" in found for found in lines)  # else the end may hang, see run.finish
     assert any(line.startswith("grpo: 1 steps") for line in lines[0])

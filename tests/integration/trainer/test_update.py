@@ -1,13 +1,12 @@
 """The update in passes of similar rows gives TRL's losses, gradients, metrics and weights."""
 
-import json
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from stages.trainer.packed_update import PackedForward
+from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
 
@@ -75,9 +74,8 @@ def train(run_stage, graded_by_chance, unlike_lengths, tmp_path, monkeypatch):
             patch.setattr(PackedForward, "__call__", spy)
             folder = tmp_path / name.replace(" ", "-")
             run_stage("grpo", max_steps=STEPS, output_dir=str(folder), **settings)
-        history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
         model = AutoModelForCausalLM.from_pretrained(folder)
-        return [log for log in history if "loss" in log], model.state_dict(), passes
+        return read_logs(folder), model.state_dict(), passes
 
     return call
 

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sys
 import zlib
 from pathlib import Path
 
@@ -216,7 +217,7 @@ def micro_steps(base):
 
         def _generate_and_score_completions(self, inputs):
             output = super()._generate_and_score_completions(inputs)
-            self.die_at("generating")
+            self.die_at("generating" if self.model.training else "evaluating")
             return output
 
         def _calculate_rewards(self, inputs, *args):
@@ -240,3 +241,33 @@ def micro_steps(base):
             self.die_at("saved")
 
     return Recorder
+
+
+def record_batches(verdicts=""):
+    """Set up a process for `reporter`."""
+    from stages.trainer import trainer
+
+    trainer.MathGRPOTrainer = reporter(trainer.MathGRPOTrainer, verdicts)
+
+
+def record_micro_steps():
+    """Set up a process for `micro_steps`, with completions that are right by their checksum."""
+    from stages import rewards
+    from stages.trainer import trainer
+
+    rewards.grade_rollouts = grade_by_checksum
+    trainer.MathGRPOTrainer = micro_steps(trainer.MathGRPOTrainer)
+
+
+def tell(*values):
+    """A line of its own in the log of this process, wherever the progress bar is."""
+    sys.stdout.write("\n" + " ".join(map(str, values)) + "\n")
+
+
+def weights_checksum(model):
+    """A number that changes with every bit of the weights and with their order."""
+    import torch
+
+    weights = torch.cat([p.detach().flatten() for p in model.parameters()])
+    bits = weights.view(torch.int32).to(torch.int64)
+    return (bits * torch.arange(1, len(bits) + 1)).sum().item()

@@ -7,6 +7,8 @@ from statistics import mean, stdev
 import pytest
 
 from data_prep import manifest
+from tests.integration.trainer.recorders import grade_by_checksum, tell
+from tests.integration.trainer.runs import read_history, read_logs, weights_of, without
 
 pytestmark = pytest.mark.integration
 EVERY_STEP = {
@@ -44,16 +46,8 @@ def batches(monkeypatch):
     return seen
 
 
-def read_history(folder):
-    return json.loads((folder / "trainer_state.json").read_text())["log_history"]
-
-
 def read_evaluations(folder):
     return [log for log in read_history(folder) if "eval_runtime" in log]
-
-
-def without_times(logs):
-    return [{key: value for key, value in log.items() if key not in TIMES} for log in logs]
 
 
 def is_right(text):
@@ -121,12 +115,11 @@ def test_the_training_is_the_same_beside_it(run_stage, eval_file, batches, tmp_p
         trained = [(texts, ids) for mode, _, texts, ids in batches if mode == "train"]
         assert bool(more) == (len(trained) < len(batches))
         tables = [read_parquet(path) for path in sorted(folder.glob("completions/*.parquet"))]
-        logs = [log for log in read_history(folder) if "loss" in log]
-        weights = (folder / "model.safetensors").read_bytes()
-        runs.append((trained, without_times(logs), weights, [t.to_json() for t in tables]))
+        logs = [without(log, *TIMES) for log in read_logs(folder)]
+        runs.append((trained, logs, weights_of(folder), [table.to_json() for table in tables]))
     assert len(runs[0][1]) == 4 and len(runs[0][3]) == 4
-    for without, beside in zip(*runs, strict=True):
-        assert without == beside
+    for alone, beside in zip(*runs, strict=True):
+        assert alone == beside
     assert any(log["loss"] for log in runs[0][1])
 
 
@@ -152,7 +145,7 @@ def test_the_best_model_is_kept_and_the_last_saved(run_stage, eval_file, scripte
     record = {"metric": "avg@2", "value": 0.5, "stderr": 0.1, "step": 2}
     assert json.loads((folder / "best/best.json").read_text()) == record
     weights = {
-        name: (folder / name / "model.safetensors").read_bytes()
+        name: weights_of(folder / name)
         for name in ("best", "checkpoint-2", "checkpoint-3", "checkpoint-4", ".")
     }
     assert weights["best"] == weights["checkpoint-2"] != weights["checkpoint-3"]
@@ -175,7 +168,10 @@ def test_of_lora_the_best_adapter_is_kept(run_stage, eval_file, scripted):
     assert manifest.read(folder)["best"]["step"] == 1
     assert (folder / "best/adapter_config.json").is_file()
     AutoModelForCausalLM.from_pretrained(folder / "best")
-    assert not (folder / "adapter_config.json").exists()  # the last one is merged, as ever
+    # The last one is merged.
+    assert (folder / "adapter/adapter_config.json").is_file()
+    assert not (folder / "adapter_config.json").exists()
+    AutoModelForCausalLM.from_pretrained(folder)
 
 
 def test_held_out_of_the_training_file_and_counted(run_stage, data_dir, batches):
@@ -193,7 +189,7 @@ def test_held_out_of_the_training_file_and_counted(run_stage, data_dir, batches)
     assert found["counts"]["held_out_problems"] == 4
 
 
-def test_prompts_over_the_limit_are_not_evaluated_either(run_stage, eval_file, tiny_model_dir):
+def test_prompts_over_the_limit_are_counted(run_stage, data_dir, eval_file, tiny_model_dir):
     from transformers import AutoTokenizer
 
     from data_prep.config import UserError
@@ -201,43 +197,44 @@ def test_prompts_over_the_limit_are_not_evaluated_either(run_stage, eval_file, t
     from data_prep.schema import read_problems
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-    prompts = [render_prompt(row["prompt"], tokenizer) for row in read_problems(eval_file)]
-    lengths = sorted(len(tokenizer(prompt)["input_ids"]) for prompt in prompts)
+
+    def lengths_of(path):
+        prompts = [render_prompt(row["prompt"], tokenizer) for row in read_problems(path)]
+        return sorted(len(tokenizer(prompt)["input_ids"]) for prompt in prompts)
+
+    held_out, trained = lengths_of(eval_file), lengths_of(str(data_dir / "grpo_train.jsonl"))
+    limit = held_out[2]
     settings = {"max_steps": 1, "max_completion_length": 4, "eval_file": eval_file}
-    folder = run_stage("grpo", **EVERY_STEP, **settings, max_prompt_length=lengths[2])
-    counts = manifest.read(folder)["counts"]
-    assert counts["held_out_problems"] == sum(length <= lengths[2] for length in lengths) < 5
+    found = manifest.read(run_stage("grpo", **EVERY_STEP, **settings, max_prompt_length=limit))
+    num_held_out, num_kept = (sum(n <= limit for n in one) for one in (held_out, trained))
+    assert found["counts"]["held_out_problems"] == num_held_out < 5
+    assert found["dropped"] == {"over_max_prompt_length": 12 - num_kept}
+    assert found["rows_out"] == num_kept < 12
     with pytest.raises(UserError, match=r"max_prompt_length: 3 leaves 0 of 5 held-out problems"):
         run_stage("grpo", **EVERY_STEP, **settings, max_prompt_length=3)
 
 
-TWO_PROCESSES = """
-import json, zlib
-from trl import GRPOTrainer
-from data_prep.grading.grade import Grade
-from data_prep.config import run_cli
-from stages import grpo, rewards
+def report_held_out():
+    from trl import GRPOTrainer
 
-def grade(prompts, completions, golds, **_):
-    right = [zlib.crc32(text.encode()) % 2 for text in completions]
-    return [Grade("right" if yes else "wrong", None) for yes in right]
-rewards.grade_rollouts = grade
+    from stages import rewards
 
-calculate = GRPOTrainer._calculate_rewards
-def spy(self, inputs, prompts, completions, ids):
-    if not self.model.training:
-        texts = [completion[-1]["content"] for completion in completions]
-        print(json.dumps([[row["held_out"], text] for row, text in zip(inputs, texts)]))
-    return calculate(self, inputs, prompts, completions, ids)
-GRPOTrainer._calculate_rewards = spy
-run_cli(grpo.main)
-"""
+    rewards.grade_rollouts, calculate = grade_by_checksum, GRPOTrainer._calculate_rewards
+
+    def spy(self, inputs, prompts, completions, ids):
+        if not self.model.training:
+            texts = [completion[-1]["content"] for completion in completions]
+            numbers = [row["held_out"] for row in inputs]
+            tell(json.dumps([*zip(numbers, texts, strict=True)]))
+        return calculate(self, inputs, prompts, completions, ids)
+
+    GRPOTrainer._calculate_rewards = spy
 
 
-def test_two_processes_count_no_copy(write_recipe, run_two_processes, eval_file, tmp_path):
+def test_two_processes_count_no_copy(write_recipe, fork_server, eval_file, tmp_path):
     """Five problems in batches of two for each of two processes: the last round repeats three."""
     recipe = write_recipe("grpo", **EVERY_STEP, eval_file=eval_file, max_steps=1)
-    lines = run_two_processes(TWO_PROCESSES, "--config", recipe)
+    lines = fork_server.finish(recipe, 2, setup=report_held_out)
     ranks = [[json.loads(line) for line in part if line.startswith("[[")] for part in lines]
     assert [len(rows) for part in ranks for rows in part] == [4] * 4
     shares, copies = {}, 0

@@ -4,11 +4,12 @@ With guards that only warn, too, however often they do.
 """
 
 import inspect
-import json
 
 import pytest
+import torch
 
 from stages.trainer.guards import GUARDS
+from tests.integration.trainer.runs import read_events, read_logs, weights_of
 
 pytestmark = pytest.mark.integration
 
@@ -23,8 +24,11 @@ OURS = {
     "rollout/rewards", "rollout/response_length", "rollout/cut_off_rate", "rollout/correctness",
     "rollout/uniform_groups", "train/entropy_loss",
 }  # fmt: skip
-# 12 problems, 2 a step: 6 steps an epoch.
-SHAPES = {"a batch a step": {}, "a batch for two steps": {"steps_per_generation": 2}}
+# 12 problems, 2 a batch: 6 batches an epoch.
+SHAPES = {
+    "a batch a step": {"max_steps": 13},
+    "a batch for two steps": {"max_steps": 8, "steps_per_generation": 2},
+}
 
 
 def record(base, steps):
@@ -53,17 +57,14 @@ def train(run_stage, graded_by_chance, monkeypatch, tmp_path):
         steps = []
         with monkeypatch.context() as patch:
             patch.setattr(module, "MathGRPOTrainer", lambda **kwargs: build(steps, kwargs))
-            folder = run_stage("grpo", max_steps=8, output_dir=str(tmp_path / name), **settings)
-        history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-        logs = [log for log in history if "loss" in log]
-        return steps, logs, (folder / "model.safetensors").read_bytes(), folder
+            folder = run_stage("grpo", output_dir=str(tmp_path / name), **settings)
+        return steps, read_logs(folder), weights_of(folder), folder
 
     return call
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_off_leaves_no_trace(train, shape):
-    import torch
     from trl import GRPOTrainer
 
     from stages.trainer.trainer import MathGRPOTrainer
@@ -79,15 +80,11 @@ def test_what_is_off_leaves_no_trace(train, shape):
     def ours(steps, kwargs):
         return record(MathGRPOTrainer, steps)(**kwargs)
 
-    def unguarded(steps, kwargs):
-        return record(MathGRPOTrainer, steps)(**kwargs | {"guards": None})
-
     expected, expected_logs, weights, _ = train("stock", stock, **SHAPES[shape])
     problems = [str(step["problems"]) for step in expected]
-    assert len(problems) == 8 and problems[:2] != problems[6:]  # in an order of its own
-    cases = {"off": (ours, OFF), "unguarded": (unguarded, {}), "warned": (ours, WARN)}
-    for name, (build, settings) in cases.items():
-        found, logs, found_weights, folder = train(name, build, **SHAPES[shape], **settings)
+    assert len(problems) == SHAPES[shape]["max_steps"] and problems[:2] != problems[6:8]
+    for name, settings in (("off", OFF), ("warned", WARN)):
+        found, logs, found_weights, folder = train(name, ours, **SHAPES[shape], **settings)
         for one, other in zip(found, expected, strict=True):
             assert one.keys() == other.keys()
             for key, value in one.items():
@@ -101,9 +98,7 @@ def test_what_is_off_leaves_no_trace(train, shape):
             added |= log.keys() - theirs.keys()
         assert added >= OURS
         assert {key.partition("/")[0] for key in added - OURS} <= {"train", "guard"}
-        events = folder / "events.jsonl"
-        lines = events.read_text().splitlines() if events.exists() else []
-        warned = {json.loads(line)["guard"] for line in lines}
+        warned = {event["guard"] for event in read_events(folder)}
         assert warned == (WARNED if name == "warned" else set())
         assert {f"guard/{guard}" for guard in warned} <= added
     assert any(step["step loss"] for step in expected) and any(log["grad_norm"] for log in logs)

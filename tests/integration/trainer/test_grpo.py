@@ -1,11 +1,16 @@
 """GRPO with the real trainer on a random-init model: names, filter, counts, errors."""
 
 import json
+import math
+import os
+import random
 
 import pytest
 
 from data_prep import manifest
 from data_prep.config import UserError
+from tests.integration.trainer.recorders import tell
+from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
 
@@ -70,11 +75,6 @@ def test_two_steps(run_stage, read_events, pass_rates, data_dir, tiny_model_dir,
     assert AutoTokenizer.from_pretrained(folder).chat_template == template
 
 
-def read_logs(folder):
-    state = json.loads((folder / "trainer_state.json").read_text())
-    return [log for log in state["log_history"] if "rollout/rewards" in log]
-
-
 @pytest.mark.usefixtures("graded_by_chance")
 def test_rewards_on_another_scale_are_counted_raw(run_stage, read_events):
     """With rlinf_reward alone right is 5 and wrong -5, but correctness stays a share."""
@@ -125,13 +125,6 @@ def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monke
     assert log["rollout/rewards"] == pytest.approx(parts)
 
 
-def test_completions_are_counted_as_generated(run_stage):
-    """Four micro-batches share one generation of 4 x 8 completions; two steps use two of them."""
-    settings = {"steps_per_generation": 4, "max_steps": 2, "max_completion_length": 4}
-    counts = manifest.read(run_stage("grpo", **settings))["counts"]
-    assert counts == {"problems": 12, "steps": 2, "completions": 32}
-
-
 def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass_rates, tmp_path):
     earlier = tmp_path / "grpo" / "manifest.json"
     earlier.parent.mkdir()
@@ -144,48 +137,58 @@ def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass
     assert earlier.read_text() == "{}"
 
 
-def test_long_prompts_are_counted(run_stage, tiny_model_dir, data_dir):
-    from transformers import AutoTokenizer
-
-    from data_prep.prompts import render_prompt
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-    lines = (data_dir / "grpo_train.jsonl").read_text().splitlines()
-    prompts = [render_prompt(json.loads(line)["prompt"], tokenizer) for line in lines]
-    lengths = sorted(len(ids) for ids in tokenizer(prompts)["input_ids"])
-    num_kept = sum(length <= lengths[5] for length in lengths)
-    settings = {"max_prompt_length": lengths[5], "max_steps": 1, "max_completion_length": 4}
-    written = manifest.read(run_stage("grpo", **settings))
-    assert written["dropped"] == {"over_max_prompt_length": 12 - num_kept}
-    assert written["rows_out"] == num_kept >= 6
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"id": "a", "answer": "5"}, r"bad\.jsonl:1: prompt: missing"),
-        ({"id": "a", "prompt": [{"role": "user", "content": "q"}]}, "answer: missing"),
-        (
-            {"id": "a", "prompt": [{"role": "user", "content": "q"}], "answer": "\\frac{1}{"},
-            "cannot be parsed",
-        ),
-    ],
-)
-def test_bad_rows_are_named(run_stage, tmp_path, row, words):
+def test_a_bad_row_is_named(run_stage, tmp_path):
     path = tmp_path / "bad.jsonl"
-    path.write_text(json.dumps(row) + "\n")
-    with pytest.raises(UserError, match=words):
+    path.write_text(json.dumps({"id": "a", "answer": "5"}) + "\n")
+    with pytest.raises(UserError, match=r"bad\.jsonl:1: prompt: missing"):
         run_stage("grpo", train_file=str(path))
 
 
-@pytest.mark.usefixtures("graded_by_chance")
-def test_lora_with_kl_writes_a_plain_model(run_stage):
-    from transformers import AutoModelForCausalLM
+def grade_by_rank():
+    """Rank 0 finds one completion right and its grader times out on the rest; rank 1 none."""
+    from data_prep.grading.grade import Grade
+    from stages import rewards
 
-    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
-    folder = run_stage("grpo", beta=0.04, **lora)
-    state = json.loads((folder / "trainer_state.json").read_text())
-    assert any("kl" in log for log in state["log_history"])
-    assert (folder / "adapter" / "adapter_config.json").is_file()
-    assert not (folder / "adapter_config.json").exists()
-    AutoModelForCausalLM.from_pretrained(folder)
+    verdicts = [["right"] + ["timeout"] * 7, ["wrong"] * 8][int(os.environ["RANK"])]
+    rewards.grade_rollouts = lambda *_, **__: [Grade(verdict, None) for verdict in verdicts]
+    random_reward = rewards.random_reward
+
+    def spy(completions, **kwargs):
+        random.seed(0)  # as vLLM does on every rank
+        tosses = random_reward(completions, **kwargs)
+        tell("tosses", *map(int, tosses))
+        return tosses
+
+    spy.__name__ = "random_reward"
+    rewards.REWARDS["random_reward"] = spy
+
+
+def test_rewards_of_two_processes(write_recipe, fork_server, tmp_path):
+    """What rewards log is averaged, and the random control is not repeated."""
+    settings = {"reward_funcs": ["random_reward", "rlinf_reward"], "reward_weights": [1.0, 0.0]}
+    settings |= {"max_steps": 4, "save_steps": 2, "max_completion_length": 4, "seed": 5}
+
+    def tosses(**changes):
+        recipe = write_recipe("grpo", **settings | changes)
+        lines = fork_server.finish(recipe, 2, setup=grade_by_rank)
+        return [[line for line in found if line.startswith("tosses")] for found in lines]
+
+    straight = tosses()
+    assert [len(found) for found in straight] == [4, 4]
+    assert straight[0] != straight[1] and straight[0][:2] != straight[0][2:]
+    logs = read_logs(tmp_path / "grpo")
+    for step, log in enumerate(logs):
+        paid = [int(toss) for found in straight for toss in found[step].split()[1:]]
+        # The weight of 0 leaves the reward alone and still shows what was right.
+        assert log["rollout/rewards"] == pytest.approx(sum(paid) / 16)
+        assert log["rollout/correctness"] == pytest.approx(1 / 16)
+        assert log["rollout/grader_timeout_rate"] == pytest.approx(7 / 16)
+        verdicts = {key: log[key] for key in log if key.startswith("rollout/verdict/")}
+        assert verdicts.pop("rollout/verdict/timeout") == pytest.approx(7 / 16)
+        assert verdicts.pop("rollout/verdict/wrong") == pytest.approx(8 / 16)
+        assert verdicts and not any(verdicts.values())
+        assert not any(math.isnan(value) for value in log.values())
+
+    checkpoint = str(tmp_path / "grpo" / "checkpoint-2")
+    resumed = tosses(output_dir=str(tmp_path / "resumed"), resume_from_checkpoint=checkpoint)
+    assert resumed == [found[2:] for found in straight]

@@ -1,19 +1,20 @@
 """Small learning rates in bfloat16: what is kept of an update, resumed, and on two processes."""
 
 import json
-import signal
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from benchmarks.precision import measure
 from data_prep.config import Settings, UserError
 from stages.arguments import SFT, SftArguments
 from stages.checks import check_rounding
-from tests.integration.guard_runs import read_events, read_logs, whole_checkpoints
-from tests.integration.stages.stage_processes import finish, start, stop_when
+from tests.integration.fork_server import DIED
+from tests.integration.trainer.recorders import tell
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +50,6 @@ def test_a_stage_keeps_what_plain_bf16_loses(run_stage, tmp_path):
 
     The model's weights are large: 1e-5 is as far below their last bit as 5e-7 is for usual ones.
     """
-    import torch
     from transformers import AutoModelForCausalLM
 
     change = {}
@@ -72,18 +72,8 @@ def test_a_stage_keeps_what_plain_bf16_loses(run_stage, tmp_path):
     assert 0.75 < kept["rounded"] < 1.25, kept
 
 
-def test_the_weights_guard_does_not_mistake_it_for_lost_updates(run_stage, graded_by_chance):
-    lost = run_stage("grpo", **BF16, max_steps=4, guard_patience=1)
-    assert "weights" in {event["guard"] for event in read_events(lost)}
-    kept = run_stage("grpo", **ROUNDED, max_steps=4, guard_patience=1)
-    assert "weights" not in {event["guard"] for event in read_events(kept)}
-    assert all("guard/weights" not in log for log in read_logs(kept))
-
-
 def test_sampling_does_not_notice():
     """The numbers follow from seed and step; what is drawn after them is as without them."""
-    import torch
-
     from stages.trainer.rounding import RoundingNumbers
 
     def drawn_within(seed, step):
@@ -100,67 +90,51 @@ def test_sampling_does_not_notice():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
-def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(write_recipe, tmp_path, stage):
-    settings = ROUNDED | {"max_steps": 6, "save_steps": 2, "learning_rate": 1.0e-5}
+def test_a_killed_run_ends_with_the_weights_of_a_straight_one(
+    write_recipe, fork_server, tmp_path, stage
+):
+    settings = ROUNDED | {"max_steps": 5, "save_steps": 2, "learning_rate": 1.0e-5}
     if stage == "grpo":  # pays for repetition, so that every step moves the weights
         settings |= {"reward_funcs": ["repetition_penalty"], "reward_weights": [-1.0]}
         settings |= {"repetition_ngram_size": 1}
-    whole = tmp_path / "whole"
-    config = write_recipe(stage, **settings, output_dir=str(whole))
-    finish(start("-m", f"stages.{stage}", "--config", config))
-    killed = tmp_path / "killed"
-    config = write_recipe(stage, **settings, output_dir=str(killed))
-    process = start("-m", f"stages.{stage}", "--config", config)
-    stop_when(process, lambda: 2 in whole_checkpoints(killed), signal.SIGKILL)
-    assert not (killed / "manifest.json").exists()
-    assert "resuming from" in finish(start("-m", f"stages.{stage}", "--config", config))
-    assert equal(weights(whole), weights(killed))
-    base = weights(Path(json.loads(config.read_text())["model_name_or_path"]))
-    assert not equal(weights(whole), {name: weight.bfloat16() for name, weight in base.items()})
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    recipe = write_recipe(stage, **settings, output_dir=str(straight))
+    fork_server.finish(recipe, stage=stage)
+    recipe = write_recipe(stage, **settings, output_dir=str(killed))
+    codes, _ = fork_server.run(recipe, stage=stage, die_at=2)
+    assert codes == [DIED] and not (killed / "manifest.json").exists()
+    (lines,) = fork_server.finish(recipe, stage=stage)
+    assert f"resuming from {killed}/checkpoint-2" in lines
+    assert equal(weights(straight), weights(killed))
+    base = weights(Path(json.loads(recipe.read_text())["model_name_or_path"]))
+    assert not equal(weights(straight), {name: value.bfloat16() for name, value in base.items()})
 
 
-REPLICAS = """
-import os, sys, torch
-sys.argv = ["sft", "--config", sys.argv[1]]
-from stages import run, sft
-train = run.train
-def flat(trainer):
-    return torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
-def watched(trainer, *args):
-    # As in GRPO, whose processes sample with random numbers of their own.
-    torch.manual_seed(100 + int(os.environ["RANK"]))
-    before = flat(trainer)
-    train(trainer, *args)
-    mine, other = trainer.accelerator.gather(flat(trainer)).view(2, -1)
-    print("REPLICAS", torch.equal(mine, other), not torch.equal(mine, before), flush=True)
-run.train = watched
-sft.main()
-"""
+def compare_replicas():
+    """Report whether both processes have the same weights, and other ones than before."""
+    from stages import run
+
+    train = run.train
+
+    def flat(trainer):
+        return torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
+
+    def watched(trainer, *args):
+        # As in GRPO, whose processes sample with random numbers of their own.
+        torch.manual_seed(100 + int(os.environ["RANK"]))
+        before = flat(trainer)
+        train(trainer, *args)
+        mine, other = trainer.accelerator.gather(flat(trainer)).view(2, -1)
+        tell("replicas", torch.equal(mine, other), not torch.equal(mine, before))
+
+    run.train = watched
 
 
-@pytest.mark.slow
-def test_two_processes_round_alike(run_two_processes, write_recipe):
-    settings = ROUNDED | {"learning_rate": 1.0e-5, "max_steps": 4}
-    config = write_recipe("sft", **settings)
-    for lines in run_two_processes(REPLICAS, config):
-        assert "REPLICAS True True" in lines, lines
-
-
-@pytest.mark.parametrize(
-    "settings, word",
-    [
-        ({"dtype": "float32"}, "dtype is float32"),
-        ({"use_peft": True}, "LoRA's weights are float32"),
-        ({"optim": "adamw_torch"}, "remove optim: adamw_torch"),
-    ],
-)
-@pytest.mark.parametrize("stage", ["sft", "grpo"])
-def test_it_is_refused_where_it_would_do_nothing(run_stage, stage, settings, word):
-    with pytest.raises(UserError, match=word) as refused:
-        run_stage(stage, **(ROUNDED | settings))
-    assert "\n" not in str(refused.value)
+def test_two_processes_round_alike(fork_server, write_recipe):
+    recipe = write_recipe("sft", **ROUNDED | {"learning_rate": 1.0e-5, "max_steps": 4})
+    for lines in fork_server.finish(recipe, 2, stage="sft", setup=compare_replicas):
+        assert "replicas True True" in lines, lines
 
 
 @pytest.mark.parametrize("engine", ["deepspeed", "fsdp"])

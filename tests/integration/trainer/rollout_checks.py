@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from tests.integration.recorders import SIZE
+from tests.integration.trainer.recorders import SIZE
 
 
 def groups_of(ranks, number):

@@ -1,0 +1,613 @@
+"""Guards in real runs: each fires at its fault alone; mask, stop and roll-back do what they say."""
+
+import copy
+import importlib
+import json
+import math
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.integration.trainer.recorders import grade_by_checksum, tell, weights_checksum
+from tests.integration.trainer.runs import (
+    PAYS_FOR_LOOPS,
+    read_events,
+    read_extra,
+    read_logs,
+    weights_of,
+    whole_checkpoints,
+    without,
+)
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def train(run_stage, monkeypatch):
+    """Run the stage with a subclass of its trainer; returns the output folder."""
+    from stages.trainer import trainer as module
+
+    monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
+
+    def call(trainer=module.MathGRPOTrainer, **settings):
+        monkeypatch.setattr(module, "MathGRPOTrainer", trainer)
+        return run_stage("grpo", **PAYS_FOR_LOOPS | settings)
+
+    return call
+
+
+@pytest.fixture
+def built(train, monkeypatch):
+    """The stage's trainer, built and not trained."""
+    from stages import run
+
+    def call(**settings):
+        found = []
+        monkeypatch.setattr(run, "train", lambda trainer, *_: found.append(trainer))
+        train(**settings)
+        return found[0]
+
+    return call
+
+
+# Which fault fires which guard. The limits are the defaults. What is asserted holds for other
+# seeds too; the exact steps do not.
+
+PAYS_FOR_REPETITION = {
+    "reward_funcs": ["repetition_penalty"], "reward_weights": [-1.0], "repetition_ngram_size": 1,
+    "max_completion_length": 24, "max_steps": 22,
+}  # fmt: skip
+NEVER_ENDS = {
+    "reward_funcs": ["pays_for_length"], "reward_weights": [1.0], "max_completion_length": 64,
+    "max_steps": 14, "per_device_train_batch_size": 24, "num_generations": 12,
+}  # fmt: skip
+# A small learning rate that moves all of float32 and next to nothing of bfloat16.
+TINY_STEPS = PAYS_FOR_REPETITION | {"learning_rate": 5e-7, "max_steps": 4}
+# Two steps share a generation, so that TRL keeps its own log-probs of the sampled tokens.
+TWO_STEPS = PAYS_FOR_REPETITION | {
+    "learning_rate": 3e-2, "max_steps": 10, "per_device_train_batch_size": 4,
+    "steps_per_generation": 2, "gradient_accumulation_steps": 1,
+}  # fmt: skip
+
+
+def pays_for_length(completion_ids, trainer_state, **_):
+    """Longer is better in every group, and every step is worse than the one before."""
+    return [len(ids) / 64 - trainer_state.global_step for ids in completion_ids]
+
+
+@pytest.fixture
+def watch(run_stage, monkeypatch, tiny_model_dir, capsys):
+    """Run the stage; returns events, logs by step and printed lines."""
+    from transformers import AutoTokenizer
+
+    from stages import arguments, rewards
+
+    monkeypatch.setitem(rewards.REWARDS, "pays_for_length", pays_for_length)
+    known = (*arguments.REWARD_FUNCS, "pays_for_length")
+    monkeypatch.setattr(arguments, "REWARD_FUNCS", known)
+    eos = AutoTokenizer.from_pretrained(tiny_model_dir).eos_token_id
+
+    def call(settings, **changes):
+        settings = {"lr_scheduler_type": "constant", "save_strategy": "no"} | settings | changes
+        if settings["reward_funcs"] == ["pays_for_length"]:
+            # The random model hardly ever ends; sampled like this it does, after ten tokens or so.
+            settings["generation_kwargs"] = {"sequence_bias": [[[eos], 4.0]]}
+        folder = run_stage("grpo", **settings)
+        logs = {log["step"]: log for log in read_logs(folder)}
+        assert len(logs) == settings["max_steps"]
+        return read_events(folder), logs, capsys.readouterr().out.splitlines()
+
+    return call
+
+
+def assert_fired(guard, events, logs, printed, is_low=False):
+    """The first line of a guard is complete, was printed and is what was logged."""
+    event = next(event for event in events if event["guard"] == guard)
+    keys = ["guard", "step", "value", "limit", "action", "since", "message"]
+    assert list(event) == keys and event["action"] == "warn"
+    assert (event["value"] < event["limit"]) == is_low and event["value"] != event["limit"]
+    assert event["since"] <= event["step"] - 2  # the third violating step in a row
+    assert event["message"].startswith(f"{guard}: ")
+    assert f"guard {event['message']}" in printed
+    # A log carries the number of steps taken, an event the step that it is about, from 0.
+    assert logs[event["step"] + 1][f"guard/{guard}"] == event["value"]
+    return event
+
+
+def test_a_reward_that_pays_for_repetition(watch):
+    """And in the end for one token over and over, without a doubt: the entropy is gone too."""
+    events, logs, printed = watch(PAYS_FOR_REPETITION, learning_rate=3e-2)
+    loops = assert_fired("repetition", events, logs, printed)
+    sure = assert_fired("entropy", events, logs, printed, is_low=True)
+    assert 2 <= loops["step"] < sure["step"]
+    assert logs[1]["guard/repetition"] == 0 and logs[1]["guard/entropy"] > 2
+    assert logs[22]["guard/repetition"] == 1
+    assert {event["guard"] for event in events} == {"repetition", "entropy"}
+    # Every streak is one line, printed once.
+    assert len({(event["guard"], event["since"]) for event in events}) == len(events)
+    assert sum(line.startswith("guard ") for line in printed) == len(events)
+
+
+def test_a_reward_that_pays_for_length_while_it_falls(watch):
+    events, logs, printed = watch(NEVER_ENDS, learning_rate=2e-2)
+    assert_fired("length", events, logs, printed)
+    assert_fired("eos", events, logs, printed)
+    assert "guard/length" not in logs[5] and "guard/eos" not in logs[5]  # the baseline
+    assert logs[6]["guard/length"] < 3 and logs[14]["completions/clipped_ratio"] > 0.5
+    assert logs[14]["reward"] < logs[1]["reward"]
+
+
+def test_the_same_rewards_with_a_hundredth_of_the_learning_rate(watch):
+    for settings, rate in ((PAYS_FOR_REPETITION, 3e-4), (NEVER_ENDS, 2e-4)):
+        events, logs, printed = watch(settings, learning_rate=rate)
+        assert not events and not any(line.startswith("guard ") for line in printed)
+        last = logs[settings["max_steps"]]
+        expected = {"repetition", "entropy", "length", "eos", "weights"}
+        assert {key[6:] for key in last if key.startswith("guard/")} == expected
+        assert last["guard/weights"] > 0.9 and last["train/masked_completions"] == 0
+
+
+def test_bfloat16_weights_that_do_not_move(watch):
+    events, logs, printed = watch(TINY_STEPS, dtype="bfloat16")
+    event = assert_fired("weights", events, logs, printed, is_low=True)
+    assert [event] == events and (event["step"], event["since"]) == (2, 0)
+    assert 0 < event["value"] < 0.05
+    events, logs, _ = watch(TINY_STEPS, dtype="float32")
+    assert not events and logs[4]["guard/weights"] > 0.9
+    # Weights that are rounded at random keep what they are given: nothing to judge.
+    rounded = {"dtype": "bfloat16", "stochastic_rounding": True, "guard_patience": 1}
+    events, logs, _ = watch(TINY_STEPS, **rounded)
+    assert "weights" not in {event["guard"] for event in events}
+    assert all("guard/weights" not in log for log in logs.values())
+
+
+def test_an_engine_with_stale_weights(watch, monkeypatch):
+    from benchmarks.engine import Engine
+    from stages.trainer import trainer as module
+
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    trainer, found = module.MathGRPOTrainer, {}
+    for is_stale in (True, False):
+        engine = partial(trainer, rollout_func=Engine(is_stale))
+        monkeypatch.setattr(module, "MathGRPOTrainer", engine)
+        found[is_stale] = watch(TWO_STEPS)
+    events, logs, printed = found[True]
+    event = assert_fired("alignment", events, logs, printed)
+    # Right at first, then two steps older at each generation, of which the third in a row fires.
+    assert logs[1]["guard/alignment"] == pytest.approx(1, abs=1e-4)
+    assert event["since"] in (2, 4) and event["step"] == event["since"] + 4
+    events, logs, _ = found[False]
+    assert not events
+    assert all(log["guard/alignment"] == pytest.approx(1, abs=1e-4) for log in logs.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({}, 1.0),
+        ({"rate": 0.0}, None),
+        ({"gradient": None}, None),
+        ({"gradient": 0.0}, None),
+        ({"is_skipped": True}, None),  # by fp16's loss scaling
+        ({"is_deepspeed": True}, None),
+        ({"actions": {"entropy": "warn"}}, None),
+        # Too little to change a weight is not the same as nothing to change it by.
+        ({"gradient": 1e-12}, 0.0),
+    ],
+)
+def test_only_a_step_that_should_move_weights_is_judged(changes, share):
+    from stages.trainer.guard_actions import GuardActions
+    from stages.trainer.guards import GUARDS, Guards, GuardSettings
+
+    case = {"rate": 1.0, "gradient": 1.0, "is_skipped": False, "is_deepspeed": False}
+    case |= {"actions": {"weights": "warn"}} | changes
+    model, seen = torch.nn.Linear(3, 2), []
+    trainer = SimpleNamespace(
+        model=model,
+        is_deepspeed_enabled=case["is_deepspeed"],
+        accelerator=SimpleNamespace(optimizer_step_was_skipped=case["is_skipped"]),
+    )
+    settings = dict.fromkeys(GUARDS, "off") | case["actions"]
+    watch = GuardActions(trainer, Guards(GuardSettings(**settings)), 0.5, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=case["rate"])
+    watch.on_train_begin(None, None, None)
+    for _ in range(2):
+        if case["gradient"] is not None:
+            for weight in model.parameters():
+                weight.grad = torch.full_like(weight, case["gradient"])
+        watch.on_pre_optimizer_step(None, None, None, optimizer=optimizer)
+        if not case["is_skipped"]:
+            optimizer.step()
+        watch.on_optimizer_step(None, None, None, model=model)
+        seen.append(watch._moved)
+    assert len(seen) == 2
+    assert all(math.isnan(moved) if share is None else moved == share for moved in seen)
+
+
+# What a guard does
+
+
+def test_mask_leaves_completions_out_of_the_loss(train, monkeypatch, capsys):
+    from stages.trainer.guard_actions import GuardActions
+    from stages.trainer.trainer import MathGRPOTrainer
+
+    batches, num_compared, mask = [], 0, GuardActions._mask
+
+    def spy(self, batch, scores, firings):
+        masked = mask(self, batch, scores, firings)
+        batches.append((batch, masked, scores["repetition"]))
+        return masked
+
+    monkeypatch.setattr(GuardActions, "_mask", spy)
+
+    class Spy(MathGRPOTrainer):
+        def compute_loss(self, model, inputs, *args, **kwargs):
+            nonlocal num_compared
+            loss = super().compute_loss(model, inputs, *args, **kwargs)
+            is_masked = inputs["completion_mask"].sum(dim=1) == 0
+            metrics = copy.deepcopy(self._metrics["train"])
+            for rows in (is_masked, ~is_masked):
+                advantages = torch.where(rows, 1e3, inputs["advantages"])
+                other = self._compute_loss(model, inputs | {"advantages": advantages})
+                assert torch.equal(other, loss) == (not rows.any() or rows is is_masked)
+                num_compared += bool(is_masked.any())
+            self._metrics["train"].clear()
+            self._metrics["train"].update(metrics)
+            return loss
+
+    # One token in twelve that comes twice is enough, in a tenth of the completions.
+    limits = {"guard_max_repetition": 0.05, "guard_max_repetitive_share": 0.1, "guard_patience": 2}
+    folder = train(Spy, guard_repetition="mask", max_steps=6, learning_rate=1e-5, **limits)
+    printed, events, logs = capsys.readouterr().out, read_events(folder), read_logs(folder)
+    assert len(batches) == 6 and num_compared
+    counts, streak = [], 0
+    for (batch, masked, scores), log in zip(batches, logs, strict=True):
+        is_bad = scores > 0.05
+        assert is_bad.tolist() == [len({*r}) < len(r) for r in batch["completion_ids"].tolist()]
+        streak = streak + 1 if is_bad.float().mean() > 0.1 else 0
+        is_out = is_bad & (streak >= 2)
+        assert torch.equal(masked["completion_mask"].any(dim=1), ~is_out)
+        assert torch.equal(masked["completion_mask"][~is_out], batch["completion_mask"][~is_out])
+        assert masked["num_items_in_batch"] == masked["completion_mask"].sum()
+        for key in batch.keys() - {"completion_mask", "num_items_in_batch"}:
+            assert torch.equal(masked[key], batch[key]), key
+        assert log["train/masked_completions"] == is_out.float().mean()
+        counts.append(int(is_out.sum()))
+    assert any(0 < count < 8 for count in counts)
+    found = [(e["step"], e["num_masked"], e["guard"], e["action"]) for e in events]
+    assert found == [(n, count, "repetition", "mask") for n, count in enumerate(counts) if count]
+    # Every masked batch is a line in the file, every streak one on the terminal.
+    assert printed.count("guard repetition: ") == len({event["since"] for event in events})
+    assert "; completions are left out of the loss while it lasts\n" in printed
+
+
+def test_truncated_completions_are_masked_and_counted(train, tiny_model_dir):
+    """Not an empty batch's entropy of 0 is low, and what is masked is looked at all the same."""
+    from transformers import AutoTokenizer
+
+    eos = AutoTokenizer.from_pretrained(tiny_model_dir).eos_token_id
+    settings = {"mask_truncated_completions": True, "guard_entropy": "stop", "guard_patience": 1}
+    ends = {"generation_kwargs": {"sequence_bias": [[[eos], 4.0]]}}
+    logs = read_logs(train(max_steps=2, **settings, **ends))
+    shares = [log["train/masked_completions"] for log in logs]
+    assert shares == [log["rollout/cut_off_rate"] for log in logs] and 0 < max(shares) < 1
+    assert all(log["guard/entropy"] > 1 for log in logs)
+
+    limits = {"guard_max_repetition": 0.0, "guard_max_repetitive_share": 0.0}
+    logs = read_logs(train(max_steps=3, **settings, **limits))
+    assert any(log["train/masked_completions"] == 1 for log in logs)
+    for log in logs:
+        assert ("guard/entropy" in log) == (log["train/masked_completions"] < 1)
+    assert max(log["guard/repetition"] for log in logs) > 0
+
+
+def test_which_completions_a_guard_objects_to(built):
+    from stages.trainer.guards import Firing
+
+    trainer = built(guard_length="mask", guard_eos="mask", guard_alignment="mask").guard_actions
+    tokenizer = trainer.trainer.processing_class
+    pad, eos, word = tokenizer.pad_token_id, tokenizer.eos_token_id, 7
+    rows = [[word] * 9, [word] * 8 + [eos], [word] * 7 + [eos, pad], [word, pad, eos] + [pad] * 6]
+    mask = torch.tensor([[0] * 9, [1] * 9, [1] * 8 + [0], [1] * 3 + [0] * 6])
+    batch = {"completion_ids": torch.tensor(rows), "completion_mask": mask}
+    # The first was cut off and TRL has masked it.
+    assert [len(ids) for ids in trainer._completions(batch)] == [9, 9, 8, 3]
+
+    def is_bad(guard, value=0.0, **scores):
+        firing = Firing(guard, 3, value, 0.0, "mask", 1, "")
+        return trainer._is_bad(firing, batch, scores).tolist()
+
+    assert is_bad("eos") == [True, False, False, False]
+    scores = torch.tensor([math.inf, 1.06, 1.04, math.nan])
+    assert is_bad("alignment", alignment=scores) == [True, True, False, False]
+    # Lengths of 8, 12, 16 over a reference of 4: above 2 x 4 tokens is too long.
+    state = trainer.guards.state_dict()
+    state["length_trace"] = [[step, 4] for step in range(7)] + [[7, 8], [8, 12], [9, 16]]
+    trainer.guards.load_state_dict(state)
+    assert is_bad("length", value=3.0) == [True, True, False, False]
+
+    firing = Firing("length", 3, 3.0, 2.0, "mask", 1, "length: too long")
+    tokens = {"advantages": torch.ones(4), "num_items_in_batch": torch.tensor(20)}
+    masked = trainer._mask(batch | tokens, {}, [firing])
+    assert masked["completion_mask"].sum(dim=1).tolist() == [0, 0, 8, 3]
+    assert masked["num_items_in_batch"] == 11
+    (event,) = read_events(Path(trainer.trainer.args.output_dir))
+    assert event["num_masked"] == 1  # not the one that was out already
+    assert trainer._mask(masked, {}, [firing])["completion_mask"].sum() == 11
+    assert len(read_events(Path(trainer.trainer.args.output_dir))) == 1
+
+
+def test_a_step_that_uses_several_generations_is_judged_once(train, monkeypatch):
+    from stages.trainer.guard_actions import GuardActions
+
+    trainers, batches, mask = [], [], GuardActions._mask
+
+    def spy(self, batch, scores, firings):
+        trainers.append(self)
+        batches.append([self.trainer.state.global_step, [firing.step for firing in firings]])
+        return mask(self, batch, scores, firings)
+
+    monkeypatch.setattr(GuardActions, "_mask", spy)
+    limits = {"guard_max_repetition": 0.0, "guard_max_repetitive_share": 0.0, "guard_patience": 3}
+    settings = {"guard_repetition": "mask", "guard_repetition_ngram": 1, "max_steps": 4}
+    batch = {"gradient_accumulation_steps": 2, "steps_per_generation": 1}
+    train(**settings, **limits, **batch, reward_weights=[1.0, 0.0])
+    state = trainers[0].guards.state_dict()
+    assert [step for step, _ in state["length_trace"]] == [0, 1, 2, 3]
+    assert [step for step, _ in batches] == [0, 0, 1, 1, 2, 2, 3, 3]
+    fired = [found for _, found in batches]
+    assert fired[:4] == [[]] * 4  # not before the third step
+    assert fired[4::2] == fired[5::2]  # the verdict of a step is that of all its generations
+
+
+def test_what_cannot_work_is_refused_and_off_is_off(built):
+    from data_prep.config import UserError
+    from stages.trainer.guard_actions import GuardActions
+    from stages.trainer.guards import GUARDS
+
+    trainer = built(guard_length="rollback")
+    trainer.args.save_only_model = True
+    with pytest.raises(UserError, match=r"^guard_length: rollback needs complete checkpoints"):
+        trainer.train()
+    trainer.is_deepspeed_enabled = True
+    with pytest.raises(UserError, match=r"^guard_length: rollback does not work with DeepSpeed"):
+        trainer.train()
+
+    trainer = built(**{f"guard_{name}": "off" for name in GUARDS})
+    assert trainer.guard_actions is None and not trainer.extra_state
+    assert not any(isinstance(found, GuardActions) for found in trainer.callback_handler.callbacks)
+
+
+def test_stop_names_the_last_healthy_checkpoint(train, monkeypatch, capsys):
+    """At the very last step too; the same command stops at the same place."""
+    from data_prep.config import UserError, run_cli
+    from stages.trainer.guard_actions import GuardActions
+
+    measure = GuardActions._scores
+
+    def measure_loops(self, batch):
+        scores, is_loop = measure(self, batch), self.trainer.state.global_step >= 4
+        return scores | {"repetition": scores["repetition"] + is_loop}
+
+    monkeypatch.setattr(GuardActions, "_scores", measure_loops)
+    settings = {"guard_repetition": "stop", "save_steps": 1, "max_steps": 7}
+    with pytest.raises(UserError) as caught:
+        train(**settings)
+    folder = Path(json.loads(Path(sys.argv[-1]).read_text())["output_dir"])
+    assert str(caught.value).startswith(f"{folder}: stopped by guard repetition: share of ")
+    healthy = f"{folder}/checkpoint-3"
+    assert str(caught.value).endswith(f"; the last healthy checkpoint is {healthy}")
+    (event,) = read_events(folder)
+    expected = {"guard": "repetition", "step": 6, "since": 4, "value": 1.0, "action": "stop"}
+    assert expected.items() <= event.items() and event["checkpoint"] == healthy
+    assert event["message"] in str(caught.value)
+    assert not (folder / "manifest.json").exists()
+
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as left:
+        run_cli(importlib.import_module("stages.grpo").main)
+    out, err = capsys.readouterr()
+    assert left.value.code == 2 and f"error: {caught.value}\n" in err
+    assert f"resuming from {folder}/checkpoint-6\n" in out
+    assert read_events(folder) == [event, event] and not (folder / "manifest.json").exists()
+
+
+class Killed(Exception):
+    """In place of a signal."""
+
+
+def faulty(highest_rate, first=5):
+    """Guards for which completions are loops from a step on while the learning rate is too high.
+
+    Set `die` to `(place, step)`, and it goes down there.
+    """
+    from safetensors.torch import load_file
+
+    from stages.trainer.guard_actions import GuardActions
+
+    class Faulty(GuardActions):
+        die, returns = None, []
+
+        def _die_at(self, place):
+            if Faulty.die == (place, self.trainer.state.global_step):
+                Faulty.die = None
+                raise Killed
+
+        def _scores(self, batch):
+            self._die_at("generating")
+            scores = super()._scores(batch)
+            step = self.trainer.state.global_step
+            self.trainer._last_loaded_step = step  # as with vLLM
+            is_loop = step >= first and self._rate() > highest_rate
+            return scores | {"repetition": scores["repetition"] + is_loop}
+
+        def _rate(self):
+            (rate,) = {group["lr"] for group in self.trainer.optimizer.param_groups}
+            return rate
+
+        def _record(self, firing, **details):
+            self._die_at("before the line")
+            super()._record(firing, **details)
+            self._die_at("after the line")
+
+        def load_state_dict(self, state):
+            super().load_state_dict(state)  # the last part of a checkpoint to be loaded
+            trainer, step = self.trainer, self.trainer.state.global_step
+            folder = Path(trainer.args.output_dir) / f"checkpoint-{step}"
+            saved, weights = load_file(folder / "model.safetensors"), trainer.model.state_dict()
+            assert saved and all((weights[name] == saved[name]).all() for name in saved)
+            # vLLM takes new weights where the step is not the one that it has.
+            assert getattr(trainer, "_last_loaded_step", -1) == -1
+            Faulty.returns.append((step, self._rate()))
+
+    return Faulty
+
+
+def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys, monkeypatch):
+    """Twice, without a kill and with kills at the worst places, to the same weights."""
+    guards = faulty(highest_rate=3e-4)  # 1e-3, 5e-4, 2.5e-4
+    monkeypatch.setattr("stages.trainer.trainer.GuardActions", guards)
+    settings = {"guard_repetition": "rollback", "save_steps": 2, "max_steps": 10}
+    settings |= {"curriculum": "predictive", "rest_batches": 1}
+    straight = train(**settings)
+    printed = capsys.readouterr().out
+    assert guards.returns == [(4, 5e-4), (4, 2.5e-4)]
+    events, logs = read_events(straight), read_logs(straight)
+    expected = {"guard": "repetition", "step": 7, "since": 5, "value": 1.0, "action": "rollback"}
+    expected |= {"checkpoint": f"{straight}/checkpoint-4", "learning_rate_factor": 0.5}
+    assert len(events) == 2
+    for number, event in enumerate(events, 1):
+        assert expected.items() <= event.items() and event["num_rollbacks"] == number
+        line = f"guard {event['message']}; back to {straight}/checkpoint-4, learning_rate x 0.5\n"
+        assert printed.count(line) == 2
+    assert [log["step"] for log in logs] == [*range(1, 11)]
+    assert [log["learning_rate"] for log in logs] == [1e-3] * 4 + [2.5e-4] * 6
+    assert json.loads((straight / "manifest.json").read_text())["counts"]["steps"] == 10
+    assert whole_checkpoints(straight) == [0, 2, 4, 6, 8, 10]
+    states = [json.loads(file.read_text()) for file in sorted(straight.glob("*/extra_state.json"))]
+    counts = {state["step"]: state["extra"]["guards"]["num_rollbacks"] for state in states}
+    assert counts == {0: 0, 2: 0, 4: 0, 6: 2, 8: 2, 10: 2}  # the healthy one is not touched
+
+    killed = straight.with_name("killed")
+    guards.returns.clear()
+    for place, newest in (
+        (("generating", 7), 6),
+        (("before the line", 8), 4),  # and later checkpoints do not count any more
+        (("after the line", 8), 4),  # in the next run, which takes the same roll-back
+        (("after the line", 8), 4),  # the second roll-back
+        (("generating", 9), 8),
+    ):
+        guards.die = place
+        with pytest.raises(Killed):
+            train(**settings, output_dir=str(killed))
+        assert whole_checkpoints(killed)[-1] == newest and not (killed / "manifest.json").exists()
+    train(**settings, output_dir=str(killed))
+    high, low, lowest = 1e-3, 5e-4, 2.5e-4
+    returns = [(6, high), (4, high), (4, low), (4, lowest), (8, lowest)]
+    assert guards.returns == returns
+    assert [event["num_rollbacks"] for event in read_events(killed)] == [1, 2]
+
+    def outcome(folder):
+        logs = [without(log, "loss", "step_time") for log in read_logs(folder)]
+        return weights_of(folder), read_extra(folder, 10)["extra"], logs
+
+    for found, expected in zip(outcome(killed), outcome(straight), strict=True):
+        assert found == expected
+    assert outcome(straight)[1]["curriculum"]
+
+
+def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
+    """With a factor of 1 the fault comes back; at the second time, or with nothing older, stop."""
+    from data_prep.config import UserError
+
+    settings = {"guard_repetition": "rollback", "guard_rollback_lr_factor": 1.0, "save_steps": 50}
+    settings |= {"max_steps": 6, "guard_max_rollbacks": 1, "guard_patience": 2}
+    guards = faulty(highest_rate=0, first=1)
+    monkeypatch.setattr("stages.trainer.trainer.GuardActions", guards)
+    with pytest.raises(UserError, match=r"guard_max_rollbacks is 1; .* is .*/checkpoint-0$"):
+        train(**settings)
+    assert guards.returns == [(0, 1e-3)]
+    folder = Path(json.loads(Path(sys.argv[-1]).read_text())["output_dir"])
+    found = [(e["action"], e["step"], Path(e["checkpoint"]).name) for e in read_events(folder)]
+    assert found == [("rollback", 2, "checkpoint-0"), ("stop", 2, "checkpoint-0")]
+    assert whole_checkpoints(folder) == [0] and not (folder / "manifest.json").exists()
+
+    guards = faulty(highest_rate=0, first=0)
+    monkeypatch.setattr("stages.trainer.trainer.GuardActions", guards)
+    with pytest.raises(UserError, match=r"stopped by guard repetition: .*no healthy checkpoint"):
+        train(**settings, seed=1)
+    (event,) = read_events(folder)
+    assert (event["action"], event["since"], event["checkpoint"]) == ("stop", 0, None)
+
+
+def test_of_several_the_one_that_looks_back_furthest(built):
+    from stages.trainer.guards import Firing
+
+    trainer = built(guard_length="rollback", guard_eos="rollback", guard_entropy="stop")
+    guards, folder = trainer.guard_actions, Path(trainer.args.output_dir)
+    for step in (3, 6):
+        checkpoint = folder / f"checkpoint-{step}"
+        checkpoint.mkdir()
+        (checkpoint / "trainer_state.json").write_text("{}")
+
+    def end(*pending):
+        control = SimpleNamespace(should_training_stop=True, should_save=True)  # the last step
+        guards._pending = [Firing(n, 9, 1.0, 0.0, does, since, "") for n, does, since in pending]
+        guards.on_step_end(None, None, control)
+        return control
+
+    control = end(("eos", "rollback", 7), ("length", "rollback", 5), ("entropy", "warn", 2))
+    assert control.should_training_stop and not control.should_save
+    assert guards.rollback_to == f"{folder}/checkpoint-3"
+    found = [(event["guard"], event["action"]) for event in read_events(folder)]
+    assert found == [("entropy", "warn"), ("length", "rollback")]
+    assert whole_checkpoints(folder) == [3]
+
+
+def see_loops_on_rank_1():
+    """Only the second process sees loops, in all of its completions; weights are reported."""
+    from stages import rewards
+    from stages.trainer import trainer
+
+    class Faulty(trainer.GuardActions):
+        def _scores(self, batch):
+            scores, own = super()._scores(batch), self.trainer
+            is_loop = own.state.global_step >= 3 and own.optimizer.param_groups[0]["lr"] > 1e-4
+            if is_loop and own.accelerator.process_index == 1:
+                scores["repetition"] = scores["repetition"] + 1
+            return scores
+
+    class Reporting(trainer.MathGRPOTrainer):
+        def log(self, logs, *args):
+            super().log(logs, *args)
+            if "loss" in logs:
+                values = [logs["learning_rate"], logs["guard/repetition"]]
+                tell("step", self.state.global_step, weights_checksum(self.model), *values)
+
+    rewards.grade_rollouts = grade_by_checksum
+    trainer.GuardActions, trainer.MathGRPOTrainer = Faulty, Reporting
+
+
+def test_two_processes_roll_back_together(write_recipe, fork_server):
+    settings = {"guard_repetition": "rollback", "guard_rollback_lr_factor": 0.1, "save_steps": 2}
+    settings |= {"guard_patience": 2, "max_steps": 6, "curriculum": "predictive"}
+    settings |= {"rest_batches": 1, "max_completion_length": 8}
+    recipe = write_recipe("grpo", **PAYS_FOR_LOOPS | settings)
+    reports = [
+        [line.split()[1:] for line in lines if line.startswith("step ")]
+        for lines in fork_server.finish(recipe, 2, setup=see_loops_on_rank_1)
+    ]
+    assert reports[0] == reports[1]  # the weights too
+    steps, _, rates, shares = zip(*reports[0], strict=True)
+    # Violations at 3 and 4, found at the end of the fifth step, since 3: back to checkpoint-2.
+    assert [*map(int, steps)] == [1, 2, 3, 4, 5, 3, 4, 5, 6]
+    assert [*map(float, rates)] == [1e-3] * 5 + [pytest.approx(1e-4)] * 4
+    assert [*map(float, shares)] == [0, 0, 0, 0.5, 0.5, 0, 0, 0, 0]
+    folder = Path(json.loads(Path(recipe).read_text())["output_dir"])
+    (event,) = read_events(folder)
+    assert (event["action"], event["step"], event["since"]) == ("rollback", 4, 3)
+    assert (folder / "manifest.json").is_file()

@@ -1,0 +1,232 @@
+"""Two processes over gloo do what one does, under every engine, however they are launched."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.integration.trainer.recorders import record_batches
+from tests.integration.trainer.runs import read_history
+
+pytestmark = pytest.mark.integration
+needs_deepspeed = pytest.mark.skipif(not find_spec("deepspeed"), reason="DeepSpeed not installed")
+STEPS = 4
+COMMON = {"max_steps": STEPS, "gradient_accumulation_steps": 2}
+BASE = {
+    "sft": COMMON,
+    # A reference model beside the policy, and completions of unlike lengths.
+    "grpo": COMMON | {"beta": 0.1},
+}
+LORA = {"use_peft": True, "lora_dropout": 0.0}
+PACKED = {"update_tokens": 40}
+# Some groups get equal rewards, so that rows without advantage go through without a gradient.
+UNIFORM = PACKED | {
+    "beta": 0.0, "num_generations": 2, "reward_funcs": ["soft_length_penalty"],
+    "reward_weights": [1.0], "length_penalty_start": 5, "length_penalty_end": 6,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """What one process did, by stage and settings."""
+    return {}
+
+
+@pytest.fixture
+def train(fork_server, write_recipe, tmp_path):
+    """Run a stage in a folder of its name; returns exit codes, what was printed, and the folder."""
+
+    def call(stage, num_processes, config, name, die_at=0, rows=8, **settings):
+        per_device = rows // num_processes
+        settings = BASE[stage] | {"per_device_train_batch_size": per_device} | settings
+        folder = tmp_path / name
+        recipe = write_recipe(stage, output_dir=str(folder), **settings)
+        codes, logs = fork_server.run(
+            recipe, num_processes, stage=stage, config=config, die_at=die_at, setup=record_batches
+        )
+        return codes, logs, folder
+
+    return call
+
+
+def logged(folder):
+    """Loss and gradient norm of every step."""
+    logs = [log for log in read_history(folder) if "grad_norm" in log]
+    return {log["step"]: (log["loss"], log["grad_norm"]) for log in logs}
+
+
+def logits_of(folder):
+    """What a checkpoint says, loaded by plain transformers."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    return model(torch.arange(5, 45).view(4, 10)).logits.detach()
+
+
+def assert_alike(folder, expected):
+    """Losses within 2e-6, gradient norms within 5e-5 of themselves, logits of what was saved.
+
+    The logits may be apart by a thousandth of what the training has moved them by.
+    """
+    losses, norms = zip(*logged(folder).values(), strict=True)
+    wanted, wanted_norms = zip(*logged(expected).values(), strict=True)
+    assert len(losses) == STEPS and losses == pytest.approx(wanted, abs=2e-6)
+    assert norms == pytest.approx(wanted_norms, rel=5e-5)
+    config = json.loads((folder / "run.json").read_text())["config"]
+    end = logits_of(expected)
+    moved = (end - logits_of(config["model_name_or_path"])).abs().max()
+    for path in (folder, folder / f"checkpoint-{STEPS}"):
+        assert (logits_of(path) - end).abs().max() < moved / 1000
+
+
+CASES = [
+    *[("sft", config, {}) for config in ("cpu", "zero2", "zero3")],
+    *[("sft", config, LORA) for config in ("zero2", "zero3")],
+    ("grpo", "zero2", LORA),
+    *[("grpo", config, {}) for config in ("cpu", "zero2", "zero3")],
+    *[("grpo", config, PACKED) for config in ("cpu", "zero2", "zero3")],
+    *[("grpo", config, UNIFORM) for config in ("cpu", "zero2", "zero3")],
+]
+
+
+@pytest.mark.parametrize(
+    ("stage", "config", "settings"),
+    [
+        pytest.param(*case, marks=needs_deepspeed if "zero" in case[1] else ())
+        for case in CASES
+    ],
+    ids=["-".join([stage, config, *settings]) for stage, config, settings in CASES],
+)  # fmt: skip
+def test_two_processes_do_what_one_does(train, alone, stage, config, settings, tmp_path_factory):
+    key = (stage, *settings)
+    if key not in alone:
+        folder = tmp_path_factory.mktemp("alone")
+        codes, logs, _ = train(stage, 1, None, folder, **settings)
+        assert codes == [0], logs
+        alone[key] = folder
+    codes, logs, folder = train(stage, 2, config, "two", **settings)
+    assert codes == [0, 0], logs
+    assert_alike(folder, alone[key])
+    assert len(list(folder.glob("checkpoint-4/rng_state_*.pth"))) == 2
+
+
+@needs_deepspeed
+def test_zero3_generates_and_trains(fork_server, write_recipe, tmp_path):
+    """With completions of the model itself, whose weights lie in two processes."""
+    recipe = write_recipe("grpo", per_device_train_batch_size=4, beta=0.1)
+    fork_server.finish(recipe, 2, config="zero3")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "grpo")
+    assert len(list(tmp_path.glob("grpo/checkpoint-2/global_step2/*_model_states.pt"))) == 2
+
+
+# The launch commands of the README: what runs, and what is refused
+
+ROOT = Path(__file__).parents[3]
+ACCELERATE = Path(sys.executable).with_name("accelerate")
+
+
+@pytest.fixture
+def type_in(tmp_path):
+    """Run a command line of `accelerate` in the repository's root."""
+
+    def call(command, **env):
+        env = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | env
+        env = {"PATH": f"{os.environ['PATH']}:{Path(sys.executable).parent}"} | env
+        command = [sys.executable, ACCELERATE, *command.split()[1:]]
+        pipes = {"capture_output": True, "text": True, "timeout": 300}
+        return subprocess.run(command, cwd=ROOT, env=os.environ | env, **pipes)
+
+    return call
+
+
+LAUNCH = "accelerate launch --config_file configs/accelerate/{}.yaml --num_processes 2 -m stages."
+
+
+@pytest.mark.slow
+def test_two_processes_on_a_cpu(type_in, write_recipe, tmp_path):
+    found = type_in(LAUNCH.format("cpu") + f"sft --config {write_recipe('sft')}")
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "sft" / "manifest.json").is_file()
+    assert json.loads((tmp_path / "sft" / "run.json").read_text())["num_processes"] == 2
+    assert len(list(tmp_path.glob("sft/checkpoint-2/rng_state_*.pth"))) == 2
+
+
+REFUSED = {
+    "accelerate launch --cpu --num_processes 2 -m stages.sft --config {recipe}": (
+        "error: num_processes: 2 asked for, the launch has started 1; use `accelerate launch"
+    ),
+    LAUNCH.format("fsdp2") + "sft --config {recipe}": (
+        "error: use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch"
+    ),
+    LAUNCH.format("ddp") + "sft --config {recipe} --use_cpu false": (
+        "error: use_cpu: false, and no GPU was found: neither would 2 pro"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", REFUSED)
+def test_refused_before_torch_is_imported(type_in, write_recipe, tmp_path, command):
+    if "use_cpu" in command and torch.cuda.is_available():
+        pytest.skip("this host has a GPU")
+    # A tokenizer that cannot be loaded: it would be the first thing after the checks.
+    recipe = write_recipe("sft", model_name_or_path=str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    found = type_in(command.format(recipe=recipe))
+    assert found.returncode != 0 and not (tmp_path / "sft").exists()
+    lines = [line for line in found.stderr.splitlines() if line.startswith("error: ")]
+    assert lines and all(line.startswith(REFUSED[command]) for line in lines), found.stderr
+
+
+PROBE = """
+import importlib, sys
+from data_prep.config import run_cli
+stage = importlib.import_module("stages." + sys.argv.pop(1))
+try:
+    run_cli(stage.main)
+except SystemExit as end:
+    print(end.code, "torch" in sys.modules)
+"""
+AT_ONCE = {
+    "the number of make": (
+        "sft", {}, {"NUM_PROCESSES": "2"},
+        ["error: NUM_PROCESSES: 2 asked for, the launch has started 1;"],
+    ),
+    # Two processes with 6 each hold three groups of 4, one of them half here and half there.
+    "groups across ranks": (
+        "grpo", {"per_device_train_batch_size": 6}, {"WORLD_SIZE": "2", "RANK": "0"},
+        ["num_generations: 4 does not divide the 6 completions of one process",
+         "use per_device_train_batch_size 4 or 8, or num_generations 3"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_refused_by_the_stage_before_torch_is_imported(write_recipe, name):
+    stage, settings, env, words = AT_ONCE[name]
+    command = [sys.executable, "-c", PROBE, stage, "--config", str(write_recipe(stage, **settings))]
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | env
+    found = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert found.stdout.split() == ["2", "False"], found
+    assert all(part in found.stderr for part in words)
+    assert len(found.stderr.splitlines()) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_fsdp2_in_one_process_on_a_gpu(type_in, write_recipe, tmp_path):
+    """The engine is FSDP 2, and what it saves loads in plain transformers."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device: accelerate runs FSDP on accelerators only")
+    launch = LAUNCH.format("fsdp2").replace("--num_processes 2", "--num_processes 1")
+    for stage in ("sft", "grpo"):
+        recipe = write_recipe(stage, use_cpu=False)
+        found = type_in(launch + f"{stage} --config {recipe}", CUDA_VISIBLE_DEVICES="0")
+        assert found.returncode == 0, found.stderr
+        AutoModelForCausalLM.from_pretrained(tmp_path / stage)
+        AutoModelForCausalLM.from_pretrained(tmp_path / stage / "checkpoint-2")
+        assert list(tmp_path.glob(f"{stage}/checkpoint-2/optimizer*"))
