@@ -19,7 +19,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
     trace = get_number(row, ("trace",), where)
     if type(trace) is not int or trace < 0:
         raise UserError(f"{where}: trace: {trace!r} is not a number from 0; fix the row")
-    golds = get_golds(row, ("answer",), where)
+    golds = get_golds(row, ("answers", "answer"), where)
     if not golds:
         return Drop("no_answer")
     return Problem(

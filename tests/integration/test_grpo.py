@@ -109,7 +109,7 @@ def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monke
 
     monkeypatch.setattr(rewards, "grade_rollouts", spy)
     rows = [json.loads(line) for line in (data_dir / "grpo_train.jsonl").read_text().splitlines()]
-    rows[0]["answer"] = [rows[0]["answer"], "-1"]
+    rows[0]["answers"] += ["-1"]
     path = tmp_path / "several.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     funcs = ["correctness_reward", "rlinf_reward", "repetition_penalty", "overlong"]
@@ -160,15 +160,16 @@ def test_long_prompts_are_counted(run_stage, tiny_model_dir, data_dir):
     assert written["rows_out"] == num_kept >= 6
 
 
+ROW = {"id": "a", "prompt": [{"role": "user", "content": "q"}]}
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"id": "a", "answer": "5"}, r"bad\.jsonl:1: prompt: missing"),
-        ({"id": "a", "prompt": [{"role": "user", "content": "q"}]}, "answer: missing"),
-        (
-            {"id": "a", "prompt": [{"role": "user", "content": "q"}], "answer": "\\frac{1}{"},
-            "cannot be parsed",
-        ),
+        ({"id": "a", "answers": ["5"]}, r"bad\.jsonl:1: prompt: missing"),
+        (ROW, "answers: missing"),
+        (ROW | {"answers": ["5"]}, r"bad\.jsonl:1: answer_form: missing; .* `make data` again"),
+        (ROW | {"answers": ["\\frac{1}{"], "answer_form": "box"}, "cannot be parsed"),
     ],
 )
 def test_bad_rows_are_named(run_stage, tmp_path, row, words):

@@ -218,7 +218,7 @@ from data_prep.grading.grade import Grade
 from data_prep.config import run_cli
 from stages import grpo, rewards
 
-def grade(prompts, completions, golds, **_):
+def grade(completions, *_, **__):
     right = [zlib.crc32(text.encode()) % 2 for text in completions]
     return [Grade("right" if yes else "wrong", None) for yes in right]
 rewards.grade_rollouts = grade
