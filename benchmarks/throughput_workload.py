@@ -173,11 +173,11 @@ class Rollouts:
         grades = grade_rollouts(
             [
                 build_completion(
-                    problem.solution, problem.answer if right else problem.answer + "1"
+                    problem.solution, problem.answers[0] if right else problem.answers[0] + "1"
                 )
                 for problem, right in zip(problems, is_right, strict=True)
             ],
-            [problem.answer for problem in problems],
+            [problem.answers for problem in problems],
             ["box"] * len(problems),
             think_prefilled=False,
             final_number=False,

@@ -26,10 +26,9 @@ class Problem:
         id: unique within its source, stable across runs.
         source: name of the data set it came from.
         question: the bare question, without prompt wrapper or template tokens.
-        answer: the gold final value as text, without `\\boxed{}` around it.
+        answers: the gold final values as text, without `\\boxed{}` around them; any may match.
         solution: worked gold text that leads to the answer; empty where the source has none.
         level: difficulty as the source gives it (synthetic: number of steps), or None.
-        other_answers: further golds of which any may match as well.
         subject: topic as the source gives it, or "".
         pass_rate: share of right rollouts of some model, 0..1, that the source gives; or None.
         trace: which of several worked solutions of one question this is, from 0. Problems that
@@ -39,18 +38,12 @@ class Problem:
     id: str
     source: str
     question: str
-    answer: str
+    answers: tuple[str, ...]
     solution: str = ""
     level: int | float | None = None
-    other_answers: tuple[str, ...] = ()
     subject: str = ""
     pass_rate: float | None = None
     trace: int = 0
-
-    @property
-    def answers(self) -> list[str]:
-        """All golds, of which any may match."""
-        return [self.answer, *self.other_answers]
 
 
 def grpo_row(problem: Problem, system_prompt: str, answer_form: str | None = None) -> dict:
@@ -70,7 +63,7 @@ def grpo_row(problem: Problem, system_prompt: str, answer_form: str | None = Non
         "subject": problem.subject,
         "prompt": build_prompt(problem.question, system_prompt),
         "question": problem.question,
-        "answers": problem.answers,
+        "answers": list(problem.answers),
         "answer_form": answer_form or form_of(system_prompt),
     }
 
@@ -79,8 +72,8 @@ def sft_row(problem: Problem, system_prompt: str, answer_form: str | None = None
     """Row for SFT: a GRPO row with one gold, and `completion`, the text the model should write."""
     row = grpo_row(problem, system_prompt, answer_form)
     return row | {
-        "answers": [problem.answer],
-        "completion": build_completion(problem.solution, problem.answer, row["answer_form"]),
+        "answers": row["answers"][:1],
+        "completion": build_completion(problem.solution, row["answers"][0], row["answer_form"]),
     }
 
 

@@ -131,7 +131,7 @@ class Spool:
         """The problem with this number, without its solution, and its place."""
         where, *values = json.loads(self._note(number))
         fields: dict[str, Any] = dict(zip(_FIELDS, values, strict=True))
-        return Problem(**fields | {"other_answers": tuple(fields["other_answers"])}), where
+        return Problem(**fields | {"answers": tuple(fields["answers"])}), where
 
     def line(self, number: int) -> bytes:
         """The line of the data file."""

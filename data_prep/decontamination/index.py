@@ -334,7 +334,7 @@ def load_questions(
         counts[name] = len(problems)
         for one in problems:
             text = without_options(one.question)
-            questions.append(EvalQuestion(name, one.id, text, tuple(one.answers)))
+            questions.append(EvalQuestion(name, one.id, text, one.answers))
     return questions, counts
 
 

@@ -26,10 +26,9 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         f"{get_text(row, ('id',), where)}-t{trace}",
         get_text(row, ("source",), where),
         get_text(row, ("question",), where).strip(),
-        golds[0],
+        tuple(golds),
         get_text(row, ("solution",), where).strip(),
         get_number(row, ("level",), where),
-        tuple(golds[1:]),
         get_subject(row, ("subject",), where),
         trace=trace,
     )

@@ -124,7 +124,7 @@ def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
     problem_id = f"{benchmark}-{doc_id}"
     if benchmark == "gpqa_diamond":  # the harness has shuffled the options already
         question = "\n".join([doc["Question"], *(f"({c}) {doc[f'choice{i}']}" for i, c in OPTIONS)])
-        return Problem(problem_id, "gpqa", question, doc["answer"].strip("()"))
+        return Problem(problem_id, "gpqa", question, (doc["answer"].strip("()"),))
     # minerva_math500 puts its own shorthand of the gold into `answer`: the solution has it in full.
     row = {key: value for key, value in doc.items() if key != "answer" or benchmark != "math500"}
     found = BUILDERS[SOURCES[benchmark]](row, problem_id, problem_id)
@@ -158,7 +158,7 @@ def official_rows(
             "task": benchmark,
             "mode": f"official:{task}",
             "sample": 0,
-            "gold": [problem.answer],
+            "gold": list(problem.answers),
             "prompt": sample["arguments"][0][0],
             "score": float(sample[metric]),
         }

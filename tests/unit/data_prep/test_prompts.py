@@ -95,7 +95,7 @@ def test_prompt_and_completion_join_to_one_thought(opening):
 
 def test_a_word_changed_in_a_system_prompt_changes_no_verdict(monkeypatch, tmp_path):
     """Neither in a file that is built already nor in one that is built from then on."""
-    problem = Problem("p-1", "toy", "What is 1+1?", "2", "1 + 1 = 2")
+    problem = Problem("p-1", "toy", "What is 1+1?", ("2",), "1 + 1 = 2")
     rows = [sft_row(problem, "answer_tags")]
     monkeypatch.setitem(SYSTEM_PROMPTS, "answer_tags", "Please reason, then write the answer.")
     rows.append(sft_row(problem, "answer_tags"))
@@ -108,7 +108,7 @@ def test_a_word_changed_in_a_system_prompt_changes_no_verdict(monkeypatch, tmp_p
 
 
 def test_rows():
-    problem = Problem("p-1", "toy", "What is 1+1?", "2", "1 + 1 = 2", 3)
+    problem = Problem("p-1", "toy", "What is 1+1?", ("2",), "1 + 1 = 2", 3)
     row = grpo_row(problem, "none")
     assert row == {
         "id": "p-1",
@@ -120,7 +120,7 @@ def test_rows():
         "answers": ["2"],
         "answer_form": "box",
     }
-    several = dataclasses.replace(problem, other_answers=("4/2",))
+    several = dataclasses.replace(problem, answers=("2", "4/2"))
     assert grpo_row(several, "think")["answers"] == ["2", "4/2"]
     assert sft_row(several, "think")["answers"] == ["2"]
     completion = "<think>\n1 + 1 = 2\n</think>\n\n<answer>2</answer>"
