@@ -128,10 +128,12 @@ def rewards(path: Path) -> dict[str, Any]:
     args.length_penalty_start, args.length_penalty_end = 20, 60
     stub = SimpleNamespace(seed=0, process_index=0, max_completion_length=80)
     completions = [[{"role": "assistant", "content": row["completion"]}] for row in rows]
+    golds = [row["gold"] for row in rows]
+    answers = [gold if isinstance(gold, list) else [gold] for gold in golds]
     batch = {
         "completions": completions,
         "completion_ids": [list(row["completion"].encode())[:80] for row in rows],
-        "answers": [[row["gold"]] for row in rows],
+        "answers": answers,
         "answer_form": ["box"] * len(rows),
         "trainer_state": SimpleNamespace(global_step=1),
         "log_metric": lambda *_: None,
