@@ -84,7 +84,7 @@ class Sampler:
             num_tokens += sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
             each = [row for row in self._rows[start : start + batch_size] for _ in range(size)]
             grades = grade_rollouts(
-                [row["prompt"] for row in each], texts, [row["answer"] for row in each],
+                texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
                 think_prefilled=self._think_prefilled, final_number=False,
             )  # fmt: skip
             right = [grade.verdict == "right" for grade in grades]

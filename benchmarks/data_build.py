@@ -68,7 +68,7 @@ def load_questions(data_root: str) -> list[tuple[str, str]]:
         numbered = ((position, where, row) for position, (where, row) in rows)
         for _, problem in build_problems(source, "train", numbered):
             if isinstance(problem, Problem):
-                found.append((problem.question, problem.answer))
+                found.append((problem.question, problem.answers[0]))
     return found
 
 

@@ -43,7 +43,7 @@ def read_texts(path: Path, source: str, tokenizer: Any) -> list[tuple[str, str]]
     return [
         (
             render_prompt(build_prompt(problem.question, "think"), tokenizer),
-            build_completion(problem.solution, problem.answer),
+            build_completion(problem.solution, problem.answers[0]),
         )
         for _, problem in build_problems(source, "train", rows)
         if isinstance(problem, Problem) and problem.solution

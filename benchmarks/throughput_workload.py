@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.length_mix import MIX, SFT_ROWS
-from data_prep.prompts import build_completion, build_prompt
+from data_prep.prompts import build_completion
 from data_prep.sources import synthetic
 from stages.preflight.memory import load_shape
 
@@ -171,14 +171,14 @@ class Rollouts:
         is_right = self.rows(prompts, "rewards")
         problems = [self._problems[row % len(self._problems)] for row in range(len(is_right))]
         grades = grade_rollouts(
-            [build_prompt(problem.question, "think") for problem in problems],
             [
                 build_completion(
-                    problem.solution, problem.answer if right else problem.answer + "1"
+                    problem.solution, problem.answers[0] if right else problem.answers[0] + "1"
                 )
                 for problem, right in zip(problems, is_right, strict=True)
             ],
-            [problem.answer for problem in problems],
+            [problem.answers for problem in problems],
+            ["box"] * len(problems),
             think_prefilled=False,
             final_number=False,
         )

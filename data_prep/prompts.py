@@ -11,8 +11,7 @@ from typing import Any
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 
-# Chosen by name with the data key `system_prompt`. "answer_tags" asks for the
-# <think></think> <answer></answer> form; the others for the box after the thought.
+# Chosen by name with the data key `system_prompt`.
 SYSTEM_PROMPTS = {
     "none": "",
     "think": (
@@ -29,6 +28,14 @@ SYSTEM_PROMPTS = {
     ),
 }
 
+# Where a prompt asks for the answer: in `\boxed{}`, or between `<answer>` and `</answer>`.
+ANSWER_FORMS = ("box", "tags")
+
+
+def form_of(system_prompt: str) -> str:
+    """The one of `ANSWER_FORMS` that a key of `SYSTEM_PROMPTS` asks for; "none" asks for a box."""
+    return "tags" if system_prompt == "answer_tags" else "box"
+
 
 def build_prompt(question: str, system_prompt: str = "none") -> list[dict[str, str]]:
     """Chat messages for a bare question; `system_prompt` is a key of `SYSTEM_PROMPTS`."""
@@ -37,22 +44,17 @@ def build_prompt(question: str, system_prompt: str = "none") -> list[dict[str, s
     return [*messages, {"role": "user", "content": question}]
 
 
-def build_completion(solution: str, answer: str, system_prompt: str = "none") -> str:
-    """`<think>` solution `</think>` and the answer, boxed or (with "answer_tags") tagged."""
-    final = (
-        f"{ANSWER_OPEN}{answer}{ANSWER_CLOSE}"
-        if system_prompt == "answer_tags"
-        else f"\\boxed{{{answer}}}"
-    )
+def write_answer(answer: str, answer_form: str) -> str:
+    """The final answer in one of `ANSWER_FORMS`."""
+    if answer_form == "tags":
+        return f"{ANSWER_OPEN}{answer}{ANSWER_CLOSE}"
+    return f"\\boxed{{{answer}}}"
+
+
+def build_completion(solution: str, answer: str, answer_form: str = "box") -> str:
+    """`<think>` solution `</think>` and the answer in one of `ANSWER_FORMS`."""
+    final = write_answer(answer, answer_form)
     return f"{THINK_OPEN}\n{solution.strip()}\n{THINK_CLOSE}\n\n{final}"
-
-
-def wants_answer_tags(messages: list[dict[str, str]]) -> bool:
-    """Whether a prompt asked for `<answer>` tags, so that the grader looks there and not for a box.
-
-    Read off the prompt, so that data, reward and evaluation cannot disagree about it.
-    """
-    return messages[0]["content"] == SYSTEM_PROMPTS["answer_tags"]
 
 
 def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:

@@ -11,8 +11,11 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.grading.equivalence import is_parseable
-from data_prep.prompts import build_completion, build_prompt
+from data_prep.prompts import ANSWER_FORMS, build_completion, build_prompt, form_of
 from data_prep.reading.rows import read_rows
+
+# What a stage needs of a problem: GRPO, sampling and evaluation.
+COLUMNS = ("id", "prompt", "answers", "answer_form")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +26,9 @@ class Problem:
         id: unique within its source, stable across runs.
         source: name of the data set it came from.
         question: the bare question, without prompt wrapper or template tokens.
-        answer: the gold final value as text, without `\\boxed{}` around it.
+        answers: the gold final values as text, without `\\boxed{}` around them; any may match.
         solution: worked gold text that leads to the answer; empty where the source has none.
         level: difficulty as the source gives it (synthetic: number of steps), or None.
-        other_answers: further golds of which any may match as well.
         subject: topic as the source gives it, or "".
         pass_rate: share of right rollouts of some model, 0..1, that the source gives; or None.
         trace: which of several worked solutions of one question this is, from 0. Problems that
@@ -36,24 +38,23 @@ class Problem:
     id: str
     source: str
     question: str
-    answer: str
+    answers: tuple[str, ...]
     solution: str = ""
     level: int | float | None = None
-    other_answers: tuple[str, ...] = ()
     subject: str = ""
     pass_rate: float | None = None
     trace: int = 0
 
-    @property
-    def answers(self) -> list[str]:
-        """All golds, of which any may match."""
-        return [self.answer, *self.other_answers]
 
+def grpo_row(problem: Problem, system_prompt: str, answer_form: str | None = None) -> dict:
+    """Row for GRPO and evaluation.
 
-def grpo_row(problem: Problem, system_prompt: str) -> dict:
-    """Row for GRPO and evaluation: `{id, source, level, subject, prompt, question, answer}`.
+    `{id, source, level, subject, prompt, question, answers, answer_form}`: `answers` are the golds,
+    of which any may match, and `answer_form` says where the grader looks for an answer.
 
-    `answer` is the gold, or the list of golds where there are several.
+    Args:
+        system_prompt: a key of `data_prep.prompts.SYSTEM_PROMPTS`.
+        answer_form: one of `data_prep.prompts.ANSWER_FORMS`; None: what the system prompt asks for.
     """
     return {
         "id": problem.id,
@@ -62,15 +63,17 @@ def grpo_row(problem: Problem, system_prompt: str) -> dict:
         "subject": problem.subject,
         "prompt": build_prompt(problem.question, system_prompt),
         "question": problem.question,
-        "answer": problem.answers if problem.other_answers else problem.answer,
+        "answers": list(problem.answers),
+        "answer_form": answer_form or form_of(system_prompt),
     }
 
 
-def sft_row(problem: Problem, system_prompt: str) -> dict:
+def sft_row(problem: Problem, system_prompt: str, answer_form: str | None = None) -> dict:
     """Row for SFT: a GRPO row with one gold, and `completion`, the text the model should write."""
-    return grpo_row(problem, system_prompt) | {
-        "answer": problem.answer,
-        "completion": build_completion(problem.solution, problem.answer, system_prompt),
+    row = grpo_row(problem, system_prompt, answer_form)
+    return row | {
+        "answers": row["answers"][:1],
+        "completion": build_completion(problem.solution, row["answers"][0], row["answer_form"]),
     }
 
 
@@ -78,13 +81,21 @@ def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None
     """Refuse a row that a stage could not use, by file and line.
 
     Raises:
-        UserError: a column is missing or empty, or `prompt` is not a list of chat messages.
+        UserError: a column is missing or empty, `prompt` is not a list of chat messages, `answers`
+            no list of texts, or `answer_form` none of `ANSWER_FORMS`.
     """
     for column in columns:
         if not row.get(column):
             raise UserError(
                 f"{where}: {column}: missing; rows need {', '.join(columns)}; run `make data` again"
             )
+    if "answers" in columns and not isinstance(row["answers"], list):
+        raise UserError(f"{where}: answers: must be a list of texts, found {row['answers']!r:.80}")
+    if "answer_form" in columns and row["answer_form"] not in ANSWER_FORMS:
+        raise UserError(
+            f"{where}: answer_form: must be one of {', '.join(ANSWER_FORMS)} "
+            f"(got {row['answer_form']!r:.80})"
+        )
     prompt = row["prompt"]
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("content"), str) and m.get("role") for m in prompt
@@ -96,21 +107,17 @@ def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None
 
 
 def read_problems(path: str) -> Iterator[dict[str, Any]]:
-    """The rows of a GRPO or evaluation file, with `answer` as the list of golds.
-
-    In the file `answer` is one gold or a list of which any may match. All rows get lists, because
-    a column of both kinds cannot become a data set.
+    """The rows of a GRPO or evaluation file.
 
     Raises:
         UserError: see `check_row`; or a gold cannot be parsed, so that nothing could ever match it.
     """
     for where, row in read_rows(path):
-        check_row(row, ("id", "prompt", "answer"), where)
-        golds = row["answer"] if isinstance(row["answer"], list) else [row["answer"]]
-        for gold in golds:
+        check_row(row, COLUMNS, where)
+        for gold in row["answers"]:
             if not isinstance(gold, str) or not is_parseable(gold):
                 raise UserError(
-                    f"{where}: answer: {gold!r} cannot be parsed, so no completion could ever "
+                    f"{where}: answers: {gold!r} cannot be parsed, so no completion could ever "
                     "match it; correct or remove it"
                 )
-        yield row | {"answer": golds}
+        yield row

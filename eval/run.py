@@ -154,7 +154,7 @@ def run_tasks(
             fewshot_as_multiturn=is_chat,
         )
 
-    keys = ("test_file", "data_root", "system_prompt", "final_number")
+    keys = ("test_file", "data_root", "system_prompt", "answer_form", "final_number")
     metadata = {key: getattr(args, key) for key in keys} | {"tokenizer": tokenizer_path(path)}
     length = {"max_gen_toks": args.max_new_tokens}
     sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}

@@ -18,7 +18,7 @@ from typing import Any
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import PointlessKey, Settings, UserError
 from data_prep.reading.rows import read_rows
-from data_prep.schema import check_row
+from data_prep.schema import COLUMNS, check_row
 from stages.arguments import MODES, SCALES
 from stages.held_out import LEAST_PROBLEMS, key_of
 from stages.launch import is_installed
@@ -364,7 +364,7 @@ def _read_keys(path: str) -> dict[str, str]:
     """The normalised question of every problem of a file, and the place of its first copy."""
     keys: dict[str, str] = {}
     for where, row in read_rows(path):
-        check_row(row, ("id", "prompt", "answer"), where)
+        check_row(row, COLUMNS, where)
         keys.setdefault(key_of(row), where)
     return keys
 

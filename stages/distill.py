@@ -32,7 +32,7 @@ from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli
 from data_prep.grading.equivalence import is_same_value
 from data_prep.grading.grade import Grade
-from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt, wants_answer_tags
+from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt, form_of
 from data_prep.sampling.problems import SampledSet, prepare_checkpoint, read_rows
 from data_prep.sampling.processes import Processes
 from data_prep.sampling.settings import ProblemSetArguments, check_problems_file
@@ -110,9 +110,11 @@ def main() -> None:
     (args,) = parse(__doc__, DistillArguments, check=check)
     rows = check_rows(read_rows(args.problems_file, args.limit), args.problems_file)
     for row in rows:
-        row["own_prompt"] = row["prompt"]  # what a model trained on the traces will see
+        # What a model trained on the traces will see, and how it is to answer.
+        row["own_prompt"], row["own_form"] = row["prompt"], row["answer_form"]
         if args.system_prompt is not None:
             row["prompt"] = build_prompt(row["question"], args.system_prompt)
+            row["answer_form"] = form_of(args.system_prompt)
     processes = Processes.from_environment()
     folder = Path(args.output_dir)
     started = manifest.start(folder) if processes.is_main else 0.0
@@ -203,24 +205,24 @@ def choose_traces(
 
 
 def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -> dict[str, Any]:
-    """The row of trace `number`, from 0, of a problem with its golds as a list.
+    """The row of trace `number`, from 0, of a problem.
 
-    `own_prompt` is the problem's prompt, whatever the teacher was asked.
+    `own_prompt` and `own_form` are the problem's, whatever the teacher was asked.
     """
     # First the gold that the thought arrives at: an SFT row has one answer after its thought.
-    golds = sorted(row["answer"], key=lambda gold: not is_same_value(prediction, gold))
-    form = "answer_tags" if wants_answer_tags(row["own_prompt"]) else "none"
+    golds = sorted(row["answers"], key=lambda gold: not is_same_value(prediction, gold))
     return {
         "id": row["id"],
         "source": row.get("source") or "",
         "question": row["question"],
-        "answer": golds[0] if len(golds) == 1 else golds,
+        "answers": golds,
+        "answer_form": row["own_form"],
         "solution": thought,
         "trace": number,
         "level": row.get("level"),
         "subject": row.get("subject") or "",
         "prompt": row["own_prompt"],
-        "completion": build_completion(thought, golds[0], form),
+        "completion": build_completion(thought, golds[0], row["own_form"]),
     }
 
 

@@ -17,15 +17,13 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import quiet
 from data_prep.sampling.pass_rates import load_pass_counts
-from data_prep.schema import read_problems
+from data_prep.schema import COLUMNS, read_problems
 from stages.arguments import DEFAULTS, GrpoArguments
 from stages.checks import check_grpo
 from stages.held_out import LEAST_PROBLEMS, hold_out
 from stages.host_loss import watched
 from stages.launch import check_shared, launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
-
-COLUMNS = ("id", "prompt", "answer")  # TRL hands every column to every reward function
 
 
 def short_prompts(rows: list[dict], limit: int | None, tokenizer: Any) -> list[dict]:
@@ -105,6 +103,7 @@ def build_trainer(
         generate_on_cpu()
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
+    # TRL hands every column to every reward function.
     to_train = [{key: row[key] for key in COLUMNS} for row in problems]
     to_evaluate = [
         {key: row[key] for key in COLUMNS} | {"held_out": number}

@@ -46,9 +46,9 @@ class BatchGrader:
 
     def verdicts(
         self,
-        prompts: list[list[dict[str, str]]],
         completions: list[Completion],
-        answer: list[Golds],
+        answers: list[Golds],
+        answer_form: list[str],
         log_metric: Callable[[str, float], None],
         log_extra: Callable[[str, list], None],
         **_: Any,
@@ -56,7 +56,7 @@ class BatchGrader:
         """One of `VERDICTS` for each completion."""
         if completions is not self._batch:  # TRL hands the same list to every function
             texts = [completion[-1]["content"] for completion in completions]
-            grades = grade_rollouts(prompts, texts, answer, **self._form)
+            grades = grade_rollouts(texts, answers, answer_form, **self._form)
             self._batch, self._verdicts = completions, [grade.verdict for grade in grades]
             shares = {name: self._verdicts.count(name) / len(texts) for name in VERDICTS}
             # Zeros too: TRL takes the mean over the processes that logged the name.
@@ -90,7 +90,7 @@ def correctness_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
 
         r = 1[verdict = right]        range {0, 1}, source: the grpo7b recipe
 
-    Graded by `answers`, the same code that checks data and scores evaluation. Never None:
+    Graded by `grade_rollouts`, the same code that checks data and scores evaluation. Never None:
     no answer, no thought and a time-out of the grader are all paid as wrong.
     """
     return [float(verdict == "right") for verdict in grader.verdicts(**batch)]

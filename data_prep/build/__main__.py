@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from data_prep import manifest
 from data_prep.build.duplicates import Collector
@@ -35,7 +36,7 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.index import EvalQuestion, load_questions, read_questions
 from data_prep.sampling.pass_rates import load_pass_counts
-from data_prep.schema import grpo_row, sft_row
+from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
 
 
@@ -109,7 +110,11 @@ def build_set(
     """Build one data file; its counts."""
     report = SetReport(key, sources)
     render = sft_row if key == "sft" else grpo_row
-    with outputs.spool(key, lambda problem: render(problem, args.system_prompt)) as spool:
+
+    def make_row(problem: Problem) -> dict[str, Any]:
+        return render(problem, args.system_prompt, args.answer_form)
+
+    with outputs.spool(key, make_row) as spool:
         collector = collect(key, sources, args, workers, spool, outputs, report)
         mix(key, args, collector, outputs, report)
         order = collector.left()

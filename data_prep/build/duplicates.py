@@ -161,8 +161,8 @@ class Collector:
         first, where = self._spool.get(number)
         if agree(found.problem, first):
             return Drop("duplicate_question", f"of {first.id} at {where}")
-        self._conflicts.setdefault(number, f"{found.problem.answer!r} at {found.where}")
-        return Drop("conflicting_gold", f"{first.answer!r} at {where}")
+        self._conflicts.setdefault(number, f"{found.problem.answers[0]!r} at {found.where}")
+        return Drop("conflicting_gold", f"{first.answers[0]!r} at {where}")
 
     def _with_own_id(self, problem: Problem) -> Problem:
         """The problem, renamed where its id is taken: upstream ids are not always unique."""

@@ -178,8 +178,8 @@ def check_kind(problem: Problem, policies: Policies) -> Drop | None:
     if policies.proofs == "drop" and asks_for_proof(problem.question):
         return Drop("proof")
     if policies.multiple_choice == "drop" and problem.source not in CHOICE_SOURCES:
-        if is_option(problem.answer):
-            return Drop("multiple_choice", f"gold {problem.answer[:80]!r}")
+        if is_option(problem.answers[0]):
+            return Drop("multiple_choice", f"gold {problem.answers[0][:80]!r}")
         if shows_options(problem.question):
             return Drop("multiple_choice", "the question shows options")
     shown = shown_answer(problem.question)
@@ -188,7 +188,7 @@ def check_kind(problem: Problem, policies: Policies) -> Drop | None:
     return None
 
 
-def check_problem(problem: Problem, policies: Policies) -> Drop | list[str]:
+def check_problem(problem: Problem, policies: Policies) -> Drop | tuple[str, ...]:
     """All checks but those of language and length, which cost more; the golds that can serve."""
     if not problem.question.strip():
         return Drop("empty_question")
@@ -196,7 +196,7 @@ def check_problem(problem: Problem, policies: Policies) -> Drop | list[str]:
         return Drop("no_solution")
     answers = [answer for answer in problem.answers if not is_sentinel(answer)]
     if not answers:
-        return Drop("sentinel_answer", problem.answer[:80])
+        return Drop("sentinel_answer", problem.answers[0][:80])
     if policies.is_training and (drop := check_kind(problem, policies)):
         return drop
     readable = [answer for answer in answers if _INTEGER.fullmatch(answer) or is_readable(answer)]
@@ -208,7 +208,7 @@ def check_problem(problem: Problem, policies: Policies) -> Drop | list[str]:
     ):
         if not _is_within(value, low, high):
             return Drop(reason, f"{value}")
-    return readable
+    return tuple(readable)
 
 
 def is_readable(gold: str) -> bool:

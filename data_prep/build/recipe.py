@@ -14,7 +14,7 @@ from typing import Any
 from data_prep.build.filters import BANDS, LANGUAGES, Bands, Mix, Policies
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS
-from data_prep.prompts import SYSTEM_PROMPTS
+from data_prep.prompts import ANSWER_FORMS, SYSTEM_PROMPTS
 from data_prep.sources.registry import BUILDERS, known_options
 
 # Evaluation sets first: the training sets are checked against them.
@@ -82,6 +82,10 @@ class DataArguments:
     test: list[dict] = field(default_factory=list, metadata={"help": "sources of test.jsonl"})
     system_prompt: str = field(
         default="none", metadata={"help": f"one of {', '.join(SYSTEM_PROMPTS)}"}
+    )
+    answer_form: str | None = field(
+        default=None,
+        metadata={"help": f"{' or '.join(ANSWER_FORMS)}; unset: what the system prompt asks for"},
     )
     seed: int = field(
         default=0, metadata={"help": "seed of samples, shuffles, mixes and generators"}
@@ -306,6 +310,9 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     for key, choices in CHOICES.items():
         if values.get(key, choices[0]) not in choices:
             raise UserError(f"{key}: must be one of {', '.join(choices)} (got {values[key]!r})")
+    form = values.get("answer_form")
+    if form is not None and form not in ANSWER_FORMS:
+        raise UserError(f"answer_form: must be one of {', '.join(ANSWER_FORMS)} (got {form!r})")
     for key in ("output_dir", "data_root", "pass_rates", "tokenizer"):
         if isinstance(values.get(key), bool) or not str(values.get(key)).strip():
             raise UserError(

@@ -233,7 +233,7 @@ class Checker:
         if isinstance(golds, Drop):
             drop = golds
         else:
-            problem = dataclasses.replace(problem, answer=golds[0], other_answers=tuple(golds[1:]))
+            problem = dataclasses.replace(problem, answers=golds)
             drop = check_language(problem, job.policies)
             clock.lap("language")
             drop = drop or check_lengths(problem, job.policies)

@@ -131,7 +131,7 @@ class Spool:
         """The problem with this number, without its solution, and its place."""
         where, *values = json.loads(self._note(number))
         fields: dict[str, Any] = dict(zip(_FIELDS, values, strict=True))
-        return Problem(**fields | {"other_answers": tuple(fields["other_answers"])}), where
+        return Problem(**fields | {"answers": tuple(fields["answers"])}), where
 
     def line(self, number: int) -> bytes:
         """The line of the data file."""
@@ -203,11 +203,11 @@ class Outputs:
             "detail": drop.detail[:EXCERPT],
             "id": problem.id if problem else "",
             "question": (problem.question if problem else found.text)[:EXCERPT],
-            "answer": problem.answer[:EXCERPT] if problem else "",
+            "answers": [gold[:EXCERPT] for gold in problem.answers] if problem else [],
         }
         self._logs[DROPPED].write(json.dumps(row) + "\n")
         if match:
-            pair = {key: row[key] for key in ("file", "where", "id", "question", "answer")} | {
+            pair = {key: row[key] for key in ("file", "where", "id", "question", "answers")} | {
                 "benchmark": match.benchmark,
                 "benchmark_id": match.id,
                 "benchmark_question": match.question[:EXCERPT],

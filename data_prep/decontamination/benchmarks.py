@@ -106,10 +106,11 @@ def load_benchmark(
         problem = _check(built, where)
         first = by_question.setdefault(problem.question, (where, problem))
         if first[1] is not problem:
-            if not _is_same_gold(first[1].answer, problem.answer):
+            gold, known = problem.answers[0], first[1].answers[0]
+            if not _is_same_gold(known, gold):
                 raise UserError(
-                    f"{where}: the question of {first[0]} with another gold, {problem.answer!r} "
-                    f"instead of {first[1].answer!r}; correct or remove one"
+                    f"{where}: the question of {first[0]} with another gold, {gold!r} instead of "
+                    f"{known!r}; correct or remove one"
                 )
             continue
         if by_id.setdefault(problem.id, where) != where:
@@ -131,10 +132,10 @@ def _check(built: Problem | Drop, where: str) -> Problem:
         )
     if not built.question.strip():
         raise UserError(f"{where}: the question is empty; correct the row")
-    if not is_parseable(built.answer):
+    if not is_parseable(built.answers[0]):
         raise UserError(
-            f"{where}: the gold {built.answer!r:.80} cannot be parsed, so no completion could ever "
-            "match it; correct the row"
+            f"{where}: the gold {built.answers[0]!r:.80} cannot be parsed, so no completion could "
+            "ever match it; correct the row"
         )
     return built
 

@@ -334,7 +334,7 @@ def load_questions(
         counts[name] = len(problems)
         for one in problems:
             text = without_options(one.question)
-            questions.append(EvalQuestion(name, one.id, text, tuple(one.answers)))
+            questions.append(EvalQuestion(name, one.id, text, one.answers))
     return questions, counts
 
 
@@ -343,7 +343,6 @@ def read_questions(name: str, path: Path) -> list[EvalQuestion]:
     questions = []
     with path.open("rb") as file:
         for row in map(json.loads, file):
-            golds = row["answer"] if isinstance(row["answer"], list) else [row["answer"]]
             text = without_options(row["question"])
-            questions.append(EvalQuestion(name, row["id"], text, tuple(golds)))
+            questions.append(EvalQuestion(name, row["id"], text, tuple(row["answers"])))
     return questions

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from data_prep.grading.equivalence import TooLarge, compare
 from data_prep.grading.extract import Extraction, extract, extract_short, read_leniently
 from data_prep.grading.pool import shared_pool
-from data_prep.prompts import wants_answer_tags
+from data_prep.prompts import ANSWER_FORMS
 
 # The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
 # compute with. timeout: over the limit of time or memory.
@@ -67,27 +67,27 @@ def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]
 
 
 def grade_rollouts(
-    prompts: Sequence[list[dict[str, str]]],
     completions: Sequence[str],
     golds: Sequence[Golds],
+    forms: Sequence[str],
     *,
     think_prefilled: bool,
     final_number: bool,
 ) -> list[Grade]:
-    """Grade completions in order, each in the form that its prompt asked for; see `grade_all`.
+    """Grade completions in order, each in the form that its row names; see `grade_all`.
 
     Args:
-        prompts: for each completion the chat messages it answers.
+        forms: for each completion one of `data_prep.prompts.ANSWER_FORMS`.
     """
-    rows = list(zip(prompts, completions, golds, strict=True))
+    rows = list(zip(completions, golds, forms, strict=True))
     grades: dict[int, Grade] = {}
-    for answer_tags in (False, True):
-        chosen = [i for i, row in enumerate(rows) if wants_answer_tags(row[0]) == answer_tags]
+    for form in ANSWER_FORMS:
+        chosen = [i for i, row in enumerate(rows) if row[2] == form]
         found = grade_all(
+            [rows[i][0] for i in chosen],
             [rows[i][1] for i in chosen],
-            [rows[i][2] for i in chosen],
             think_prefilled=think_prefilled,
-            answer_tags=answer_tags,
+            answer_tags=form == "tags",
             final_number=final_number,
         )
         grades |= zip(chosen, found, strict=True)

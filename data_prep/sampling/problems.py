@@ -62,9 +62,9 @@ class SampledSet:
             each = [(row, one) for row, some in zip(rows, found, strict=True) for one in some]
             grades = iter(
                 grade_rollouts(
-                    [row["prompt"] for row, _ in each],
                     [str(one) for _, one in each],
-                    [row["answer"] for row, _ in each],
+                    [row["answers"] for row, _ in each],
+                    [row["answer_form"] for row, _ in each],
                     think_prefilled=self.think_prefilled,
                     final_number=self.args.final_number,
                 )

@@ -49,6 +49,6 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         own_id(problem_id, own and own[1]),
         "aime",
         question,
-        str(int(gold[1])),
+        (str(int(gold[1])),),
         repair_escapes(solution).strip(),
     )

@@ -41,5 +41,5 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         own_id(problem_id, own and own[1]),
         "arc",
         show_options(question, options),
-        LETTERS[labels.index(key)],
+        (LETTERS[labels.index(key)],),
     )

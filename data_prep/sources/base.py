@@ -120,9 +120,7 @@ def build_row(
         return Drop("no_answer")
     solution = get_text(row, solutions, where, default="") if solutions else ""
     fields = {"solution": repair_escapes(solution).strip()} | fields
-    return Problem(
-        problem_id, source, question, values[0], other_answers=tuple(values[1:]), **fields
-    )
+    return Problem(problem_id, source, question, tuple(values), **fields)
 
 
 def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any] | None:

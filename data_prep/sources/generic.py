@@ -60,7 +60,7 @@ def build_problem(
     golds = list(dict.fromkeys(filter(None, tails)))
     if not golds:
         return Drop("no_answer")
-    return replace(built, answer=golds[0], other_answers=tuple(golds[1:]))
+    return replace(built, answers=tuple(golds))
 
 
 def _check_shape(row: dict[str, Any], key: str, is_chat: bool | None, where: str) -> None:

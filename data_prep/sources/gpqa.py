@@ -49,7 +49,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         own_id(problem_id, own and own[1]),
         "gpqa",
         show_options(question, [options[at] for at in order]),
-        LETTERS[order.index(right)],
+        (LETTERS[order.index(right)],),
         get_text(row, ("Explanation",), where, default="").strip(),
     )
 

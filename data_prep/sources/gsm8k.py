@@ -39,4 +39,4 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
             f"{where}: answer: the gold {golds[0].strip()!r} after {MARK!r} is not a number; fix it"
         )
     solution = _CALCULATION.sub("", rationale).strip()
-    return Problem(problem_id, "gsm8k", question, answer, solution)
+    return Problem(problem_id, "gsm8k", question, (answer,), solution)

@@ -53,7 +53,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         _name(row, problem_id, where),
         "math",
         question,
-        gold,
+        (gold,),
         solution,
         _level(row, where),
         subject=get_subject(row, SUBJECTS, where),

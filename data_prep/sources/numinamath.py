@@ -83,7 +83,7 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
         problem_id,
         "numinamath",
         question,
-        gold,
+        (gold,),
         solution if _is_valid(row, "solution_is_valid", where) else "",
         subject="" if subject.lower() == "unknown" else subject,
     )

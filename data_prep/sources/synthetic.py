@@ -180,5 +180,5 @@ def load(
         problem = gsm8k.build_problem(row, problem_id, problem_id)
         assert isinstance(problem, Problem)
         yield Problem(
-            problem_id, "synthetic", problem.question, problem.answer, problem.solution, level
+            problem_id, "synthetic", problem.question, problem.answers, problem.solution, level
         )

@@ -19,17 +19,16 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
     trace = get_number(row, ("trace",), where)
     if type(trace) is not int or trace < 0:
         raise UserError(f"{where}: trace: {trace!r} is not a number from 0; fix the row")
-    golds = get_golds(row, ("answer",), where)
+    golds = get_golds(row, ("answers", "answer"), where)
     if not golds:
         return Drop("no_answer")
     return Problem(
         f"{get_text(row, ('id',), where)}-t{trace}",
         get_text(row, ("source",), where),
         get_text(row, ("question",), where).strip(),
-        golds[0],
+        tuple(golds),
         get_text(row, ("solution",), where).strip(),
         get_number(row, ("level",), where),
-        tuple(golds[1:]),
         get_subject(row, ("subject",), where),
         trace=trace,
     )

@@ -1,6 +1,6 @@
 """What the audit pushes through: gold answers in the recipe's own form, wrong ones, known tricks.
 
-Pure functions over a prompt, its golds and a wrong answer; no model, no harness.
+Pure functions over golds, the form of the answer and a wrong answer; no model, no harness.
 """
 
 import re
@@ -13,10 +13,9 @@ from data_prep.prompts import (
     THINK_CLOSE,
     THINK_OPEN,
     build_completion,
-    wants_answer_tags,
+    write_answer,
 )
 
-Messages = list[dict[str, str]]
 THOUGHT = "The steps lead to the answer."
 CLOSED = f"{THINK_OPEN}\n{THOUGHT}\n{THINK_CLOSE}\n\n"
 # Tried where no other problem's gold is certainly another value.
@@ -68,28 +67,25 @@ ENDINGS = {
 }
 
 
-def gold_completion(prompt: Messages, golds: Sequence[str]) -> str:
+def gold_completion(golds: Sequence[str], answer_form: str) -> str:
     """The first gold as the recipe's own completions have it, after a short thought."""
-    form = "answer_tags" if wants_answer_tags(prompt) else "none"
-    return build_completion(THOUGHT, golds[0], form)
+    return build_completion(THOUGHT, golds[0], answer_form)
 
 
-def ending_completion(prompt: Messages, golds: Sequence[str], ending: str) -> str:
-    """The first gold with one of `ENDINGS`; in a prompt's tags there is the own form only."""
-    own = gold_completion(prompt, golds)
-    if wants_answer_tags(prompt):
+def ending_completion(golds: Sequence[str], answer_form: str, ending: str) -> str:
+    """The first gold with one of `ENDINGS`; in tags there is the own form only."""
+    own = gold_completion(golds, answer_form)
+    if answer_form == "tags":
         return own
-    box = f"\\boxed{{{golds[0]}}}"
+    box = write_answer(golds[0], answer_form)
     return own.removesuffix(box) + ENDINGS[ending].replace("{box}", box)
 
 
-def trick_completions(prompt: Messages, golds: Sequence[str], wrong: str) -> list[str]:
+def trick_completions(golds: Sequence[str], answer_form: str, wrong: str) -> list[str]:
     """One completion for each of `TRICKS`, none of which may be paid."""
 
     def box(answer: str) -> str:
-        if wants_answer_tags(prompt):
-            return f"{ANSWER_OPEN}{answer}{ANSWER_CLOSE}"
-        return f"\\boxed{{{answer}}}"
+        return write_answer(answer, answer_form)
 
     return [write(golds[0], wrong, box) for write in TRICKS.values()]
 

@@ -92,7 +92,7 @@ def find_notes(
         found.append(f"GRPO starts from {recipe.grpo_model}, whose tokenizer was not audited")
     if args.tokenizer:
         found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} stood in for it")
-    found += differing_systems(sets)
+    found += differing_systems(sets) or differing_forms(sets)
     return found + [f"not audited: {name}: {why}" for name, why in skipped.items()]
 
 
@@ -112,14 +112,16 @@ class Audit:
         """Audit one set of problems."""
         prompts = render_prompts(rows, self._recipe.tokenizer)
         # SFT rows bring the very completions that will be trained on.
-        written = [r.get("completion") or gold_completion(r["prompt"], r["answer"]) for r in rows]
+        written = [
+            r.get("completion") or gold_completion(r["answers"], r["answer_form"]) for r in rows
+        ]
         golds = [render_completion(text, p) for text, p in zip(written, prompts, strict=True)]
         some = rows[: self._num_tricked]
-        wrong = wrong_answers([row["answer"] for row in some])
+        wrong = wrong_answers([row["answers"] for row in some])
         tricks = [
             [
                 render_completion(text, prompt)
-                for text in trick_completions(row["prompt"], row["answer"], answer)
+                for text in trick_completions(row["answers"], row["answer_form"], answer)
             ]
             for row, prompt, answer in zip(some, prompts, wrong, strict=False)
         ]
@@ -204,7 +206,8 @@ class Audit:
             "prompts": [row["prompt"] for row in rows],
             "completions": [[{"role": "assistant", "content": str(one)}] for one in completions],
             "completion_ids": [[0] * one.num_tokens for one in completions],
-            "answer": [row["answer"] for row in rows],
+            "answers": [row["answers"] for row in rows],
+            "answer_form": [row["answer_form"] for row in rows],
             "log_metric": lambda name, value: None,
             "log_extra": lambda name, values: None,
         }
@@ -239,7 +242,7 @@ class Audit:
         """Whether the harness's think-aware task scores each gold; None for training files."""
         if name not in self._settings.tasks:
             return None
-        keys = ("test_file", "data_root", "system_prompt", "final_number")
+        keys = ("test_file", "data_root", "system_prompt", "answer_form", "final_number")
         metadata = {key: getattr(self._settings, key) for key in keys}
         metadata["tokenizer"] = self._recipe.tokenizer_path
         limit = self._settings.max_new_tokens
@@ -269,17 +272,19 @@ class Audit:
         if name not in self._settings.tasks or rows[0]["source"] in CHOICES:
             return {}
         rows = rows[: self._num_parsed]
-        golds = [row["answer"] for row in rows]
+        golds = [row["answers"] for row in rows]
         found = {}
         for ending in ENDINGS:
             texts = [
-                render_completion(ending_completion(row["prompt"], row["answer"], ending), prompt)
+                render_completion(
+                    ending_completion(row["answers"], row["answer_form"], ending), prompt
+                )
                 for row, prompt in zip(rows, prompts, strict=False)
             ]
             grades = grade_rollouts(
-                [row["prompt"] for row in rows],
                 texts,
                 golds,
+                [row["answer_form"] for row in rows],
                 think_prefilled=prefills_think(prompts[0]),
                 final_number=self._settings.final_number,
             )
@@ -379,3 +384,14 @@ def differing_systems(sets: dict[str, list[dict]]) -> list[str]:
         systems.setdefault(shown, []).append(name)
     parts = "; ".join(f"{', '.join(names)}: {shown}" for shown, names in systems.items())
     return [f"the system prompts differ: {parts}"] if len(systems) > 1 else []
+
+
+def differing_forms(sets: dict[str, list[dict]]) -> list[str]:
+    """A line where training and evaluation do not look for the answer in the same place."""
+    forms: dict[str, list[str]] = {}
+    for name, rows in sets.items():
+        forms.setdefault(" and ".join(sorted({row["answer_form"] for row in rows})), []).append(
+            name
+        )
+    parts = "; ".join(f"{', '.join(names)}: {form}" for form, names in forms.items())
+    return [f"the answer forms differ: {parts}"] if len(forms) > 1 else []

@@ -187,7 +187,8 @@ def collect_sets(
         sets[name] = random.Random(0).sample(rows, min(num_rows, len(rows)))
     for task in settings.tasks:
         metadata = read_metadata(task) | {
-            key: getattr(settings, key) for key in ("test_file", "data_root", "system_prompt")
+            key: getattr(settings, key)
+            for key in ("test_file", "data_root", "system_prompt", "answer_form")
         }
         try:
             sets[task] = read_problem_rows(**metadata)[: settings.limit]
@@ -204,13 +205,15 @@ def collect_sets(
 
 def other_golds(rows: list[dict]) -> list[dict]:
     """A row for each gold but the first, with that gold in front."""
-    return [row | {"answer": [gold, *row["answer"]]} for row in rows for gold in row["answer"][1:]]
+    return [
+        row | {"answers": [gold, *row["answers"]]} for row in rows for gold in row["answers"][1:]
+    ]
 
 
 def _sft_rows(path: str) -> list[dict]:
     """The rows of an SFT file in the shape of the others; raises `UserError` on a bad one."""
     rows = []
     for where, row in read_rows(path):
-        check_row(row, ("prompt", "completion", "answer"), where)
-        rows.append(row | {"id": row.get("id", where), "answer": [str(row["answer"])]})
+        check_row(row, ("prompt", "completion", "answers", "answer_form"), where)
+        rows.append(row | {"id": row.get("id", where)})
     return rows

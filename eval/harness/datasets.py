@@ -1,7 +1,7 @@
 """What the harness tasks in `eval/tasks/` are made of: `custom_dataset` functions.
 
 The harness calls them with a task's `metadata` and with what `suite` adds to every task's:
-`data_root`, `test_file`, `tokenizer` and `system_prompt`.
+`data_root`, `test_file`, `tokenizer`, `system_prompt` and `answer_form`.
 """
 
 import functools
@@ -18,11 +18,11 @@ from data_prep.schema import grpo_row, read_problems
 from eval.harness.suite import expand
 
 load_tokenizer_once = functools.cache(load_tokenizer)  # however many tasks ask for it
-COLUMNS = ("id", "source", "level", "prompt", "question", "answer")
+COLUMNS = ("id", "source", "level", "prompt", "question", "answers", "answer_form")
 
 
 def read_held_out(test_file: str) -> list[dict]:
-    """Rows of the recipe's own test file with exactly `COLUMNS`; `answer` is the list of golds.
+    """Rows of the recipe's own test file with exactly `COLUMNS`.
 
     Raises:
         UserError: no rows, an id that occurs twice, or a value of a kind that no result can hold.
@@ -52,6 +52,7 @@ def read_problem_rows(
     test_file: str | None,
     data_root: str | None,
     system_prompt: str,
+    answer_form: str | None = None,
     files: tuple[str, ...] = (),
     split: str = "test",
     hub: str | None = None,
@@ -65,15 +66,15 @@ def read_problem_rows(
         test_file: what `held_out` reads.
         data_root: folder of the local `files`, of which the first that exists is read; without it
             the hub's set `hub`, `config`, `split` is.
-        system_prompt: a key of `data_prep.prompts.SYSTEM_PROMPTS`; the test file has its own.
+        system_prompt, answer_form: see `data_prep.schema.grpo_row`; the test file has its own.
 
     Returns:
-        Rows with `COLUMNS`; `answer` is the list of golds.
+        Rows with `COLUMNS`.
     """
     if source == "held_out":
         return read_held_out(test_file)
     problems = load_benchmark(source, hub, config, split, list(files), data_root)
-    return [grpo_row(one, system_prompt) | {"answer": one.answers} for one in problems]
+    return [grpo_row(one, system_prompt, answer_form) for one in problems]
 
 
 def load_rows(tokenizer: str, **metadata: Any) -> dict:

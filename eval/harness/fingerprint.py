@@ -14,8 +14,9 @@ from eval.harness.suite import FOLDER, read_metadata, read_official_metadata
 SCORING_PACKAGES = (Path(manifest.__file__).parent, Path(__file__).parent, FOLDER)
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
 SETTINGS = (
-    "tasks", "official", "official_chat_template", "system_prompt", "backend", "num_samples",
-    "temperature", "top_p", "max_new_tokens", "final_number", "dtype", "seed", "limit",
+    "tasks", "official", "official_chat_template", "system_prompt", "answer_form", "backend",
+    "num_samples", "temperature", "top_p", "max_new_tokens", "final_number", "dtype", "seed",
+    "limit",
 )  # fmt: skip
 
 

@@ -35,9 +35,9 @@ OPTIONS = tuple(enumerate("ABCD", 1))
 
 
 def grade_completions(
-    prompt: list[dict[str, str]],
     golds: list[str],
     completions: Sequence[Completion],
+    answer_form: str,
     *,
     think_prefilled: bool,
     final_number: bool,
@@ -46,7 +46,7 @@ def grade_completions(
     texts = [str(completion) for completion in completions]
     num = len(texts)
     form = {"think_prefilled": think_prefilled, "final_number": final_number}
-    grades = grade_rollouts([prompt] * num, texts, [golds] * num, **form)
+    grades = grade_rollouts(texts, [golds] * num, [answer_form] * num, **form)
     failed = [at for at, grade in enumerate(grades) if grade.verdict != "right"]
     readings = grade_leniently([texts[at] for at in failed], [golds] * len(failed))
     lenient = dict(zip(failed, readings, strict=True))
@@ -78,9 +78,9 @@ def process_completions(
         carried as a metric because the harness hands nothing else back for each problem.
     """
     records = grade_completions(
-        doc["prompt"],
-        doc["answer"],
+        doc["answers"],
         results[0],
+        doc["answer_form"],
         think_prefilled=prefills_think(doc["rendered"]),
         final_number=final_number,
     )
@@ -99,7 +99,7 @@ def think_rows(task: str, mode: str, samples: list[dict]) -> list[dict]:
     """One row per completion of a think-aware task; `samples` are the harness's."""
     return [
         {key: sample["doc"][key] for key in ("id", "source", "level", "question")}
-        | {"task": task, "mode": mode, "sample": number, "gold": sample["doc"]["answer"]}
+        | {"task": task, "mode": mode, "sample": number, "gold": sample["doc"]["answers"]}
         | {"prompt": sample["doc"]["rendered"]}
         | record
         for sample in samples
@@ -124,7 +124,7 @@ def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
     problem_id = f"{benchmark}-{doc_id}"
     if benchmark == "gpqa_diamond":  # the harness has shuffled the options already
         question = "\n".join([doc["Question"], *(f"({c}) {doc[f'choice{i}']}" for i, c in OPTIONS)])
-        return Problem(problem_id, "gpqa", question, doc["answer"].strip("()"))
+        return Problem(problem_id, "gpqa", question, (doc["answer"].strip("()"),))
     # minerva_math500 puts its own shorthand of the gold into `answer`: the solution has it in full.
     row = {key: value for key, value in doc.items() if key != "answer" or benchmark != "math500"}
     found = BUILDERS[SOURCES[benchmark]](row, problem_id, problem_id)
@@ -158,7 +158,7 @@ def official_rows(
             "task": benchmark,
             "mode": f"official:{task}",
             "sample": 0,
-            "gold": [problem.answer],
+            "gold": list(problem.answers),
             "prompt": sample["arguments"][0][0],
             "score": float(sample[metric]),
         }
@@ -172,9 +172,9 @@ def _diagnose(row: dict, response: Any, final_number: bool) -> dict:
     if isinstance(response, tuple):  # a log-likelihood: nothing was written
         return {"completion": None, "outcome": "right" if is_right else "wrong"}
     (record,) = grade_completions(
-        [{"role": "user", "content": row["question"]}],
         row["gold"],
         [response],
+        "box",
         think_prefilled=prefills_think(row["prompt"]),
         final_number=final_number,
     )

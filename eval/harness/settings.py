@@ -12,7 +12,7 @@ from typing import Any
 
 from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import UserError
-from data_prep.prompts import SYSTEM_PROMPTS
+from data_prep.prompts import ANSWER_FORMS, SYSTEM_PROMPTS
 from data_prep.sampling.settings import SamplingArguments
 from eval.harness.suite import OFFICIAL_TASKS, THINK_TASKS, check_tasks
 
@@ -49,6 +49,13 @@ class EvalArguments(SamplingArguments):
         default="none",
         metadata={"help": f"of all tasks but held_out: {', '.join(SYSTEM_PROMPTS)}"},
     )
+    answer_form: str | None = field(
+        default=None,
+        metadata={
+            "help": f"of the same: {' or '.join(ANSWER_FORMS)}; unset: what their system prompt "
+            "asks for"
+        },
+    )
     num_samples: int = field(default=4, metadata={"help": "k of avg@k: samples per problem"})
     temperature: float = field(default=0.7, metadata={"help": "of the samples"})
     top_p: float = field(default=0.95, metadata={"help": "of the samples"})
@@ -60,6 +67,8 @@ class EvalArguments(SamplingArguments):
         split_checkpoints(self.checkpoints)
         super().__post_init__()
         self.check_one_of("system_prompt", tuple(SYSTEM_PROMPTS))
+        if self.answer_form is not None:
+            self.check_one_of("answer_form", ANSWER_FORMS)
         check_tasks("tasks", self.tasks, THINK_TASKS)
         check_tasks("official", self.official, OFFICIAL_TASKS)
         if not self.tasks and not self.official:

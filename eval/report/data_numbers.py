@@ -300,7 +300,7 @@ def sample_dropped(
     counts: Counter[tuple[str, str]] = Counter()
     kept: dict[tuple[str, str], list[tuple[int, dict]]] = {kind: [] for kind in wanted}
     draws = {kind: random.Random("-".join(kind)) for kind in kept}
-    columns = ("file", "reason", "where", "detail", "id", "question", "answer")
+    columns = ("file", "reason", "where", "detail", "id", "question")
     for number, (where, row) in enumerate(_read(folder / DROPPED)):
         kind = (_text(row, "file", where), _text(row, "reason", where))
         if kind not in kept:
@@ -308,7 +308,8 @@ def sample_dropped(
         counts[kind] += 1
         place = len(kept[kind]) if counts[kind] <= size else draws[kind].randrange(counts[kind])
         if place < size:
-            item = (number, {name: _text(row, name, where) for name in columns})
+            texts = {name: _text(row, name, where) for name in columns}
+            item = (number, texts | {"answers": _texts(row, "answers", where)})
             kept[kind][place : place + 1] = [item]
     # Sorted by place alone: rows cannot be compared.
     return counts, {
@@ -330,10 +331,11 @@ def read_matches(folder: Path, size: int) -> tuple[Counter, list[dict[str, Any]]
     counts: Counter[tuple[str, str, str]] = Counter()
 
     def pairs() -> Iterator[dict[str, Any]]:
-        names = ("file", "where", "id", "question", "answer",
+        names = ("file", "where", "id", "question",
                  "benchmark", "benchmark_id", "benchmark_question", "kind")  # fmt: skip
         for where, row in _read(folder / CONTAMINATION):
             pair = {"score": float(_number(row, "score", where))}
+            pair["answers"] = _texts(row, "answers", where)
             pair = {name: _text(row, name, where) for name in names} | pair
             counts[pair["benchmark"], pair["file"], pair["kind"]] += 1
             yield pair
@@ -350,6 +352,11 @@ def _read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _text(row: dict[str, Any], name: str, where: str) -> str:
     return _typed(row, name, where, (str,), "text")
+
+
+def _texts(row: dict[str, Any], name: str, where: str) -> list[str]:
+    values = _typed(row, name, where, (list,), "a list of texts")
+    return [_typed({name: value}, name, where, (str,), "text") for value in values]
 
 
 def _number(row: dict[str, Any], name: str, where: str) -> float:

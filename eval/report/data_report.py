@@ -500,7 +500,7 @@ def _pair(pair: dict) -> str:
         f"{pair['id']} and {pair['benchmark_id']}",
         f"{pair['kind']}, score {pair['score']:.2f}; left out of {pair['file']}; {pair['where']}",
         {
-            f"Training problem, gold {pair['answer']}": pair["question"],
+            f"Training problem, gold {' or '.join(pair['answers'])}": pair["question"],
             f"Question of {pair['benchmark']}": pair["benchmark_question"],
         },
     )
@@ -534,7 +534,7 @@ def _dropped(report: dict) -> list:
 
 
 def _dropped_row(row: dict) -> str:
-    texts = {"Question": row["question"], "Gold": row["answer"]}
+    texts = {"Question": row["question"], "Gold": " or ".join(row["answers"])}
     shown = {label: text for label, text in texts.items() if text}
     title = f"{row['id']} ({row['where']})" if row["id"] else row["where"]
     facts = row["detail"].removeprefix(f"{row['where']}: ")  # as messages begin

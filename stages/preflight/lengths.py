@@ -19,7 +19,7 @@ from stages.preflight.memory import completion_room
 
 ROWS = 1000  # of each file; a percentile of them is within 1.4 points at the 95th
 MUCH, MOST = 0.01, 0.2  # share of rows over a limit that is worth a warning, or an error
-COLUMNS = {"sft": ("prompt", "completion"), "grpo": ("prompt", "answer")}
+COLUMNS = {"sft": ("prompt", "completion"), "grpo": ("prompt", "answers", "answer_form")}
 
 
 def percentile(lengths: Sequence[int], share: float) -> int:
@@ -146,7 +146,7 @@ def raw_rows(data: Settings, key: str, data_root: str) -> list[dict]:
             except UserError:
                 continue  # make data says what is wrong with it
             if isinstance(problem, Problem) and (key == "grpo" or problem.solution):
-                rows.append(make(problem, data.system_prompt))
+                rows.append(make(problem, data.system_prompt, data.answer_form))
     return rows
 
 

@@ -220,7 +220,7 @@ class MathGRPOTrainer(GRPOTrainer):
         # Gathered over processes, shape (N*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self.model.training:
-            self._count_held_out(inputs, prompts, completions, completion_ids_list)
+            self._count_held_out(inputs, completions, completion_ids_list)
             return rewards
         self.num_completions += len(rewards)
         if self._graded:
@@ -452,12 +452,12 @@ class MathGRPOTrainer(GRPOTrainer):
         return None, None, None
 
     def _count_held_out(
-        self, inputs: list[dict], prompts: list, completions: list, completion_ids: list[list[int]]
+        self, inputs: list[dict], completions: list, completion_ids: list[list[int]]
     ) -> None:
         verdicts = self._grader.verdicts(
-            prompts,
             completions,
-            [row["answer"] for row in inputs],
+            [row["answers"] for row in inputs],
+            [row["answer_form"] for row in inputs],
             log_metric=lambda name, value: None,  # where no reward has asked, none is logged
             log_extra=lambda name, values: None,
         )

@@ -128,12 +128,13 @@ def rewards(path: Path) -> dict[str, Any]:
     args.length_penalty_start, args.length_penalty_end = 20, 60
     stub = SimpleNamespace(seed=0, process_index=0, max_completion_length=80)
     completions = [[{"role": "assistant", "content": row["completion"]}] for row in rows]
-    prompts = [[{"role": "user", "content": "How many?"}] for _ in rows]
+    golds = [row["gold"] for row in rows]
+    answers = [gold if isinstance(gold, list) else [gold] for gold in golds]
     batch = {
-        "prompts": prompts,
         "completions": completions,
         "completion_ids": [list(row["completion"].encode())[:80] for row in rows],
-        "answer": [row["gold"] for row in rows],
+        "answers": answers,
+        "answer_form": ["box"] * len(rows),
         "trainer_state": SimpleNamespace(global_step=1),
         "log_metric": lambda *_: None,
         "log_extra": lambda *_: None,

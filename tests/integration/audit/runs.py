@@ -51,8 +51,8 @@ class Recipe:
             output_dir="{run}/eval", report_dir="{run}/report", max_new_tokens=256,
         )  # fmt: skip
 
-    def write_data(self, system_prompt, answer=None):
-        """The three files of data; `answer` stands for every gold of test and GRPO rows."""
+    def write_data(self, system_prompt, answers=None):
+        """The three files of data; `answers` stand for the golds of test and GRPO rows."""
         for name, split, make in (
             ("sft_train", "train", sft_row),
             ("grpo_train", "rl", grpo_row),
@@ -60,8 +60,8 @@ class Recipe:
         ):
             problems = synthetic.load(split, NUM_ROWS, 0, max_level=2)
             rows = [make(problem, system_prompt) for problem in problems]
-            if answer and name != "sft_train":
-                rows = [row | {"answer": answer} for row in rows]
+            if answers and name != "sft_train":
+                rows = [row | {"answers": answers} for row in rows]
             write_rows(self.data / f"{name}.jsonl", rows)
 
     def write(self, stage, **values):

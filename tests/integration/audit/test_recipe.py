@@ -228,6 +228,15 @@ def test_rows_that_ask_for_tags_and_an_evaluation_that_asks_for_boxes(recipe):
     assert note.endswith("; held_out: none")
 
 
+def test_rows_that_name_another_form_than_the_evaluation(recipe):
+    path = recipe.data / "test.jsonl"
+    path.write_text(path.read_text().replace('"answer_form": "box"', '"answer_form": "tags"'))
+    assert recipe.audit() == 0
+    assert recipe.report()["notes"] == [
+        "the answer forms differ: sft_train, grpo_train: box; held_out: tags"
+    ]
+
+
 def test_limits_that_drop_training_rows_are_told(recipe):
     recipe.write("sft", max_length=30)
     recipe.write("grpo", max_prompt_length=3)
@@ -238,22 +247,22 @@ def test_limits_that_drop_training_rows_are_told(recipe):
 
 
 @pytest.mark.parametrize(
-    ("answer", "word", "sets"),
+    ("answers", "word", "sets"),
     [
-        ("\\frac{1", "correctness_reward pays 0", {"sft_train": 1.0, "held_out": 0.0}),
+        (["\\frac{1"], "correctness_reward pays 0", {"sft_train": 1.0, "held_out": 0.0}),
         (["7", "\\frac{1"], "grpo_train, other golds: reward passes 0.0 %", {"held_out": 1.0}),
     ],
 )
-def test_golds_that_cannot_be_matched(recipe, refused, monkeypatch, answer, word, sets):
+def test_golds_that_cannot_be_matched(recipe, refused, monkeypatch, answers, word, sets):
     """The checks in front of it are blind here, so that only the audit's own can see it."""
     monkeypatch.setattr("data_prep.schema.is_parseable", lambda gold: True)
-    recipe.write_data("none", answer=answer)
+    recipe.write_data("none", answers=answers)
     found = rates(refused(word))
     assert {name: found[name]["reward"] for name in sets} == sets
 
 
 def test_rows_that_accept_several_golds(recipe):
-    recipe.write_data("none", answer=["1/2", "0.5", "50\\%"])
+    recipe.write_data("none", answers=["1/2", "0.5", "50\\%"])
     assert recipe.audit() == 0
     assert recipe.report()["sets"]["held_out, other golds"]["num_rows"] == 2 * NUM_ROWS
 
@@ -267,7 +276,7 @@ def refuse_the_system_message(recipe):
     ("harm", "message"),
     [
         (refuse_the_system_message, "chat_template: refuses messages of system, user"),
-        (lambda r: r.write_data("none", answer="$$"), "test.jsonl:1: answer: '$$' cannot be "),
+        (lambda r: r.write_data("none", answers=["$$"]), "test.jsonl:1: answers: '$$' cannot be "),
         (lambda r: (r.data / "sft_train.jsonl").write_text(""), "has no rows"),
         (lambda r: (r.data / "grpo_train.jsonl").write_text(""), "has no rows"),
         (lambda r: (r.data / "test.jsonl").write_text(""), "test.jsonl"),

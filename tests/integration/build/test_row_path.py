@@ -51,4 +51,4 @@ def test_a_gsm8k_row_passes_few_files(tmp_path, monkeypatch, shared_data):
     assert "reading/rows.py" in "".join(files) and "sources/gsm8k.py" in "".join(files)
     assert len(set(files)) <= MAX_FILES and switches <= MAX_SWITCHES, (set(files), switches)
     (row,) = map(json.loads, (tmp_path / "out/grpo_train.jsonl").read_text().splitlines())
-    assert row["answer"] == "72"
+    assert row["answers"] == ["72"]

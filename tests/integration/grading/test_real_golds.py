@@ -12,7 +12,7 @@ import pytest
 
 from data_prep.grading.extract import last_boxed
 from data_prep.grading.grade import grade_all
-from data_prep.prompts import THINK_OPEN, build_completion, build_prompt, wants_answer_tags
+from data_prep.prompts import ANSWER_FORMS, THINK_OPEN, build_completion
 from data_prep.reading.rows import read_rows
 
 pytestmark = pytest.mark.integration
@@ -42,17 +42,16 @@ def golds(path: Path, get_gold) -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("name", "num_rows", "get_gold"), SETS, ids=IDS)
-@pytest.mark.parametrize("style", ["think", "answer_tags"])
-def test_every_gold_is_right_as_its_own_completion(name, num_rows, get_gold, style, shared_data):
+@pytest.mark.parametrize("form", ANSWER_FORMS)
+def test_every_gold_is_right_as_its_own_completion(name, num_rows, get_gold, form, shared_data):
     rows = list(golds(shared_data / name, get_gold))
     assert num_rows in (None, len(rows))
-    tags = wants_answer_tags(build_prompt("question", style))
-    completions = [build_completion(question, gold, style) for _, question, gold in rows]
-    whole = grade_all(completions, [gold for *_, gold in rows], answer_tags=tags)
+    completions = [build_completion(question, gold, form) for _, question, gold in rows]
+    whole = grade_all(completions, [gold for *_, gold in rows], answer_tags=form == "tags")
     prefilled = grade_all(
         [completion.removeprefix(THINK_OPEN) for completion in completions],
         [[gold] for *_, gold in rows],
-        answer_tags=tags,
+        answer_tags=form == "tags",
         think_prefilled=True,
     )
     failed = {

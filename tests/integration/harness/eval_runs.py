@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from data_prep.prompts import build_prompt
+from data_prep.prompts import build_prompt, form_of
 from data_prep.sampling.store import Completion
 from eval import run
 
@@ -25,8 +25,9 @@ PROBLEMS = {
 def write_problems(path, problems=PROBLEMS, system_prompt="none"):
     """A test file of `{question: answer}`; ids `p0`, `p1`, … and levels 1, 2, …"""
     rows = [
-        {"id": f"p{i}", "source": "toy", "level": i + 1, "question": question, "answer": answer}
-        | {"prompt": build_prompt(question, system_prompt)}
+        {"id": f"p{i}", "source": "toy", "level": i + 1, "question": question}
+        | {"prompt": build_prompt(question, system_prompt), "answers": [answer]}
+        | {"answer_form": form_of(system_prompt)}
         for i, (question, answer) in enumerate(problems.items())
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -100,7 +100,7 @@ def test_only_what_changed_is_evaluated(folder, tiny_model_dir, capsys):
 def test_one_question_twice(folder, tiny_model_dir):
     """Equal prompts of two problems are samples of their own, numbered on."""
     lines = (folder / "test.jsonl").read_text().splitlines()
-    twice = json.loads(lines[0]) | {"id": "again", "answer": "8"}
+    twice = json.loads(lines[0]) | {"id": "again", "answers": ["8"]}
     (folder / "test.jsonl").write_text("\n".join([*lines, json.dumps(twice)]) + "\n")
     with Counting() as count:
         base = evaluate(folder, f"base={tiny_model_dir}")

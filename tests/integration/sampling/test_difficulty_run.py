@@ -20,8 +20,8 @@ from tests.integration.conftest import build_tiny_model
 from tests.integration.stages.stage_processes import start, stop_when
 
 pytestmark = pytest.mark.integration
-# The model writes noise: grade it by a checksum, or every pass rate would be zero. A question with
-# an odd checksum is never solved, so that a rate at the wrong problem shows.
+# The model writes noise: grade it by a checksum, or every pass rate would be zero. A gold with
+# an odd checksum is never found, so that a rate at the wrong problem shows.
 SCRIPT = """
 from data_prep.config import run_cli
 from data_prep.sampling import problems
@@ -37,10 +37,10 @@ def checksum(text):
     return zlib.crc32(text.encode()) % 2
 
 
-def grade_rollouts(prompts, completions, golds, *, think_prefilled, final_number):
-    assert final_number and not think_prefilled
-    rows = zip([prompt[-1]["content"] for prompt in prompts], completions, golds, strict=True)
-    is_right = [not checksum(question) and checksum(text) for question, text, _ in rows]
+def grade_rollouts(completions, golds, forms, *, think_prefilled, final_number):
+    assert final_number and not think_prefilled and {*forms} == {"box"}
+    rows = zip(completions, golds, strict=True)
+    is_right = [not checksum(gold) and checksum(text) for text, (gold,) in rows]
     return [Grade("right" if right else "wrong", None) for right in is_right]
 
 
@@ -132,7 +132,7 @@ def test_killed_then_finished(tmp_path, flags, measure, tiny_model_dir, problems
     found = [json.loads(line) for line in result.splitlines()]
     assert [row["id"] for row in found] == [row["id"] for row in rows]
     assert len({row["num_right"] for row in found}) > 2
-    unsolved = [checksum(row["question"]) for row in rows]
+    unsolved = [checksum(*row["answers"]) for row in rows]
     assert not any(row["num_right"] for row, odd in zip(found, unsolved, strict=True) if odd)
     digest = hash_checkpoint(str(tiny_model_dir), "model_name_or_path")
     assert {row["checkpoint"] for row in found} == {digest[:12]}

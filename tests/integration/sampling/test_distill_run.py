@@ -33,7 +33,8 @@ def problems(tmp_path):
     rows = [
         {
             "id": f"p{n}", "source": "sums", "level": n / 2, "prompt": build_prompt(f"{n} + {n}?"),
-            "question": f"{n} + {n}?", "answer": ["-1", "0"] if n == 0 else str(2 * n),
+            "question": f"{n} + {n}?", "answers": ["-1", "0"] if n == 0 else [str(2 * n)],
+            "answer_form": "box",
         }
         for n in range(NUM_PROBLEMS)
     ]  # fmt: skip
@@ -79,11 +80,11 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
         (f"p{n}", trace) for n in range(0, NUM_PROBLEMS, 2) for trace in range(2)
     ]
     assert rows[3] == {
-        "id": "p2", "source": "sums", "question": "2 + 2?", "answer": "4",
+        "id": "p2", "source": "sums", "question": "2 + 2?", "answers": ["4"], "answer_form": "box",
         "solution": rows[3]["solution"], "trace": 1, "level": 1.0, "subject": "",
         "prompt": rows[3]["prompt"], "completion": build_completion(rows[3]["solution"], "4"),
     }  # fmt: skip
-    assert rows[0]["answer"] == ["0", "-1"], "first the gold that the teacher found"
+    assert rows[0]["answers"] == ["0", "-1"], "first the gold that the teacher found"
     assert all(row["solution"].startswith(row["question"].split()[0] + " and ") for row in rows)
     assert len({row["solution"] for row in rows}) == len(rows)
     written = manifest.read(folder)

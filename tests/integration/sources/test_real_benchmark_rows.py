@@ -33,7 +33,7 @@ def test_sets_are_whole_and_scorable(load, name, file, num_problems):
     problems = load(name, file)
     assert len(problems) == num_problems == len({p.id for p in problems})
     assert {p.source for p in problems} == {name}
-    assert all(is_parseable(p.answer) and p.question == p.question.strip() for p in problems)
+    assert all(is_parseable(p.answers[0]) and p.question == p.question.strip() for p in problems)
     assert load(name, file) == problems
 
 
@@ -42,7 +42,7 @@ def test_math_500_is_one_set_in_three_shapes(load):
     assert plain == verl  # ids, levels and solutions too
     assert plain[0].id == "math-test-precalculus-807" and orz[0].id == "math-test-0"
     assert [p.question for p in plain] == [p.question for p in orz]
-    graded = grade_short_all([p.answer for p in orz], [p.answer for p in plain])
+    graded = grade_short_all([p.answers[0] for p in orz], [p.answers[0] for p in plain])
     assert {one.verdict for one in graded} == {"right"}
     assert Counter(p.level for p in plain) == {1: 43, 2: 90, 3: 105, 4: 128, 5: 134}
     assert all(p.solution for p in plain) and not any(p.solution or p.level for p in orz)
@@ -50,22 +50,22 @@ def test_math_500_is_one_set_in_three_shapes(load):
 
 def test_aime_2024_copies_agree_but_for_one_gold_known_to_be_wrong(load):
     qwen, dapo, orz = (load("aime", file) for file in AIME_2024)
-    golds = Counter(p.answer for p in qwen)
-    assert Counter(p.answer for p in dapo) == golds
+    golds = Counter(p.answers[0] for p in qwen)
+    assert Counter(p.answers[0] for p in dapo) == golds
     # ORZ has 480 for this problem, as if it were another one's answer; right is 197.
-    assert golds - Counter(p.answer for p in orz) == {"197": 1}
-    assert Counter(p.answer for p in orz) - golds == {"480": 1}
+    assert golds - Counter(p.answers[0] for p in orz) == {"197": 1}
+    assert Counter(p.answers[0] for p in orz) - golds == {"480": 1}
     (wrong,) = [p for p in orz if "Eight circles" in p.question]
     (right,) = [p for p in qwen if "Eight circles" in p.question]
-    assert (wrong.answer, right.answer) == ("480", "197")
+    assert (wrong.answers[0], right.answers[0]) == ("480", "197")
     assert not any("Answer:" in p.question for p in dapo)
     assert len({p.id for p in dapo} & {f"aime-test-{n}" for n in range(30)}) == 30
 
 
 def test_aime_2025_copies_agree(load):
     areal, gift, structured = (load("aime", file) for file in AIME_2025)
-    assert Counter(p.answer for p in gift) == Counter(p.answer for p in areal)
-    assert [p.answer for p in structured] == [p.answer for p in areal]
+    assert Counter(p.answers[0] for p in gift) == Counter(p.answers[0] for p in areal)
+    assert [p.answers[0] for p in structured] == [p.answers[0] for p in areal]
 
 
 def test_arc_golds_are_the_right_options(load, shared_data):
@@ -74,5 +74,5 @@ def test_arc_golds_are_the_right_options(load, shared_data):
     for problem, row in zip(problems, rows, strict=True):
         choices = row["choices"]
         text = choices["text"][choices["label"].index(row["answerKey"])]
-        assert f"\n{problem.answer}. {' '.join(text.split())}\n" in problem.question
+        assert f"\n{problem.answers[0]}. {' '.join(text.split())}\n" in problem.question
         assert problem.id == f"arc-test-{row['id']}"

@@ -39,12 +39,11 @@ def generation_batches(base, steps, patch=setattr, is_right=is_right, rollout=No
     from data_prep.grading.grade import Grade
     from stages import rewards
 
-    rounds, golds_seen = [], []
+    rounds, golds_seen, questions = [], [], []
     generate, score = GRPOTrainer._generate_single_turn, GRPOTrainer._generate_and_score_completions
     calculate = GRPOTrainer._calculate_rewards
 
-    def grade_rollouts(prompts, completions, golds, **_):
-        questions = [prompt[-1]["content"] for prompt in prompts]
+    def grade_rollouts(completions, golds, forms, **_):
         golds_seen[:] = zip(questions, golds, strict=True)
         pairs = enumerate(zip(questions, completions, strict=True))
         found = [is_right(question, text, n % SIZE) for n, (question, text) in pairs]
@@ -59,6 +58,7 @@ def generation_batches(base, steps, patch=setattr, is_right=is_right, rollout=No
         return [ids[:length] for ids, length in zip(completions, lengths, strict=True)], None
 
     def spy_calculate(self, inputs, prompts, completions, ids):
+        questions[:] = [prompt[-1]["content"] for prompt in prompts]
         values = calculate(self, inputs, prompts, completions, ids)
         ids = [row["id"] for row in inputs]
         texts = [completion[-1]["content"] for completion in completions]
@@ -173,7 +173,7 @@ def reporter(base, verdicts=""):
     return Reporter
 
 
-def grade_by_checksum(prompts, completions, golds, **_):
+def grade_by_checksum(completions, *_, **__):
     """In place of `stages.rewards.grade_rollouts`: the model writes noise, and half of it is right.
 
     Which half is a matter of every single character.

@@ -76,7 +76,7 @@ def check_answers(ranks, pool, generated):
     for step in ranks:
         for one in step["rounds"]:
             problems = [pool[key] for key in one["ids"]]
-            pairs = [[p["question"], [p["answer"]]] for p in problems]
+            pairs = [[p["question"], p["answers"]] for p in problems]
             assert one["golds"] == pairs
     for group in generated:
         prompts = {tuple(row["prompt"]) for row in group["rows"]}

@@ -109,7 +109,7 @@ def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monke
 
     monkeypatch.setattr(rewards, "grade_rollouts", spy)
     rows = [json.loads(line) for line in (data_dir / "grpo_train.jsonl").read_text().splitlines()]
-    rows[0]["answer"] = [rows[0]["answer"], "-1"]
+    rows[0]["answers"] += ["-1"]
     path = tmp_path / "several.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     funcs = ["correctness_reward", "rlinf_reward", "repetition_penalty", "overlong"]
@@ -137,10 +137,22 @@ def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass
     assert earlier.read_text() == "{}"
 
 
-def test_a_bad_row_is_named(run_stage, tmp_path):
+ROW = {"id": "a", "prompt": [{"role": "user", "content": "q"}]}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"id": "a", "answers": ["5"]}, r"bad\.jsonl:1: prompt: missing"),
+        (ROW, "answers: missing"),
+        (ROW | {"answers": ["5"]}, r"bad\.jsonl:1: answer_form: missing; .* `make data` again"),
+        (ROW | {"answers": ["\\frac{1}{"], "answer_form": "box"}, "cannot be parsed"),
+    ],
+)
+def test_bad_rows_are_named(run_stage, tmp_path, row, words):
     path = tmp_path / "bad.jsonl"
-    path.write_text(json.dumps({"id": "a", "answer": "5"}) + "\n")
-    with pytest.raises(UserError, match=r"bad\.jsonl:1: prompt: missing"):
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(UserError, match=words):
         run_stage("grpo", train_file=str(path))
 
 

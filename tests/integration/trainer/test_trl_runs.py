@@ -183,7 +183,7 @@ def test_a_generation_batch(run_stage, monkeypatch, settings, more):
               num_completions_to_print=0)  # fmt: skip
     for trainer, inputs, output, added in seen:
         assert trainer.model.training and type(inputs) is list and type(inputs[0]) is dict
-        assert {*inputs[0]} == {"id", "prompt", "answer"}
+        assert {*inputs[0]} == {"id", "prompt", "answers", "answer_form"}
         assert trainer.train_dataset["id"][:3] == [f"synthetic-rl-{n}" for n in range(3)]
         args = trainer.args
         num = args.per_device_train_batch_size * args.steps_per_generation

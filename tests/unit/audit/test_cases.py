@@ -3,7 +3,7 @@
 import pytest
 
 from data_prep.grading.grade import grade_all
-from data_prep.prompts import THINK_OPEN, build_prompt, wants_answer_tags
+from data_prep.prompts import ANSWER_FORMS, THINK_OPEN
 from eval.audit.cases import (
     ENDINGS,
     SPARE,
@@ -21,28 +21,24 @@ GOLDS = [
     r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\text{even}", "Evelyn", "C", "x^2+2x+1",
     "y = 2x + 1", "1, 2, 3", r"\{1, 2\}", "120^\\circ", "3:5", "2^{10}", "2+3i", "10:30",
 ]  # fmt: skip
-PROMPTS = {style: build_prompt("How many?", style) for style in ("none", "think", "answer_tags")}
 
 
-def grade_in_its_form(prompt, completions, golds, **more):
-    return [
-        one.verdict
-        for one in grade_all(completions, golds, answer_tags=wants_answer_tags(prompt), **more)
-    ]
+def grade_in_its_form(form, completions, golds, **more):
+    grades = grade_all(completions, golds, answer_tags=form == "tags", **more)
+    return [one.verdict for one in grades]
 
 
 @pytest.mark.parametrize("final_number", [False, True])
-@pytest.mark.parametrize("style", PROMPTS)
-def test_no_trick_is_paid_for_any_kind_of_gold(style, final_number):
-    prompt = PROMPTS[style]
+@pytest.mark.parametrize("form", ANSWER_FORMS)
+def test_no_trick_is_paid_for_any_kind_of_gold(form, final_number):
     wrong = wrong_answers([[gold] for gold in GOLDS])
     cases = [
         (name, gold, text)
         for gold, other in zip(GOLDS, wrong, strict=True)
-        for name, text in zip(TRICKS, trick_completions(prompt, [gold], other), strict=True)
+        for name, text in zip(TRICKS, trick_completions([gold], form, other), strict=True)
     ]
     verdicts = grade_in_its_form(
-        prompt,
+        form,
         [text for *_, text in cases],
         [gold for _, gold, _ in cases],
         final_number=final_number,
@@ -51,33 +47,31 @@ def test_no_trick_is_paid_for_any_kind_of_gold(style, final_number):
     assert paid == []
 
 
-@pytest.mark.parametrize("style", PROMPTS)
-def test_every_gold_is_paid_in_the_form_its_prompt_asks_for(style):
-    prompt = PROMPTS[style]
-    completions = [gold_completion(prompt, [gold]) for gold in GOLDS]
-    assert {*grade_in_its_form(prompt, completions, GOLDS)} == {"right"}
+@pytest.mark.parametrize("form", ANSWER_FORMS)
+def test_every_gold_is_paid_in_its_form(form):
+    completions = [gold_completion([gold], form) for gold in GOLDS]
+    assert {*grade_in_its_form(form, completions, GOLDS)} == {"right"}
     rest = [completion.removeprefix(THINK_OPEN) for completion in completions]
-    assert {*grade_in_its_form(prompt, rest, GOLDS, think_prefilled=True)} == {"right"}
-    form = "<answer>72</answer>" if style == "answer_tags" else "\\boxed{72}"
-    assert completions[0].endswith(f"</think>\n\n{form}")
+    assert {*grade_in_its_form(form, rest, GOLDS, think_prefilled=True)} == {"right"}
+    final = "<answer>72</answer>" if form == "tags" else "\\boxed{72}"
+    assert completions[0].endswith(f"</think>\n\n{final}")
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("style", PROMPTS)
-def test_every_ending_is_read_by_ours(style, ending):
-    prompt = PROMPTS[style]
-    completions = [ending_completion(prompt, [gold], ending) for gold in GOLDS]
-    assert {*grade_in_its_form(prompt, completions, GOLDS)} == {"right"}
-    if style != "answer_tags" and ending != "own form":
-        assert completions != [gold_completion(prompt, [gold]) for gold in GOLDS]
+@pytest.mark.parametrize("form", ANSWER_FORMS)
+def test_every_ending_is_read_by_ours(form, ending):
+    completions = [ending_completion([gold], form, ending) for gold in GOLDS]
+    assert {*grade_in_its_form(form, completions, GOLDS)} == {"right"}
+    if form != "tags" and ending != "own form":
+        assert completions != [gold_completion([gold], form) for gold in GOLDS]
 
 
 def test_a_trick_that_holds_the_gold_would_be_paid_without_its_fault():
     """Each holds the gold's own text, so that it is the trick that fails and not the writing."""
-    for style, prompt in PROMPTS.items():
-        texts = dict(zip(TRICKS, trick_completions(prompt, ["72"], "17"), strict=True))
+    for form in ANSWER_FORMS:
+        texts = dict(zip(TRICKS, trick_completions(["72"], form, "17"), strict=True))
         without = {name for name, text in texts.items() if "72" not in text}
-        assert without == {"a wrong answer", "nothing at all", "empty box"}, style
+        assert without == {"a wrong answer", "nothing at all", "empty box"}, form
         assert len({*texts.values()}) == len(TRICKS)
 
 

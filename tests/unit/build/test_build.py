@@ -50,6 +50,18 @@ def recipe(tmp_path):
     }
 
 
+def test_the_form_of_the_answer_is_the_recipes(tmp_path, recipe):
+    for changes, form, final in (
+        ({}, "box", "\\boxed{1}"),
+        ({"system_prompt": "answer_tags"}, "tags", "<answer>1</answer>"),
+        ({"answer_form": "tags"}, "tags", "<answer>1</answer>"),
+    ):
+        folder, _ = run(tmp_path, recipe | changes)
+        rows = [row for name in OUTPUTS for row in rows_of(folder / name)]
+        assert {row["answer_form"] for row in rows} == {form}
+        assert any(row.get("completion", "").endswith(final) for row in rows)
+
+
 def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     folder, _ = run(tmp_path, recipe)
     assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, *LOGS, "manifest.json"])
@@ -80,7 +92,7 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     held_out = {r["question"] for name in OUTPUTS[2:] for r in sets[name]}
     assert not held_out & {r["question"] for name in OUTPUTS[:2] for r in sets[name]}
     row = sets["sft_train.jsonl"][0]
-    number = int(row["answer"]) - 1
+    number = int(row["answers"][0]) - 1
     assert row["id"] == f"gsm8k-train-{number}" and row["prompt"][0]["role"] == "system"
     assert row["completion"] == f"<think>\n{number}+1\n</think>\n\n\\boxed{{{number + 1}}}"
     assert "completion" not in sets["grpo_train.jsonl"][0]
@@ -148,6 +160,7 @@ TRAIN = {"name": "gsm8k", "file": "train.jsonl"}
     ("change", "words"),
     [
         ({"data_root": "/no/such/folder"}, "data_root: /no/such/folder is not a folder"),
+        ({"answer_form": "boxed"}, "answer_form: must be one of box, tags .*'boxed'"),
         ({"system_prompt": "thinks"}, "system_prompt: must be one of none, .*'thinks'"),
         ({"sft": [{"name": "gsm8k", "file": "none.jsonl"}]}, "none.jsonl does not exist"),
         ({"sft": [{"name": "gsm8k", "fil": "a"}]}, "unknown key 'fil' .* did you mean 'file'"),

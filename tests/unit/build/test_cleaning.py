@@ -78,9 +78,9 @@ def test_several_golds_stay_and_unreadable_ones_go(tmp_path):
     write(tmp_path / "a.jsonl", rows)
     recipe = {"grpo": [{"name": "areal_boba", "file": "a.jsonl"}]}
     folder, _ = run(tmp_path, recipe)
-    golds = {row["question"]: row["answer"] for row in rows_of(folder / "grpo_train.jsonl")}
+    golds = {row["question"]: row["answers"] for row in rows_of(folder / "grpo_train.jsonl")}
     assert golds["Find $x$ if $2x = 1$."] == ["\\frac12", "0.5"]
-    assert golds["How many legs have 3 dogs?"] == "12"
+    assert golds["How many legs have 3 dogs?"] == ["12"]
 
 
 def test_repeats_contradictions_and_other_editions(tmp_path):
@@ -98,7 +98,8 @@ def test_repeats_contradictions_and_other_editions(tmp_path):
     assert written["dropped"] == {
         "conflicting_gold": 2, "duplicate_question": 2, "near_duplicate": 1,
     }  # fmt: skip
-    assert {row["answer"] for row in rows_of(folder / "grpo_train.jsonl")} == {"30", "20"}
+    golds = [row["answers"] for row in rows_of(folder / "grpo_train.jsonl")]
+    assert sorted(golds) == [["20"], ["30"]]
     near = [r for r in rows_of(folder / "dropped.jsonl") if r["reason"] == "near_duplicate"]
     assert near[0]["id"] == "generic-train-6" and "generic-train-0" in near[0]["detail"]
     _, written = run(tmp_path, {"grpo": [GENERIC], "near_duplicates": "keep"})

@@ -7,8 +7,8 @@ from data_prep.schema import Problem
 
 
 def test_a_spool_gives_back_what_it_took_in_any_order(tmp_path):
-    first = Problem("a-1", "math", "x\u2028y\ud83d", "1", "", 2.5, ("2", "3"), "algebra", 0.25, 1)
-    others = [Problem(f"b-{n}", "orz", "q" * n, str(n), f"s{n}") for n in range(50)]
+    first = Problem("a-1", "math", "x\u2028y\ud83d", ("1", "2"), "", 2.5, "algebra", 0.25, 1)
+    others = [Problem(f"b-{n}", "orz", "q" * n, (str(n),), f"s{n}") for n in range(50)]
     spool = Spool(
         tmp_path / "spool", lambda problem: {"q": problem.question, "s": problem.solution}
     )

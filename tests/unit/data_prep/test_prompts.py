@@ -1,15 +1,18 @@
 """Prompts and completions: what the data files store, and what a tokenizer is given."""
 
+import dataclasses
 import json
 
 import pytest
 
 from data_prep.config import UserError
-from data_prep.grading.grade import grade
+from data_prep.grading.grade import grade, grade_rollouts
 from data_prep.prompts import (
+    ANSWER_FORMS,
     SYSTEM_PROMPTS,
     build_completion,
     build_prompt,
+    form_of,
     prefills_think,
     render_completion,
     render_prompt,
@@ -40,23 +43,24 @@ def test_build_prompt():
         build_prompt("What is 1+1?", "unknown")
 
 
-@pytest.mark.parametrize("name", sorted(SYSTEM_PROMPTS))
-def test_every_built_completion_is_graded_right(name):
-    completion = build_completion("1 + 1 = 2\n", "2", name)
-    assert grade(completion, "2", answer_tags=name == "answer_tags").verdict == "right"
+@pytest.mark.parametrize("form", ANSWER_FORMS)
+def test_every_built_completion_is_graded_right(form):
+    completion = build_completion("1 + 1 = 2\n", "2", form)
+    assert grade(completion, "2", answer_tags=form == "tags").verdict == "right"
 
 
 def test_build_completion_by_hand():
     assert build_completion(" 1 + 1 = 2\n", "2") == "<think>\n1 + 1 = 2\n</think>\n\n\\boxed{2}"
-    assert build_completion("1 + 1 = 2", "2", "answer_tags") == (
+    assert build_completion("1 + 1 = 2", "2", "tags") == (
         "<think>\n1 + 1 = 2\n</think>\n\n<answer>2</answer>"
     )
 
 
-def test_system_prompts_ask_for_the_form_they_are_trained_on():
-    assert "\\boxed{}" in SYSTEM_PROMPTS["think"] and "\\boxed{}" in SYSTEM_PROMPTS["boxed"]
-    assert "<answer>" in SYSTEM_PROMPTS["answer_tags"]
-    assert "\\boxed" not in SYSTEM_PROMPTS["answer_tags"]
+@pytest.mark.parametrize("name", SYSTEM_PROMPTS)
+def test_system_prompts_ask_for_the_form_they_are_trained_on(name):
+    text = SYSTEM_PROMPTS[name]
+    assert ("<answer>" in text) == (form_of(name) == "tags")
+    assert ("\\boxed{}" in text) == (form_of(name) == "box" and name != "none")
 
 
 def test_render_prompt_applies_the_template_with_its_generation_prompt():
@@ -89,8 +93,22 @@ def test_prompt_and_completion_join_to_one_thought(opening):
     assert text == f"{CHAT}<think>{space}1 + 1 = 2\n</think>\n\n\\boxed{{2}}"
 
 
+def test_a_word_changed_in_a_system_prompt_changes_no_verdict(monkeypatch, tmp_path):
+    """Neither in a file that is built already nor in one that is built from then on."""
+    problem = Problem("p-1", "toy", "What is 1+1?", ("2",), "1 + 1 = 2")
+    rows = [sft_row(problem, "answer_tags")]
+    monkeypatch.setitem(SYSTEM_PROMPTS, "answer_tags", "Please reason, then write the answer.")
+    rows.append(sft_row(problem, "answer_tags"))
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = ("completion", "answers", "answer_form")
+    batch = zip(*([row[name] for name in columns] for row in read_problems(str(path))), strict=True)
+    grades = grade_rollouts(*batch, think_prefilled=False, final_number=False)
+    assert [grade.verdict for grade in grades] == ["right", "right"]
+
+
 def test_rows():
-    problem = Problem("p-1", "toy", "What is 1+1?", "2", "1 + 1 = 2", 3)
+    problem = Problem("p-1", "toy", "What is 1+1?", ("2",), "1 + 1 = 2", 3)
     row = grpo_row(problem, "none")
     assert row == {
         "id": "p-1",
@@ -99,23 +117,32 @@ def test_rows():
         "subject": "",
         "prompt": [{"role": "user", "content": "What is 1+1?"}],
         "question": "What is 1+1?",
-        "answer": "2",
+        "answers": ["2"],
+        "answer_form": "box",
     }
+    several = dataclasses.replace(problem, answers=("2", "4/2"))
+    assert grpo_row(several, "think")["answers"] == ["2", "4/2"]
+    assert sft_row(several, "think")["answers"] == ["2"]
     completion = "<think>\n1 + 1 = 2\n</think>\n\n<answer>2</answer>"
     tagged = sft_row(problem, "answer_tags")
     assert tagged == grpo_row(problem, "answer_tags") | {"completion": completion}
+    assert tagged["answer_form"] == "tags"
+    assert sft_row(problem, "none", "tags") == row | {
+        "completion": completion, "answer_form": "tags"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"answer": None}, r":2: answer: missing; rows need id, prompt, answer"),
-        ({"answer": "\\frac{"}, r":2: answer: .* cannot be parsed"),
-        ({"answer": 7}, r":2: answer: 7 cannot be parsed"),
-        ({"answer": []}, r":2: answer: missing"),
-        ({"answer": ["2", "\\frac{"]}, r":2: answer: .*frac.* cannot be parsed"),
-        ({"answer": ["2", 2]}, r":2: answer: 2 cannot be parsed"),
-        ({"answer": ["2", ["3"]]}, r":2: answer: \['3'\] cannot be parsed"),
+        ({"answers": None, "answer": "2"}, r":2: answers: missing; rows need .*; run `make data` "),
+        ({"answer_form": None}, r":2: answer_form: missing; rows need .*; run `make data` again"),
+        ({"answer_form": "boxed"}, r":2: answer_form: must be one of box, tags \(got 'boxed'\)"),
+        ({"answers": "2"}, r":2: answers: must be a list of texts, found '2'"),
+        ({"answers": []}, r":2: answers: missing"),
+        ({"answers": ["2", "\\frac{"]}, r":2: answers: .*frac.* cannot be parsed"),
+        ({"answers": ["2", 2]}, r":2: answers: 2 cannot be parsed"),
+        ({"answers": ["2", ["3"]]}, r":2: answers: \['3'\] cannot be parsed"),
         (
             {"prompt": "2 + 2?"},
             r":2: prompt: must be a list of \{role, content\}, found '2 \+ 2\?'",
@@ -125,19 +152,10 @@ def test_rows():
     ],
 )
 def test_a_row_that_no_stage_could_use_is_refused_by_line(tmp_path, change, words):
-    sound = {"id": "p", "prompt": build_prompt("1 + 1?"), "answer": "2"}
+    sound = {"id": "p", "prompt": build_prompt("1 + 1?"), "answers": ["2"], "answer_form": "box"}
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(sound) + "\n" + json.dumps(sound | change) + "\n")
     rows = read_problems(str(path))
-    assert next(rows) == sound | {"answer": ["2"]}
+    assert next(rows) == sound
     with pytest.raises(UserError, match=words):
         next(rows)
-
-
-def test_an_answer_is_one_gold_or_several(tmp_path):
-    row = {"id": "p", "prompt": build_prompt("1 + 1?")}
-    path = tmp_path / "rows.jsonl"
-    answers = ["2", ["2"], ["2", "\\frac{4}{2}"]]
-    path.write_text("".join(json.dumps(row | {"answer": a}) + "\n" for a in answers))
-    found = [row["answer"] for row in read_problems(str(path))]
-    assert found == [["2"], ["2"], ["2", "\\frac{4}{2}"]]

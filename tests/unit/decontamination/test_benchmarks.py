@@ -24,7 +24,7 @@ def rows_of(*golds):
 
 def test_order_and_ids(tmp_path):
     problems = load(tmp_path, rows_of(3, "001", 2))
-    assert [(p.id, p.answer) for p in problems] == [
+    assert [(p.id, p.answers[0]) for p in problems] == [
         ("aime-test-0", "3"), ("aime-test-1", "1"), ("aime-test-2", "2"),
     ]  # fmt: skip
 
@@ -33,7 +33,7 @@ def test_exact_repeats_are_kept_once(tmp_path):
     rows = rows_of(3, "001", 2)
     repeated = [*rows[:2], *rows, rows[1] | {"answer": "1"}]
     problems = load(tmp_path, repeated)
-    assert [(p.id, p.answer) for p in problems] == [
+    assert [(p.id, p.answers[0]) for p in problems] == [
         ("aime-test-0", "3"), ("aime-test-1", "1"), ("aime-test-4", "2"),
     ]  # fmt: skip
     near = [rows[0], rows[0] | {"problem": "find $x_0$"}]  # cleaning would call these one
@@ -72,7 +72,7 @@ def test_first_file_that_exists(tmp_path):
     assert find_benchmark_file(files, str(tmp_path)) == tmp_path / "a.jsonl"
     write(tmp_path / "b.jsonl", rows_of(2))
     problems = load_benchmark("aime", "some/hub", None, "test", files, str(tmp_path))
-    assert [p.answer for p in problems] == ["2"]
+    assert [p.answers[0] for p in problems] == ["2"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_hub_rows(monkeypatch):
 
     monkeypatch.setattr(benchmarks, "load_hub", load_hub)
     (problem,) = load_benchmark("aime", "some/set", "main", "test", ["a.jsonl"], None)
-    assert (problem.id, problem.answer) == ("aime-test-0", "73")
+    assert (problem.id, problem.answers[0]) == ("aime-test-0", "73")
     assert calls == [("some/set", "test", "main")]
 
 

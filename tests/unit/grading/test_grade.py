@@ -17,7 +17,7 @@ from data_prep.grading.grade import (
     grade_short_all,
     judge_all,
 )
-from data_prep.prompts import build_prompt
+from data_prep.prompts import ANSWER_FORMS
 
 TABLES = Path(__file__).parent / "tables"
 PACKAGE = Path(pool.__file__).parents[1]
@@ -124,15 +124,15 @@ def test_one_answer_is_graded_in_at_most_ten_files():
     assert 3 <= len(touched) <= 10, touched
 
 
-BOXED, TAGGED = build_prompt("1 + 1?", "think"), build_prompt("1 + 1?", "answer_tags")
+BOXED, TAGGED = ANSWER_FORMS
 IN_BOX, IN_TAGS = "<think>so</think> \\boxed{2}", "<think>so</think> <answer>2</answer>"
 PLAIN = "<think>so</think> The answer is 2."
 
 
 def verdicts(rows, think_prefilled=False, final_number=False):
-    prompts, completions, golds = zip(*rows, strict=True)
+    forms, completions, golds = zip(*rows, strict=True)
     grades = grade_rollouts(
-        prompts, completions, golds, think_prefilled=think_prefilled, final_number=final_number
+        completions, golds, forms, think_prefilled=think_prefilled, final_number=final_number
     )
     return [grade.verdict for grade in grades]
 
@@ -159,4 +159,4 @@ def test_what_the_recipe_and_the_template_say_reaches_the_grader():
 def test_no_rows_and_uneven_rows():
     assert grade_rollouts([], [], [], think_prefilled=False, final_number=False) == []
     with pytest.raises(ValueError):
-        grade_rollouts([BOXED], [IN_BOX], [], think_prefilled=False, final_number=False)
+        grade_rollouts([IN_BOX], [], [BOXED], think_prefilled=False, final_number=False)

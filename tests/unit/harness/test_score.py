@@ -3,7 +3,7 @@
 import pytest
 
 from data_prep.config import UserError
-from data_prep.prompts import build_prompt
+from data_prep.prompts import build_prompt, form_of
 from data_prep.sampling.store import Completion
 from eval.harness.score import (
     count_completions,
@@ -21,9 +21,10 @@ WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"
 PLAIN = "<think>\n2+2=4\n</think>\n\nThe answer is 4."
 
 
-def row(rendered="user: 2+2\nassistant: ", answer=("4",), system_prompt="none"):
+def row(rendered="user: 2+2\nassistant: ", answers=("4",), system_prompt="none"):
     prompt = build_prompt("What is 2+2?", system_prompt)
-    doc = {"prompt": prompt, "rendered": rendered, "answer": list(answer)}
+    doc = {"prompt": prompt, "rendered": rendered, "answers": list(answers)}
+    doc["answer_form"] = form_of(system_prompt)
     return doc | {"id": "a", "source": "s", "level": 2, "question": "What is 2+2?"}
 
 
@@ -50,8 +51,8 @@ def done(text, num_tokens=9, cut_off=False):
         (row(system_prompt="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True,
          "right"),
         (row(system_prompt="think"), RIGHT, "right", True, "right"),
-        (row(answer=("3", "8/2")), RIGHT, "right", True, "right"),
-        (row(answer=("3", "5")), RIGHT, "wrong", True, "wrong"),
+        (row(answers=("3", "8/2")), RIGHT, "right", True, "right"),
+        (row(answers=("3", "5")), RIGHT, "wrong", True, "wrong"),
         (row(), PLAIN, "no_answer", True, "unread"),
     ],
 )  # fmt: skip

@@ -14,8 +14,8 @@ from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 
 ROOT = Path(__file__).parents[3]
 ROW = json.dumps(
-    {"question": "2+2?", "id": "a", "source": "s", "level": 1, "answer": "4"}
-    | {"prompt": [{"role": "user", "content": "2 + 2?"}]}
+    {"question": "2+2?", "id": "a", "source": "s", "level": 1, "answers": ["4"]}
+    | {"answer_form": "box", "prompt": [{"role": "user", "content": "2 + 2?"}]}
 )
 
 
@@ -58,6 +58,7 @@ REFUSED = [
     ("dtype", "fp32", "dtype: must be one of float32, bfloat16, float16 .got 'fp32'"),
     ("backend", "sglang", "backend: must be one of hf, vllm .got 'sglang'"),
     ("system_prompt", "thinking", "system_prompt: must be one of none, think, boxed"),
+    ("answer_form", "boxed", r"answer_form: must be one of box, tags \(got 'boxed'\)"),
     ("tasks", ["gsm9k"], "tasks: must be of aime24, .*got 'gsm9k'"),
     ("tasks", ["gsm8k", "gsm8k"], "tasks: 'gsm8k' occurs twice; remove one"),
     ("tasks", [], r"tasks: \[\] is empty, and so is official; list at least one task"),
@@ -113,6 +114,7 @@ def damage(path, text=None):
         ("test.jsonl", None, r"test_file: .*test\.jsonl does not exist; `make data` builds it"),
         ("test.jsonl", "{", r"test\.jsonl:1: truncated"),
         ("test.jsonl", '{"id": "a"}', r"test\.jsonl:1"),
+        ("test.jsonl", ROW.replace("answer_form", "form"), r"test\.jsonl:1: answer_form: missing"),
         ("test.jsonl", "\n", r"test_file: .*test\.jsonl has no rows; `make data` builds it"),
         ("test.jsonl", f"{ROW}\n{ROW}\n", "the id 'a' occurs twice, and results are kept by id"),
         ("test.jsonl", ROW.replace('"a"', "5"), "id 5: id: 5 is not text; fix it"),

@@ -38,7 +38,8 @@ def make_rows(file, sources, **more):
             question = f"What is {name}?" + "?" * number
             row = {"id": name, "source": source["name"], "level": None, "subject": ""}
             row |= {"prompt": [{"role": "user", "content": question}], "question": question}
-            row |= {"answer": "4"} | ({"completion": f"so {name}"} if "sft" in file else {})
+            row |= {"answers": ["4"], "answer_form": "box"}
+            row |= {"completion": f"so {name}"} if "sft" in file else {}
             if number % 3 == 0:
                 row |= {"level": number, "subject": f"subject {number}"}
             rows.append(row | more)
@@ -48,13 +49,13 @@ def make_rows(file, sources, **more):
 def make_drop(file, reason, number, **more):
     """A row of dropped.jsonl."""
     row = {"file": file, "reason": reason, "where": f"raw.jsonl:{number}", "detail": "so it is"}
-    row |= {"id": f"p{number}", "question": f"Dropped {number}?", "answer": "7"}
+    row |= {"id": f"p{number}", "question": f"Dropped {number}?", "answers": ["7"]}
     return row | more
 
 
 def make_pair(file="sft_train.jsonl", score=0.9, **more):
     """A row of contamination.jsonl."""
-    row = {"file": file, "where": "raw.jsonl:1", "id": "p1", "question": "Leak?", "answer": "7"}
+    row = {"file": file, "where": "raw.jsonl:1", "id": "p1", "question": "Leak?", "answers": ["7"]}
     row |= {"benchmark": "math500", "benchmark_id": "m1", "benchmark_question": "A leak?"}
     return row | {"score": score, "kind": "reworded"} | more
 

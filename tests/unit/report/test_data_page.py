@@ -33,7 +33,7 @@ def made(tmp_path_factory):
     """A run whose texts are hostile, with pass rates of the GRPO file."""
     folder = tmp_path_factory.mktemp("run") / "data"
     rows = {GRPO: make_rows(GRPO, FILES[GRPO], subject="`<b>x`")}
-    drops = [make_drop(SFT, "no_boxed_answer", n, question="", answer="") for n in range(2)]
+    drops = [make_drop(SFT, "no_boxed_answer", n, question="", answers=[]) for n in range(2)]
     drops += [make_drop(SFT, reason, 5) for reason in ("near_duplicate", "strange")]
     drops += [make_drop(GRPO, "in_eval_set", n, question=EVIL, detail=EVIL) for n in range(3)]
     drops += [make_drop(GRPO, "bad_row", n) for n in range(7)]

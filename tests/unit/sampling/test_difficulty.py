@@ -35,7 +35,8 @@ GOLDS = {"a": ["7", "14"], "b": ["3"], "c": ["5"]}
 @pytest.fixture
 def sampled(tmp_path):
     rows = [
-        {"id": name, "prompt": build_prompt(name), "answer": golds} for name, golds in GOLDS.items()
+        {"id": name, "prompt": build_prompt(name), "answers": golds, "answer_form": "box"}
+        for name, golds in GOLDS.items()
     ]
     problems = SampledSet(rows, list(GOLDS), False, arguments(num_samples=3))
     store = SampleStore(tmp_path / "samples", "model")
@@ -84,10 +85,11 @@ def test_the_requests_of_a_problem(sampled):
 
 def test_reading_problems(tmp_path):
     path = tmp_path / "problems.jsonl"
-    row = {"id": "a", "prompt": build_prompt("2+2?"), "answer": "4"}
-    path.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answer": "x ="}) + "\n")
-    assert read_rows(str(path), 1) == [row | {"answer": ["4"]}]
-    with pytest.raises(UserError, match=r"problems\.jsonl:2: answer: 'x =' cannot be parsed"):
+    row = {"id": "a", "prompt": build_prompt("2+2?"), "answers": ["4"]}
+    row["answer_form"] = "box"
+    path.write_text(json.dumps(row) + "\n" + json.dumps(row | {"answers": ["x ="]}) + "\n")
+    assert read_rows(str(path), 1) == [row]
+    with pytest.raises(UserError, match=r"problems\.jsonl:2: answers: 'x =' cannot be parsed"):
         read_rows(str(path), None)
     path.write_text((json.dumps(row) + "\n") * 2)
     with pytest.raises(UserError, match=r"problems_file: .*jsonl: the id 'a' occurs twice; .*name"):

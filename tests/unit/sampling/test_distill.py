@@ -92,35 +92,32 @@ def test_which_samples_are_kept(completions, keep, prefer, kept, dropped):
     assert (list(found), dict(lost)) == (kept, dropped)
 
 
-ROW = {"id": "a", "source": "toy", "question": "2+2?", "answer": ["4"], "level": 2.5}
-ROW |= {"own_prompt": build_prompt("2+2?", "think")}
+ROW = {"id": "a", "source": "toy", "question": "2+2?", "answers": ["4"], "level": 2.5}
+ROW |= {"own_prompt": build_prompt("2+2?", "think"), "own_form": "box", "answer_form": "box"}
 
 
 @pytest.mark.parametrize(
-    ("golds", "prediction", "answer"),
+    ("golds", "prediction", "answers"),
     [
-        (["4"], "4", "4"),
-        (["4"], "\\frac{8}{2}", "4"),
+        (["4"], "4", ["4"]),
+        (["4"], "\\frac{8}{2}", ["4"]),
         (["7", "4"], "4", ["4", "7"]),
         (["7", "\\frac{8}{2}", "4"], "4", ["\\frac{8}{2}", "4", "7"]),
         (["7", "4"], "what math-verify alone can read", ["7", "4"]),
     ],
 )
-def test_the_gold_of_the_thought_comes_first(golds, prediction, answer):
-    found = trace_row(ROW | {"answer": golds, "subject": "sums"}, 1, "so", prediction)
+def test_the_gold_of_the_thought_comes_first(golds, prediction, answers):
+    found = trace_row(ROW | {"answers": golds, "subject": "sums"}, 1, "so", prediction)
     assert found == {
-        "id": "a", "source": "toy", "question": "2+2?", "answer": answer, "solution": "so",
+        "id": "a", "source": "toy", "question": "2+2?", "answers": answers, "solution": "so",
         "trace": 1, "level": 2.5, "subject": "sums", "prompt": ROW["own_prompt"],
-        "completion": build_completion("so", golds_first(answer)),
+        "answer_form": "box", "completion": build_completion("so", answers[0]),
     }  # fmt: skip
 
 
-def golds_first(answer):
-    return answer if isinstance(answer, str) else answer[0]
-
-
-def test_a_trace_answers_in_the_form_that_its_own_prompt_asks_for():
-    row = ROW | {"own_prompt": build_prompt("2+2?", "answer_tags")}
+def test_a_trace_answers_in_the_form_that_its_problem_names():
+    row = ROW | {"own_form": "tags"}
+    assert trace_row(row, 0, "so", "4")["answer_form"] == "tags"
     assert trace_row(row, 0, "so", "4")["completion"].endswith("<answer>4</answer>")
     assert trace_row(ROW, 0, "so", "4")["completion"].endswith("\\boxed{4}")
 

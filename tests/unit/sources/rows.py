@@ -29,7 +29,7 @@ GPQA = {
     "Incorrect Answer 3": "xenon", "Explanation": "It has one proton.", "Record ID": "recX",
 }  # fmt: skip
 TRACE = {
-    "id": "gsm8k-train-7", "source": "gsm8k", "question": "Find $x$.", "answer": "5",
+    "id": "gsm8k-train-7", "source": "gsm8k", "question": "Find $x$.", "answers": ["5"],
     "solution": "Five.", "trace": 1, "level": None, "subject": "",
 }  # fmt: skip
 

@@ -46,13 +46,13 @@ def build(name, row, **options):
 def fields_of(problem):
     """What is neither empty nor as in most rows."""
     names = Problem.__dataclass_fields__
-    usual = {"question": "Find $x$.", "answer": "5", "solution": "", "subject": "", "trace": 0}
-    usual |= {"level": None, "pass_rate": None, "other_answers": ()}
+    usual = {"question": "Find $x$.", "answers": ("5",), "solution": "", "subject": "", "trace": 0}
+    usual |= {"level": None, "pass_rate": None}
     found = {name: getattr(problem, name) for name in names}
     return {n: v for n, v in found.items() if n not in usual or v != usual[n]}
 
 
-HALF = {"answer": r"\frac{1}{2}"}
+HALF = {"answers": (r"\frac{1}{2}",)}
 ALGEBRA = {"id": "math-train-algebra-12", "subject": "Algebra"}
 WORKED = {"solution": MATH["solution"], **HALF}
 SO = {"solution": r"So \boxed{5}."}
@@ -60,7 +60,7 @@ DEEP = {"level": 5.5, "subject": "Group Theory", **HALF}
 ROWS = [
     # (source, row, options, fields that are not those of most rows)
     ("gsm8k", {"question": " How many? ", "answer": "48/2 = <<48/2=24>>24 clips\n#### 1,024"}, {},
-     {"question": "How many?", "answer": "1024", "solution": "48/2 = 24 clips"}),
+     {"question": "How many?", "answers": ("1024",), "solution": "48/2 = 24 clips"}),
     ("numinamath", NUMINA, {}, SO),
     ("numinamath", {"instruction": "Find $x$.", "response": r"One \boxed{1}, so \boxed{5}."}, {},
      {"solution": r"One \boxed{1}, so \boxed{5}."}),
@@ -68,20 +68,20 @@ ROWS = [
     ("numinamath", NUMINA_15 | {"problem_type": None}, {}, {"subject": "olympiads", **SO}),
     ("numinamath", NUMINA_15 | {"problem_type": None, "source": "unknown"}, {}, SO),
     ("numinamath", NUMINA_15 | {"answer": "proof"}, {},
-     {"answer": "proof", "subject": "Algebra", **SO}),
+     {"answers": ("proof",), "subject": "Algebra", **SO}),
     ("numinamath", NUMINA_15 | {"answer": r"\boxed{7}"}, {},
-     {"answer": "7", "subject": "Algebra", **SO}),
+     {"answers": ("7",), "subject": "Algebra", **SO}),
     ("numinamath", NUMINA_15 | {"solution_is_valid": "Incomplete"}, {}, {"subject": "Algebra"}),
     ("numinamath", NUMINA_15 | {"solution_is_valid": None, "solution": None}, {},
      {"subject": "Algebra"}),
     ("numinamath", NUMINA_15 | {"problem_is_valid": None}, {}, {"subject": "Algebra", **SO}),
     ("numinamath", NUMINA_15 | {"question_type": "proof"}, {}, {"subject": "Algebra", **SO}),
     ("numinamath", NUMINA_15 | {"question_type": "MCQ", "answer": "C"}, {},
-     {"answer": "C", "subject": "Algebra", **SO}),
+     {"answers": ("C",), "subject": "Algebra", **SO}),
     ("areal_boba", {"prompt": R1.format(f"Find $x$.\n{BOX}"), "solutions": [r"\boxed{5}"]}, {}, {}),
     ("areal_boba", {"prompt": "Find $x$.", "task": "math", "query_id": "xx", "level": 3,
                     "solutions": [None, "", r"\boxed{5}", r"\boxed{ 5 }", r"\boxed{\frac{10}{2}}"]},
-     {}, {"other_answers": (r"\frac{10}{2}",)}),
+     {}, {"answers": ("5", r"\frac{10}{2}")}),
     ("areal_boba", {"prompt": "Find $x$.", "solutions": r"\boxed{5}", "task": "MATH"}, {}, {}),
     ("deepmath", DEEPMATH, {}, {"solution": "Hmm, a half.", **DEEP}),
     ("deepmath", DEEPMATH, {"trace": 2}, {"id": "deepmath-train-7-t1", "trace": 1,
@@ -95,9 +95,9 @@ ROWS = [
      {"solution": "a half: \\boxed{1/2} it is", **DEEP}),
     ("deepmath", DEEPMATH | {"r1_solution_1": "\\boxed{1/2}\n</think>\nIt is so."}, {}, DEEP),
     ("deepmath", {"question": "Find $x$.", "final_answer": "5"}, {}, {}),
-    ("orz", orz({"value": "n = 4"}), {}, {"answer": "n = 4"}),
+    ("orz", orz({"value": "n = 4"}), {}, {"answers": ("n = 4",)}),
     ("orz", orz({"value": " 45^\\circ ", "pass_at_n": 0.75}), {},
-     {"answer": "45^\\circ", "pass_rate": 0.75}),
+     {"answers": ("45^\\circ",), "pass_rate": 0.75}),
     ("orz", orz({"value": 5, "pass_at_n": None}), {}, {}),
     ("orz", {"prompt": USER, "final_answer": "5"}, {}, {}),
     ("deepscaler", PLAIN | {"solution": " So 5. "}, {}, {"solution": "So 5."}),
@@ -105,7 +105,7 @@ ROWS = [
      {"level": 4.5, "subject": "Algebra"}),
     ("deepscaler", PLAIN | {"difficulty": float("nan")}, {}, {}),
     ("deepscaler", verl(f"Find $x$. {BOX}", "5"), {}, {}),
-    ("deepscaler", verl("Find $x$.", ["5", "5.0"]), {}, {"other_answers": ("5.0",)}),
+    ("deepscaler", verl("Find $x$.", ["5", "5.0"]), {}, {"answers": ("5", "5.0")}),
     ("dapo", verl("Find $x$.", "5"), {}, {}),
     ("dapo", verl(WRAPPED, "5", index="9a9b6eb4"), {}, {}),
     ("dapo", {"prompt": chat(WRAPPED), "label": "5"}, {}, {}),
@@ -115,26 +115,26 @@ ROWS = [
      {"apply_chat_template": False}, {}),
     ("generic", {"p": [SYSTEM, *chat("Find $x$."), PREFILL], "a": 5.0},
      {"apply_chat_template": True}, {}),
-    ("generic", {"p": USER, "a": ["5", "$5$"]}, {}, {"other_answers": ("$5$",)}),
+    ("generic", {"p": USER, "a": ["5", "$5$"]}, {}, {"answers": ("5", "$5$")}),
     ("generic", {"p": "Find $x$.", "a": "It is\n#### 5", "s": "So.", "l": "3"},
      {"solution_key": "s", "level_key": "l"}, {"solution": "So.", "level": 3.0}),
     ("generic", {"r": {"q": "Find $x$.", "g": {"t": "5"}}},
      {"prompt_key": "r.q", "answer_key": "r.g.t"}, {}),
     ("traces", TRACE, {},
      {"id": "gsm8k-train-7-t1", "source": "gsm8k", "solution": "Five.", "trace": 1}),
-    ("traces", TRACE | {"answer": ["5", "5.0"], "level": 2, "subject": "Algebra"}, {},
+    ("traces", TRACE | {"answers": ["5", "5.0"], "level": 2, "subject": "Algebra"}, {},
      {"id": "gsm8k-train-7-t1", "source": "gsm8k", "solution": "Five.", "trace": 1,
-      "other_answers": ("5.0",), "level": 2, "subject": "Algebra"}),
+      "answers": ("5", "5.0"), "level": 2, "subject": "Algebra"}),
     ("math", MATH, {}, {"level": 5, **ALGEBRA, **WORKED}),
     ("math", verl("Find $x$.", r"\frac{1}{2}", solution=MATH["solution"], level="5",
                   unique_id="train/algebra/12.json", subject="Algebra"), {},
      {"level": 5, **ALGEBRA, **WORKED}),
     ("math", MATH | {"answer": "", "level": "Level ?"}, {}, {**ALGEBRA, **WORKED}),
-    ("math", MATH | {"answer": 12}, {}, {"level": 5, **ALGEBRA, **WORKED, "answer": "12"}),
+    ("math", MATH | {"answer": 12}, {}, {"level": 5, **ALGEBRA, **WORKED, "answers": ("12",)}),
     ("math", FIRST_MATH | {"level": "Level 3", "type": "Algebra", "idx": 4}, {},
      {"level": 3, "subject": "Algebra", **WORKED}),
-    ("math", {"prompt": USER, "final_answer": "p - q"}, {}, {"answer": "p - q"}),
-    ("math", {"problem": "Find $x$.", "answer": "\frac12"}, {}, {"answer": r"\frac12"}),
+    ("math", {"prompt": USER, "final_answer": "p - q"}, {}, {"answers": ("p - q",)}),
+    ("math", {"problem": "Find $x$.", "answer": "\frac12"}, {}, {"answers": (r"\frac12",)}),
     ("aime", {"ID": "2024-I-1", "Problem": "Find $x$.", "Solution": "s", "Answer": 5}, {},
      {"id": "aime-train-2024-I-1", "solution": "s"}),
     ("aime", {"id": 60, "problem": "Find $x$.", "question": "", "answer": "005"}, {},
@@ -165,7 +165,7 @@ DROPS = [
       for gold in ([], [r"\boxed{}"], None)],
     ("areal_boba", {"prompt": "q", "solutions": ["5"], "task": "code"}, "not_math"),
     ("deepmath", DEEPMATH | {"final_answer": ""}, "no_answer"),
-    ("traces", TRACE | {"answer": []}, "no_answer"),
+    ("traces", TRACE | {"answers": []}, "no_answer"),
     ("math", {"problem": "x", "answer": None, "solution": ""}, "no_answer"),
     ("math", {"problem": "x", "solution": "It is 5."}, "no_answer"),
     ("math", {"problem": "x", "solution": r"It is \boxed{5."}, "no_answer"),
@@ -279,7 +279,7 @@ def test_no_gsm8k_row_is_lost(shared_data, file, num_rows):
 )  # fmt: skip
 def test_numinamath_keeps(gold):
     row = {"problem": "Prove it or find it.", "solution": f"\\boxed{{{gold}}}"}
-    assert build("numinamath", row).answer == gold
+    assert build("numinamath", row).answers[0] == gold
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_numinamath_keeps(gold):
     ],
 )  # fmt: skip
 def test_aime_golds(gold, answer):
-    assert build("aime", {"problem": "Find x.", "answer": gold}).answer == answer
+    assert build("aime", {"problem": "Find x.", "answer": gold}).answers[0] == answer
 
 
 def shown_options(problem):
@@ -308,7 +308,7 @@ def test_gpqa_row():
     assert lines[6:] == ["", "Answer with the letter of the right option."]
     options = shown_options(problem)
     assert set(options.values()) == {"hydrogen", "neon", "argon of any kind", "xenon"}
-    assert options[problem.answer] == "hydrogen"
+    assert options[problem.answers[0]] == "hydrogen"
     assert (problem.id, problem.solution) == ("gpqa-train-recX", "It has one proton.")
 
 
@@ -317,8 +317,10 @@ def test_gpqa_order_is_the_questions_own():
     for permuted in itertools.permutations(("neon", "argon\n\nof any kind", "xenon")):
         wrong = {f"Incorrect Answer {n}": text for n, text in enumerate(permuted, 1)}
         assert build("gpqa", GPQA | wrong) == first
-    assert first.answer == "B"  # a change here changes every score: the order must never move
-    letters = [build("gpqa", GPQA | {"Question": f"Which gas, {n}?"}).answer for n in range(400)]
+    assert first.answers[0] == "B"  # a change here changes every score: the order must never move
+    letters = [
+        build("gpqa", GPQA | {"Question": f"Which gas, {n}?"}).answers[0] for n in range(400)
+    ]
     assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")
 
 
@@ -327,14 +329,14 @@ def test_gpqa_copy_with_options_shows_the_same():
     row = {"id": 0, "ori_question": "Which gas is lightest?", "question": "Which …\n\nA. xenon"}
     built = build("gpqa", row | {"options": options, "answer": "B"})
     upstream = build("gpqa", GPQA)
-    assert (built.question, built.answer) == (upstream.question, upstream.answer)
+    assert (built.question, built.answers[0]) == (upstream.question, upstream.answers[0])
     assert built.id == "gpqa-train-0"
 
 
 def test_gpqa_options_that_read_the_same():
     twins = GPQA | {"Incorrect Answer 1": "hydrogen"}
     problem = build("gpqa", twins)
-    assert shown_options(problem)[problem.answer] == "hydrogen"
+    assert shown_options(problem)[problem.answers[0]] == "hydrogen"
 
 
 @pytest.mark.parametrize(
@@ -348,7 +350,7 @@ def test_gpqa_options_that_read_the_same():
 )
 def test_arc_rows(row, answer, last):
     problem = build("arc", row)
-    assert (problem.id, problem.source, problem.answer) == ("arc-train-M_1", "arc", answer)
+    assert (problem.id, problem.source, problem.answers[0]) == ("arc-train-M_1", "arc", answer)
     assert problem.question.startswith("Which?\n\nA. option 0\nB. option 1\n")
     assert problem.question.endswith(f"\n{last}\n\nAnswer with the letter of the right option.")
 

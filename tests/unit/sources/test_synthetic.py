@@ -69,7 +69,7 @@ def test_every_answer_follows_from_the_question(hasty_share):
         for change in changes:
             totals.append(totals[-1] + change)
         assert all(0 <= total <= synthetic.MAX_VALUE for total in totals)
-        assert problem.answer == str(totals[-1])
+        assert problem.answers[0] == str(totals[-1])
         steps = read_steps(problem.solution)
         assert [c for _, merged, _ in steps for c in merged] == changes
         assert all(after == before + sum(merged) for before, merged, after in steps)
@@ -106,7 +106,7 @@ def test_ids_and_questions_are_distinct():
     assert {p.source for p in problems} == {"synthetic"}
     assert len({question_key(p.question) for p in problems}) == 1500
     policies = Policies(is_training=True, needs_solution=True)
-    assert all(check_problem(p, policies) == [p.answer] for p in problems)
+    assert all(check_problem(p, policies) == p.answers for p in problems)
 
 
 def test_splits_share_no_arithmetic_chain():

@@ -84,7 +84,8 @@ def test_numbers_are_refused_in_one_line(values, words):
 def build_row(number, question=None):
     question = question or f"What is {number} + 1?"
     prompt = [{"role": "user", "content": question}]
-    return {"id": f"p{number}", "prompt": prompt, "question": question, "answer": str(number + 1)}
+    row = {"id": f"p{number}", "prompt": prompt, "question": question, "answer_form": "box"}
+    return row | {"answers": [str(number + 1)]}
 
 
 def write_rows(path, rows):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from data_prep.grading.grade import VERDICTS, Grade
-from data_prep.prompts import build_completion, build_prompt
+from data_prep.prompts import build_completion
 from stages import rewards
 from stages.arguments import GRADED, GrpoArguments
 from stages.rewards import REWARDS, build_rewards
@@ -19,8 +19,10 @@ def chat(*texts):
     return [[{"role": "assistant", "content": text}] for text in texts]
 
 
-def ask(number, system_prompt="none"):
-    return [build_prompt("1 + 1?", system_prompt)] * number
+def ask(*golds, form="box"):
+    """The columns of rows with these golds."""
+    answers = [gold if isinstance(gold, list) else [gold] for gold in golds]
+    return {"answers": answers, "answer_form": [form] * len(golds)}
 
 
 def config(max_completion_length=100, seed=0, process_index=0):
@@ -55,32 +57,31 @@ def build(name, think_prefilled=False, config=config(), **keys):  # noqa: B008 -
 )
 def test_correctness(completion, gold, value):
     reward = build("correctness_reward")
-    assert reward(prompts=ask(1), completions=chat(completion), answer=[gold]) == [value]
+    assert reward(completions=chat(completion), **ask(gold)) == [value]
 
 
 def test_correctness_with_tags_and_with_a_prefilled_thought():
-    tagged = chat(build_completion("1 + 1 = 2", "2", "answer_tags"), RIGHT)
+    tagged = chat(build_completion("1 + 1 = 2", "2", "tags"), RIGHT)
     reward = build("correctness_reward")
-    asked = ask(2, "answer_tags")
-    assert reward(prompts=asked, completions=tagged, answer=["2", "2"]) == [1.0, 0.0]
+    assert reward(completions=tagged, **ask("2", "2", form="tags")) == [1.0, 0.0]
     rest = chat(RIGHT.removeprefix("<think>\n"), RIGHT)
     reward = build("correctness_reward", think_prefilled=True)
-    assert reward(prompts=ask(2), completions=rest, answer=["2", "2"]) == [1.0, 0.0]
+    assert reward(completions=rest, **ask("2", "2")) == [1.0, 0.0]
 
 
 def test_each_completion_meets_its_own_gold():
     reward = build("correctness_reward")
     three = chat(RIGHT, RIGHT, RIGHT)
-    assert reward(prompts=ask(3), completions=three, answer=["2", "3", "2"]) == [1.0, 0.0, 1.0]
+    assert reward(completions=three, **ask("2", "3", "2")) == [1.0, 0.0, 1.0]
     with pytest.raises(ValueError):
-        reward(prompts=ask(2), completions=chat(RIGHT, RIGHT), answer=["2"])
+        reward(completions=chat(RIGHT, RIGHT), **ask("2"))
 
 
 def test_any_of_several_golds_will_do():
     reward = build("correctness_reward")
     golds = [["3", "\\frac{4}{2}"], ["3", "4"], ["2"], "2"]
     three = chat(RIGHT, RIGHT, RIGHT, RIGHT)
-    assert reward(prompts=ask(4), completions=three, answer=golds) == [1.0, 0.0, 1.0, 1.0]
+    assert reward(completions=three, **ask(*golds)) == [1.0, 0.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("name", GRADED)
@@ -96,7 +97,7 @@ def test_any_of_several_golds_will_do():
     ],
 )
 def test_a_plain_final_number_counts_where_the_recipe_asks_for_it(name, completion, is_right):
-    batch = {"prompts": ask(1), "completions": chat(completion), "answer": ["2"]}
+    batch = {"completions": chat(completion)} | ask("2")
     for final_number in (False, True):
         (value,) = build(name, final_number=final_number)(**batch)
         assert (value > 0) == is_right[final_number]
@@ -106,7 +107,7 @@ def graded(monkeypatch, *verdicts):
     """Let the grader say this; returns the list that counts its calls."""
     calls = []
 
-    def grade_rollouts(prompts, completions, golds, **form):
+    def grade_rollouts(completions, golds, forms, **form):
         calls.append(form)
         return [Grade(verdict, None) for verdict in verdicts]
 
@@ -117,8 +118,7 @@ def graded(monkeypatch, *verdicts):
 def test_every_verdict_but_right_is_paid_as_wrong_and_none_as_nothing(monkeypatch):
     """TRL would count None as 0: more than wrong, for a completion that makes the grader hang."""
     graded(monkeypatch, *VERDICTS)
-    batch = {"prompts": ask(len(VERDICTS)), "completions": [], "answer": []}
-    batch["completions"] = chat(*VERDICTS)
+    batch = {"completions": chat(*VERDICTS)} | ask(*"2" * len(VERDICTS))
     assert VERDICTS[-1] == "right" and "timeout" in VERDICTS
     assert build("correctness_reward")(**batch) == [0.0] * 7 + [1.0]
     assert build("rlinf_reward")(**batch) == [-5.0] * 7 + [5.0]
@@ -134,7 +134,7 @@ def test_a_batch_is_graded_and_logged_once(monkeypatch):
         assert name not in metrics
         metrics[name] = value
 
-    batch = {"prompts": ask(4), "answer": ["2"] * 4, "completions": chat(*"abcd")}
+    batch = {"completions": chat(*"abcd")} | ask(*"2222")
     batch |= {"log_metric": log_metric, "log_extra": columns.__setitem__}
     paid = [reward(**batch) for reward in both]
     assert paid == [[1.0, 0.0, 0.0, 0.0], [5.0, -5.0, -5.0, -5.0]]
@@ -273,12 +273,8 @@ def test_trl_sees_the_recipes_names_in_the_recipes_order():
     found = build_rewards(args, config(max_completion_length=2), think_prefilled=False)
     assert [f.__name__ for f in found] == names
     # TRL passes every column and some helpers of its own to each function.
-    every = {
-        "prompts": ask(1),
-        "completions": chat(RIGHT),
-        "completion_ids": [[1]],
-        "answer": ["2"],
-    }
+    every = {"completions": chat(RIGHT), "completion_ids": [[1]]} | ask("2")
+    every["prompts"] = [[{"role": "user", "content": "1 + 1?"}]]
     every |= {"id": ["p"], "trainer_state": SimpleNamespace(global_step=0)}
     every |= {"log_metric": lambda *_: None, "log_extra": lambda *_: None}
     values = {f.__name__: f(**every) for f in found}
