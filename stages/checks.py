@@ -236,7 +236,7 @@ def check_batch(settings: Settings, num_processes: int) -> None:
     if whole and whole % (per_device * num_processes):
         raise UserError(
             f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
-            f"processes = {per_device * num_processes}"
+            f"processes = {per_device * num_processes}; use a multiple of that"
         )
     steps = whole // (per_device * num_processes) if whole else steps or accumulation
     local = per_device * steps
@@ -442,6 +442,12 @@ def check_vllm_keys(settings: Settings) -> None:
                 f"vllm_max_model_length: {context} has no room for max_prompt_length + "
                 f"max_completion_length = {needed}; completions would be cut there; raise it"
             )
+    parallel, processes = settings.vllm_tensor_parallel_size, int(os.environ.get("WORLD_SIZE", "1"))
+    if mode == "colocate" and (parallel < 1 or processes % parallel):
+        raise UserError(
+            f"vllm_tensor_parallel_size: {parallel} does not divide {processes} processes; use 1, "
+            "or start a multiple of it"
+        )
     corrects, guards = settings.vllm_importance_sampling_correction, settings.guard_alignment
     if not corrects and guards != "off" and not _has_old_logps(settings):
         raise UserError(
@@ -522,12 +528,16 @@ def _check_vllm_cpu(settings: Settings) -> None:
         )
 
 
+def server_url(settings: Settings) -> str:
+    """Where the recipe's vLLM server listens."""
+    url = settings.vllm_server_base_url or ""
+    return url.rstrip("/") or f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
+
+
 def _check_vllm_server(settings: Settings) -> None:
     """Wait until the vLLM server answers, and refuse one that cannot take the trainer's weights."""
-    key, url = "vllm_server_base_url", (settings.vllm_server_base_url or "").rstrip("/")
-    if not url:
-        key = "vllm_server_host"
-        url = f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
+    key = "vllm_server_base_url" if settings.vllm_server_base_url else "vllm_server_host"
+    url = server_url(settings)
     _wait_for_server(key, url, settings.vllm_server_timeout)
     try:
         with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:

@@ -19,7 +19,7 @@ from data_prep.decontamination.benchmarks import BENCHMARKS
 from stages.preflight import batches, capacity, inputs, launch, lengths, tokenizer
 from stages.preflight.findings import ERROR, OK, Finding, attempt, from_error, show
 from stages.preflight.inputs import STAGES, Recipe
-from stages.preflight.memory import Launch
+from stages.preflight.needs import Launch
 
 
 @dataclass
@@ -97,7 +97,6 @@ def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     found += check_grading(recipe)
     if {"data", "eval"} <= {*recipe.parsed}:
         found += check_contamination(recipe.settings["data"], recipe.settings["eval"])
-    found += attempt("launch", launch.check_launch, recipe)
     found += attempt("inputs", inputs.check_inputs, recipe)
     found += attempt("grpo.yaml", inputs.check_problems, recipe)
     found += attempt("LoRA", inputs.check_lora, recipe)
@@ -122,10 +121,7 @@ def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     found += attempt("memory", capacity.check_memory, recipe, longest)
     found += attempt("ports", launch.check_ports, recipe)
     found += launch.check_versions(recipe)
-    # What a file's own stage refuses is found again by what looks deeper, maybe with a remedy.
-    said = {(one.level, one.topic, one.text) for one in found if one.remedy}
-    found = [one for one in found if one.remedy or (one.level, one.topic, one.text) not in said]
-    return recipe, list(dict.fromkeys(found))
+    return recipe, found
 
 
 def main() -> None:

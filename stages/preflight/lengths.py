@@ -15,7 +15,7 @@ from data_prep.schema import Problem, check_row, grpo_row, sft_row
 from data_prep.sources.registry import BUILDERS
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
-from stages.preflight.memory import completion_room
+from stages.preflight.needs import completion_room
 
 ROWS = 1000  # of each file; a percentile of them is within 1.4 points at the 95th
 MUCH, MOST = 0.01, 0.2  # share of rows over a limit that is worth a warning, or an error
@@ -50,10 +50,6 @@ def check_limits(recipe: Recipe, positions: dict[str, int]) -> list[Finding]:
         text = f"{prompt:,} of prompt + {completion:,} exceed {positions['grpo']:,} positions"
         key = "max_prompt_length" if prompt > completion else "max_completion_length"
         found.append(Finding(ERROR, "grpo.yaml", text, f"lower {key}"))
-    window = grpo.vllm_max_model_length
-    if window is not None and window < room:
-        text = f"vllm_max_model_length: {window} is below {prompt:,} of prompt + {completion:,}"
-        found.append(Finding(ERROR, "grpo.yaml", text, f"vllm_max_model_length: {room}"))
     if not prompt:
         text = "max_prompt_length is not set: the longest prompt sets the memory of its batch"
         found.append(Finding(OK, "grpo.yaml", text))

@@ -12,7 +12,7 @@ from typing import Any
 from data_prep.prompts import SYSTEM_PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
-from stages.preflight.memory import SHAPES
+from stages.preflight.shapes import SHAPES
 
 TOPIC = "tokenizer"
 TEXT = "<think>\n3 + 4·√2 = ½, 1,234.5 ≤ x\n</think>\n\n\\boxed{\\frac{1}{2}}"
