@@ -289,7 +289,7 @@ def check_evaluation(settings: Settings) -> None:
     if settings.eval_strategy == "no":
         for key in _NEEDS_STRATEGY:
             if settings.get(key):
-                message = f"{settings[key]!r} would have no effect without eval_strategy: steps; remove it"
+                message = f"{settings[key]!r} would have no effect without eval_strategy: steps"
                 raise PointlessKey(key, message, ("eval_strategy",))
         return
     if settings.eval_strategy != "steps":
