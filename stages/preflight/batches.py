@@ -106,9 +106,8 @@ def uniform_share(rate: float, group: int) -> float:
 
 
 def _groups(mode: str, group: int) -> Finding:
-    shares = ", ".join(
-        f"{uniform_share(rate, group):.0%} at pass rate {rate:g}" for rate in (0.5, 0.8, 0.95)
-    )
+    rates = (0.5, 0.8, 0.95)
+    shares = ", ".join(f"{uniform_share(rate, group):.0%} at pass rate {rate:g}" for rate in rates)
     text = f"groups of {group} without a signal, by chance: {shares}; curriculum: {mode}"
     if mode == "off" and uniform_share(0.8, group) > 0.25:
         remedy = "num_generations: 8 or more, or curriculum: offline or predictive"

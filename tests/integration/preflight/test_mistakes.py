@@ -103,7 +103,8 @@ EVALUATES = {"eval_strategy": "steps", "eval_problems": 8}
 DIFFICULTY = {"model_name_or_path": "{run}/sft", "output_dir": "{run}/difficulty",
               "problems_file": "{run}/data/grpo_train.jsonl"}  # fmt: skip
 MISSPELT = {"checkpoints": ["sft={run}/stf", "grpo={run}/grpo"], "tasks": ["held_out"],
-            "test_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/eval"}  # fmt: skip
+            "test_file": "{run}/data/grpo_train.jsonl", "output_dir": "{run}/eval",
+            "report_dir": "{run}/report"}  # fmt: skip
 THINK, HEADS = {"system_prompt": "think"}, "message['content'] }}"
 # Name: plant, level, topic, what is said.
 MISTAKES = {
