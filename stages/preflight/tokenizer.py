@@ -177,7 +177,7 @@ def _think(recipe: Recipe, prompt: str, system: str) -> Finding:
         text = "the template opens <think>: SFT leaves it off, the reward counts it as written"
         return Finding(OK, "think", text)
     if wants and THINK_OPEN not in SYSTEM_PROMPTS.get(system, "") and "sft" not in recipe.settings:
-        text = "think_format_reward pays for <think>, which template, system_prompt and SFT do not ask for"
+        text = "think_format_reward pays for <think>, and neither template nor prompt asks for it"
         remedy = "system_prompt: think, a template that opens <think>, or another reward"
         return Finding(WARNING, "think", text, remedy)
     return Finding(OK, "think", "the model writes <think> itself")

@@ -273,8 +273,6 @@ def test_the_disk_is_that_of_the_output_dir(planted, tmp_path):
 
 
 UNREADABLE = {
-    "max_steps": lambda planted: planted.set("grpo", max_steps="many"),
-    "save_total_limit": lambda planted: planted.set("grpo", save_total_limit="x"),
     "reward_funcs": lambda planted: planted.set("grpo", reward_funcs=5),
     "group_port": lambda planted: planted.serve(vllm_group_port=99999999),
     "empty data": lambda planted: planted.write_data(""),
@@ -289,9 +287,3 @@ UNREADABLE = {
 def test_what_no_check_can_read_is_a_finding_and_no_traceback(planted, name):
     UNREADABLE[name](planted)
     assert any(one.level in ("error", "not checked") for one in planted.findings())
-
-
-def test_batches_that_do_not_fit_are_said_once(planted):
-    planted.set("grpo", generation_batch_size=12)
-    (found,) = planted.findings("error")
-    assert "12" in found.text
