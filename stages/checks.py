@@ -13,7 +13,7 @@ from data_prep.checkpoints import check_checkpoint
 from data_prep.config import PointlessKey, Settings, UserError
 from data_prep.reading.rows import read_rows
 from data_prep.schema import check_row
-from stages.arguments import MODES, SCALES
+from stages.arguments import MODES, SCALES, steps_per_generation
 from stages.held_out import LEAST_PROBLEMS, key_of
 from stages.launch import BATCH_KEYS, is_installed
 from stages.trainer.guards import GUARDS, RECENT
@@ -193,10 +193,7 @@ def check_batch(settings: Settings, num_processes: int) -> None:
     Args:
         num_processes: number of training processes (WORLD_SIZE).
     """
-    per_device, accumulation = (
-        settings.per_device_train_batch_size, settings.gradient_accumulation_steps,
-    )  # fmt: skip
-    group, steps = settings.num_generations, settings.steps_per_generation
+    group, per_device = settings.num_generations, settings.per_device_train_batch_size
     whole, rows = settings.generation_batch_size, per_device * num_processes
     for key in BATCH_KEYS:
         value = getattr(settings, key)
@@ -206,14 +203,14 @@ def check_batch(settings: Settings, num_processes: int) -> None:
         raise UserError(
             f"num_generations: must be at least 2 (got {group}): a group is compared within itself"
         )
-    if steps and whole:
+    if settings.steps_per_generation and whole:
         raise UserError("generation_batch_size: set it or steps_per_generation, not both")
     if whole and whole % rows:
         raise UserError(
             f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
             f"processes = {rows}; use a multiple of that"
         )
-    steps = whole // rows if whole else steps or accumulation
+    steps = steps_per_generation(settings, num_processes)
     local = per_device * steps
     if local % group == 0:
         return

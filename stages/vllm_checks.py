@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import Settings, UserError
+from stages.arguments import steps_per_generation
 from stages.launch import is_installed
 
 VLLM_MODES = ("colocate", "server")
@@ -49,10 +50,7 @@ def check_vllm_keys(settings: Settings) -> None:
 
 def _has_old_logps(settings: Settings) -> bool:
     """Whether several optimizer steps share a generation: TRL then keeps the old log-probs."""
-    steps = settings.steps_per_generation or settings.gradient_accumulation_steps
-    if settings.generation_batch_size is not None:
-        rows = settings.per_device_train_batch_size * int(os.environ.get("WORLD_SIZE") or 1)
-        steps = settings.generation_batch_size // rows
+    steps = steps_per_generation(settings, int(os.environ.get("WORLD_SIZE") or 1))
     return settings.gradient_accumulation_steps % (steps * settings.num_iterations) != 0
 
 

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 from data_prep.config import Settings
+from stages.arguments import steps_per_generation
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
 from stages.preflight.needs import weight_bytes
@@ -65,9 +66,7 @@ def _sft(values: Settings, processes: int) -> list[Finding]:
 def _grpo(values: Settings, processes: int) -> list[Finding]:
     batch, text = _effective(values, processes)
     rows, times = values.per_device_train_batch_size, values.gradient_accumulation_steps
-    group, steps = values.num_generations, values.steps_per_generation or times
-    if values.generation_batch_size is not None:
-        steps = values.generation_batch_size // (rows * processes)
+    group, steps = values.num_generations, steps_per_generation(values, processes)
     local = rows * steps
     prompts = local * processes // group
     text = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from data_prep.config import Settings
+from stages.arguments import steps_per_generation
 from stages.preflight.memory import Step
 from stages.preflight.shapes import LINEARS, Model, is_lora_target
 
@@ -144,10 +145,7 @@ def generation_bytes(
     model: Model, values: Settings, longest: int | None, processes: int = 1
 ) -> tuple[float, str]:
     """Bytes of generation without vLLM, and the formula: the KV cache and a step's logits."""
-    times = values.steps_per_generation or values.gradient_accumulation_steps
-    number = values.per_device_train_batch_size * times
-    if values.generation_batch_size:
-        number = values.generation_batch_size // processes
+    number = values.per_device_train_batch_size * steps_per_generation(values, processes)
     length = prompt_room(values, longest) + completion_room(values)
     token = 2 * weight_bytes(values) * model.layers * model.key
     logits = number * model.vocab * (weight_bytes(values) + 3 * 4)  # fp32 copies of sampling
