@@ -15,6 +15,7 @@ import difflib
 import functools
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -96,13 +97,7 @@ class Key:
     @functools.cached_property
     def members(self) -> list[str]:
         """The types of the union: `float | None` has `float` and `None`."""
-
-        def split(node: ast.expr) -> list[str]:
-            if isinstance(node, ast.BinOp):
-                return split(node.left) + split(node.right)
-            return [ast.unparse(node)]
-
-        return split(ast.parse(self.annotation, mode="eval").body)
+        return re.split(r" \| (?![^\[]*\])", self.annotation)  # not within brackets
 
     @functools.cached_property
     def item(self) -> str | None:

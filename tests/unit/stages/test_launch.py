@@ -181,21 +181,22 @@ def test_the_stages_own_check_follows(monkeypatch):
 
 
 def test_engines(tmp_path):
-    assert launch.asked_engine({}, {}) == launch.DATA_PARALLEL
-    assert launch.asked_engine({}, FSDP2) == launch.asked_engine({"fsdp": True}, {}) == "FSDP"
-    assert launch.asked_engine({"fsdp": "", "deepspeed": None}, {}) == launch.DATA_PARALLEL
-    assert launch.asked_engine({}, ZERO3) == "DeepSpeed ZeRO-3"
     path = tmp_path / "zero.json"
     zero = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
     path.write_text(json.dumps({"zero_optimization": zero}))
-    assert launch.asked_engine({"deepspeed": str(path)}, {}) == "DeepSpeed ZeRO-3"
-    auto = {"zero_optimization": {"stage": "auto"}}
-    with pytest.raises(UserError, match=r"zero_stage: .*'auto'.*zero_optimization\.stage"):
-        launch.asked_engine({"deepspeed": auto}, {})
+    for config, env, engine in (
+        ({}, {}, launch.DATA_PARALLEL),
+        ({"fsdp": "", "deepspeed": None}, {}, launch.DATA_PARALLEL),
+        ({}, FSDP2, "FSDP"),
+        ({"fsdp": True}, {}, "FSDP"),
+        ({}, ZERO3, "DeepSpeed ZeRO-3"),
+        ({"deepspeed": str(path)}, {}, "DeepSpeed ZeRO-3"),
+        ({}, ZERO2 | {"ACCELERATE_DEEPSPEED_CONFIG_FILE": str(path)}, "DeepSpeed ZeRO-3"),
+    ):
+        assert launch.asked_engine(config, env) == engine
     check_launch(sft({"deepspeed": str(path)}), TWO, {})
-    assert (
-        launch.asked_engine({}, ZERO2 | {"ACCELERATE_DEEPSPEED_CONFIG_FILE": str(path)})[-1] == "3"
-    )
+    with pytest.raises(UserError, match=r"zero_stage: .*'auto'.*zero_optimization\.stage"):
+        launch.asked_engine({"deepspeed": {"zero_optimization": {"stage": "auto"}}}, {})
 
 
 @pytest.fixture
