@@ -113,16 +113,15 @@ def check_rounding(settings: Settings) -> None:
     if not settings.stochastic_rounding:
         return
     key = "stochastic_rounding"
-    engines = [
-        engine
-        for engine in ("deepspeed", "fsdp")
-        if settings.get(engine) or os.environ.get(f"ACCELERATE_USE_{engine.upper()}") == "true"
-    ]
-    for cause, is_pointless, why in (
+    causes = [
         ("dtype", settings.dtype != "bfloat16", f"dtype {settings.dtype} has nothing to round"),
         ("use_peft", settings.use_peft, "LoRA's weights are float32"),
-        *((engine, True, f"{engine} updates float32 weights of its own") for engine in engines),
-    ):
+    ]
+    for engine in ("deepspeed", "fsdp"):
+        is_launched = os.environ.get(f"ACCELERATE_USE_{engine.upper()}") == "true"
+        why = f"{engine} updates float32 weights (dtype: float32)"
+        causes.append((engine, is_launched or settings.get(engine), why))
+    for cause, is_pointless, why in causes:
         if is_pointless:
             message = f"true would have no effect: {why}; set it to false"
             raise PointlessKey(key, message, (cause,))

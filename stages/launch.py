@@ -234,9 +234,6 @@ def zero_settings(config: Any, env: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         config: the recipe's `deepspeed`, a file's path or a mapping; None where the launch has it.
-
-    Raises:
-        UserError: the DeepSpeed file cannot be read, or the stage is no number.
     """
     config = config or env.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none")
     if config == "none":
@@ -368,8 +365,8 @@ def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
     """Rows that one optimizer step, and in GRPO one generation batch, take from all processes."""
     per_device = (config.get("per_device_train_batch_size") or 8) * num_processes
     rows = {"step": per_device * (config.get("gradient_accumulation_steps") or 1)}
-    if config.get("steps_per_generation"):
-        rows["generation batch"] = per_device * config["steps_per_generation"]
+    if steps := config.get("steps_per_generation"):
+        rows["generation batch"] = per_device * steps
     return rows
 
 
