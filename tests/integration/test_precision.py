@@ -7,13 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from stage_processes import finish, start, stop_when
 
 from benchmarks.precision import measure
 from data_prep.config import Settings, UserError
 from stages.arguments import SFT, SftArguments
 from stages.checks import check_rounding
 from tests.integration.guard_runs import read_events, read_logs, whole_checkpoints
+from tests.integration.stages.stage_processes import finish, start, stop_when
 
 pytestmark = pytest.mark.integration
 
