@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 NUM_ROWS = {"sft": 200, "grpo": 20, "validation": 10, "test": 10}
 
 

@@ -8,7 +8,6 @@ import signal
 import pytest
 import torch
 from safetensors.torch import load_file
-from stage_processes import finish, start, stop_when
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from data_prep import manifest
@@ -17,6 +16,7 @@ from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from tests.integration.guard_runs import BASE, read_events, read_logs, whole_checkpoints
 from tests.integration.recorders import grade_by_checksum
+from tests.integration.stages.stage_processes import finish, start, stop_when
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

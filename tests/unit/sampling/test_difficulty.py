@@ -98,3 +98,24 @@ def test_reading_problems(tmp_path):
     path.write_text("")
     with pytest.raises(UserError, match=r"problems_file: .*problems\.jsonl has no rows"):
         read_rows(str(path), None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"num_right": 1, "num_samples": 4}',
+        '{"id": "a", "num_samples": 4}',
+        '{"id": "a", "num_right": 5, "num_samples": 4}',
+        '{"id": "a", "num_right": -1, "num_samples": 4}',
+        '{"id": "a", "num_right": 0, "num_samples": 0}',
+        '{"id": "a", "num_right": "1", "num_samples": 4}',
+        '{"id": ["a"], "num_right": 1, "num_samples": 4}',
+        '{"id": "a", "num_right": true, "num_samples": 4}',
+        '{"id": "b", "num_',
+    ],
+)
+def test_a_damaged_row_of_pass_rates_is_named_by_line(tmp_path, line):
+    path = tmp_path / "pass_rates.jsonl"
+    path.write_text('{"id": "z", "num_right": 1, "num_samples": 4}\n' + line)
+    with pytest.raises(UserError, match=r"pass_rates\.jsonl:2: "):
+        load_pass_counts(str(path))

@@ -1,0 +1,69 @@
+"""The example patches of docs/architecture.md apply, touch few files, and work."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+PATCHES = dict(
+    zip(
+        ("loss", "reward", "curriculum", "metric"),
+        re.findall(r"```diff\n(.*?)```", PAGE, re.S),
+        strict=True,
+    )
+)
+RUN = """
+import json, sys
+from data_prep.config import run_cli
+from eval.harness.metrics import sampled_metrics
+from stages import grpo
+
+record = {"verdict": "right", "prediction": "1", "well_formed": True, "cut_off": False}
+record |= {"num_tokens": 1, "lenient": "right", "completion": ""}
+assert sampled_metrics([record, record])["all@2"] == 1.0
+run_cli(grpo.main)
+"""
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_a_change_touches_three_files_at_most(name):
+    files = re.findall(r"^\+\+\+ b/(.*)$", PATCHES[name], re.M)
+    assert 1 <= len(files) == len(set(files)) <= 3
+
+
+def test_all_of_them_apply_and_train(tmp_path, write_recipe):
+    for name in ("data_prep", "stages", "eval"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / "tree" / name, ignore=ignored)
+    for patch in PATCHES.values():
+        command = ["git", "apply", "-"]
+        subprocess.run(command, cwd=tmp_path / "tree", input=patch, text=True, check=True)
+    recipe = write_recipe(
+        "grpo",
+        curriculum="uniform",
+        drift_penalty=0.1,
+        reward_funcs=["correctness_reward", "soft_length_penalty", "last_line_reward"],
+        num_iterations=2,
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, "--config", str(recipe)],
+        cwd=tmp_path / "tree",
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "tree"), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    folder = Path(json.loads(recipe.read_text())["output_dir"])
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    assert any("rewards/last_line_reward/mean" in log for log in history)
+    (state,) = {p.read_text() for p in folder.glob("checkpoint-2/extra_state.json")}
+    assert "num_batches" in state
