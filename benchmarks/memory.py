@@ -23,7 +23,9 @@ from typing import Any
 from data_prep.config import Settings, UserError, parse, run_cli
 from data_prep.quiet import quiet
 from stages.preflight.inputs import STAGES
-from stages.preflight.memory import Launch, Plan, build_step, load_shape, plan_step, read_model
+from stages.preflight.memory import Plan, plan_step
+from stages.preflight.needs import Launch, build_step
+from stages.preflight.shapes import load_shape, read_model
 
 TOLERANCE = 0.15
 SMALL = {

@@ -1,22 +1,21 @@
 """One flat YAML file per stage and its command line become typed values, once, without torch.
 
-Every entry point calls `parse(...)` first. Keys and types come from our dataclass and from the
-*source text* of Hugging Face's (read by `ast`: importing TRL takes seconds, and a typo should not
-cost them). Nothing behind `read_settings` parses text again: checks and dataclasses get typed
-values. The command line beats the overlay, the overlay the file, the file the default; unknown keys
-fail.
+Keys and types come from our dataclass and from the *source text* of Hugging Face's (read by `ast`:
+importing TRL takes seconds, and a typo should not cost them). The command line beats the overlay,
+the overlay the file, the file the default; unknown keys fail; `null` gives a key its default again.
 
 `{run}` in a value becomes the run folder, `runs/<name of the YAML's folder>` unless `--run_dir`
-says otherwise, so that a recipe's stages find each other's output. `null` gives a key its default
-again.
+says otherwise, so that a recipe's stages find each other's output.
 """
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import functools
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -98,13 +97,7 @@ class Key:
     @functools.cached_property
     def members(self) -> list[str]:
         """The types of the union: `float | None` has `float` and `None`."""
-
-        def split(node: ast.expr) -> list[str]:
-            if isinstance(node, ast.BinOp):
-                return split(node.left) + split(node.right)
-            return [ast.unparse(node)]
-
-        return split(ast.parse(self.annotation, mode="eval").body)
+        return re.split(r" \| (?![^\[]*\])", self.annotation)  # not within brackets
 
     @functools.cached_property
     def item(self) -> str | None:
@@ -137,10 +130,7 @@ def _classes(package: str, file: str) -> dict[str, ast.ClassDef]:
 
 @functools.cache
 def enum_values(annotation: str) -> list[str]:
-    """The values of the transformers enum that an annotation such as `SchedulerType | str` names.
-
-    Empty where it names none.
-    """
+    """The values of the transformers enum in an annotation such as `SchedulerType | str`, or []."""
     for file in ("trainer_utils.py", "training_args.py"):
         for name, node in _classes("transformers", file).items():
             is_enum = any(ast.unparse(base) == "ExplicitEnum" for base in node.bases)
@@ -186,16 +176,6 @@ def own_keys(cls: type) -> dict[str, Key]:
     return keys
 
 
-def hf_fields(class_name: str) -> dict[str, str]:
-    """Field names of an installed Hugging Face dataclass and their annotations as text."""
-    return {name: key.annotation for name, key in hf_keys(class_name).items()}
-
-
-def own_fields(cls: type) -> dict[str, str]:
-    """Field names of one of our dataclasses and their annotations as text."""
-    return {name: key.annotation for name, key in own_keys(cls).items()}
-
-
 def known_keys(own: type, hf: tuple[str, ...] = ()) -> dict[str, Key]:
     """All keys that a stage's YAML may have; ours win."""
     return {name: key for one in hf for name, key in hf_keys(one).items()} | own_keys(own)
@@ -217,11 +197,7 @@ def read_yaml(path: str) -> dict[str, Any]:
 
 
 SWITCHES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_WANTED = {
-    "bool": "is not true or false",
-    "int": "is not a whole number",
-    "float": "is not a number",
-}
+WANTED = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "one text"}
 
 
 def convert(name: str, value: Any, key: Key, where: str) -> Any:
@@ -235,20 +211,21 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
         UserError: it cannot be that.
     """
 
-    def refusal(fault: str) -> UserError:
-        return UserError(f"{where}: {name}: {value!r} {fault}")
+    def refusal(wanted: str = "") -> UserError:
+        wanted = wanted or next((WANTED[m] for m in members if m in WANTED), "one value")
+        return UserError(f"{where}: {name}: {value!r} is not {wanted}")
 
     members = key.members
     if choices := enum_values(key.annotation):
         word = "no" if value is False else value  # YAML reads a bare `no` as false
         if word not in choices:
-            raise refusal(f"must be one of {', '.join(choices)}")
+            raise refusal(f"one of {', '.join(choices)}")
         return word
     if "Any" in members:
         return value
     if isinstance(value, dict):
         if not any(member.startswith("dict") for member in members):
-            raise refusal("is not one value")
+            raise refusal("one value")
         return value
     if key.item and (isinstance(value, list) or "str" not in members):
         # The command line gives a list of one as its item.
@@ -256,38 +233,33 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
         items = [value] if is_one else value
         is_texts = isinstance(items, list) and all(isinstance(item, str) for item in items)
         if not isinstance(items, list) or (key.item == "str" and not is_texts):
-            raise refusal("is not a list of texts; write [a, b]")
+            raise refusal("a list of texts; write [a, b]")
         return [convert(name, item, Key(key.item), where) for item in items]
     if isinstance(value, list):
-        raise refusal("is not one value")
+        raise refusal("one value")
     if isinstance(value, bool) and "bool" not in members:
         if where == COMMAND_LINE or "str" not in members:
-            raise refusal(next((_WANTED[m] for m in members if m in _WANTED), "is not one text"))
+            raise refusal()
         # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
         return ("on" if value else "off") if key.is_own else value
     if "bool" in members and str(value).lower() in SWITCHES:
         return SWITCHES[str(value).lower()]
     if "int" in members or "float" in members:
-        try:
+        with contextlib.suppress(TypeError, ValueError):
             number = float(value)
-        except (TypeError, ValueError):
-            number = None
-        if number is not None and "float" in members:
-            return number if isinstance(value, str) else value
-        if number is not None and number.is_integer():
-            return int(number)
+            if "float" in members:
+                return number if isinstance(value, str) else value
+            if number.is_integer():
+                return int(number)
     if "str" in members:
         if not isinstance(value, str):
-            raise refusal("is not one text; quote it")
+            raise refusal("one text; quote it")
         return value
-    raise refusal(next((_WANTED[m] for m in members if m in _WANTED), "is not one value"))
+    raise refusal()
 
 
 class Settings(Mapping[str, Any]):
-    """A stage's typed settings.
-
-    A mapping over the keys that were *given*; as an attribute every key has its *effective* value,
-    given or default.
+    """A mapping over the keys that were *given*; attributes are *effective* values, also defaults.
 
     Args:
         file: the YAML's values, typed.
@@ -372,21 +344,18 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
 
 def _command_line(argv: list[str]) -> dict[str, Any]:
     """Split argv: `--key value`, `--key=value`, `--key a b` (a list), `--switch` (True)."""
-    values: dict[str, Any] = {}
-    index = 0
-    while index < len(argv):
-        if not argv[index].startswith("--"):
-            raise UserError(f"{COMMAND_LINE}: unexpected {argv[index]!r}; write --key value")
-        key, has_equals, value = argv[index][2:].partition("=")
-        index += 1
-        if not has_equals:
-            rest = []
-            while index < len(argv) and not argv[index].startswith("--"):
-                rest.append(argv[index])
-                index += 1
-            value = True if not rest else rest[0] if len(rest) == 1 else rest
-        values[key] = value
-    return values
+    values: dict[str, list[str]] = {}
+    key = None  # the one that takes what follows
+    for word in argv:
+        if word.startswith("--"):
+            key, has_equals, value = word[2:].partition("=")
+            values[key] = [value] if has_equals else []
+            key = None if has_equals else key
+        elif key is None:
+            raise UserError(f"{COMMAND_LINE}: unexpected {word!r}; write --key value")
+        else:
+            values[key].append(word)
+    return {k: v[0] if len(v) == 1 else v or True for k, v in values.items()}
 
 
 def _scaled(overlay: dict[str, Any], file: dict[str, Any], known: dict[str, Key]) -> dict[str, Any]:
@@ -419,21 +388,15 @@ def read_settings(
     argv: list[str] | None = None,
     defaults: dict[str, Any] | None = None,
 ) -> Settings:
-    """Read `--config`, `--overlay` and the other keys of a command line; see `parse`.
-
-    Raises:
-        UserError: unknown key, wrong type, missing file or key; names file, key and remedy.
-    """
+    """Read `--config`, `--overlay` and the other keys of a command line; see `parse`."""
     known = known_keys(own, hf)
     shell = _command_line(list(sys.argv[1:] if argv is None else argv))
-    paths = {
-        key: None if key in known else shell.pop(key, None)
-        for key in ("config", "overlay", "run_dir")
-    }
-    for key, value in paths.items():
-        if not isinstance(value, str | None):
-            raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {value!r}")
-    path, overlay, run_dir = paths.values()
+    paths = []
+    for key in ("config", "overlay", "run_dir"):
+        paths.append(None if key in known else shell.pop(key, None))
+        if not isinstance(paths[-1], str | None):
+            raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {paths[-1]!r}")
+    path, overlay, run_dir = paths
     overrides = _typed(shell, known, COMMAND_LINE)
     config = (defaults or {}) | (read_yaml(path) if path else {})
     env = config.pop("env", None) or {}
@@ -477,11 +440,7 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
 
 
 def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
-    """An instance of `own`, then one of each `hf` class, from typed values.
-
-    Raises:
-        UserError: a dataclass's own check refuses a value.
-    """
+    """An instance of `own`, then one of each `hf` class; what they refuse is a `UserError`."""
     classes = [own]
     if hf:
         import trl  # late: everything before it answers in well under two seconds
@@ -512,15 +471,12 @@ def parse(
         doc: the entry point's module docstring, shown by `--help`.
         own: our dataclass for the stage.
         hf: names of the Hugging Face dataclasses (keys of `HF_SOURCES`) that share the YAML.
-        check: extra check of the settings, called before torch is imported; raises `UserError`.
+        check: of the settings, before torch is imported; raises `UserError`.
         argv: the command line without the program's name; `sys.argv[1:]` by default.
-        defaults: our defaults where they are not Hugging Face's.
+        defaults: ours where they are not Hugging Face's.
 
     Returns:
         An instance of `own`, then one of each `hf` class.
-
-    Raises:
-        UserError: unknown key, wrong type, missing file; the message names file, key and remedy.
     """
     argv = sys.argv[1:] if argv is None else argv
     if "-h" in argv or "--help" in argv:

@@ -25,6 +25,13 @@ REWARD_FUNCS = (
 GRADED = {"correctness_reward": 1.0, "rlinf_reward": 10.0}
 
 
+def steps_per_generation(settings: Any, num_processes: int) -> int:
+    """Micro-batches that one generation serves, as TRL works them out of its three keys."""
+    if whole := settings.generation_batch_size:
+        return whole // (settings.per_device_train_batch_size * num_processes)
+    return settings.steps_per_generation or settings.gradient_accumulation_steps
+
+
 def _key(default: Any, text: str) -> Any:
     """A key and its line of `--help`."""
     return field(default=default, metadata={"help": text})

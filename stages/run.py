@@ -25,7 +25,6 @@ from data_prep.config import UserError
 from stages.launch import (
     RUN_FILE,
     asked_engine,
-    check_engine,
     check_resume,
     check_started,
     differ_in_batch_only,
@@ -174,7 +173,6 @@ def save(trainer: Trainer) -> None:
 
 def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
-    check_engine(trainer)
     keep_metric_names()
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)

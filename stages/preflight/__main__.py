@@ -12,6 +12,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from data_prep.build.recipe import TRAINING
 from data_prep.config import Settings, UserError, own_keys, parse, run_cli
@@ -19,7 +20,12 @@ from data_prep.decontamination.benchmarks import BENCHMARKS
 from stages.preflight import batches, capacity, inputs, launch, lengths, tokenizer
 from stages.preflight.findings import ERROR, OK, Finding, attempt, from_error, show
 from stages.preflight.inputs import STAGES, Recipe
-from stages.preflight.memory import Launch
+from stages.preflight.needs import Launch
+
+
+def _key(default: Any, text: str) -> Any:
+    """A key and its line of `--help`."""
+    return field(default=default, metadata={"help": text})
 
 
 @dataclass
@@ -27,25 +33,13 @@ class PreflightArguments:
     """Keys of the command line; there is no YAML for this one."""
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
-    run: str | None = field(
-        default=None, metadata={"help": "folder of the stages' output; runs/<recipe> by default"}
-    )
-    gpus: int = field(default=1, metadata={"help": "training processes, one for each GPU"})
-    accelerate: str | None = field(
-        default=None, metadata={"help": "name of a file in configs/accelerate; ddp by default"}
-    )
-    gpu_memory: float = field(default=94.0, metadata={"help": "memory of one GPU, GiB"})
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "folder with the tokenizer of the model, and its configs"}
-    )
-    data_root: str | None = field(
-        default=None, metadata={"help": "folder of the raw data, where the data is not built"}
-    )
-
-    overlay: str | None = field(
-        default=None,
-        metadata={"help": "YAML over sft.yaml and grpo.yaml, such as configs/lora.yaml"},
-    )
+    run: str | None = _key(None, "folder of the stages' output; runs/<recipe> by default")
+    gpus: int = _key(1, "training processes, one for each GPU")
+    accelerate: str | None = _key(None, "name of a file in configs/accelerate; ddp by default")
+    gpu_memory: float = _key(94.0, "memory of one GPU, GiB")
+    tokenizer: str | None = _key(None, "folder with the model's tokenizer and configs")
+    data_root: str | None = _key(None, "folder of the raw data, where the data is not built")
+    overlay: str | None = _key(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
 
     def __post_init__(self) -> None:
         if self.gpus < 1:
@@ -97,7 +91,6 @@ def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     found += check_grading(recipe)
     if {"data", "eval"} <= {*recipe.parsed}:
         found += check_contamination(recipe.settings["data"], recipe.settings["eval"])
-    found += attempt("launch", launch.check_launch, recipe)
     found += attempt("inputs", inputs.check_inputs, recipe)
     found += attempt("grpo.yaml", inputs.check_problems, recipe)
     found += attempt("LoRA", inputs.check_lora, recipe)
@@ -122,10 +115,7 @@ def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     found += attempt("memory", capacity.check_memory, recipe, longest)
     found += attempt("ports", launch.check_ports, recipe)
     found += launch.check_versions(recipe)
-    # What a file's own stage refuses is found again by what looks deeper, maybe with a remedy.
-    said = {(one.level, one.topic, one.text) for one in found if one.remedy}
-    found = [one for one in found if one.remedy or (one.level, one.topic, one.text) not in said]
-    return recipe, list(dict.fromkeys(found))
+    return recipe, found
 
 
 def main() -> None:

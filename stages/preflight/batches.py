@@ -1,14 +1,13 @@
 """Check batch arithmetic, steps against data, and the learning rate against the precision."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
-from data_prep.config import Settings, UserError
-from stages.checks import check_batch
-from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding, from_error
+from data_prep.config import Settings
+from stages.arguments import steps_per_generation
+from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
-from stages.preflight.memory import weight_bytes
+from stages.preflight.needs import weight_bytes
 
 # Share of bf16 weights N(0, 0.02) that AdamW's first step changes, by learning rate (measured,
 # docs/recipes.md); below the first nothing useful is learned, below the second much is lost.
@@ -20,7 +19,8 @@ def check_batches(recipe: Recipe) -> list[Finding]:
     found = []
     for stage in recipe.stages():
         values = recipe.settings[stage]
-        found += (_sft if stage == "sft" else _grpo)(values, recipe.launch.processes)
+        if stage in recipe.parsed:  # the numbers of a refused file would say little
+            found += (_sft if stage == "sft" else _grpo)(values, recipe.launch.processes)
         found.append(check_precision(stage, values, recipe.launch.engine))
     return found
 
@@ -64,16 +64,9 @@ def _sft(values: Settings, processes: int) -> list[Finding]:
 
 
 def _grpo(values: Settings, processes: int) -> list[Finding]:
-    try:
-        check_batch(values, processes)
-    except UserError as error:
-        found = from_error("grpo.yaml", error)
-        return [replace(found, remedy=found.remedy or "generation_batch_size: a multiple of that")]
     batch, text = _effective(values, processes)
     rows, times = values.per_device_train_batch_size, values.gradient_accumulation_steps
-    group, steps = values.num_generations, values.steps_per_generation or times
-    if values.generation_batch_size is not None:
-        steps = values.generation_batch_size // (rows * processes)
+    group, steps = values.num_generations, steps_per_generation(values, processes)
     local = rows * steps
     prompts = local * processes // group
     text = (
@@ -112,9 +105,8 @@ def uniform_share(rate: float, group: int) -> float:
 
 
 def _groups(mode: str, group: int) -> Finding:
-    shares = ", ".join(
-        f"{uniform_share(rate, group):.0%} at pass rate {rate:g}" for rate in (0.5, 0.8, 0.95)
-    )
+    rates = (0.5, 0.8, 0.95)
+    shares = ", ".join(f"{uniform_share(rate, group):.0%} at pass rate {rate:g}" for rate in rates)
     text = f"groups of {group} without a signal, by chance: {shares}; curriculum: {mode}"
     if mode == "off" and uniform_share(0.8, group) > 0.25:
         remedy = "num_generations: 8 or more, or curriculum: offline or predictive"
@@ -136,9 +128,8 @@ def _schedule(topic: str, values: Settings, steps: float) -> list[Finding]:
         if at >= steps and at:
             text = f"{key}: {value:g} is not below the run's {steps:,.0f} steps: {why}"
             is_short = key == "save_steps" and steps < 200
-            found.append(
-                Finding(OK, topic, text) if is_short else Finding(WARNING, topic, text, "lower it")
-            )
+            level, remedy = (OK, "") if is_short else (WARNING, "lower it")
+            found.append(Finding(level, topic, text, remedy))
     return found
 
 
@@ -146,10 +137,6 @@ def check_precision(stage: str, values: Settings, engine: str) -> Finding:
     """Find a learning rate whose updates bf16 weights round away."""
     topic = f"{stage}.yaml"
     rate = values.learning_rate
-    if values.stochastic_rounding and engine not in ("none", "ddp"):
-        text = f"stochastic_rounding: true has no effect under {engine}, which has its own weights"
-        remedy = "start the stage with --dtype float32 --stochastic_rounding false"
-        return Finding(ERROR, topic, text, f"under {engine} {remedy}")
     keeps = (
         "fp32 weights" if weight_bytes(values) == 4 else
         "LoRA's weights are fp32" if values.use_peft else

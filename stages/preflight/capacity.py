@@ -3,28 +3,26 @@
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from data_prep.config import UserError
+from data_prep.config import Settings, UserError
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding, from_error
 from stages.preflight.inputs import Recipe
-from stages.preflight.memory import (
+from stages.preflight.memory import Part, Plan, plan_step
+from stages.preflight.needs import (
     ASSUMED_PROMPT,
     GIB,
-    Model,
-    Part,
-    Plan,
+    Engine,
     build_step,
     checkpoint_bytes,
     completion_room,
     find_optimizer,
     generation_bytes,
     plan_engine,
-    plan_step,
     prompt_room,
-    read_model,
     weight_bytes,
 )
+from stages.preflight.shapes import Model, read_model
+from stages.vllm_checks import has_gpu
 
 NEAR = 0.92  # of the device; above, an allocator's fragments can make the difference
 CONTEXT = 1.5 * GIB  # CUDA context, NCCL, cuBLAS workspaces, fragments; a guess
@@ -53,111 +51,87 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
         if find_optimizer(values) is None:
             text = f"optim: {values.get('optim')} is not known to the plan, taken as AdamW"
             found.append(Finding(UNCHECKED, topic, text))
-        device = Device(recipe, stage, model, plan_step(step), longest.get(stage))
-        found += device.check()
+        found += check_device(recipe, stage, model, plan_step(step), longest.get(stage))
         disk.append((stage, *checkpoint_bytes(step)))
     return found + check_disk(recipe, disk)
 
 
-class Device:
-    """One GPU (or the CPU) in the update and in generation of a stage."""
-
-    def __init__(
-        self, recipe: Recipe, stage: str, model: Model, plan: Plan, longest: int | None
-    ) -> None:
-        self.stage, self.model, self.plan, self.longest = stage, model, plan, longest
-        self.values, self.launch, self.topic = (
-            recipe.settings[stage],
-            recipe.launch,
-            f"{stage} memory",
-        )
-        self.gpu = f"{self.launch.gpu_memory:g} GiB"
-        self.limit = self.launch.gpu_memory * GIB
-
-    def check(self) -> list[Finding]:
-        """Check the peak of the update, then generation with or without a colocated engine."""
-        values, plan, guess = self.values, self.plan, ""
-        if self.stage == "grpo" and not self.longest and not values.max_prompt_length:
-            guess = (
-                f"; no prompt limit and no data: prompts of {ASSUMED_PROMPT:,} tokens are assumed"
-            )
-        if values.use_cpu:
-            text = f"{gib(plan.peak)} of tensors at the peak ({plan.moment}), on a CPU{guess}"
-            return [Finding(OK, self.topic, f"{text}\n{describe(plan)}")]
-        engine = plan_engine(self.model, values, self.launch)
-        share = engine.share if engine and not values.vllm_enable_sleep_mode else 0
-        total = plan.peak + share + CONTEXT
-        text = (
-            f"{gib(total)} of {self.gpu} on each device at the peak of the update "
-            f"({plan.moment}), {gib(CONTEXT)} for CUDA itself{guess}\n{describe(plan)}"
-        )
-        if share:
-            text += f"\n  vLLM: {gib(share)} = vllm_gpu_memory_utilization x {self.gpu}"
-        level = ERROR if total > self.limit else WARNING if total > NEAR * self.limit else OK
-        remedy = self.remedy(bool(share)) if level != OK else ""
-        found = [Finding(level, self.topic, text, remedy)]
-        if engine:
-            found += self.check_engine(engine)
-        elif self.stage == "grpo" and not values.use_vllm:
-            found.append(self.check_generation())
-        return found
-
-    def check_generation(self) -> Finding:
-        """Check generation without vLLM."""
-        size, formula = generation_bytes(
-            self.model, self.values, self.longest, self.launch.processes
-        )
-        total = self.plan.states + size + CONTEXT
-        text = f"generation without vLLM: {gib(size)} = {formula}; "
-        text += f"{gib(total)} with weights and states"
-        if total <= self.limit:
-            return Finding(OK, self.topic, text)
-        return Finding(ERROR, self.topic, text, "use_vllm: true, or lower steps_per_generation")
-
-    def check_engine(self, engine: Any) -> list[Finding]:
-        """Check that the colocated engine starts, and how many completions it writes at once."""
-        found, values, states = [], self.values, self.plan.states
-        if states + engine.share + CONTEXT > self.limit:
+def check_device(
+    recipe: Recipe, stage: str, model: Model, plan: Plan, longest: int | None
+) -> list[Finding]:
+    """Check one device in the update, then in generation with or without a colocated engine."""
+    values, launch, topic = recipe.settings[stage], recipe.launch, f"{stage} memory"
+    gpu, limit, guess = f"{launch.gpu_memory:g} GiB", launch.gpu_memory * GIB, ""
+    if stage == "grpo" and not longest and not values.max_prompt_length:
+        guess = f"; no prompt limit and no data: prompts of {ASSUMED_PROMPT:,} tokens are assumed"
+    if values.use_cpu:
+        text = f"{gib(plan.peak)} of tensors at the peak ({plan.moment}), on a CPU{guess}"
+        return [Finding(OK, topic, f"{text}\n{describe(plan)}")]
+    engine = plan_engine(model, values, launch)
+    share = engine.share if engine and not values.vllm_enable_sleep_mode else 0
+    total = plan.peak + share + CONTEXT
+    text = (
+        f"{gib(total)} of {gpu} on each device at the peak of the update "
+        f"({plan.moment}), {gib(CONTEXT)} for CUDA itself{guess}\n{describe(plan)}"
+    )
+    if share:
+        text += f"\n  vLLM: {gib(share)} = vllm_gpu_memory_utilization x {gpu}"
+    level = ERROR if total > limit else WARNING if total > NEAR * limit else OK
+    remedy = lower(plan, values, bool(share)) if level != OK else ""
+    found = [Finding(level, topic, text, remedy)]
+    if engine:
+        if plan.states + engine.share + CONTEXT > limit:
             text = (
-                f"while vLLM generates: {gib(states)} of training states + {gib(engine.share)} "
-                f"for it > {self.gpu}"
+                f"while vLLM generates: {gib(plan.states)} of training states + "
+                f"{gib(engine.share)} for it > {gpu}"
             )
             remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
-            found.append(Finding(ERROR, self.topic, text, remedy))
-        room, tokens = (
-            prompt_room(values, self.longest) + completion_room(values),
-            engine.tokens,
-        )
-        text = (
-            f"vLLM: {gib(engine.share)} - {gib(engine.weights)} of weights = cache for "
-            f"{max(0, tokens):,} tokens of {engine.token:,} B: "
-            f"{max(0, tokens) // room} completions of {room:,} tokens at once"
-        )
-        if tokens >= max(room, values.vllm_max_model_length or 0):
-            return [*found, Finding(OK, self.topic, text)]
-        remedy = "raise vllm_gpu_memory_utilization, or lower vllm_max_model_length"
-        return [*found, Finding(ERROR, self.topic, text, remedy)]
+            found.append(Finding(ERROR, topic, text, remedy))
+        found.append(check_cache(topic, values, engine, longest))
+    elif stage == "grpo" and not values.use_vllm:
+        size, formula = generation_bytes(model, values, longest, launch.processes)
+        total = plan.states + size + CONTEXT
+        text = f"generation without vLLM: {gib(size)} = {formula}; "
+        text += f"{gib(total)} with weights and states"
+        if total > limit:
+            remedy = "use_vllm: true, or lower steps_per_generation"
+            found.append(Finding(ERROR, topic, text, remedy))
+        else:
+            found.append(Finding(OK, topic, text))
+    return found
 
-    def remedy(self, has_share: bool) -> str:
-        """What lowers the largest parts, the cheapest first."""
-        values, peak = self.values, self.plan.peak
-        sizes = {part.name: part.bytes for part in self.plan.parts}
-        work = sum(
-            n for name, n in sizes.items() if name not in ("weights", "optimizer", "gradients")
-        )
-        rows = values.per_device_train_batch_size
-        half = f"per_device_train_batch_size: {max(1, rows // 2)} and twice the accumulation"
-        ways = {
-            "vllm_enable_sleep_mode: true": has_share,
-            "gradient_checkpointing: true": not values.gradient_checkpointing,
-            "attn_implementation: flash_attention_2": sizes.get("attention masks", 0) > 0.05 * peak,
-            half: rows > 1 and work > 0.2 * peak,
-            "dtype: bfloat16 with stochastic_rounding: true":
-                weight_bytes(values) == 4 and not values.use_peft,
-            "use_peft: true": not values.use_peft,
-            "more GPUS with ACCELERATE=zero3 or fsdp2": True,
-        }  # fmt: skip
-        return ", or ".join(way for way, helps in ways.items() if helps)
+
+def check_cache(topic: str, values: Settings, engine: Engine, longest: int | None) -> Finding:
+    """Check how many completions the colocated engine's KV cache holds at once."""
+    room, tokens = prompt_room(values, longest) + completion_room(values), engine.tokens
+    text = (
+        f"vLLM: {gib(engine.share)} - {gib(engine.weights)} of weights = cache for "
+        f"{max(0, tokens):,} tokens of {engine.token:,} B: "
+        f"{max(0, tokens) // room} completions of {room:,} tokens at once"
+    )
+    if tokens >= max(room, values.vllm_max_model_length or 0):
+        return Finding(OK, topic, text)
+    remedy = "raise vllm_gpu_memory_utilization, or lower vllm_max_model_length"
+    return Finding(ERROR, topic, text, remedy)
+
+
+def lower(plan: Plan, values: Settings, has_share: bool) -> str:
+    """What lowers the largest parts of a plan, the cheapest first."""
+    sizes = {part.name: part.bytes for part in plan.parts}
+    work = sum(n for name, n in sizes.items() if name not in ("weights", "optimizer", "gradients"))
+    rows = values.per_device_train_batch_size
+    half = f"per_device_train_batch_size: {max(1, rows // 2)} and twice the accumulation"
+    masks, is_full = sizes.get("attention masks", 0), not values.use_peft
+    ways = {
+        "vllm_enable_sleep_mode: true": has_share,
+        "gradient_checkpointing: true": not values.gradient_checkpointing,
+        "attn_implementation: flash_attention_2": masks > 0.05 * plan.peak,
+        half: rows > 1 and work > 0.2 * plan.peak,
+        "dtype: bfloat16 with stochastic_rounding: true": weight_bytes(values) == 4 and is_full,
+        "use_peft: true": is_full,
+        "more GPUS with ACCELERATE=zero3 or fsdp2": True,
+    }
+    return ", or ".join(way for way, helps in ways.items() if helps)
 
 
 def describe(plan: Plan) -> str:
@@ -183,8 +157,7 @@ def check_disk(recipe: Recipe, stages: list[tuple[str, float, float]]) -> list[F
     Args:
         stages: of each its name, and the bytes of a checkpoint and of a saved model.
     """
-    needs: dict[str, float] = {}  # by folder
-    parts: dict[str, list[str]] = {}
+    disks: dict[int, list[tuple[str, float, str]]] = {}  # folder, bytes, how many of what
     found = []
     for stage, checkpoint, saved in stages:
         values = recipe.settings[stage]
@@ -197,19 +170,19 @@ def check_disk(recipe: Recipe, stages: list[tuple[str, float, float]]) -> list[F
             if checkpoint * kept > 10 * GIB:
                 text = f"save_total_limit is not set: about {kept} checkpoints of {gib(checkpoint)}"
                 found.append(Finding(WARNING, "disk", f"{stage}: {text}", "save_total_limit: 2"))
-        has_best = values.eval_strategy != "no" and stage == "grpo"
-        models = 2 if has_best else 1  # the last and the best
+        # The last, and with evaluation the best.
+        models = 2 if values.eval_strategy != "no" and stage == "grpo" else 1
         folder = str(values.get("output_dir") or recipe.run)
-        needs[folder] = needs.get(folder, 0) + checkpoint * kept + saved * models
         text = f"{stage}: {kept} checkpoints of {gib(checkpoint)} + {models} of {gib(saved)}"
-        parts.setdefault(folder, []).append(text)
+        needed = checkpoint * kept + saved * models
+        disks.setdefault(nearest(folder).stat().st_dev, []).append((folder, needed, text))
     runs_here = has_gpu() or all(recipe.settings[stage].use_cpu for stage, *_ in stages)
-    for folders in by_disk(needs):
-        total = sum(needs[folder] for folder in folders)
+    for needs in disks.values():
+        folders, sizes, texts = zip(*needs, strict=True)
         free = shutil.disk_usage(nearest(folders[0])).free
-        kept = ", ".join(text for folder in folders for text in parts[folder])
-        text = f"{gib(total)} needed ({kept}), {gib(free)} free for {', '.join(folders)}"
-        if total <= free:
+        text = f"{gib(sum(sizes))} needed ({', '.join(texts)}), {gib(free)} free for "
+        text += ", ".join(dict.fromkeys(folders))
+        if sum(sizes) <= free:
             found.append(Finding(OK, "disk", text))
             continue
         remedy = "free some, lower save_total_limit, or set output_dir to a larger disk"
@@ -222,19 +195,4 @@ def check_disk(recipe: Recipe, stages: list[tuple[str, float, float]]) -> list[F
 def nearest(folder: str) -> Path:
     """The folder itself, or the nearest one above it that is there."""
     place = Path(folder).absolute()
-    while not place.exists():
-        place = place.parent
-    return place
-
-
-def by_disk(folders: Iterable[str]) -> list[list[str]]:
-    """The folders in groups that share a file system."""
-    groups: dict[int, list[str]] = {}
-    for folder in folders:
-        groups.setdefault(nearest(folder).stat().st_dev, []).append(folder)
-    return list(groups.values())
-
-
-def has_gpu() -> bool:
-    """Whether this machine has an NVIDIA GPU, and so may be the one that trains."""
-    return Path("/proc/driver/nvidia").is_dir()
+    return next(one for one in (place, *place.parents) if one.exists())

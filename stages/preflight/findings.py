@@ -1,7 +1,6 @@
 """What preflight finds, and how it is shown: the worst last, where it is seen."""
 
-import io
-import sys
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -52,18 +51,8 @@ def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
 
 
 def show(heading: str, found: list[Finding], console: Console | None = None) -> None:
-    """Print a heading, one row for each finding, and a line that counts them.
-
-    Without a terminal, lines have `WIDTH` columns and no blanks at their end.
-    """
-    if console is None:
-        terminal = Console()
-        if not terminal.is_terminal:
-            page = io.StringIO()
-            show(heading, found, Console(file=page, width=WIDTH))
-            sys.stdout.writelines(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
-            return
-        console = Console(width=min(WIDTH, terminal.width))
+    """Print a heading, one row for each finding, and a line that counts them."""
+    console = console or Console(width=min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)

@@ -1,5 +1,6 @@
 """Read a recipe as its stages do, and check that each input is there or has a writer."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,10 @@ from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
 from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
 from stages.difficulty import DifficultyArguments
 from stages.distill import DistillArguments
+from stages.launch import check_launch
 from stages.preflight.findings import ERROR, OK, Finding, from_error
-from stages.preflight.memory import LINEARS, Launch, is_lora_target, load_shape, read_model
+from stages.preflight.needs import Launch
+from stages.preflight.shapes import LINEARS, is_lora_target, load_shape, read_model
 from stages.tiny_model import ModelArguments
 
 ACCELERATE = Path(__file__).parents[2] / "configs" / "accelerate"
@@ -112,7 +115,7 @@ class Recipe:
 def read_recipe(
     folder: Path, run: str | None, launch: Launch, overlay: str | None = None, **more: Any
 ) -> tuple[Recipe, list[Finding]]:
-    """Read and parse the recipe's files; each that its stage would refuse gives a finding.
+    """Read the recipe's files and check each as its stage does, in the launch's environment.
 
     Raises:
         UserError: it is no folder, or has no file of a stage.
@@ -120,52 +123,60 @@ def read_recipe(
     if not folder.is_dir():
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/data.yaml")))
         raise UserError(f"recipe: {folder} is not a folder; known recipes: {known or 'none'}")
-    names = [name for name in STAGES if (folder / f"{name}.yaml").is_file()]
     known = ", ".join(f"{name}.yaml" for name in STAGES)
-    if not names:
+    if not any((folder / f"{name}.yaml").is_file() for name in STAGES):
         raise UserError(f"{folder}: no YAML file is read by a stage; stages read {known}")
     default = f"runs/{folder.resolve().name}" + (f"-{Path(overlay).stem}" if overlay else "")
-    recipe = Recipe(folder, run or default, launch, **more)
-    found = [
-        Finding(ERROR, path.name, "is read by no stage", f"the stages read {known}")
-        for path in sorted(folder.glob("*.yaml"))
-        if path.stem not in STAGES
-    ]
-    for name in names:
-        own, hf, check = STAGES[name]
-        path = str(folder / f"{name}.yaml")
-        argv = ["--config", path, "--run_dir", recipe.run]
+    recipe, found = Recipe(folder, run or default, launch, **more), []
+    for path in sorted(folder.glob("*.yaml")):
+        if path.stem not in STAGES:
+            found.append(
+                Finding(ERROR, path.name, "is read by no stage", f"the stages read {known}")
+            )
+            continue
+        own, hf, check = STAGES[path.stem]
+        argv = ["--config", str(path), "--run_dir", recipe.run]
         argv += ["--overlay", overlay] if overlay and hf else []
         try:
             settings = read_settings(own, hf, argv, DEFAULTS if hf else None)
-            recipe.settings[name] = settings
-            settings = run_check(settings, check) if check else settings
+            recipe.settings[path.stem] = settings
+            if hf:
+                settings = check_launched(recipe, settings, check)
+            elif check:
+                settings = run_check(settings, check)
             # A recipe for GPUs must be checkable on a machine that has none.
-            build(settings.replaced(use_cpu=True, bf16=False) if hf else settings, own, hf)
-            recipe.parsed.append(name)
+            build(settings.replaced(use_cpu=True) if hf else settings, own, hf)
+            recipe.parsed.append(path.stem)
         except UserError as error:
-            found.append(from_error(f"{name}.yaml", error))
-            if name not in recipe.settings and (rest := salvage(path, recipe.run, own, hf)):
-                recipe.settings[name] = rest
+            found.append(from_error(path.name, error))
     if recipe.parsed:
-        text = ", ".join(f"{name}.yaml" for name in recipe.parsed)
+        text = ", ".join(f"{name}.yaml" for name in STAGES if name in recipe.parsed)
         found.append(Finding(OK, "keys", f"{text}: every key is known and fits"))
     return recipe, found
 
 
-def salvage(path: str, run: str, own: type, hf: tuple[str, ...]) -> Settings | None:
-    """Read what can be read of a refused file, so that its other faults are found, too."""
+def check_launched(recipe: Recipe, settings: Settings, check: Callable) -> Settings:
+    """Run a stage's own check, and that of its launch, as if the launch had started it."""
+    asked, processes = recipe.accelerate, recipe.launch.processes
+    kind = str(asked.get("distributed_type"))
+    env = {"WORLD_SIZE": "1" if kind == "NO" else str(processes), "LOCAL_RANK": "0"}
+    if kind in ("FSDP", "DEEPSPEED"):
+        env[f"ACCELERATE_USE_{kind}"] = "true"
+    env |= {key.upper(): str(value) for key, value in asked.get("fsdp_config", {}).items()}
+    for key, value in asked.get("deepspeed_config", {}).items():
+        env[f"ACCELERATE_DEEPSPEED_{key.upper()}"] = str(value)
 
-    def fill(value: Any) -> Any:
-        if isinstance(value, list):
-            return [fill(item) for item in value]
-        return value.replace("{run}", run) if isinstance(value, str) else value
+    def check_both(settings: Settings) -> None:
+        check_launch(settings, env, asked | {"num_processes": processes})
+        check(settings)
 
+    before = dict(os.environ)
+    os.environ.update(env)
     try:
-        values = read_yaml(path)
-        return Settings.of({key: fill(value) for key, value in values.items()}, own, hf)
-    except UserError:
-        return None
+        return run_check(settings, check_both)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def read_launch(name: str | None, processes: int) -> dict[str, Any]:
@@ -182,7 +193,7 @@ def read_launch(name: str | None, processes: int) -> dict[str, Any]:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in ACCELERATE.glob("*.yaml")))
         raise UserError(f"accelerate: {name!r} is no file of configs/accelerate; choose {known}")
-    return read_yaml(str(path))
+    return read_yaml(str(path)) | {"config_file": path.name}
 
 
 def find_engine(values: dict[str, Any], processes: int) -> str:
@@ -198,6 +209,9 @@ def find_engine(values: dict[str, Any], processes: int) -> str:
 
 def check_inputs(recipe: Recipe) -> list[Finding]:
     """Find inputs below the run's folder that are not there, and that no stage writes."""
+    stems = {path.stem for path in recipe.folder.glob("*.yaml")}
+    if stems & STAGES.keys() - recipe.settings.keys():
+        return []  # a file that could not be read may name the writer
     folders = {
         stage: str(values["output_dir"]).rstrip("/")
         for stage, values in recipe.settings.items()

@@ -1,6 +1,5 @@
 """Measure the built data in the recipe's own tokens, and compare with every limit."""
 
-import json
 import math
 from collections.abc import Sequence
 from itertools import islice
@@ -15,7 +14,7 @@ from data_prep.schema import Problem, check_row, grpo_row, sft_row
 from data_prep.sources.registry import BUILDERS
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
-from stages.preflight.memory import completion_room
+from stages.preflight.needs import completion_room
 
 ROWS = 1000  # of each file; a percentile of them is within 1.4 points at the 95th
 MUCH, MOST = 0.01, 0.2  # share of rows over a limit that is worth a warning, or an error
@@ -50,10 +49,6 @@ def check_limits(recipe: Recipe, positions: dict[str, int]) -> list[Finding]:
         text = f"{prompt:,} of prompt + {completion:,} exceed {positions['grpo']:,} positions"
         key = "max_prompt_length" if prompt > completion else "max_completion_length"
         found.append(Finding(ERROR, "grpo.yaml", text, f"lower {key}"))
-    window = grpo.vllm_max_model_length
-    if window is not None and window < room:
-        text = f"vllm_max_model_length: {window} is below {prompt:,} of prompt + {completion:,}"
-        found.append(Finding(ERROR, "grpo.yaml", text, f"vllm_max_model_length: {room}"))
     if not prompt:
         text = "max_prompt_length is not set: the longest prompt sets the memory of its batch"
         found.append(Finding(OK, "grpo.yaml", text))
@@ -109,25 +104,13 @@ def is_built(recipe: Recipe, stage: str) -> bool:
 
 
 def read_some(path: str, limit: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Read up to about `limit` rows of a built file, evenly over it and the last one.
-
-    Raises:
-        UserError: one of them is no JSON, or lacks a column.
-    """
-    # Not `splitlines`: it breaks rows that hold U+2028 or U+0085.
-    text = Path(path).read_text(encoding="utf-8")
-    lines = [line for line in text.split("\n") if line.strip()]
-    numbers = range(0, len(lines), max(1, math.ceil(len(lines) / limit)))
-    rows = []
-    for number in sorted({*numbers, len(lines) - 1} - {-1}):
-        where = f"{path}:{number + 1}"
-        try:
-            row = json.loads(lines[number])
-        except ValueError as error:
-            raise UserError(f"{where}: not valid JSON ({error}); run `make data` again") from error
+    """Read up to about `limit` rows of a built file, evenly over it and the last one."""
+    rows = list(read_rows(path))
+    step = max(1, math.ceil(len(rows) / limit))
+    picked = rows[::step] + (rows[-1:] if (len(rows) - 1) % step else [])
+    for where, row in picked:
         check_row(row, columns, where)
-        rows.append(row)
-    return rows
+    return [row for _, row in picked]
 
 
 def raw_rows(data: Settings, key: str, data_root: str) -> list[dict]:

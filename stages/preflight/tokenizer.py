@@ -14,7 +14,7 @@ from data_prep.prompts import SYSTEM_PROMPTS, THINK_CLOSE, THINK_OPEN, build_pro
 from data_prep.quiet import quiet_transformers
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
-from stages.preflight.memory import SHAPES
+from stages.preflight.shapes import SHAPES
 
 TOPIC = "tokenizer"
 TEXT = "<think>\n3 + 4·√2 = ½, 1,234.5 ≤ x\n</think>\n\n\\boxed{\\frac{1}{2}}"
@@ -99,12 +99,12 @@ def _render(tokenizer: Any, messages: list[dict], start: bool = True) -> str:
 
 
 def _pad(tokenizer: Any) -> Finding:
+    remedy = "give the tokenizer a pad_token of its own"
     if tokenizer.pad_token_id is None:
-        return Finding(WARNING, TOPIC, "no pad token: EOS pads", "give the tokenizer a pad_token")
+        return Finding(WARNING, TOPIC, "no pad token: EOS pads", remedy)
     if tokenizer.pad_token_id == tokenizer.eos_token_id:
-        text = f"pad_token is eos_token ({tokenizer.eos_token!r}): tools that mask padding by id"
-        remedy = "give the tokenizer a pad_token of its own"
-        return Finding(WARNING, TOPIC, f"{text} take the loss off the end as well", remedy)
+        text = f"pad_token is eos_token ({tokenizer.eos_token!r}): masks by id drop the end, too"
+        return Finding(WARNING, TOPIC, text, remedy)
     text = f"EOS {tokenizer.eos_token!r} and pad {tokenizer.pad_token!r} differ"
     return Finding(OK, TOPIC, text)
 
@@ -127,10 +127,7 @@ def _round_trip(tokenizer: Any) -> Finding:
     if THINK_OPEN not in back or THINK_CLOSE not in back:
         text = "decoding drops <think> or </think> (special tokens): the format reward is always 0"
         return Finding(ERROR, TOPIC, text, "add the tags as tokens with special=False")
-    where = next(
-        (i for i, (a, b) in enumerate(zip(TEXT, back, strict=False)) if a != b),
-        min(len(TEXT), len(back)),
-    )
+    where = next((i for i, pair in enumerate(zip(TEXT, back, strict=False)) if len({*pair}) > 1), 0)
     text = f"a round trip changes {TEXT[where : where + 12]!r} to {back[where : where + 12]!r}"
     remedy = "check normalizer, byte fallback and clean_up_tokenization_spaces"
     return Finding(ERROR, TOPIC, text, remedy)
@@ -153,12 +150,8 @@ def _prompt(tokenizer: Any, messages: list[dict], prompt: str) -> list[Finding]:
         text = "the template writes today's date: prompts change from day to day"
         add(WARNING, text, "set a fixed date in the template")
     if _render(tokenizer, messages, start=False) == prompt:
-        text = (
-            "the template ignores add_generation_prompt: a prompt does not open the answer's turn"
-        )
-        add(
-            WARNING, text, "let it write the assistant's heading where add_generation_prompt is set"
-        )
+        text = "the template ignores add_generation_prompt: a prompt opens no answer's turn"
+        add(WARNING, text, "let it write the assistant's heading where it is set")
     ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     start = tokenizer.bos_token_id
     if start is not None and ids[:2] == [start, start]:
@@ -183,10 +176,7 @@ def _think(recipe: Recipe, prompt: str, system: str) -> Finding:
         text = "the template opens <think>: SFT leaves it off, the reward counts it as written"
         return Finding(OK, "think", text)
     if wants and THINK_OPEN not in SYSTEM_PROMPTS.get(system, "") and "sft" not in recipe.settings:
-        text = (
-            f"think_format_reward pays for <think>, but nothing asks for it: the template does not "
-            f"open it, system_prompt: {system} does not name it, and there is no SFT"
-        )
+        text = "think_format_reward pays for <think>, and neither template nor prompt asks for it"
         remedy = "system_prompt: think, a template that opens <think>, or another reward"
         return Finding(WARNING, "think", text, remedy)
     return Finding(OK, "think", "the model writes <think> itself")
@@ -218,11 +208,7 @@ def _turn(
     elif not stops and has_sft and is_end:
         # As in Qwen2.5's base models, whose EOS is <|endoftext|>.
         text = f"{says}, which ends no generation; SFT teaches {eos!r}, which does"
-        add(
-            WARNING,
-            text,
-            f"eos_token: {end!r} only if the model has to stop in other chats as well",
-        )
+        add(WARNING, text, f"eos_token: {end!r} only if it has to stop in other chats as well")
     elif not stops:
         remedy = f"set eos_token to {end!r}, in tokenizer and generation config"
         add(ERROR, f"{says}, which ends no generation", remedy)

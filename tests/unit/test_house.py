@@ -26,6 +26,7 @@ STAGES = [
     ("stages.host_loss", "stages.trainer.guards"),
     ("stages.launch", "stages.arguments"),
     ("stages.held_out",),
+    ("stages.vllm_checks",),
     ("stages.checks",),
     ("stages.run",),
     ("stages.rewards",),

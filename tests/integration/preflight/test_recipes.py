@@ -30,7 +30,9 @@ def test_shipped_recipes_have_no_error(folder, lora, tmp_path):
     args = PreflightArguments(recipe=str(folder), run=str(tmp_path / "run"), overlay=lora)
     recipe, found = inspect(args)
     assert recipe.settings["grpo"].use_peft is bool(lora)
-    assert [one for one in found if one.level == "error"] == []
+    about_the_host = ("versions", "ports", "disk")
+    bad = [one for one in found if one.level in ("error", "warning")]
+    assert [one for one in bad if one.topic not in about_the_host] == []
     assert {"data", "grpo", "eval"} <= set(recipe.parsed)
     # The plan is there: no shape is missing.
     topics = {one.topic for one in found if one.level in ("ok", "warning")}
@@ -61,13 +63,6 @@ def test_warnings_end_with_0_and_no_network_is_asked(tmp_path):
     assert done.returncode == 0, done.stdout
     assert "not on this machine" in done.stdout and "--tokenizer FOLDER" in done.stdout
     assert "127.0.0.1:9" not in done.stdout + done.stderr
-
-
-def test_a_wrong_command_line_is_one_line():
-    done = run("--recipe", "configs/nothing")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: recipe: configs/nothing is not a folder")
-    assert done.stderr.count("\n") == 1
 
 
 def test_raw_rows_stand_in_for_data_that_is_not_built(shared_data, tiny_model_dir, tmp_path):

@@ -12,28 +12,13 @@ def view(host=0, **changes):
     )
 
 
-FAULTS = {
-    "same": ({}, None),
-    "disk of its own": (
-        {"sees_folder": False},
-        "output_dir: runs/x of host 0 (node0) is not the folder of that name on host 1 (node1); "
-        "all hosts must share it: put the run (--run_dir) on a file system that every host mounts "
-        "at the same path",
-    ),
-    "other data": (
-        {"inputs": {"a.jsonl": "1", "b": "3"}},
-        "b: not the same on host 0 (node0) and host 1 (node1); copy or share it",
-    ),
-    "no data": (
-        {"inputs": {"b": "2"}},
-        "a.jsonl: not the same on host 0 (node0) and host 1 (node1); copy or share it",
-    ),
-    "other command": (
-        {"checkpoint": None},
-        "output_dir: host 0 (node0) resumes from runs/x/checkpoint-4, host 1 (node1) from the "
-        "start; give every host the same command",
-    ),
-}  # fmt: skip
+FAULTS = {  # what the other host sees, and how the refusal begins
+    "same": ({}, ""),
+    "disk of its own": ({"sees_folder": False}, "output_dir: runs/x of host 0 (node0) is not the"),
+    "other data": ({"inputs": {"a.jsonl": "1", "b": "3"}}, "b: not the same on host 0 (node0) and"),
+    "no data": ({"inputs": {"b": "2"}}, "a.jsonl: not the same on host 0 (node0) and host 1"),
+    "other command": ({"checkpoint": None}, "output_dir: host 0 (node0) resumes from runs/x/check"),
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -41,7 +26,8 @@ def test_faults(name):
     from stages.launch import find_fault
 
     changes, fault = FAULTS[name]
-    assert find_fault("runs/x", [view(0), view(0), view(1, **changes)]) == fault
+    found = find_fault("runs/x", [view(0), view(0), view(1, **changes)]) or ""
+    assert found.startswith(fault) and bool(found) is bool(fault)
 
 
 SOURCE = """

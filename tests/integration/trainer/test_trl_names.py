@@ -20,7 +20,7 @@ from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import RepeatSampler
 
-from data_prep.config import HF_SOURCES, Settings, UserError, hf_fields
+from data_prep.config import HF_SOURCES, Settings, UserError, hf_keys
 from stages.arguments import GRPO, SCALES, GrpoArguments
 from stages.checks import CHOICES, check_batch
 from stages.trainer.trainer import MathGRPOTrainer
@@ -257,12 +257,12 @@ def test_reports_keep_their_names():
 
 
 @pytest.mark.parametrize("name", sorted(HF_SOURCES))
-def test_hf_fields_equal_the_installed_dataclass(name):
+def test_hf_keys_equal_the_installed_dataclass(name):
     """The fields read from TRL's source are those of the class it defines."""
     import trl
 
     defined = {f.name for f in dataclasses.fields(getattr(trl, name)) if f.init}
-    assert set(hf_fields(name)) == {name for name in defined if not name.startswith("_")}
+    assert set(hf_keys(name)) == {name for name in defined if not name.startswith("_")}
 
 
 def test_choices_are_those_trl_computes():

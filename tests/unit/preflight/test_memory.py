@@ -6,23 +6,16 @@ import pytest
 
 from data_prep.config import Settings, UserError
 from stages.preflight.inputs import STAGES
-from stages.preflight.memory import (
+from stages.preflight.memory import Step, layer_bytes, mask_bytes, plan_step
+from stages.preflight.needs import (
     GIB,
-    LINEARS,
     Launch,
-    Model,
-    Step,
     build_step,
     checkpoint_bytes,
     generation_bytes,
-    is_lora_target,
-    layer_bytes,
-    load_shape,
-    mask_bytes,
     plan_engine,
-    plan_step,
-    read_model,
 )
+from stages.preflight.shapes import LINEARS, Model, is_lora_target, load_shape, read_model
 
 ONE = Model(
     hidden=4, inner=8, layers=2, query=4, key=2, heads=2, vocab=10, is_tied=True, has_bias=True,

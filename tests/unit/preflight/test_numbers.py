@@ -87,12 +87,6 @@ def test_the_worst_is_shown_last_and_fits(width):
     assert text.rstrip().endswith("preflight: 1 error, 1 warning, 1 ok")
 
 
-def test_lines_for_no_terminal_have_no_trailing_blanks(capsys):
-    show("configs/x", FOUND)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 4 and lines == [line.rstrip() for line in lines]
-
-
 @pytest.mark.parametrize(
     ("stage", "path", "is_written"),
     [

@@ -64,10 +64,12 @@ def test_an_unfinished_run_of_the_same_work_is_resumed(folder, capsys):
     assert not folder.with_name("sft.previous").exists()
 
 
-@pytest.mark.parametrize("change", ["config", "inputs", "finished", "bad run file"])
+@pytest.mark.parametrize(
+    "change", ["config", "inputs", "finished", "bad run file", "no checkpoint"]
+)
 def test_anything_else_begins_anew_and_keeps_the_old_run(folder, capsys, change):
     prepare(folder)
-    add_checkpoint(folder, 4)
+    checkpoint = add_checkpoint(folder, 4)
     config, inputs = CONFIG, INPUTS
     if change == "config":
         config = CONFIG | {"seed": 1}
@@ -75,6 +77,8 @@ def test_anything_else_begins_anew_and_keeps_the_old_run(folder, capsys, change)
         inputs = {"train.jsonl": "abd"}
     elif change == "finished":
         (folder / manifest.NAME).write_text("{}")
+    elif change == "no checkpoint":
+        (checkpoint / "trainer_state.json").unlink()
     else:
         (folder / run.RUN_FILE).write_text('{"config": ')
     before = sorted(p.name for p in folder.iterdir())
@@ -104,13 +108,6 @@ def test_only_the_last_earlier_run_is_kept(folder):
         prepare(folder, {"seed": seed})
     kept = json.loads((folder.with_name("sft.previous") / run.RUN_FILE).read_text())
     assert kept["config"] == {"seed": 1}
-
-
-def test_an_unfinished_run_without_a_checkpoint_begins_anew(folder):
-    prepare(folder)
-    (folder / "events").write_text("")
-    assert prepare(folder)[1] is None
-    assert (folder.with_name("sft.previous") / "events").exists()
 
 
 def test_other_processes_touch_no_file(folder, monkeypatch):
