@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from eval.report.numbers import headline_mode, is_official, pairs
+from eval.report.numbers import headline_mode, is_official
 from eval.report.render import Table, html
 
 REFERENCES = Path(__file__).with_name("references.yaml")
@@ -26,11 +26,9 @@ SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, sca
     "tokens": ("num_tokens", 1, 0),
     "cut off, but right": ("cut_off_right", 100, 1),
 }
-CHANGES = (
-    "Changes are in points, paired over the same problems, with 95 % bootstrap intervals over "
-    "problems: an interval without 0 is more than chance."
-)
 OUTCOMES = (
+    "Changes are in points, paired over the same problems, with 95 % bootstrap intervals over "
+    "problems: an interval without 0 is more than chance. "
     "Every completion has one outcome. `right`: the score counts it. `wrong`: it gives another "
     "answer; that is ability. `unread` (the right answer, but not where the parser looks for it), "
     "`unclosed` (the right answer, but no closed thought) and `no answer` are format. `cut off`: "
@@ -133,44 +131,30 @@ def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """One paragraph: the last change of every task with its parts, then the way from the first."""
-    names = list(report["checkpoints"])
+    """One paragraph: the last change of every task with its parts, and that from the first."""
+    scores, sentences = report["scores"], []
+    names = list(scores)
+    last = names[-1]
     if len(names) == 1:
         return " ".join(
-            f"{names[0]} on {task}: {_headline(modes, task)} {percent(_main(modes))} %."
-            for task, modes in report["scores"][names[0]].items()
+            f"{last} on {task}: {_headline(modes, task)} {percent(_main(modes))} %."
+            for task, modes in scores[last].items()
         )
-    sentences = [_sentence(report, task, len(names) - 2) for task in report["changes"]]
-    text = f"{names[-1]} over {names[-2]} on {' On '.join(sentences)}"
-    if len(names) > 2:
-        whole = [
-            f"{change(modes[headline_mode(modes)][-1]['score'])} on {task}"
-            for task, modes in report["changes"].items()
-        ]
-        text += f" {names[-1]} over {names[0]}, all in all: {', '.join(whole)}."
-    return text
-
-
-def _sentence(report: dict, task: str, number: int) -> str:
-    """One change of one task: the headline metric, its parts, and the official metrics."""
-    modes = report["changes"][task]
-    headline = headline_mode(modes)
-    found = modes[headline][number]
-    before, after = (report["scores"][found[side]][task] for side in ("from", "to"))
-    score = found["score"]
-    text = (
-        f"{task}: {points(score['value'])} points {_headline(after, task)}{interval(score)} "
-        f"({100 * _main(before)['value']:.1f} to {100 * _main(after)['value']:.1f} %"
-    )
-    if score["low"] is not None and score["low"] <= 0 <= score["high"]:
-        text += ", not to be told from chance"
-    parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
-    text += f"); of these {', '.join(parts)}"
-    for mode in filter(is_official, modes):
-        if mode != headline:
-            name = metric_name(mode, after[mode]["main"], task)
-            text += f"; {name} {change(modes[mode][number]['score'])}"
-    return f"{text}."
+    for task, modes in report["changes"].items():
+        changes = modes[headline_mode(modes)]
+        found = changes[len(names) - 2]
+        score = found["score"]
+        before, after = (100 * _main(scores[name][task])["value"] for name in names[-2:])
+        text = f"{task}: {change(score)} points {_headline(scores[last][task], task)} "
+        text += f"({before:.1f} to {after:.1f} %"
+        if score["low"] is not None and score["low"] <= 0 <= score["high"]:
+            text += ", not to be told from chance"
+        parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
+        text += f"), of these {', '.join(parts)}"
+        if len(names) > 2:
+            text += f"; over {names[0]} {change(changes[-1]['score'])}"
+        sentences.append(f"{text}.")
+    return f"{last} over {names[-2]} on {' On '.join(sentences)}"
 
 
 def _main(modes: dict) -> dict:
@@ -186,22 +170,56 @@ def _headline(modes: dict, task: str) -> str:
 def warnings(report: dict[str, Any]) -> list[str]:
     """What a reader should doubt, most serious first; none where all is well."""
     limit = report["settings"].get("max_new_tokens")
-    return [
-        *_twins(report),
-        *_unread(report),
-        *_high_shares(
-            report["cut_off"], MAX_CUT_OFF,
+    rules = (  # shares, above which one, of official modes, what is said
+        (
+            _unread_shares(report["outcomes"]), MAX_UNREAD, True,
+            "An official parser does not read answers that are right, so that its score says less "
+            "about the model than about the parser",
+        ),
+        (
+            report["cut_off"], MAX_CUT_OFF, False,
             f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find them "
             "right",
         ),
-        *_official_cut_off(report),
-        *_high_shares(
-            report["no_thought"], MAX_UNCLOSED,
+        (
+            report["cut_off"], MAX_CUT_OFF, True,
+            f"Completions were cut off at the harness's own limit ({HARNESS_LIMIT} tokens unless "
+            "the task sets one); `max_new_tokens` does not change it",
+        ),
+        (  # of ours only: official prompts ask for no thought
+            report["no_thought"], MAX_UNCLOSED, False,
             "Completions ended without one closed thought (no `</think>`, or several), so that no "
             "answer was read",
         ),
-        *_few_problems(report),
-    ]  # fmt: skip
+    )  # fmt: skip
+    found = _twins(report)
+    for shares, most, official, text in rules:
+        parts = [
+            f"{name} {task} {mode} {100 * value:.0f} %"
+            for task, modes in shares.items()
+            for mode, by_name in modes.items()
+            for name, value in by_name.items()
+            if value > most and is_official(mode) == official
+        ]
+        if parts:
+            found.append(f"{text}: {', '.join(parts)}.")
+    few = [f"{task} has {count}" for task, count in _problems(report) if count < MIN_PROBLEMS]
+    if few:
+        found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}.")
+    return found
+
+
+def _unread_shares(outcomes: dict) -> dict:
+    """Of the completions with the right answer, the share that the parser did not read."""
+
+    def share(rates: dict) -> float:
+        return rates["unread"] / (rates["right"] + rates["unread"]) if rates["unread"] else 0.0
+
+    return {
+        task: {mode: {name: share(rates) for name, rates in found.items()}
+               for mode, found in modes.items()}
+        for task, modes in outcomes.items()
+    }  # fmt: skip
 
 
 def _twins(report: dict) -> list[str]:
@@ -219,106 +237,29 @@ def _twins(report: dict) -> list[str]:
     return found
 
 
-def _official(shares: dict[str, dict]) -> list[tuple[str, dict]]:
-    """(the harness's name of it, `{checkpoint: value}`) of every official task."""
-    return [
-        (mode.partition(":")[2] or task, found)
-        for task, modes in shares.items()
-        for mode, found in modes.items()
-        if is_official(mode)
-    ]
-
-
-def _unread(report: dict) -> list[str]:
-    """Official parsers that do not read answers that are right."""
-    found = []
-    for parser, by_name in _official(report["outcomes"]):
-        shares = []
-        for name, rates in by_name.items():
-            right = rates["right"] + rates["unread"]
-            if right and rates["unread"] / right > MAX_UNREAD:
-                shares.append(f"{100 * rates['right'] / right:.0f} % of {name}'s")
-        if shares:
-            found.append(
-                f"The official {parser} parser reads {', '.join(shares)} answers that are right: "
-                "its score says less about the model than about the parser."
-            )
-    return found
-
-
-def _official_cut_off(report: dict) -> list[str]:
-    """Official tasks whose own token limit many completions reach."""
-    found = []
-    for parser, by_name in _official(report["cut_off"]):
-        shares = [f"{100 * value:.0f} % of {name}'s" for name, value in by_name.items()
-                  if value > MAX_CUT_OFF]  # fmt: skip
-        if shares:
-            found.append(
-                f"official {parser}: {', '.join(shares)} completions were cut off at the harness's "
-                f"own limit ({HARNESS_LIMIT} tokens unless the task sets one); `max_new_tokens` "
-                "does not change it."
-            )
-    return found
-
-
-def _high_shares(shares: dict, limit: float, text: str) -> list[str]:
-    """One warning for all tasks, modes of ours and checkpoints that are above `limit`."""
-    found: dict[str, list[str]] = {}
-    for task, modes in shares.items():
-        for mode, by_name in modes.items():
-            for name, value in by_name.items():
-                if value > limit and not is_official(mode):  # whose prompt asks for no thought
-                    found.setdefault(name, []).append(f"{task} {mode} {100 * value:.0f} %")
-    parts = [f"{name} ({', '.join(where)})" for name, where in found.items()]
-    return [f"{text}: {'; '.join(parts)}."] if parts else []
-
-
-def _few_problems(report: dict) -> list[str]:
-    few = [f"{task} has {count}" for task, count in _problems(report) if count < MIN_PROBLEMS]
-    if not few:
-        return []
-    return [f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}."]
-
-
 def _problems(report: dict) -> list[tuple[str, int]]:
     """(task, its number of problems) of every task."""
     first = next(iter(report["scores"].values()))
     return [(task, next(iter(modes.values()))["num_problems"]) for task, modes in first.items()]
 
 
-def score_table(report: dict, task: str, is_short: bool = False) -> Table:
+def score_table(report: dict, task: str, only_main: bool = False) -> Table:
     """One row per checkpoint, in per cent ± one standard error.
 
     Columns are what ranks, pass@k and maj@k, and the official metrics.
 
     Args:
-        is_short: of pass@k only the largest k, of an official task only its main metric.
+        only_main: of each mode its main metric only.
     """
     tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
-    header, columns = ["checkpoint"], []
+    columns = []
     for mode, found in next(iter(tasks.values())).items():
-        metrics = [name for name in found["metrics"] if "@" in name or "," in name]
-        if is_short:
-            passes = [name for name in metrics if name.startswith("pass@")][:-1]
-            metrics = [] if is_official(mode) else [m for m in metrics if m not in passes]
-        for metric in dict.fromkeys([found["main"], *metrics]):
-            name = mode_name if is_short and metric == found["main"] else metric_name
-            header.append(name(mode, metric, task))
-            columns.append((mode, metric))
+        others = [] if only_main else [m for m in found["metrics"] if "@" in m or "," in m]
+        columns += [(mode, metric) for metric in dict.fromkeys([found["main"], *others])]
+    header = ["checkpoint", *(metric_name(mode, metric, task) for mode, metric in columns)]
     return header, [
         [name, *(percent(modes[mode]["metrics"].get(metric)) for mode, metric in columns)]
         for name, modes in tasks.items()
-    ]
-
-
-def difference_table(report: dict, task: str) -> Table:
-    """One row per pair of checkpoints, one column per mode's main metric: points and interval."""
-    modes = report["changes"][task]
-    first = next(iter(report["scores"].values()))[task]
-    header = ["change", *(metric_name(mode, first[mode]["main"], task) for mode in modes)]
-    return header, [
-        [f"{before} → {after}", *(change(found[number]["score"]) for found in modes.values())]
-        for number, (before, after) in enumerate(pairs(list(report["checkpoints"])))
     ]
 
 
@@ -370,7 +311,7 @@ def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
     names, tables = list(report["checkpoints"]), {}
     for task, count in _problems(report):
         title = f"{task}: solved (%), {count:,} problems"
-        tables[title] = score_table(report, task, is_short=True)
+        tables[title] = score_table(report, task, only_main=True)
         if len(names) > 1:
             title = f"{task}: {names[-2]} → {names[-1]} (points, 95 % intervals)"
             tables[title] = split_table(report, task, only_last=True)
@@ -378,7 +319,7 @@ def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
 
 
 def _scores(report: dict, figure: str) -> list:
-    settings, is_one = report["settings"], len(report["checkpoints"]) == 1
+    settings = report["settings"]
     k = settings["num_samples"]
     text = (
         f"Scores in per cent ± one standard error over problems. avg@{k} is the mean correctness "
@@ -387,13 +328,9 @@ def _scores(report: dict, figure: str) -> list:
         "frequent answer is. Official: the harness's own task, prompt and parser."
     )
     blocks = [html.text(text), html.figure("Problems solved, with standard errors", [figure])]
-    if not is_one:
-        blocks.append(html.text(CHANGES))
     for task, count in _problems(report):
         blocks.append(html.heading(f"{task} ({count:,} problems)"))
         blocks.append(html.table(*score_table(report, task)))
-        if not is_one:
-            blocks.append(html.table(*difference_table(report, task)))
     return blocks
 
 
@@ -527,31 +464,21 @@ def _stages(stages: dict[str, dict]) -> list:
 
 
 def _provenance(report: dict) -> list:
-    settings = report["settings"]
-    rows = [["commit", report["git_commit"] or "not in a git checkout"]]
-    if report["report_commit"] != report["git_commit"]:
-        rows.append(["commit of this report", report["report_commit"] or "not in a git checkout"])
+    rows = [
+        ["commit of the evaluation", report["git_commit"] or "not in a git checkout"],
+        ["commit of this report", report["report_commit"] or "not in a git checkout"],
+        ["versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())],
+    ]
     for name, path in report["checkpoints"].items():
-        digest = (report["fingerprints"][name] or {}).get("checkpoint")
-        rows += [[f"{name}: path", path]] + ([[f"{name}: hash", digest]] if digest else [])
-    seeds = {"evaluation": settings.get("seed")}
-    seeds |= {name: found["config"].get("seed") for name, found in report["stages"].items()}
-    shown = [f"{name} {seed}" for name, seed in seeds.items() if seed is not None]
-    rows.append(["seeds", ", ".join(shown)])
-    rows.append(["versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())])
+        digest = (report["fingerprints"][name] or {}).get("checkpoint") or "-"
+        rows += [[f"{name}: path", path], [f"{name}: hash", digest]]
     costs = [
         [name, *("-" if value is None else f"{value:,.0f}" for value in cost.values())]
         for name, cost in report["costs"].items()
     ]
-    folded = []
-    for title, config in (
-        ("settings that all checkpoints share", settings),
-        ("the evaluation's configuration", report["evaluation_config"]),
-    ):
-        folded.append(html.heading(title))
-        folded.append(html.table(["key", "value"], flatten(config), facts=True))
+    config = html.table(["key", "value"], flatten(report["evaluation_config"]), facts=True)
     return [
         html.table(["what", "value"], rows, facts=True),
         html.table(["evaluation of", "completions", "tokens", "seconds"], costs),
-        html.details("evaluation settings", folded),
+        html.details("configuration of the evaluation", [config]),
     ]

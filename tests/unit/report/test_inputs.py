@@ -39,16 +39,16 @@ def remove(path):
 @pytest.mark.parametrize(
     ("name", "harm", "message"),
     [
-        ("eval/grpo/scores.json", remove, r"grpo/scores.json is missing; `make eval` makes it"),
+        ("eval/grpo/scores.json", remove, r"grpo/scores.json is missing"),
         ("eval/grpo/completions.parquet", remove, r"grpo/completions.parquet is missing"),
-        ("eval/manifest.json", remove, "the evaluation has not finished; run `make eval`"),
+        ("eval/manifest.json", remove, "manifest.json is missing; run `make eval`"),
         ("eval/manifest.json", write('{"stage": '), r"eval/manifest\.json is damaged"),
         ("eval/sft/completions.parquet", cut(0), r"parquet is damaged .*`make eval`"),
         ("eval/sft/completions.parquet", cut(100), r"parquet is damaged .*`make eval`"),
         ("eval/sft/completions.parquet", cut(-50), r"parquet is damaged .*`make eval`"),
         ("eval/sft/completions.parquet", rot, "sft"),
         ("eval/sft/scores.json", write('{"tasks": '), r"sft/scores\.json is damaged"),
-        ("eval/sft/scores.json", write('{"scores": {}}'), "is of an older version"),
+        ("eval/sft/scores.json", write('{"scores": {}}'), "scores.json is damaged"),
         ("sft/trainer_state.json", write('{"log_history": ['), r"trainer_state\.json is damaged"),
     ],
 )
@@ -102,14 +102,14 @@ def test_scores_and_completions_of_different_runs(tmp_path):
         (both_modes(1), {"temperature": 0.7}, "temperature: 1.0 for sft but 0.7 for grpo"),
         (both_modes(1), {"tasks": ["a"]}, r"tasks: None for sft but \['a'\] for grpo"),
         (both_modes(1)[:-2], {}, "completions of held_out, sampled: 8 for sft but 6 for grpo"),
-        (both_modes(1)[:4], {}, "completions of held_out, sampled: 8 for sft but 0 for grpo"),
+        (both_modes(1)[:4], {}, "completions of held_out, sampled: 8 for sft but None for grpo"),
         (
             both_modes(1) + make_rows(solved(1), "gsm8k", "greedy"), {},
-            "completions of gsm8k, greedy: 0 for sft but 4 for grpo",
+            "completions of gsm8k, greedy: None for sft but 4 for grpo",
         ),
         (
             [row | {"gold": ["5"]} for row in both_modes(1)], {},
-            r"gold of held_out, greedy, problem \('s', 'p\d'\): \['4'\] for sft but \['5'\]",
+            r"gold of held_out, greedy, problem p\d of s: \['4'\] for sft but \['5'\]",
         ),
         (
             [row | {"source": "other"} for row in both_modes(1)], {},

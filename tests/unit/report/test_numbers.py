@@ -116,26 +116,25 @@ def official(outcomes):
     [
         (many(50), many(70), None),
         (many(50), many(50), "sft and grpo have identical scores"),
-        (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo .held_out greedy 11 %, held"),
+        (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo held_out greedy 11 %, grpo held"),
         (many(50), many(90, "cut off"), None),
-        (many(50), many(89, "unclosed"), "without one closed thought.*grpo .held_out greedy 11 %"),
+        (many(50), many(89, "unclosed"), "without one closed thought.*grpo held_out greedy 11 %"),
         (many(50), many(90, "unclosed"), None),
         (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
         (
             official(["right"] * 50 + ["unread"] * 50), official(["right"] * 60 + ["wrong"] * 40),
-            "official gsm8k parser reads 50 % of sft's answers that are right",
+            "official parser.*: sft gsm8k official:gsm8k 50 %",
         ),
         (
             official(["unread"] * 20 + ["wrong"] * 80), official(["right"] * 60 + ["wrong"] * 40),
-            "official gsm8k parser reads 0 % of sft's",
+            "official parser.*: sft gsm8k official:gsm8k 100 %",
         ),
         (
             official(["right"] * 90 + ["unread"] * 10), official(["wrong"] * 100), None,
         ),
         (
             official(["cut off"] * 11 + ["right"] * 89), official(["right"] * 100),
-            r"^official gsm8k: 11 % of sft's completions were cut off at the harness's own limit "
-            r"\(256 tokens unless the task sets one\); `max_new_tokens` does not change it",
+            r"the harness's own limit \(256 tokens.*sft gsm8k official:gsm8k 11 %",
         ),
         # A few-shot prompt asks for no thought.
         (official(["unclosed"] * 50 + ["wrong"] * 50), official(["right"] * 100), None),
@@ -174,11 +173,10 @@ def test_the_summary_is_made_of_the_numbers(tmp_path):
                     value = one[part]["value"]
                     one[part] |= {"low": value - 0.02, "high": value + 0.02}
     assert page.summary(report) == (
-        "grpo over sft on held_out: 0.0 points avg@2 [-2.0, 2.0] (50.0 to 50.0 %, not to be told "
-        "from chance); of these ability -50.0, format +50.0, truncation 0.0. On gsm8k: 0.0 points "
-        "avg@2 [-2.0, 2.0] (50.0 to 50.0 %, not to be told from chance); of these ability 0.0, "
-        "format 0.0, truncation 0.0; official exact_match (flexible-extract) -20.0 [-22.0, -18.0]. "
-        "grpo over base, all in all: +40.0 [38.0, 42.0] on held_out, 0.0 [-2.0, 2.0] on gsm8k."
+        "grpo over sft on held_out: 0.0 [-2.0, 2.0] points avg@2 (50.0 to 50.0 %, not to be told "
+        "from chance), of these ability -50.0, format +50.0, truncation 0.0; over base +40.0 "
+        "[38.0, 42.0]. On gsm8k: 0.0 [-2.0, 2.0] points avg@2 (50.0 to 50.0 %, not to be told "
+        "from chance), of these ability 0.0, format 0.0, truncation 0.0; over base 0.0 [-2.0, 2.0]."
     )
 
 
@@ -223,8 +221,8 @@ def test_clean_writes_out_what_would_act():
     ("values", "reach", "expected"),
     [
         ([1, 3, 8], 0, [1, 3, 8]),
-        ([0, 6, 0, 6], 1, [0, 2, 4, 6]),
-        ([1, 2, 3, 4, 10], 2, [1, 2, 4, 17 / 3, 10]),
+        ([0, 6, 0, 6], 1, [2, 4]),
+        ([1, 2, 3, 4, 10], 2, [4]),
     ],
 )
 def test_moving_average(values, reach, expected):
@@ -245,7 +243,7 @@ def test_panels_are_those_that_were_logged():
 
 
 def test_a_figure_follows_the_readers_colours():
-    panel = plots.Panel("loss", "Loss <x>", "nats", {"loss": ([1, 2], [1.0, 0.5])})
+    panel = plots.Panel("Loss <x>", "nats", {"loss": ([1, 2], [1.0, 0.5])})
     svgs = plots.draw_curves([panel, panel], "sft")
     assert len(svgs) == 2
     for svg in svgs:

@@ -136,11 +136,10 @@ def test_the_files_and_the_numbers(folder):
     # p1's is what a model wrote, all three are right for our grader and not for the official one.
     assert sorted(found["id"] for found in report["unread"]) == ["p0", "p1", "p2"]
     assert {found["sides"][0]["verdict"] for found in report["unread"]} == {"right"}
-    assert report["summary"].startswith("grpo over sft on held_out: +50.0 points avg@2 [")
+    assert report["summary"].startswith("grpo over sft on held_out: +50.0 [")
 
 
 def test_what_the_page_says(page):
-    assert len(page.tables) == 17
     assert ["grpo", *["75.0 ± 25.0"] * 4] in page.tables[0]
     assert ["dropped, train, too long", "3"] in page.rows
     ids = [value for name, value in page.attributes if name == "id"]
