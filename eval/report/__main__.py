@@ -64,8 +64,8 @@ def main() -> None:
         counts={"checkpoints": len(checkpoints), "tasks": len(report["changes"])},
         started=started,
     )
-    tables = page.terminal_tables(report)
-    render.show(report["title"], tables, report["warnings"], f"{folder}/report.html")
+    shown = (report["title"], page.terminal_tables(report), report["summary"], report["warnings"])
+    render.show(*shown, f"{folder}/report.html")
 
 
 def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[dict]]:

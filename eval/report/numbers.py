@@ -186,7 +186,7 @@ def _conditions(result: Result) -> dict[str, Any]:
     found = result.scores["settings"] | {key: prints.get(key) for key in ("engine", "data", "code")}
     sizes = {f"completions of {', '.join(key)}": len(rows) for key, rows in result.rows.items()}
     golds = {
-        f"gold of {', '.join(key)}, problem {row['id']} of {row['source']}": row["gold"]
+        f"gold of {', '.join(key)}, {row['source']}, {row['id']}, {row['sample']}": row["gold"]
         for key, rows in result.rows.items()
         for row in rows
     }

@@ -19,12 +19,12 @@ PARTS = ("ability", "format", "truncation")
 MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
 HARNESS_LIMIT = 256  # `eval.harness.cached_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
-SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, scale and digits
-    "answer right": ("answer_right", 100, 1),
-    "ours right": ("ours_right", 100, 1),
-    "well formed": ("well_formed", 100, 1),
-    "tokens": ("num_tokens", 1, 0),
-    "cut off, but right": ("cut_off_right", 100, 1),
+SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how it is written
+    "answer right": ("answer_right", "{:.1%}"),
+    "ours right": ("ours_right", "{:.1%}"),
+    "well formed": ("well_formed", "{:.1%}"),
+    "tokens": ("num_tokens", "{:.0f}"),
+    "cut off, but right": ("cut_off_right", "{:.1%}"),
 }
 OUTCOMES = (
     "Changes are in points, paired over the same problems, with 95 % bootstrap intervals over "
@@ -91,34 +91,25 @@ def points(value: float, sign: str = "+") -> str:
     return "0.0" if text.strip("+-") == "0.0" else text
 
 
-def interval(score: dict) -> str:
-    """A difference's interval in points, " [10.0, 14.6]"; nothing where one problem gives none."""
-    if score["low"] is None:
-        return ""
-    return f" [{points(score['low'], '-')}, {points(score['high'], '-')}]"
-
-
 def change(score: dict) -> str:
-    """A difference in points and its interval: "+12.3 [10.0, 14.6]"."""
-    return points(score["value"]) + interval(score)
+    """A difference in points and its interval, which one problem has not: "+12.3 [10.0, 14.6]"."""
+    text = points(score["value"])
+    if score["low"] is None:
+        return text
+    return f"{text} [{points(score['low'], '-')}, {points(score['high'], '-')}]"
 
 
-def metric_name(mode: str, metric: str, task: str = "") -> str:
-    """A metric as a reader would call it: "greedy accuracy", "avg@4", "official exact_match".
-
-    Args:
-        task: ours; an official task of the same name is not named again.
-    """
-    if is_official(mode):
-        name, _, kind = metric.partition(",")
-        kind = f" ({kind})" if kind not in ("", "none") else ""
-        return f"{mode_name(mode, metric, task)} {name}{kind}"
-    return f"greedy {metric}" if mode == "greedy" else metric
+def metric_name(mode: str, metric: str) -> str:
+    """A metric as a reader would call it: "greedy accuracy", "avg@4", "official exact_match"."""
+    name, _, kind = metric.partition(",")
+    kind = f" ({kind})" if kind not in ("", "none") else ""
+    return name if mode == "sampled" else f"{mode.replace(':', ' ')} {name}{kind}"
 
 
-def mode_name(mode: str, main: str, task: str = "") -> str:
-    """A mode in few words, `main` its metric: "greedy", "avg@4", "official minerva_math500"."""
-    return main if mode == "sampled" else mode.removesuffix(f":{task}").replace(":", " ")
+def main_metric(report: dict, task: str, mode: str) -> str:
+    """The name of the metric that ranks a mode of a task."""
+    first = next(iter(report["scores"].values()))
+    return metric_name(mode, first[task][mode]["main"])
 
 
 def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
@@ -135,36 +126,24 @@ def summary(report: dict[str, Any]) -> str:
     scores, sentences = report["scores"], []
     names = list(scores)
     last = names[-1]
-    if len(names) == 1:
-        return " ".join(
-            f"{last} on {task}: {_headline(modes, task)} {percent(_main(modes))} %."
-            for task, modes in scores[last].items()
-        )
-    for task, modes in report["changes"].items():
-        changes = modes[headline_mode(modes)]
-        found = changes[len(names) - 2]
-        score = found["score"]
-        before, after = (100 * _main(scores[name][task])["value"] for name in names[-2:])
-        text = f"{task}: {change(score)} points {_headline(scores[last][task], task)} "
-        text += f"({before:.1f} to {after:.1f} %"
-        if score["low"] is not None and score["low"] <= 0 <= score["high"]:
-            text += ", not to be told from chance"
-        parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
-        text += f"), of these {', '.join(parts)}"
+    for task, modes in scores[last].items():
+        mode = headline_mode(modes)
+        main = modes[mode]["main"]
+        values = [scores[name][task][mode]["metrics"][main] for name in names]
+        text = f"{task}: {metric_name(mode, main)} {percent(values[-1])} %"
+        if len(names) > 1:
+            changes = report["changes"][task][mode]
+            found = changes[len(names) - 2]
+            score = found["score"]
+            text += f", {change(score)} points from {100 * values[-2]['value']:.1f} %"
+            if score["low"] is not None and score["low"] <= 0 <= score["high"]:
+                text += " (not to be told from chance)"
+            parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
+            text += f", of these {', '.join(parts)}"
         if len(names) > 2:
             text += f"; over {names[0]} {change(changes[-1]['score'])}"
         sentences.append(f"{text}.")
-    return f"{last} over {names[-2]} on {' On '.join(sentences)}"
-
-
-def _main(modes: dict) -> dict:
-    found = modes[headline_mode(modes)]
-    return found["metrics"][found["main"]]
-
-
-def _headline(modes: dict, task: str) -> str:
-    mode = headline_mode(modes)
-    return metric_name(mode, modes[mode]["main"], task)
+    return f"{last}{f' over {names[-2]}' if len(names) > 1 else ''} on {' On '.join(sentences)}"
 
 
 def warnings(report: dict[str, Any]) -> list[str]:
@@ -256,66 +235,48 @@ def score_table(report: dict, task: str, only_main: bool = False) -> Table:
     for mode, found in next(iter(tasks.values())).items():
         others = [] if only_main else [m for m in found["metrics"] if "@" in m or "," in m]
         columns += [(mode, metric) for metric in dict.fromkeys([found["main"], *others])]
-    header = ["checkpoint", *(metric_name(mode, metric, task) for mode, metric in columns)]
+    header = ["checkpoint", *(metric_name(mode, metric) for mode, metric in columns)]
     return header, [
         [name, *(percent(modes[mode]["metrics"].get(metric)) for mode, metric in columns)]
         for name, modes in tasks.items()
     ]
 
 
-def split_table(report: dict, task: str, only_last: bool = False) -> Table:
-    """One row per mode and change: the score's change and its parts, points and intervals.
-
-    Args:
-        only_last: rows of the last stage's change, which they then do not name.
-    """
-    first = next(iter(report["scores"].values()))[task]
-    last = len(report["checkpoints"]) - 2
-    rows = []
-    for mode, found in report["changes"][task].items():
-        label = mode_name(mode, first[mode]["main"], task)
-        for one in found[last : last + 1] if only_last else found:
-            name = label if only_last else f"{one['from']} → {one['to']}, {label}"
-            rows.append([name, *(change(one[part]) for part in ("score", *PARTS))])
+def split_table(report: dict, task: str) -> Table:
+    """One row per mode and change: the score's change and its parts, points and intervals."""
+    rows = [
+        [f"{one['from']} → {one['to']}, {main_metric(report, task, mode)}",
+         *(change(one[part]) for part in ("score", *PARTS))]
+        for mode, found in report["changes"][task].items()
+        for one in found
+    ]  # fmt: skip
     return ["change", "score", *PARTS], rows
 
 
 def outcome_table(report: dict, task: str) -> Table:
     """One row per mode and checkpoint: shares in per cent, and mean length.
 
-    Columns that have nothing to say for any row are left out; `ours right` says something for
-    official rows only.
+    Columns that have nothing to say for any row are left out.
     """
-    modes = report["outcomes"][task]
-    outcomes = list(next(iter(next(iter(modes.values())).values())))
     rows = []
-    for mode, rates in modes.items():
+    for mode, rates in report["outcomes"][task].items():
         for name, found in rates.items():
-            shape = report["shapes"][task][mode][name]
-            if not is_official(mode):
-                shape = shape | {"ours_right": None}  # `right`, once more
-            main = report["scores"][name][task][mode]["main"]
-            row = [f"{name}, {mode_name(mode, main, task)}"]
-            row += [f"{100 * found[outcome]:.1f}" for outcome in outcomes]
-            for key, scale, digits in SHAPE.values():
-                value = shape[key]
-                row.append("-" if value is None else f"{scale * value:.{digits}f}")
+            row = {"completions": f"{name}, {main_metric(report, task, mode)}"}
+            row |= {outcome: f"{100 * rate:.1f}" for outcome, rate in found.items()}
+            for column, (key, form) in SHAPE.items():
+                value = report["shapes"][task][mode][name][key]
+                row[column] = "-" if value is None else form.format(value).rstrip("%")
             rows.append(row)
-    header = ["completions", *outcomes, *SHAPE]
-    kept = [i for i in range(len(header)) if any(row[i] != "-" for row in rows)]
-    return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    header = [column for column in rows[0] if any(row[column] != "-" for row in rows)]
+    return header, [[row[column] for column in header] for row in rows]
 
 
 def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
-    """`{title: table}` of the terminal: scores of every task, and the split of the last change."""
-    names, tables = list(report["checkpoints"]), {}
-    for task, count in _problems(report):
-        title = f"{task}: solved (%), {count:,} problems"
-        tables[title] = score_table(report, task, only_main=True)
-        if len(names) > 1:
-            title = f"{task}: {names[-2]} → {names[-1]} (points, 95 % intervals)"
-            tables[title] = split_table(report, task, only_last=True)
-    return tables
+    """`{title: table}` of the terminal: scores of every task."""
+    return {
+        f"{task}: solved (%), {count:,} problems": score_table(report, task, only_main=True)
+        for task, count in _problems(report)
+    }
 
 
 def _scores(report: dict, figure: str) -> list:
@@ -357,21 +318,19 @@ def _levels(report: dict) -> list:
                 for level, one in next(iter(levels.values())).items()
             ]
             if rows:
-                metric = next(iter(report["scores"].values()))[task][mode]["main"]
-                blocks.append(html.heading(f"{task}, {metric_name(mode, metric, task)}"))
+                blocks.append(html.heading(f"{task}, {main_metric(report, task, mode)}"))
                 blocks.append(html.table(["level", "problems", *levels], rows))
     return blocks
 
 
 def _examples(report: dict[str, Any]) -> list:
     """What changed, then what an official parser misses."""
-    names, count = list(report["checkpoints"]), len(report["flips"])
-    blocks = []
-    if count:
+    names, blocks = list(report["checkpoints"]), []
+    if report["flips"]:
         text = (
-            f"{count} problem{'s' if count > 1 else ''} on which {names[-2]} and {names[-1]} "
-            "disagree, drawn by lot in equal parts from the tasks and from gains and losses: "
-            "their number says nothing about how frequent either is."
+            f"Completions on which {names[-2]} and {names[-1]} disagree, drawn by lot in equal "
+            "parts from the tasks and from gains and losses: their number says nothing about how "
+            "frequent either is."
         )
         blocks = [html.text(text), *map(_example, report["flips"])]
     elif len(names) > 1:
@@ -386,24 +345,19 @@ def _examples(report: dict[str, Any]) -> list:
 
 
 def _example(found: dict) -> str:
-    which = f"sample {found['sample'] + 1}" if found["mode"] == "sampled" else found["mode"]
     outcomes = " → ".join(side["outcome"] for side in found["sides"])
-    title = f"{found['task']}, {mode_name(which, '', found['task'])}: {outcomes}"
-    facts = f"problem {found['id']}, from {found['source']}"
+    title = f"{found['task']}, {found['mode'].replace(':', ' ')}: {outcomes}"
+    facts = f"problem {found['id']}, from {found['source']}, sample {found['sample'] + 1}"
     if found["level"] is not None:
         facts += f", level {found['level']}"
     texts = {"Question": found["question"], "Gold": "\n".join(found["gold"])}
-    sides = [side | {"facts": _facts(side, found["mode"])} for side in found["sides"]]
+    sides = [side | {"facts": _facts(side)} for side in found["sides"]]
     return html.example(title, facts, texts, sides, ends_short=True)
 
 
-def _facts(side: dict, mode: str) -> str:
-    facts = [] if side["num_tokens"] is None else [f"{side['num_tokens']:,} tokens"]
-    if is_official(mode):
-        verdict = "right" if side["outcome"] == "right" else "not right"
-        facts += [f"official parser: {verdict}", f"our grader: {side['verdict']}"]
-    facts += ["nothing read"] if side["prediction"] is None else [f"read: {side['prediction']}"]
-    return ", ".join(facts)
+def _facts(side: dict) -> str:
+    read = "nothing" if side["prediction"] is None else side["prediction"]
+    return f"{side['num_tokens'] or 0:,} tokens, our grader: {side['verdict']}, read: {read}"
 
 
 def load_references(tasks: list[str]) -> list[dict[str, Any]]:
@@ -433,22 +387,18 @@ def _references(report: dict) -> list:
     rows = []
     for task in dict.fromkeys(found["task"] for found in references):
         for mode, found in next(iter(scores.values()))[task].items():
-            metric = found["main"]
-            values = [tasks[task][mode]["metrics"][metric]["value"] for tasks in scores.values()]
-            shown = " → ".join(f"{100 * value:.1f}" for value in values)
-            name = metric_name(mode, metric, task)
+            values = [tasks[task][mode]["metrics"][found["main"]] for tasks in scores.values()]
+            shown = " → ".join(f"{100 * one['value']:.1f}" for one in values)
+            name = main_metric(report, task, mode)
             rows.append([task, f"ours, {name}", f"{shown} ({' → '.join(scores)})"])
         for found in references:
             if found["task"] == task:
                 shown = " → ".join(f"{score:.2f}" for score in found["scores"])
                 whose = f"theirs, {found['measured_as']}: {found['source']}"
-                stages = found["stages"].replace("->", "→")
-                rows.append([found["title"], whose, f"{shown} ({stages})"])
-    if not rows:
-        return []
+                rows.append([found["title"], whose, f"{shown} ({found['stages']})"])
     notes = dict.fromkeys(found["note"] for found in references if found["note"])
     table = html.table(["task", "whose", "scores (%)"], rows, facts=True)
-    return [html.text(" ".join([SCALE, *notes])), table]
+    return [html.text(" ".join([SCALE, *notes])), table] if rows else []
 
 
 def _stages(stages: dict[str, dict]) -> list:

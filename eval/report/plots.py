@@ -120,7 +120,7 @@ def draw_scores(scores: dict[str, dict]) -> str:
     """Bars of every task's headline metric per checkpoint, with standard errors, in per cent."""
     first = next(iter(scores.values()))
     modes = {task: headline_mode(found) for task, found in first.items()}
-    mains = [metric_name(mode, first[task][mode]["main"], task) for task, mode in modes.items()]
+    mains = [metric_name(mode, first[task][mode]["main"]) for task, mode in modes.items()]
     labels = [f"{task}\n{main}".replace(" (", "\n(")
               for task, main in zip(modes, mains, strict=True)]  # fmt: skip
     height = 0.84 / len(scores)

@@ -59,16 +59,9 @@ def test_a_missing_or_damaged_file_is_named(run, tmp_path, name, harm, message):
         run()
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--temperature", "0.6"], "temperature: 0.6 in the configuration but 1.0 when sft was"),
-        (["--seed", "7"], "seed: 7 in the configuration but 0 when sft"),
-    ],
-)
-def test_results_of_other_settings(run, tmp_path, flags, message):
-    with pytest.raises(UserError, match=message + ".*run `make eval` again"):
-        run(*flags)
+def test_results_of_other_settings(run, tmp_path):
+    with pytest.raises(UserError, match=r"temperature: 0.6 .* 1.0 .*run `make eval`"):
+        run("--temperature", "0.6")
     assert not (tmp_path / "report").exists()
 
 
@@ -109,11 +102,11 @@ def test_scores_and_completions_of_different_runs(tmp_path):
         ),
         (
             [row | {"gold": ["5"]} for row in both_modes(1)], {},
-            r"gold of held_out, greedy, problem p\d of s: \['4'\] for sft but \['5'\]",
+            r"gold of held_out, greedy, s, p\d, 0: \['4'\] for sft but \['5'\]",
         ),
         (
             [row | {"source": "other"} for row in both_modes(1)], {},
-            r"gold of held_out, greedy, problem .*None for",
+            "gold of held_out, greedy, s, .*None for",
         ),
     ],
 )  # fmt: skip
