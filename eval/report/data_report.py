@@ -144,27 +144,23 @@ def read_build(folder: Path) -> dict[str, Any]:
 def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
     """The manifest's counts of a data file and of its sources, drops in the builder's order.
 
-    A source has a `label`, unique in its file, besides the manifest's keys; `mix` is the share of
-    each difficulty that the recipe asks for.
+    A source has a `label`, unique in its file, and the manifest's keys; `mix` is the share of each
+    difficulty that the recipe asks for.
     """
     found = build["outputs"][name]
     key = next(key for key in FILES if FILES[key] == name)
     names = [one["name"] for one in found["sources"]]
-    sources = [
-        one
-        | {
-            "label": one["name"] if names.count(one["name"]) == 1 else f"{one['name']} {number}",
-            "dropped": in_order(one["dropped"]),
-        }
-        for number, one in enumerate(found["sources"], 1)
-    ]
+    sources = []
+    for number, one in enumerate(found["sources"], 1):
+        label = one["name"] if names.count(one["name"]) == 1 else f"{one['name']} {number}"
+        sources.append(one | {"label": label, "dropped": in_order(one["dropped"])})
     return {
         "is_training": key in TRAINING,
         "rows_in": found["rows_in"],
         "rows_out": found["rows_out"],
         "dropped": in_order(found["dropped"]),
         "sources": sources,
-        "adds_up": adds_up(found, sources) and all(adds_up(one) for one in sources),
+        "adds_up": adds_up(found, sources) and all(adds_up(one, [one]) for one in sources),
         "bands": found.get("bands") or {},
         "mix": (build["config"].get("mix") or {}).get(key) or {},
     }
@@ -177,14 +173,14 @@ def in_order(dropped: dict[str, int]) -> dict[str, int]:
             if reason in dropped}  # fmt: skip
 
 
-def adds_up(counts: dict[str, Any], parts: Iterable[dict[str, Any]] | None = None) -> bool:
-    """Whether rows in are rows out and named drops, and the sums over the parts, if given."""
-    if counts["rows_in"] != counts["rows_out"] + sum(counts["dropped"].values()):
-        return False
-    parts = [counts] if parts is None else list(parts)
+def adds_up(counts: dict[str, Any], parts: Iterable[dict[str, Any]]) -> bool:
+    """Whether rows in are rows out and named drops, and the sums over the parts."""
+    parts = list(parts)
     dropped = sum((Counter(part["dropped"]) for part in parts), Counter())
-    return dropped == Counter(counts["dropped"]) and all(
-        counts[key] == sum(part[key] for part in parts) for key in ("rows_in", "rows_out")
+    return (
+        counts["rows_in"] == counts["rows_out"] + dropped.total()
+        and dropped == Counter(counts["dropped"])
+        and all(counts[key] == sum(part[key] for part in parts) for key in ("rows_in", "rows_out"))
     )
 
 
@@ -460,17 +456,14 @@ def _lengths(report: dict, lengths: dict[str, dict[str, np.ndarray]]) -> list:
 
 
 def _draw_lengths(axis: Any, lengths: dict[str, np.ndarray], unit: str) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
     for color, (name, found) in zip(BARS[1:], lengths.items(), strict=False):
         found = np.maximum(found, 1)  # an empty text has no logarithm
         # Edges at halves: every bin has a whole number in it.
         edges = np.geomspace(found.min(), found.max() + 1, NUM_BINS + 1).round()
         axis.hist(found, np.unique(edges) - 0.5, color=color, alpha=0.6, label=name)
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 3), numticks=8))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    axis.xaxis.set_minor_formatter("")
     axis.legend(frameon=False, fontsize=9, labelcolor=INK)
     axis.set(xlabel=unit, ylabel="rows")
 
@@ -480,51 +473,42 @@ def _mix(report: dict[str, Any]) -> list:
     blocks = []
     for name, file in report["files"].items():
         rows = [
-            [f"{kind}: {label}", f"{number:,}", share(number, file["num_rows"]), "-"]
-            for kind, found in file["made_of"].items()
+            [kind, label, f"{number:,}", share(number, file["num_rows"])]
+            for kind, found in (file["made_of"] | {"difficulty": file["bands"].items()}).items()
             for label, number in found
         ]
-        for band, number in file["bands"].items():
-            wanted = share(file["mix"].get(band, 0), 1)
-            part = share(number, file["rows_out"])
-            rows.append([f"difficulty: {band}", f"{number:,}", part, wanted])
-        blocks.append(html.heading(name))
-        blocks.append(html.table(["what", "rows", "%", "% asked for"], rows))
+        asked = [f"{band} {share(part, 1)} %" for band, part in file["mix"].items()
+                 if band != "size"]  # fmt: skip
+        blocks += [html.heading(name), html.table(["by", "", "rows", "%"], rows)]
+        blocks += [html.text(f"The mix asks for {', '.join(asked)}.")] if asked else []
     return blocks
 
 
 def _decontamination(report: dict) -> list:
-    matches, pairs = report["matches"], report["pairs"]
-    # A pair counts in the column of its file and in that of its kind.
-    columns = list(dict.fromkeys(match[at] for at in (1, 2) for match in matches))
-    rows = []
-    for benchmark, number in report["decontamination"].items():
-        counts = Counter()
-        for _, file, kind, found in (match for match in matches if match[0] == benchmark):
-            counts.update({file: found, kind: found})
-        shown = f"{number:,}" if isinstance(number, int) else number.partition(":")[0]
-        rows.append([benchmark, shown, *(f"{counts[column]:,}" for column in columns)])
+    sets = [
+        [name, f"{number:,}" if isinstance(number, int) else number]
+        for name, number in report["decontamination"].items()
+    ]
     words = (
         "A training problem that is in one of these sets is left out: in the same words (exact), "
         "inside a longer text (embedded) or in other words (reworded)."
     )
-    blocks = [html.text(words), html.table(["evaluation set", "questions", *columns], rows)]
-    if pairs:
-        number = sum(match[3] for match in matches)
-        title = f"{len(pairs)} of {number:,} pairs, least certain first; contamination.jsonl"
-        blocks.append(html.details(title, [_pair(pair) for pair in pairs]))
+    blocks = [html.text(words), html.table(["evaluation set", "questions"], sets)]
+    if report["matches"]:
+        counts = [[*kind, f"{number:,}"] for *kind, number in report["matches"]]
+        blocks.append(html.table(["evaluation set", "file", "kind", "pairs"], counts))
+        title = f"{len(report['pairs'])} pairs, the least certain first (contamination.jsonl)"
+        blocks.append(html.details(title, map(_pair, report["pairs"])))
     return blocks
 
 
 def _pair(pair: dict) -> str:
-    return html.example(
-        f"{pair['id']} and {pair['benchmark_id']}",
-        f"{pair['kind']}, score {pair['score']:.2f}; left out of {pair['file']}; {pair['where']}",
-        {
-            f"Training problem, gold {pair['answer']}": pair["question"],
-            f"Question of {pair['benchmark']}": pair["benchmark_question"],
-        },
-    )
+    facts = f"{pair['kind']}, score {pair['score']:.2f}; {pair['file']}; {pair['where']}"
+    texts = {
+        f"Training problem, gold {pair['answer']}": pair["question"],
+        f"Question of {pair['benchmark']}": pair["benchmark_question"],
+    }
+    return html.example(f"{pair['id']} and {pair['benchmark_id']}", facts, texts)
 
 
 def _dropped(report: dict) -> list:
@@ -548,23 +532,19 @@ def _dropped_row(row: dict) -> str:
 
 def _provenance(report: dict) -> list:
     found = report["build"]
-    facts = [
-        ["commit of the build", found["git_commit"] or "not in a git checkout"],
-        ["commit of this report", report["report_commit"] or "not in a git checkout"],
-        ["wall time", f"{found['wall_time_s'] or 0:,.0f} s"],
-        ["versions", ", ".join(f"{k} {v}" for k, v in (found["versions"] or {}).items())],
-    ]
-    seconds = Counter(found["seconds"])
-    rows = [[name, f"{number:,.1f}", share(number, seconds.total())]
-            for name, number in seconds.most_common()]  # fmt: skip
+    facts = {
+        "commit of the build": found["git_commit"] or "not in a git checkout",
+        "commit of this report": report["report_commit"] or "not in a git checkout",
+        "wall time": f"{found['wall_time_s'] or 0:,.0f} s",
+        "seconds of all processes": found["seconds"],
+        "version": found["versions"] or {},
+    }
+    rest = {"configuration": found["config"], "inputs": found["inputs"] or {}}
+    folded = [html.table(["key", "value"], flatten(rest), facts=True)]
     return [
-        html.table(["what", "value"], facts, facts=True),
-        html.table(["step", "seconds of all processes", "%"], rows),
-        html.details("configuration", [
-            html.table(["key", "value"], flatten(found["config"]), facts=True)]),
-        html.details("inputs", [
-            html.table(["file", "SHA-256"], flatten(found["inputs"] or {}), facts=True)]),
-    ]  # fmt: skip
+        html.table(["what", "value"], flatten(facts), facts=True),
+        html.details("configuration and inputs (SHA-256)", folded),
+    ]
 
 
 if __name__ == "__main__":

@@ -9,12 +9,7 @@ import pytest
 from data_prep.config import UserError
 from data_prep.sampling.store import Completion
 from eval.audit import __main__ as audit
-from eval.audit.completions import (
-    COMPLETION_COLUMNS,
-    GOLD_COLUMNS,
-    parse_rows,
-    read_completions,
-)
+from eval.audit.completions import COLUMNS, parse_rows, read_completions
 from eval.audit.parsers import PARSERS, parse_officially
 from eval.harness import parser_process
 
@@ -50,17 +45,15 @@ def write(tmp_path):
     return call
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.jsonl.gz", "a.b.jsonl"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.jsonl.gz"])
 def test_every_format_gives_the_same_rows(write, name):
     rows = list(read_completions(write([ROW, ROW | {"gold": "8"}], name)))
     assert [(row["completion"], row["golds"]) for row in rows] == [(RIGHT, ["72"]), (RIGHT, ["8"])]
     assert [row["where"] for row in rows] == sorted({row["where"] for row in rows})
 
 
-@pytest.mark.parametrize(
-    ("completion", "gold"), [*zip(COMPLETION_COLUMNS, GOLD_COLUMNS, strict=True)]
-)
-def test_every_usual_column_is_known(write, completion, gold):
+@pytest.mark.parametrize(("completion", "gold"), [*zip(*COLUMNS, strict=True)])
+def test_both_names_of_a_column_are_known(write, completion, gold):
     (row,) = read_completions(write([{"id": 1, completion: RIGHT, gold: "72", "other": None}]))
     assert (row["completion"], row["golds"]) == (RIGHT, ["72"])
 
@@ -86,28 +79,22 @@ def test_whole_numbers_of_a_column_with_gaps_are_whole(write):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"completion": RIGHT}, r":1: none of gold, answer, .* is there, found completion; rename"),
-        ({"gold": "72", "a": 1}, r":1: none of completion, .* found gold, a; rename"),
-        ({}, ":1: none of completion, .* found nothing"),
-        (ROW | {"gold": None}, ":1: none of gold"),
-        (ROW | {"gold": ""}, ":1: the gold is empty"),
-        (ROW | {"gold": " "}, ":1: the gold is empty"),
-        (ROW | {"gold": []}, ":1: the gold is empty"),
-        (ROW | {"gold": ["72", ""]}, ":1: the gold is empty"),
-        (ROW | {"gold": float("nan")}, ":1: NaN is no JSON"),
-        (ROW | {"gold": float("inf")}, ":1: Infinity is no JSON"),
-        (ROW | {"gold": True}, ":1: the gold is True"),
-        (ROW | {"gold": {"value": [72]}}, ":1: the gold is {'value'"),
-        (ROW | {"gold": [["72"]]}, ":1: the gold is \\['72'\\]"),
-        (ROW | {"gold": [None]}, ":1: the gold is None"),
-        (ROW | {"completion": 72}, ":1: the completion is 72, not text"),
-        (ROW | {"completion": ["a", "b"]}, ":1: the completion is \\['a'"),
-        (ROW | {"completion": [{"role": "assistant", "content": RIGHT}]}, "not text; fix the row"),
+        ({"completion": RIGHT}, "neither gold nor answer is there, found completion"),
+        ({}, "neither completion nor prediction is there, found nothing"),
+        (ROW | {"gold": None}, "neither gold"),
+        (ROW | {"gold": " "}, "the gold is empty"),
+        (ROW | {"gold": []}, "the gold is empty"),
+        (ROW | {"gold": ["72", ""]}, "the gold is empty"),
+        (ROW | {"gold": float("nan")}, "NaN is no JSON"),
+        (ROW | {"gold": True}, "the gold is True"),
+        (ROW | {"gold": {"value": [72]}}, "the gold is {'value'"),
+        (ROW | {"gold": [["72"]]}, "the gold is \\['72'\\]"),
+        (ROW | {"completion": ["a", "b"]}, "the completion is \\['a'"),
         ([1], "a row must be an object, found int"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(write, row, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f":1: {message}"):
         list(read_completions(write([row])))
 
 
@@ -172,7 +159,6 @@ def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
     lines = [line.split() for line in out.splitlines()]
     assert ["ours,", "in", "a", "box", "1", "14.2", "16.6"] in lines
     assert ["ours,", "lenient", "6", "85.7", "100.0"] in lines
-    assert f"not read by ours, in a box: {path}:2: gold '72', ends '<think>a" in out
     written = (tmp_path / "run/audit/out[bold]puts.jsonl.parsed.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in written]
     assert [row["verdict"] == "right" for row in found] == [True] + [False] * 6

@@ -200,10 +200,9 @@ def test_the_steps_add_up_row_by_row(page):
 
 
 def test_what_the_page_says(page):
-    assert ["math500", "500", "3", "3"] in page.rows
-    assert ["gpqa_diamond", "not checked", "0", "0"] in page.rows
-    assert ["source: numinamath", "6", "54.5", "-"] in page.rows
-    assert ["build", "3.0", "75.0"] in page.rows
+    assert ["math500", "500"] in page.rows
+    assert ["math500", GRPO, "reworded", "3"] in page.rows
+    assert ["source", "numinamath", "6", "54.5"] in page.rows
     for words in (
         "<h3>p0 (raw.jsonl:0)</h3>\n<p>so it is</p>\n",
         "grpo_train.jsonl: <code>bad_row</code>, 5 of 7 rows",
