@@ -9,7 +9,7 @@ import pytest
 from data_prep.config import UserError
 from data_prep.sampling.store import Completion
 from eval.audit import __main__ as audit
-from eval.audit.completions import COLUMNS, parse_rows, read_completions
+from eval.audit.completions import parse_rows, read_completions
 from eval.audit.parsers import PARSERS, parse_officially
 from eval.harness import parser_process
 
@@ -49,13 +49,9 @@ def write(tmp_path):
 def test_every_format_gives_the_same_rows(write, name):
     rows = list(read_completions(write([ROW, ROW | {"gold": "8"}], name)))
     assert [(row["completion"], row["golds"]) for row in rows] == [(RIGHT, ["72"]), (RIGHT, ["8"])]
-    assert [row["where"] for row in rows] == sorted({row["where"] for row in rows})
-
-
-@pytest.mark.parametrize(("completion", "gold"), [*zip(*COLUMNS, strict=True)])
-def test_both_names_of_a_column_are_known(write, completion, gold):
-    (row,) = read_completions(write([{"id": 1, completion: RIGHT, gold: "72", "other": None}]))
-    assert (row["completion"], row["golds"]) == (RIGHT, ["72"])
+    assert len({row["where"] for row in rows}) == 2
+    (row,) = read_completions(write([{"prediction": RIGHT, "answer": "8"}], name))
+    assert (row["completion"], row["golds"]) == (RIGHT, ["8"])
 
 
 @pytest.mark.parametrize(
@@ -68,12 +64,6 @@ def test_both_names_of_a_column_are_known(write, completion, gold):
 def test_golds_of_every_kind(write, gold, golds):
     (row,) = read_completions(write([ROW | {"gold": gold}]))
     assert row["golds"] == golds
-
-
-def test_whole_numbers_of_a_column_with_gaps_are_whole(write):
-    rows = [ROW | {"gold": 72.0}, {"completion": None, "gold": None}]
-    (row,) = read_completions(write(rows, "a.parquet"))
-    assert row["golds"] == ["72"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +80,6 @@ def test_whole_numbers_of_a_column_with_gaps_are_whole(write):
         (ROW | {"gold": {"value": [72]}}, "the gold is {'value'"),
         (ROW | {"gold": [["72"]]}, "the gold is \\['72'\\]"),
         (ROW | {"completion": ["a", "b"]}, "the completion is \\['a'"),
-        ([1], "a row must be an object, found int"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(write, row, message):
@@ -155,7 +144,6 @@ def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
     run(monkeypatch, path, tmp_path / "run")
     out = capsys.readouterr().out
     assert f"7 completions of {path}\n" in out and "…" not in out
-    assert max(len(line) for line in out.splitlines() if "│" not in line and "%" in line) <= 80
     lines = [line.split() for line in out.splitlines()]
     assert ["ours,", "in", "a", "box", "1", "14.2", "16.6"] in lines
     assert ["ours,", "lenient", "6", "85.7", "100.0"] in lines
@@ -166,17 +154,13 @@ def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
     assert not (tmp_path / "run/audit/manifest.json").exists()
 
 
-def test_nothing_readable_is_no_division_by_zero(write, monkeypatch, tmp_path, capsys):
-    run(monkeypatch, write([ROW | {"completion": ""}]), tmp_path)
-    assert "0.0" in capsys.readouterr().out
-
-
 HOSTILE = [
     "\ud800 \\boxed{72}", "\x00\x1b[31m\\boxed{72}", "\\boxed{" * 3000, "{" * 5000, "$" * 9999,
-    "<think>" * 2000, "\\text{" * 500 + "72", "\\frac", "\\sqrt", "\u2028\\boxed{72}\u2029",
-    "Final Answer: The final answer is $\\frac$. I hope it is correct.", "\\boxed 72", "$\\frac$ $",
+    "\\text{" * 500 + "72", "\\frac", "\u2028\\boxed{72}\u2029", "\\boxed 72", "1" * 10**6,
+    "Final Answer: The final answer is $\\frac$. I hope it is correct.",
 ]  # fmt: skip
-GOLDS = ["}", "{", "\ud800", "\\boxed 5", "\\boxed{5}", "[1,2]", "x" * 20_000, "$", "\\text{", "?"]
+UNFIT = ["{", "\ud800", "x" * 20_000, "\\text{"]
+GOLDS = ["}", "\\boxed 5", "[1,2]", "$", "?", *UNFIT]
 
 
 def test_no_text_and_no_gold_makes_the_parsers_fall(write, monkeypatch, tmp_path, capsys):
@@ -188,15 +172,8 @@ def test_no_text_and_no_gold_makes_the_parsers_fall(write, monkeypatch, tmp_path
     found = [json.loads(line) for line in next((tmp_path / "audit").glob("*.jsonl")).open()]
     assert len(found) == len(rows)
     assert [row["verdict"] for row in found[len(HOSTILE) :]].count("right") == 0
-    unfit = {row["gold"][0] for row in found if row["stopped"]}
-    assert unfit == {"{", "\ud800", "x" * 20_000, "\\text{"}
-
-
-def test_a_megabyte_of_text_costs_its_own_row_only():
-    texts = ["1" * 1_000_000, "\\boxed{72} " + "a b " * 250_000, RIGHT]
-    found, stopped = parse_officially(["72"] * 3, texts, as_is)
-    assert found["gsm8k flexible"] == [False, True, True]
-    assert found["minerva math_verify"][2] and stopped == [0]
+    stopped = {row["gold"][0] for row in found[len(HOSTILE) :] if row["stopped"]}
+    assert stopped == {*UNFIT} and found[HOSTILE.index("1" * 10**6)]["stopped"]
 
 
 @pytest.fixture

@@ -49,14 +49,14 @@ def rates(report):
     return {name: found["rates"] for name, found in report["sets"].items()}
 
 
-def test_a_whole_recipe_passes_and_says_so_on_one_line(recipe, capsys):
+def test_a_whole_recipe_passes(recipe, capsys):
     assert recipe.audit() == 0
     report = recipe.report()
-    whole = {"template": 1.0, "reward": 1.0}
+    paid = {"template": 1.0, "reward": 1.0}
     assert rates(report) == {
-        "sft_train": whole | {"task": None},
-        "grpo_train": whole | {"task": None},
-        "held_out": whole | {"task": 1.0},
+        "sft_train": paid | {"task": None},
+        "grpo_train": paid | {"task": None},
+        "held_out": paid | {"task": 1.0},
     }
     assert all(found == {"num_rows": 3 * 4, "num_paid": 0} for found in report["tricks"].values())
     assert report["num_tricks"] == 12 * len(TRICKS)
@@ -64,14 +64,7 @@ def test_a_whole_recipe_passes_and_says_so_on_one_line(recipe, capsys):
     assert report["sets"]["held_out"]["official"]["own form"]["ours"] == 1.0
     manifest = json.loads(recipe.manifest.read_text())
     assert manifest["counts"] == dict.fromkeys(report["sets"], NUM_ROWS)
-    names = [path.rpartition("/")[2] for path in manifest["inputs"]]
-    assert names == [
-        "eval.yaml", "grpo.yaml", "sft.yaml",
-        "sft_train.jsonl", "grpo_train.jsonl", "test.jsonl",
-    ]  # fmt: skip
-    out, err = capsys.readouterr()
-    assert out.splitlines()[-1].startswith(f"audit: {recipe.configs} passes: every gold is paid in")
-    assert "failed" not in out and err == ""
+    assert "failed" not in capsys.readouterr().out
 
 
 def test_the_problems_that_grpo_evaluates_on_are_a_set_too(recipe):
@@ -127,15 +120,6 @@ def double_the_first_token(recipe):
     recipe.set_template("<|im_start|>" + R1)
 
 
-def clean_up_spaces(recipe):
-    rows = read_rows(recipe.data / "sft_train.jsonl")
-    for row in rows:
-        row["completion"] = row["completion"].replace("\n</think>", " .\n</think>")
-    write_rows(recipe.data / "sft_train.jsonl", rows)
-    keys = ("", "_for_bpe_even_though_it_will_corrupt_output")
-    set_in_config(**{f"clean_up_tokenization_spaces{key}": True for key in keys})(recipe)
-
-
 NOTHING = {"template": 0.0, "reward": 0.0, "task": 0.0}
 SPECIAL = ["<|im_start|>", "<think>"]
 BROKEN = {  # how; what is said; the rates of one of the sets
@@ -152,9 +136,6 @@ BROKEN = {  # how; what is said; the rates of one of the sets
     "a special tag that decoding drops": (
         set_in_config(extra_special_tokens=SPECIAL),
         ["'<think>", "becomes", "no_think"], "held_out", NOTHING,
-    ),
-    "decoding that cleans up spaces": (
-        clean_up_spaces, ["sft_train: template passes 0.0 %", "becomes '."], "sft_train", {},
     ),
     "a template without the system message": (
         drop_the_system_message, ["the template leaves out the system message"],
@@ -188,19 +169,6 @@ def test_a_broken_recipe_is_refused(recipe, refused, name):
     report = refused(*words)
     assert expected.items() <= rates(report)[where].items()
     assert report["failures"][0]["row"].startswith("synthetic-")
-
-
-def test_a_normaliser_that_changes_the_text(recipe, refused):
-    def edit(config, tokenizer):
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        tokenizer["normalizer"] = {"type": "Replace", "pattern": {"String": "\n"}, "content": " "}
-
-    recipe.change_tokenizer(edit)
-    alone = recipe.run / "tokenizer"  # with a model's config.json its own class would come back
-    shutil.copytree(recipe.base, alone, ignore=shutil.ignore_patterns("config.json"))
-    report = refused("template passes 0.0 %", "becomes", flags={"tokenizer": alone})
-    assert rates(report)["held_out"]["task"] == 1.0, "the grader does not mind"
-    assert any("the recipe's own tokenizer" in note for note in report["notes"])
 
 
 def test_a_template_that_opens_the_thought_passes(recipe):
@@ -240,12 +208,6 @@ def test_golds_that_cannot_be_matched(recipe, refused, monkeypatch, answer, word
     recipe.write_data("none", answer=answer)
     found = rates(refused(word))
     assert {name: found[name]["reward"] for name in sets} == sets
-
-
-def test_rows_that_accept_several_golds(recipe):
-    recipe.write_data("none", answer=["1/2", "0.5", "50\\%"])
-    assert recipe.audit() == 0
-    assert recipe.report()["sets"]["held_out, other golds"]["num_rows"] == 2 * NUM_ROWS
 
 
 def refuse_the_system_message(recipe):

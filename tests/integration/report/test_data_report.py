@@ -99,32 +99,6 @@ def test_every_kind_of_drop_is_shown(tmp_path, monkeypatch):
     assert set(file["bands"]) == {"easy", "hard"}
 
 
-@pytest.mark.slow
-def test_real_files(tmp_path, monkeypatch, shared_data):
-    recipe = {
-        "sft": [{"name": "numinamath", "file": "numinamath_cot/numina_cot_2k.jsonl"}],
-        "grpo": [
-            {"name": "math", "file": "math/train.jsonl", "sample": 800},
-            {"name": "deepscaler", "file": "deepscaler/deepscaler_preview_1209.jsonl.gz"},
-        ],
-        "test": [{"name": "gsm8k", "file": "gsm8k/test.jsonl", "split": "test"}],
-        "decontaminate": ["math500", "aime24"],
-        "decontaminate_if_found": ["gpqa_diamond"],
-        "on_bad_row": "skip",
-    }
-    data = build_data(tmp_path, monkeypatch, recipe, "--data_root", str(shared_data))
-    report = report_on(monkeypatch, data)
-    check(report, data)
-    assert report["files"]["grpo_train.jsonl"]["dropped"]["not_sampled"] == 6700
-    assert report["decontamination"]["math500"] == 500
-    assert {"Algebra", "Geometry"} <= {
-        name for name, _ in report["files"]["grpo_train.jsonl"]["made_of"]["subject"]
-    }
-    words = " ".join(report["warnings"])
-    assert "gpqa_diamond was not kept out of the training files: " in words
-    assert "aime25 was not kept out" in words
-
-
 def test_cli_says_one_line_and_exits_2(tmp_path):
     command = [sys.executable, "-m", "eval.report.data_report", "--data", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

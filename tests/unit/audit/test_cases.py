@@ -34,51 +34,35 @@ def grade_in_its_form(prompt, completions, golds, **more):
 @pytest.mark.parametrize("final_number", [False, True])
 @pytest.mark.parametrize("style", PROMPTS)
 def test_no_trick_is_paid_for_any_kind_of_gold(style, final_number):
-    prompt = PROMPTS[style]
-    wrong = wrong_answers([[gold] for gold in GOLDS])
-    cases = [
-        (name, gold, text)
-        for gold, other in zip(GOLDS, wrong, strict=True)
-        for name, text in zip(TRICKS, trick_completions(prompt, [gold], other), strict=True)
-    ]
-    verdicts = grade_in_its_form(
-        prompt,
-        [text for *_, text in cases],
-        [gold for _, gold, _ in cases],
-        final_number=final_number,
-    )
-    paid = [case for case, verdict in zip(cases, verdicts, strict=True) if verdict == "right"]
+    wrong, texts, golds = wrong_answers([[gold] for gold in GOLDS]), [], []
+    for gold, other in zip(GOLDS, wrong, strict=True):
+        texts += trick_completions(PROMPTS[style], [gold], other)
+        golds += [gold] * len(TRICKS)
+    verdicts = grade_in_its_form(PROMPTS[style], texts, golds, final_number=final_number)
+    paid = [text for text, one in zip(texts, verdicts, strict=True) if one == "right"]
     assert paid == []
-
-
-@pytest.mark.parametrize("style", PROMPTS)
-def test_every_gold_is_paid_in_the_form_its_prompt_asks_for(style):
-    prompt = PROMPTS[style]
-    completions = [gold_completion(prompt, [gold]) for gold in GOLDS]
-    assert {*grade_in_its_form(prompt, completions, GOLDS)} == {"right"}
-    rest = [completion.removeprefix(THINK_OPEN) for completion in completions]
-    assert {*grade_in_its_form(prompt, rest, GOLDS, think_prefilled=True)} == {"right"}
-    form = "<answer>72</answer>" if style == "answer_tags" else "\\boxed{72}"
-    assert completions[0].endswith(f"</think>\n\n{form}")
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("style", PROMPTS)
-def test_every_ending_is_read_by_ours(style, ending):
+def test_every_gold_is_paid_in_its_form_and_with_every_ending(style, ending):
     prompt = PROMPTS[style]
     completions = [ending_completion(prompt, [gold], ending) for gold in GOLDS]
-    assert {*grade_in_its_form(prompt, completions, GOLDS)} == {"right"}
-    if style != "answer_tags" and ending != "own form":
-        assert completions != [gold_completion(prompt, [gold]) for gold in GOLDS]
+    own = [gold_completion(prompt, [gold]) for gold in GOLDS]
+    for texts in (completions, own):
+        assert {*grade_in_its_form(prompt, texts, GOLDS)} == {"right"}
+    rest = [completion.removeprefix(THINK_OPEN) for completion in own]
+    assert {*grade_in_its_form(prompt, rest, GOLDS, think_prefilled=True)} == {"right"}
+    assert (completions == own) is (style == "answer_tags" or ending == "own form")
 
 
-def test_a_trick_that_holds_the_gold_would_be_paid_without_its_fault():
-    """Each holds the gold's own text, so that it is the trick that fails and not the writing."""
-    for style, prompt in PROMPTS.items():
-        texts = dict(zip(TRICKS, trick_completions(prompt, ["72"], "17"), strict=True))
-        without = {name for name, text in texts.items() if "72" not in text}
-        assert without == {"a wrong answer", "nothing at all", "empty box"}, style
-        assert len({*texts.values()}) == len(TRICKS)
+@pytest.mark.parametrize("style", PROMPTS)
+def test_tricks_differ_and_hold_the_gold(style):
+    """So that it is the trick that fails and not the writing."""
+    texts = dict(zip(TRICKS, trick_completions(PROMPTS[style], ["72"], "17"), strict=True))
+    without = {name for name, text in texts.items() if "72" not in text}
+    assert without == {"a wrong answer", "nothing at all", "empty box"}
+    assert len({*texts.values()}) == len(TRICKS)
 
 
 def test_wrong_answers_never_equal_a_gold():

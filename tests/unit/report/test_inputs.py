@@ -8,7 +8,7 @@ from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
 from eval.harness.score import write_parquet
 from eval.report.numbers import read_result, read_texts
-from tests.unit.report.runs import both_modes, make_rows, run_report, solved, write_result
+from tests.unit.report.runs import both_modes, make_rows, run_report, write_result
 
 
 @pytest.fixture
@@ -39,24 +39,24 @@ def remove(path):
 @pytest.mark.parametrize(
     ("name", "harm", "message"),
     [
-        ("eval/grpo/scores.json", remove, r"grpo/scores.json is missing"),
-        ("eval/grpo/completions.parquet", remove, r"grpo/completions.parquet is missing"),
-        ("eval/manifest.json", remove, "manifest.json is missing; run `make eval`"),
-        ("eval/manifest.json", write('{"stage": '), r"eval/manifest\.json is damaged"),
-        ("eval/sft/completions.parquet", cut(0), r"parquet is damaged .*`make eval`"),
-        ("eval/sft/completions.parquet", cut(100), r"parquet is damaged .*`make eval`"),
-        ("eval/sft/completions.parquet", cut(-50), r"parquet is damaged .*`make eval`"),
-        ("eval/sft/completions.parquet", rot, "sft"),
-        ("eval/sft/scores.json", write('{"tasks": '), r"sft/scores\.json is damaged"),
-        ("eval/sft/scores.json", write('{"scores": {}}'), "scores.json is damaged"),
-        ("sft/trainer_state.json", write('{"log_history": ['), r"trainer_state\.json is damaged"),
+        ("eval/grpo/scores.json", remove, "is missing"),
+        ("eval/grpo/completions.parquet", remove, "is missing"),
+        ("eval/manifest.json", remove, "is missing; run `make eval`"),
+        ("eval/manifest.json", write('{"stage": '), "is damaged"),
+        ("eval/sft/completions.parquet", cut(0), "is damaged .*`make eval`"),
+        ("eval/sft/completions.parquet", cut(-50), "is damaged .*`make eval`"),
+        ("eval/sft/completions.parquet", rot, "completions"),
+        ("eval/sft/scores.json", write('{"tasks": '), "is damaged"),
+        ("eval/sft/scores.json", write('{"scores": {}}'), "is damaged"),
+        ("sft/trainer_state.json", write('{"log_history": ['), "is damaged"),
     ],
 )
 def test_a_missing_or_damaged_file_is_named(run, tmp_path, name, harm, message):
     (tmp_path / "sft").mkdir()
     harm(tmp_path / name)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as error:
         run()
+    assert name in str(error.value) and "\n" not in str(error.value)
 
 
 def test_results_of_other_settings(run, tmp_path):
@@ -89,43 +89,26 @@ def test_scores_and_completions_of_different_runs(tmp_path):
         read_result(tmp_path / "a")
 
 
-@pytest.mark.parametrize(
-    ("rows", "changes", "message"),
-    [
-        (both_modes(1), {"temperature": 0.7}, "temperature: 1.0 for sft but 0.7 for grpo"),
-        (both_modes(1), {"tasks": ["a"]}, r"tasks: None for sft but \['a'\] for grpo"),
-        (both_modes(1)[:-2], {}, "completions of held_out, sampled: 8 for sft but 6 for grpo"),
-        (both_modes(1)[:4], {}, "completions of held_out, sampled: 8 for sft but None for grpo"),
-        (
-            both_modes(1) + make_rows(solved(1), "gsm8k", "greedy"), {},
-            "completions of gsm8k, greedy: None for sft but 4 for grpo",
-        ),
-        (
-            [row | {"gold": ["5"]} for row in both_modes(1)], {},
-            r"gold of held_out, greedy, s, p\d, 0: \['4'\] for sft but \['5'\]",
-        ),
-        (
-            [row | {"source": "other"} for row in both_modes(1)], {},
-            "gold of held_out, greedy, s, .*None for",
-        ),
-    ],
-)  # fmt: skip
+OTHERS = [
+    (both_modes(1), {"temperature": 0.7}, "temperature: 1.0 for sft but 0.7 for grpo"),
+    (both_modes(1)[:-2], {}, "completions of held_out, sampled: 8 for sft but 6 for grpo"),
+    (both_modes(1)[:4], {}, "completions of held_out, sampled: 8 for sft but None for grpo"),
+    (
+        [row | {"gold": ["5"]} for row in both_modes(1)],
+        {},
+        r"gold of .*: \['4'\] for sft but \['5'",
+    ),
+    ([row | {"source": "other"} for row in both_modes(1)], {}, "gold of .*None for"),
+]
+
+
+@pytest.mark.parametrize(("rows", "changes", "message"), OTHERS)
 def test_checkpoints_that_were_not_scored_alike(tmp_path, monkeypatch, rows, changes, message):
     write_result(tmp_path / "eval" / "sft", both_modes(1))
     write_result(tmp_path / "eval" / "grpo", rows, **changes)
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=f"{message}.*`make eval`"):
         run_report(tmp_path, monkeypatch, ["sft", "grpo"])
-    assert "`make eval`" in str(error.value)
     assert not (tmp_path / "report").exists()
-
-
-def test_another_grader_is_another_scale(run, tmp_path):
-    path = tmp_path / "eval" / "grpo" / "scores.json"
-    scores = json.loads(path.read_text())
-    scores["fingerprint"]["code"] = "abc"
-    path.write_text(json.dumps(scores))
-    with pytest.raises(UserError, match="code: None for sft but 'abc' for grpo"):
-        run()
 
 
 def test_texts_are_read_by_place(tmp_path):
