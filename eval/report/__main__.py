@@ -44,7 +44,6 @@ def main() -> None:
         name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
     }
     figures = {
-        "scores": plots.draw_scores(report["scores"]),
         "changes": plots.draw_changes(report["changes"]) if len(checkpoints) > 1 else None,
         "curves": {name: plots.draw_curves(found, name) for name, found in panels.items()},
     }

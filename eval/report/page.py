@@ -52,7 +52,7 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
 
     Args:
         report: the content of `report.json`.
-        figures: `{"scores": SVG, "changes": SVG or None, "curves": {checkpoint: [SVG]}}`.
+        figures: `{"changes": SVG or None, "curves": {checkpoint: [SVG]}}`.
     """
     names = list(report["checkpoints"])
     listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
@@ -64,7 +64,7 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
         for name, svgs in figures["curves"].items()
     ]
     sections = {
-        "scores": ("Scores", _scores(report, figures["scores"])),
+        "scores": ("Scores", _scores(report)),
         "changes": ("Where the change comes from", _changes(report, figures["changes"])),
         "levels": ("By level", _levels(report)),
         "training": ("Training", curves),
@@ -279,7 +279,7 @@ def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
     }
 
 
-def _scores(report: dict, figure: str) -> list:
+def _scores(report: dict) -> list:
     settings = report["settings"]
     k = settings["num_samples"]
     text = (
@@ -288,7 +288,7 @@ def _scores(report: dict, figure: str) -> list:
         f"{settings['top_p']}; pass@j that at least one of j is right, maj@{k} that the most "
         "frequent answer is. Official: the harness's own task, prompt and parser."
     )
-    blocks = [html.text(text), html.figure("Problems solved, with standard errors", [figure])]
+    blocks = [html.text(text)]
     for task, count in _problems(report):
         blocks.append(html.heading(f"{task} ({count:,} problems)"))
         blocks.append(html.table(*score_table(report, task)))

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from eval.report.numbers import headline_mode
-from eval.report.page import metric_name
 
 # What a trainer may have logged, and how a reader would name it: key, panel title, y axis.
 GRPO_PANELS = [
@@ -116,43 +115,6 @@ def draw_curves(panels: list[Panel], name: str) -> list[str]:
     ]  # fmt: skip
 
 
-def draw_scores(scores: dict[str, dict]) -> str:
-    """Bars of every task's headline metric per checkpoint, with standard errors, in per cent."""
-    first = next(iter(scores.values()))
-    modes = {task: headline_mode(found) for task, found in first.items()}
-    mains = [metric_name(mode, first[task][mode]["main"]) for task, mode in modes.items()]
-    labels = [f"{task}\n{main}".replace(" (", "\n(")
-              for task, main in zip(modes, mains, strict=True)]  # fmt: skip
-    height = 0.84 / len(scores)
-
-    def draw(axis) -> None:
-        for index, (name, tasks) in enumerate(scores.items()):
-            found = [tasks[task][mode] for task, mode in modes.items()]
-            metrics = [one["metrics"][one["main"]] for one in found]
-            bars = axis.barh(
-                np.arange(len(modes)) + (index - (len(scores) - 1) / 2) * height,
-                [100 * one["value"] for one in metrics], 0.9 * height,
-                xerr=[100 * (one["stderr"] or 0) for one in metrics], capsize=2, label=name,
-                color=BARS[index % len(BARS)], error_kw={"elinewidth": 1, "ecolor": INK},
-            )  # fmt: skip
-            axis.bar_label(bars, fmt="%.1f", padding=3, fontsize=8, color=INK)
-        _lie_down(axis, labels, "problems solved (%)")
-        axis.set_xlim(0, 109)  # room for the number next to a full bar
-        axis.figure.legend(loc="outside upper center", ncols=3, frameon=False, labelcolor=INK)
-
-    size = (5.2, 1.2 + 0.21 * len(modes) * len(scores) + 0.1 * len(modes))
-    return to_svg(draw, size, "scores", "Problems solved, with standard errors")
-
-
-def _lie_down(axis, labels: list[str], unit: str) -> None:
-    """An axis of horizontal bars, the first at the top."""
-    axis.set_yticks(range(len(labels)), labels)
-    axis.set_ylim(len(labels) - 0.4, -0.6)
-    axis.set_xlabel(unit)
-    axis.grid(axis="y", visible=False)
-    axis.grid(axis="x", color=GRID)
-
-
 def draw_changes(changes: dict[str, dict]) -> str:
     """Signed stacked bars: each task's headline changes as the sum of their parts, in points."""
     found = {
@@ -177,7 +139,11 @@ def draw_changes(changes: dict[str, dict]) -> str:
         axis.errorbar(score, places, xerr=np.maximum(whiskers, 0), fmt="D", markersize=4.5,
                       color=INK, elinewidth=1.2, label="score, 95 %")  # fmt: skip
         axis.axvline(0, color=INK, linewidth=0.8)
-        _lie_down(axis, list(found), "change of the score (points)")
+        axis.set_yticks(places, list(found))
+        axis.set_ylim(len(found) - 0.4, -0.6)  # the first at the top
+        axis.set_xlabel("change of the score (points)")
+        axis.grid(axis="y", visible=False)
+        axis.grid(axis="x", color=GRID)
         axis.figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9,
                            labelcolor=INK, columnspacing=1.0, handletextpad=0.5)  # fmt: skip
 

@@ -77,14 +77,12 @@ def test_the_problems_that_grpo_evaluates_on_are_a_set_too(recipe):
     assert str(recipe.data / "validation.jsonl") in read
 
 
-@pytest.mark.parametrize("missing", ["sft", "grpo"])
-def test_a_recipe_may_lack_a_stage(recipe, missing):
+def test_a_recipe_may_lack_a_stage(recipe):
     recipe.write("grpo", model_name_or_path="{run}/base", use_peft=True, lora_r=4)
-    (recipe.configs / f"{missing}.yaml").unlink()
+    (recipe.configs / "sft.yaml").unlink()
     assert recipe.audit() == 0
     found = rates(recipe.report())
-    assert f"{missing}_train" not in found
-    assert found["held_out"]["reward"] == (1.0 if missing == "sft" else None)
+    assert "sft_train" not in found and found["held_out"]["reward"] == 1.0
 
 
 def lose_braces(recipe):
@@ -131,7 +129,7 @@ BROKEN = {  # how; what is said; the rates of one of the sets
         ["ends early, after", "sft_train, row", "unclosed_think"], "held_out", NOTHING,
     ),
     "an end id of the generation config within completions": (
-        end_at_newlines, ["ends early, after '<think>'", "unclosed_think"], "held_out", NOTHING,
+        end_at_newlines, ["ends early, after '<think>'"], "held_out", NOTHING,
     ),
     "a special tag that decoding drops": (
         set_in_config(extra_special_tokens=SPECIAL),
@@ -171,18 +169,16 @@ def test_a_broken_recipe_is_refused(recipe, refused, name):
     assert report["failures"][0]["row"].startswith("synthetic-")
 
 
-def test_a_template_that_opens_the_thought_passes(recipe):
-    recipe.set_template(R1)
-    assert recipe.audit() == 0
-    assert all(found["num_paid"] == 0 for found in recipe.report()["tricks"].values())
-
-
 @pytest.mark.parametrize("style", SYSTEM_PROMPTS)
 def test_each_row_is_graded_in_the_form_its_prompt_asks_for(recipe, style):
     recipe.write_data(style)
+    if style == "think":
+        recipe.set_template(R1)  # opens the thought
     assert recipe.audit() == 0
-    own = recipe.report()["sets"]["held_out"]["official"]["own form"]
+    report = recipe.report()
+    own = report["sets"]["held_out"]["official"]["own form"]
     assert own["ours"] == 1.0 and own["hendrycks"] == 0.0
+    assert all(found["num_paid"] == 0 for found in report["tricks"].values())
 
 
 def test_rows_that_ask_for_tags_and_an_evaluation_that_asks_for_boxes(recipe):
@@ -251,7 +247,7 @@ def test_one_gold_in_a_hundred_may_fail_and_is_named(recipe, capsys):
     assert recipe.audit() == 0
     out = capsys.readouterr().out
     assert "failed: sft_train, row row-57: reward: correctness_reward pays 0" in out
-    assert "passes: at least 99.0 % of golds pass in 3 sets" in out
+    assert "passes: at least 99.0 % of golds are paid in 3 sets" in out
     rows[58]["completion"] = rows[57]["completion"]
     write_rows(recipe.data / "sft_train.jsonl", rows)
     assert recipe.audit() == 2

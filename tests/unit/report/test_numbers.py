@@ -52,15 +52,6 @@ def test_a_change_is_the_sum_of_its_parts(tmp_path):
     assert report["verdicts"]["held_out"]["sampled"]["grpo"] == {"right": 5 / 6, "wrong": 1 / 6}
 
 
-def test_level_scores_ascend_and_skip_problems_without_level():
-    found = make_rows({"x": ["right"], "y": ["wrong"]}, level=2)
-    found += make_rows({"z": ["right"]}, level=1) + make_rows({"n": ["right"]})
-    levels = numbers.level_scores(found)
-    assert list(levels) == [1, 2]
-    assert {key: levels[2][key] for key in ("value", "n")} == {"value": 0.5, "n": 2}
-    assert levels[2]["stderr"] == pytest.approx(0.5)
-
-
 def test_the_shape_is_that_of_the_completions():
     rows = make_rows({"a": ["right", "cut off"], "b": ["unread", "cut off"]})
     rows[1]["lenient"], rows[3]["num_tokens"] = "right", 40
@@ -96,40 +87,34 @@ def official(outcomes):
     return rows + many(50, task="gsm8k")
 
 
-@pytest.mark.parametrize(
-    ("sft", "grpo", "expected"),
-    [
-        (many(50), many(70), None),
-        (many(50), many(50), "sft and grpo have identical scores"),
-        (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo held_out greedy 11 %"),
-        (many(50), many(90, "cut off"), None),
-        (many(50), many(89, "unclosed"), "without one closed thought.*grpo held_out greedy 11 %"),
-        (many(50), many(90, "unclosed"), None),
-        (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
-        (
-            official(["right"] * 50 + ["unread"] * 50), official(["right"] * 60 + ["wrong"] * 40),
-            "official parser.*: sft gsm8k official:gsm8k 50 %",
-        ),
-        (
-            official(["unread"] * 20 + ["wrong"] * 80), official(["right"] * 60 + ["wrong"] * 40),
-            "official parser.*: sft gsm8k official:gsm8k 100 %",
-        ),
-        (
-            official(["right"] * 90 + ["unread"] * 10), official(["wrong"] * 100), None,
-        ),
-        (
-            official(["cut off"] * 11 + ["right"] * 89), official(["right"] * 100),
-            r"the harness's own limit \(256 tokens.*sft gsm8k official:gsm8k 11 %",
-        ),
-        # A few-shot prompt asks for no thought.
-        (official(["unclosed"] * 50 + ["wrong"] * 50), official(["right"] * 100), None),
-    ],
-)  # fmt: skip
+OFFICIAL_RIGHT = official(["right"] * 60 + ["wrong"] * 40)
+WARNINGS = [
+    (many(50), many(70), None),
+    (many(50), many(50), "sft and grpo have identical scores"),
+    (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo held_out greedy 11 %"),
+    (many(50), many(90, "cut off"), None),
+    (many(50), many(89, "unclosed"), "without one closed thought.*grpo held_out greedy 11 %"),
+    (many(50), many(90, "unclosed"), None),
+    (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
+    (
+        official(["right"] * 50 + ["unread"] * 50), OFFICIAL_RIGHT,
+        "official parser.*: sft gsm8k official:gsm8k 50 %",
+    ),
+    (official(["right"] * 90 + ["unread"] * 10), OFFICIAL_RIGHT, None),
+    (
+        official(["cut off"] * 11 + ["right"] * 89), OFFICIAL_RIGHT,
+        r"the harness's own limit \(256 tokens.*sft gsm8k official:gsm8k 11 %",
+    ),
+    # A few-shot prompt asks for no thought.
+    (official(["unclosed"] * 50 + ["wrong"] * 50), OFFICIAL_RIGHT, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sft", "grpo", "expected"), WARNINGS)
 def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expected):
     found = page.warnings(summarise(tmp_path, {"sft": sft, "grpo": grpo}))
     assert len(found) == (expected is not None), found
-    if expected:
-        assert re.search(expected, found[0])
+    assert not expected or re.search(expected, found[0])
 
 
 def test_the_harness_limit_is_as_said():
