@@ -13,6 +13,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -428,7 +429,7 @@ def _lengths(report: dict, lengths: dict[str, dict[str, np.ndarray]]) -> list:
         "not exceed, and the longest."
     )
     svgs = [
-        to_svg(lambda axis, found=found: _draw_lengths(axis, found, report["unit"]), (4.2, 2.9),
+        to_svg(partial(_draw_lengths, lengths=found, title=name, unit=report["unit"]), (4.2, 2.9),
                f"lengths-{number}", f"Lengths: {name}")
         for number, (name, found) in enumerate(lengths.items())
         if found
@@ -438,17 +439,18 @@ def _lengths(report: dict, lengths: dict[str, dict[str, np.ndarray]]) -> list:
     return [html.text(words), html.figure(caption, svgs), table] if svgs else []
 
 
-def _draw_lengths(axis: Any, lengths: dict[str, np.ndarray], unit: str) -> None:
+def _draw_lengths(axis: Any, lengths: dict[str, np.ndarray], title: str, unit: str) -> None:
     for color, (name, found) in zip(BARS[1:], lengths.items(), strict=False):
         found = np.maximum(found, 1)  # an empty text has no logarithm
         # Edges at halves: every bin has a whole number in it.
         edges = np.geomspace(found.min(), found.max() + 1, NUM_BINS + 1).round()
         axis.hist(found, np.unique(edges) - 0.5, color=color, alpha=0.6, label=name)
     axis.set_xscale("log")
+    axis.set_xticks(np.unique(np.geomspace(*axis.get_xlim(), 6).round()[1:-1]))
+    axis.minorticks_off()
     axis.xaxis.set_major_formatter("{x:,.0f}")
-    axis.xaxis.set_minor_formatter("")
     axis.legend(frameon=False, fontsize=9, labelcolor=INK)
-    axis.set(xlabel=unit, ylabel="rows")
+    axis.set(title=title, xlabel=unit, ylabel="rows")
 
 
 def _mix(report: dict[str, Any]) -> list:

@@ -106,8 +106,10 @@ def metric_name(mode: str, metric: str) -> str:
     return name if mode == "sampled" else f"{mode.replace(':', ' ')} {name}{kind}"
 
 
-def main_metric(report: dict, task: str, mode: str) -> str:
-    """The name of the metric that ranks a mode of a task."""
+def row_name(report: dict, task: str, mode: str) -> str:
+    """A mode as a row names it, by its main metric: "avg@4"; "official minerva_math500"."""
+    if is_official(mode):
+        return mode.replace(":", " ")
     first = next(iter(report["scores"].values()))
     return metric_name(mode, first[task][mode]["main"])
 
@@ -245,7 +247,7 @@ def score_table(report: dict, task: str, only_main: bool = False) -> Table:
 def split_table(report: dict, task: str) -> Table:
     """One row per mode and change: the score's change and its parts, points and intervals."""
     rows = [
-        [f"{one['from']} → {one['to']}, {main_metric(report, task, mode)}",
+        [f"{one['from']} → {one['to']}, {row_name(report, task, mode)}",
          *(change(one[part]) for part in ("score", *PARTS))]
         for mode, found in report["changes"][task].items()
         for one in found
@@ -261,7 +263,7 @@ def outcome_table(report: dict, task: str) -> Table:
     rows = []
     for mode, rates in report["outcomes"][task].items():
         for name, found in rates.items():
-            row = {"completions": f"{name}, {main_metric(report, task, mode)}"}
+            row = {"completions": f"{name}, {row_name(report, task, mode)}"}
             row |= {outcome: f"{100 * rate:.1f}" for outcome, rate in found.items()}
             for column, (key, form) in SHAPE.items():
                 value = report["shapes"][task][mode][name][key]
@@ -318,7 +320,7 @@ def _levels(report: dict) -> list:
                 for level, one in next(iter(levels.values())).items()
             ]
             if rows:
-                blocks.append(html.heading(f"{task}, {main_metric(report, task, mode)}"))
+                blocks.append(html.heading(f"{task}, {row_name(report, task, mode)}"))
                 blocks.append(html.table(["level", "problems", *levels], rows))
     return blocks
 
@@ -389,7 +391,7 @@ def _references(report: dict) -> list:
         for mode, found in next(iter(scores.values()))[task].items():
             values = [tasks[task][mode]["metrics"][found["main"]] for tasks in scores.values()]
             shown = " → ".join(f"{100 * one['value']:.1f}" for one in values)
-            name = main_metric(report, task, mode)
+            name = row_name(report, task, mode)
             rows.append([task, f"ours, {name}", f"{shown} ({' → '.join(scores)})"])
         for found in references:
             if found["task"] == task:
