@@ -4,7 +4,7 @@ Pure functions over golds, the form of the answer and a wrong answer; no model, 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from data_prep.grading.equivalence import TooLarge, compare
 from data_prep.prompts import (
@@ -22,41 +22,28 @@ CLOSED = f"{THINK_OPEN}\n{THOUGHT}\n{THINK_CLOSE}\n\n"
 SPARE = ("17", "-3", "1000", "A", "B")
 _NUMBER, _OPTION = re.compile(r"-?\d+(?:\.\d+)?"), re.compile("[A-J]")
 MAX_TRIES = 50
-SPAM = ", ".join(map(str, range(1, 10)))
-# What closes each form of an empty answer.
-CLOSERS = {"\\boxed{}": "}", ANSWER_OPEN + ANSWER_CLOSE: ANSWER_CLOSE}
-
 # Each puts the gold where it must not be paid: next to a wrong answer, or outside of the form that
-# is asked for. `box` writes an answer in the asked form. Those without a box are for recipes with
+# is asked for. `box_…` is an answer in the asked form. Those without a box are for recipes with
 # `final_number`, whose readers look at prose too.
-TRICKS: dict[str, Callable[[str, str, Callable[[str], str]], str]] = {
-    "a wrong answer": lambda gold, wrong, box: CLOSED + box(wrong),
-    "nothing at all": lambda gold, wrong, box: "",
-    "empty box": lambda gold, wrong, box: CLOSED + box(""),
-    "two boxes, gold last": lambda gold, wrong, box: f"{CLOSED}{box(wrong)} {box(gold)}",
-    "one box or the other": lambda gold, wrong, box: f"{CLOSED}{box(gold)} or {box(wrong)}",
-    "both in one box": lambda gold, wrong, box: CLOSED + box(rf"{wrong} \text{{ or }} {gold}"),
-    # A letter would be the gold's name.
-    "wrong = gold": lambda gold, wrong, box: (
-        CLOSED + box(f"{SPARE[0] if wrong.isalpha() else wrong} = {gold}")
-    ),
-    "gold in the thought only": lambda gold, wrong, box: (
-        f"{THINK_OPEN}\n{box(gold)}\n{THINK_CLOSE}\n\nThat is it."
-    ),
-    "thought never closed": lambda gold, wrong, box: f"{THINK_OPEN}\n{THOUGHT}\n\n{box(gold)}",
-    "no thought": lambda gold, wrong, box: box(gold),
-    "empty thought": lambda gold, wrong, box: f"{THINK_OPEN}\n{THINK_CLOSE}\n\n{box(gold)}",
-    "thought opened again": lambda gold, wrong, box: (
-        f"{CLOSED}{THINK_OPEN}\n{THOUGHT}\n{THINK_CLOSE}\n\n{box(gold)}"
-    ),
-    "closed twice": lambda gold, wrong, box: f"{CLOSED}{THINK_CLOSE}\n\n{box(gold)}",
-    "tags reversed": lambda gold, wrong, box: (
-        f"{THINK_CLOSE}\n{THOUGHT}\n{THINK_OPEN}\n\n{box(gold)}"
-    ),
-    "box never closed": lambda gold, wrong, box: CLOSED + box(gold).removesuffix(CLOSERS[box("")]),
-    "one or the other, no box": lambda gold, wrong, box: f"{CLOSED}It is {wrong} or {gold}.",
-    "a list of numbers, no box": lambda gold, wrong, box: f"{CLOSED}{SPAM}, {wrong}, {gold}",
-    "gold denied": lambda gold, wrong, box: f"{CLOSED}The answer is not {gold}.",
+TRICKS = {
+    "a wrong answer": "{closed}{box_wrong}",
+    "nothing at all": "",
+    "empty box": "{closed}{box_empty}",
+    "two boxes, gold last": "{closed}{box_wrong} {box_gold}",
+    "one box or the other": "{closed}{box_gold} or {box_wrong}",
+    "both in one box": "{closed}{box_both}",
+    "wrong = gold": "{closed}{box_equal}",
+    "gold in the thought only": "{open}\n{box_gold}\n{close}\n\nThat is it.",
+    "thought never closed": "{open}\n{thought}\n\n{box_gold}",
+    "no thought": "{box_gold}",
+    "empty thought": "{open}\n{close}\n\n{box_gold}",
+    "thought opened again": "{closed}{closed}{box_gold}",
+    "closed twice": "{closed}{close}\n\n{box_gold}",
+    "tags reversed": "{close}\n{thought}\n{open}\n\n{box_gold}",
+    "box never closed": "{closed}{box_unclosed}",
+    "one or the other, no box": "{closed}It is {wrong} or {gold}.",
+    "a list of numbers, no box": "{closed}1, 2, 3, 4, 5, 6, 7, 8, 9, {wrong}, {gold}",
+    "gold denied": "{closed}The answer is not {gold}.",
 }
 
 # How reasoning models end when nothing holds them to a form: each is right, and must be read.
@@ -83,11 +70,21 @@ def ending_completion(golds: Sequence[str], answer_form: str, ending: str) -> st
 
 def trick_completions(golds: Sequence[str], answer_form: str, wrong: str) -> list[str]:
     """One completion for each of `TRICKS`, none of which may be paid."""
-
-    def box(answer: str) -> str:
-        return write_answer(answer, answer_form)
-
-    return [write(golds[0], wrong, box) for write in TRICKS.values()]
+    gold, before, after = golds[0], "\\boxed{", "}"
+    if answer_form == "tags":
+        before, after = ANSWER_OPEN, ANSWER_CLOSE
+    boxed = {
+        "wrong": wrong,
+        "gold": gold,
+        "empty": "",
+        "both": rf"{wrong} \text{{ or }} {gold}",
+        # A letter would be the gold's name.
+        "equal": f"{SPARE[0] if wrong.isalpha() else wrong} = {gold}",
+    }
+    values = {f"box_{name}": f"{before}{answer}{after}" for name, answer in boxed.items()}
+    values |= {"gold": gold, "wrong": wrong, "box_unclosed": before + gold, "thought": THOUGHT}
+    values |= {"open": THINK_OPEN, "close": THINK_CLOSE, "closed": CLOSED}
+    return [text.format(**values) for text in TRICKS.values()]
 
 
 def is_certainly_other(answer: str, golds: Sequence[str]) -> bool:

@@ -6,6 +6,7 @@ ended by the first end-of-sequence token, cut at the token limit, decoded as an 
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from eval.audit.cases import (
     wrong_answers,
 )
 from eval.audit.inputs import NO_LIMIT, Channel, Recipe, collect_sets, load_recipe
-from eval.audit.page import percent
 from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import load_think_tasks
@@ -76,24 +76,35 @@ def find_notes(
     """What is worth knowing but fails no recipe, and what could not be audited."""
     from stages.arguments import GRADED
 
-    found = [
-        line
-        for name in ("sft_train", "grpo_train")
-        if name in sets and args.tokenizer != "bytes"  # a longer text for it than for the recipe
-        for line in shares_that_fit(name, sets[name], recipe)
-    ]
+    found = []
     if recipe.grpo:
         paid = [name for name, weight in recipe.rewards if weight]
         if not GRADED.keys() & {*paid}:
             found.append(f"no reward tells right from wrong; paid for: {', '.join(paid) or '-'}")
         if recipe.grpo.final_number != settings.final_number:
             found.append("final_number differs between grpo.yaml and eval.yaml")
-    if recipe.sft_config and recipe.grpo_model not in (None, recipe.sft_config.output_dir):
+    if recipe.sft_output and recipe.grpo_model not in (None, recipe.sft_output):
         found.append(f"GRPO starts from {recipe.grpo_model}, whose tokenizer was not audited")
     if args.tokenizer:
         found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} stood in for it")
     found += differing_systems(sets) or differing_forms(sets)
     return found + [f"not audited: {name}: {why}" for name, why in skipped.items()]
+
+
+@dataclass
+class Cases:
+    """One set of problems and what is pushed through for it, as a model would have written it.
+
+    Args:
+        prompts, golds: rendered, one for each row.
+        tricks: of the first rows, one completion for each of `TRICKS`.
+    """
+
+    name: str
+    rows: list[dict]
+    prompts: list[str]
+    golds: list[str]
+    tricks: list[list[str]]
 
 
 class Audit:
@@ -125,58 +136,50 @@ class Audit:
             ]
             for row, prompt, answer in zip(some, prompts, wrong, strict=False)
         ]
+        cases = Cases(name, rows, prompts, golds, tricks)
         rates = {
-            "template": self._check_template(name, rows, prompts, golds),
-            "reward": self._check_reward(name, rows, prompts, golds, tricks),
-            "task": self._check_task(name, rows, golds, tricks),
+            "template": self._check_template(cases),
+            "reward": self._check_reward(cases),
+            "task": self._check_task(cases),
         }
-        official = self._ask_official(name, rows, prompts)
+        official = self._ask_official(cases)
         self.sets[name] = {"num_rows": len(rows), "rates": rates, "official": official}
 
-    def _rate(self, name: str, check: str, rows: list[dict], found: Sequence[str]) -> float:
+    def _rate(self, cases: Cases, check: str, found: Sequence[str]) -> float:
         """The share of rows without a fault; the first faults are kept."""
-        faults = [(row, fault) for row, fault in zip(rows, found, strict=True) if fault]
+        faults = [(row, fault) for row, fault in zip(cases.rows, found, strict=True) if fault]
         for row, fault in faults[:MAX_FAILURES]:
-            self.failures.append({"set": name, "row": row["id"], "check": check, "fault": fault})
-        return (len(rows) - len(faults)) / len(rows)
+            self._fail(cases, row, check, fault)
+        return (len(found) - len(faults)) / len(found)
 
-    def _check_template(
-        self, name: str, rows: list[dict], prompts: list[str], golds: list[str]
-    ) -> float:
+    def _fail(self, cases: Cases, row: dict, check: str, fault: str) -> None:
+        self.failures.append({"set": cases.name, "row": row["id"], "check": check, "fault": fault})
+
+    def _check_template(self, cases: Cases) -> float:
         """Whether each prompt is whole, and each gold survives the tokenizer and ends in place."""
         found = []
-        for row, prompt, text in zip(rows, prompts, golds, strict=True):
-            fault = prompt_fault(name, row, prompt, self._recipe, self._settings)
+        for row, prompt, text in zip(cases.rows, cases.prompts, cases.golds, strict=True):
+            fault = prompt_fault(cases.name, row, prompt, self._recipe, self._settings)
             kept = str(self._send(text, Settings(max_new_tokens=NO_LIMIT)))
             if not fault and kept != text:
                 pairs = enumerate(zip(text, kept, strict=False))
                 at = next((i for i, (a, b) in pairs if a != b), min(len(text), len(kept)))
-                fault = (
-                    f"ends early, after {kept[-40:]!r}"
-                    if at == len(kept)
-                    else f"{text[at : at + 20]!r} becomes {kept[at : at + 20]!r}"
-                )
+                fault = f"{text[at : at + 20]!r} becomes {kept[at : at + 20]!r}"
+                if at == len(kept):
+                    fault = f"ends early, after {kept[-40:]!r}"
             found.append(fault)
-        return self._rate(name, "template", rows, found)
+        return self._rate(cases, "template", found)
 
-    def _check_reward(
-        self,
-        name: str,
-        rows: list[dict],
-        prompts: list[str],
-        golds: list[str],
-        tricks: list[list[str]],
-    ) -> float | None:
+    def _check_reward(self, cases: Cases) -> float | None:
         """Whether the recipe's rewards for right and for well-formed completions pay each gold."""
         if self._recipe.grpo is None:
             return None
         limit = Settings(max_new_tokens=self._recipe.completion_limit)
         # Worked solutions: what SFT teaches may be longer than what GRPO lets a model write.
-        own = limit if name != "sft_train" else Settings(max_new_tokens=NO_LIMIT)
-        prefilled = prefills_think(prompts[0])
-        sent = [self._send(text, own) for text in golds]
-        paid = self._pay(rows, sent, prefilled)
-        found = ["" for _ in rows]
+        own = limit if cases.name != "sft_train" else Settings(max_new_tokens=NO_LIMIT)
+        sent = [self._send(text, own) for text in cases.golds]
+        found = ["" for _ in cases.rows]
+        paid = self._pay(cases, sent)
         for reward, values in paid.items():
             for place, value in enumerate(values):
                 if value <= 0 and not found[place]:
@@ -184,16 +187,14 @@ class Audit:
                     found[place] = f"{reward} pays {value:g}{cut}"
         graded = [reward for reward in paid if reward != FORMAT]
         for place, trick in enumerate(TRICKS):
-            texts = [self._send(each[place], limit) for each in tricks]
-            paid = self._pay(rows[: len(texts)], texts, prefilled)
+            texts = [self._send(each[place], limit) for each in cases.tricks]
+            paid = self._pay(cases, texts)
             for reward in graded:
-                self._count(trick, name, rows, texts, [v > 0 for v in paid[reward]], "reward")
-        rate = self._rate(name, "reward", rows, found)
+                self._count(cases, trick, texts, [v > 0 for v in paid[reward]], "reward")
+        rate = self._rate(cases, "reward", found)
         return rate if graded else None
 
-    def _pay(
-        self, rows: list[dict], completions: list[Completion], prefilled: bool
-    ) -> dict[str, list[float]]:
+    def _pay(self, cases: Cases, completions: list[Completion]) -> dict[str, list[float]]:
         """`{reward: its value for each completion}` of those that look at what is written.
 
         Times its weight, as a negative one pays for the opposite; 0 only has it logged.
@@ -201,7 +202,9 @@ class Audit:
         from stages.arguments import GRADED
         from stages.rewards import build_rewards
 
+        prefilled = prefills_think(cases.prompts[0])
         functions = build_rewards(self._recipe.grpo, self._recipe.config, prefilled)
+        rows = cases.rows[: len(completions)]
         batch = {
             "prompts": [row["prompt"] for row in rows],
             "completions": [[{"role": "assistant", "content": str(one)}] for one in completions],
@@ -218,13 +221,7 @@ class Audit:
         }
 
     def _count(
-        self,
-        trick: str,
-        name: str,
-        rows: list[dict],
-        texts: list[Completion],
-        paid: list[bool],
-        check: str,
+        self, cases: Cases, trick: str, texts: list[Completion], paid: list[bool], check: str
     ) -> None:
         """Count what a trick was paid; where it was cut off it is no longer the trick."""
         tried = [place for place, text in enumerate(texts) if not text.cut_off]
@@ -233,13 +230,11 @@ class Audit:
         self.tricks[trick]["num_paid"] += len(places)
         for place in places[:1]:
             fault = f"{trick!r} is paid: {str(texts[place])[-60:]!r}"
-            row = rows[place]["id"]
-            self.failures.append({"set": name, "row": row, "check": check, "fault": fault})
+            self._fail(cases, cases.rows[place], check, fault)
 
-    def _check_task(
-        self, name: str, rows: list[dict], golds: list[str], tricks: list[list[str]]
-    ) -> float | None:
+    def _check_task(self, cases: Cases) -> float | None:
         """Whether the harness's think-aware task scores each gold; None for training files."""
+        name = cases.name
         if name not in self._settings.tasks:
             return None
         keys = ("test_file", "data_root", "system_prompt", "answer_form", "final_number")
@@ -256,22 +251,20 @@ class Audit:
         cut = f", cut off at {limit} tokens"
         faults = [
             "" if one["score"] == 1 else one["verdict"] + cut * one["cut_off"]
-            for (one,) in grade([[text] for text in golds])
+            for (one,) in grade([[text] for text in cases.golds])
         ]
-        found = grade(tricks)
+        found = grade(cases.tricks)
         for place, trick in enumerate(TRICKS):
             records = [each[place] for each in found]
             texts = [Completion(r["completion"], r["num_tokens"], r["cut_off"]) for r in records]
-            self._count(trick, name, rows, texts, [r["score"] > 0 for r in records], "task")
-        return self._rate(name, "task", rows, faults)
+            self._count(cases, trick, texts, [r["score"] > 0 for r in records], "task")
+        return self._rate(cases, "task", faults)
 
-    def _ask_official(
-        self, name: str, rows: list[dict], prompts: list[str]
-    ) -> dict[str, dict[str, float]]:
+    def _ask_official(self, cases: Cases) -> dict[str, dict[str, float]]:
         """The share of an evaluation set's golds that each parser scores, for each ending."""
-        if name not in self._settings.tasks or rows[0]["source"] in CHOICES:
+        if cases.name not in self._settings.tasks or cases.rows[0]["source"] in CHOICES:
             return {}
-        rows = rows[: self._num_parsed]
+        rows = cases.rows[: self._num_parsed]
         golds = [row["answers"] for row in rows]
         found = {}
         for ending in ENDINGS:
@@ -279,13 +272,13 @@ class Audit:
                 render_completion(
                     ending_completion(row["answers"], row["answer_form"], ending), prompt
                 )
-                for row, prompt in zip(rows, prompts, strict=False)
+                for row, prompt in zip(rows, cases.prompts, strict=False)
             ]
             grades = grade_rollouts(
                 texts,
                 golds,
                 [row["answer_form"] for row in rows],
-                think_prefilled=prefills_think(prompts[0]),
+                think_prefilled=prefills_think(cases.prompts[0]),
                 final_number=self._settings.final_number,
             )
             scores = {"ours": [grade.verdict == "right" for grade in grades]}
@@ -294,8 +287,9 @@ class Audit:
             found[ending] = {parser: sum(all_) / len(all_) for parser, all_ in scores.items()}
             if unscored:
                 self.notes.append(
-                    f"{name}: {len(unscored)} golds are too much for the harness's own parsers, "
-                    f"which count them as not read, the first in row {rows[unscored[0]]['id']}"
+                    f"{cases.name}: {len(unscored)} golds are too much for the harness's own "
+                    "parsers, which count them as not read, the first in row "
+                    f"{rows[unscored[0]]['id']}"
                 )
         return found
 
@@ -341,38 +335,6 @@ def prompt_fault(name: str, row: dict, prompt: str, recipe: Recipe, settings: Ev
             f"{recipe.context}"
         )
     return ""
-
-
-def shares_that_fit(name: str, rows: Sequence[dict], recipe: Recipe) -> list[str]:
-    """A line for each limit of the recipe that some of the training rows exceed."""
-
-    def count(text: str) -> int:
-        return len(recipe.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    prompts = [render_prompt(row["prompt"], recipe.tokenizer) for row in rows]
-    lengths = [count(prompt) for prompt in prompts]
-    limits: list[tuple[str, list[int], int | None, str]] = []
-    if name == "grpo_train" and recipe.grpo:
-        limit = recipe.grpo.max_prompt_length
-        limits.append(("prompts fit max_prompt_length", lengths, limit, "GRPO drops the others"))
-    if name == "sft_train" and recipe.sft_config:
-        written = [
-            count(render_completion(row["completion"], prompt)) + 1
-            for row, prompt in zip(rows, prompts, strict=True)
-        ]
-        both = [length + more for length, more in zip(lengths, written, strict=True)]
-        limit = recipe.sft_config.max_length
-        limits.append(("rows fit sft.yaml's max_length", both, limit, "SFT drops the others"))
-        if recipe.grpo:
-            limit = recipe.config.max_completion_length
-            why = "a model that learns to write the others is cut off there"
-            limits.append(("completions fit GRPO's max_completion_length", written, limit, why))
-    found = []
-    for what, lengths, limit, why in limits:
-        fits = sum(length <= limit for length in lengths) / len(lengths) if limit else 1.0
-        if fits < 1:
-            found.append(f"{name}: {percent(fits)} % of its {what} {limit}: {why}")
-    return found
 
 
 def differing_systems(sets: dict[str, list[dict]]) -> list[str]:

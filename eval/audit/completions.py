@@ -1,10 +1,9 @@
 """What the harness's own parsers make of a file of completions, next to our grade.
 
-Rows are JSON lines, JSON or parquet with a completion (`completion`, `prediction`, `response`,
-`output`, `text`) and its gold (`gold`, `answer`, `answers`, `label`, `target`: a string, a number
-or a list of which any may match); a `prompt` that ends with `<think>` has opened the thought.
-`completions.parquet` of an evaluation is such a file. `python -m data_prep.grading` has our grader
-alone, in every form. Nothing in the file is run or trusted.
+Rows are JSON lines, JSON or parquet with a `completion` (or `prediction`) and its `gold` (or
+`answer`): a string, a number or a list of which any may match; a `prompt` that ends with `<think>`
+has opened the thought. `completions.parquet` of an evaluation is such a file. `python -m
+data_prep.grading` has our grader alone, in every form. Nothing in the file is run or trusted.
 """
 
 import json
@@ -17,19 +16,16 @@ from typing import Any
 from rich.console import Console
 
 from data_prep.config import UserError
-from data_prep.grading.grade import Grade, grade_all, grade_leniently
-from data_prep.prompts import prefills_think
+from data_prep.grading.grade import grade_all, grade_leniently
+from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.quiet import quiet_evaluation
 from data_prep.reading.rows import read_rows
 from data_prep.sampling.store import Completion
 from eval.audit.page import percent
-from eval.audit.parsers import parse_officially
+from eval.audit.parsers import PARSERS, parse_officially
 from eval.report.render import print_table
 
-COMPLETION_COLUMNS = ("completion", "prediction", "response", "output", "text")
-GOLD_COLUMNS = ("gold", "answer", "answers", "label", "target")
-OURS, LENIENT = "ours, in a box", "ours, lenient"
-NUM_EXAMPLES = 3
+COLUMNS = (("completion", "prediction"), ("gold", "answer"))  # either of two names
 
 
 def read_completions(path: str) -> Iterator[dict[str, Any]]:
@@ -41,7 +37,7 @@ def read_completions(path: str) -> Iterator[dict[str, Any]]:
     for where, row in read_rows(path):
         if row.get("completion", "") is None:
             continue  # a log-likelihood of an evaluation: nothing was written
-        completion, gold = (_get(row, names, where) for names in (COMPLETION_COLUMNS, GOLD_COLUMNS))
+        completion, gold = (_get(row, names, where) for names in COLUMNS)
         if not isinstance(completion, str):
             raise UserError(f"{where}: the completion is {completion!r:.60}, not text; fix the row")
         golds = [_as_text(one, where) for one in (gold if isinstance(gold, list) else [gold])]
@@ -56,7 +52,7 @@ def _get(row: dict, columns: tuple[str, ...], where: str) -> Any:
     found = next((row[name] for name in columns if row.get(name) is not None), None)
     if found is None:
         raise UserError(
-            f"{where}: none of {', '.join(columns)} is there, found "
+            f"{where}: neither {' nor '.join(columns)} is there, found "
             f"{', '.join(map(str, row)) or 'nothing'}; rename the column"
         )
     return found
@@ -72,20 +68,6 @@ def _as_text(gold: Any, where: str) -> str:
     return gold
 
 
-def grade_rows(rows: list[dict]) -> list[Grade]:
-    """Our grades; a prompt that ends with `<think>` has opened the thought."""
-    grades: dict[int, Grade] = {}
-    for prefilled in (False, True):
-        places = [place for place, row in enumerate(rows) if row["prefilled"] == prefilled]
-        found = grade_all(
-            [rows[place]["completion"] for place in places],
-            [rows[place]["golds"] for place in places],
-            think_prefilled=prefilled,
-        )
-        grades |= zip(places, found, strict=True)
-    return [grades[place] for place in range(len(rows))]
-
-
 def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
     """What everybody makes of each row.
 
@@ -98,14 +80,15 @@ def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
     official, stopped = parse_officially(
         [gold[0] for gold in golds], completions, lambda text, _: Completion(text, 0, cut_off=False)
     )
-    verdicts, lenient = grade_rows(rows), grade_leniently(completions, golds)
+    grades = grade_all([THINK_OPEN * row["prefilled"] + row["completion"] for row in rows], golds)
+    lenient, stopped = grade_leniently(completions, golds), {*stopped}
     return [
         {
             "where": row["where"],
             "gold": row["golds"],
-            "verdict": verdicts[place].verdict,
+            "verdict": grades[place].verdict,
             "lenient": lenient[place],
-            "stopped": place in {*stopped},
+            "stopped": place in stopped,
         }
         | {name: scores[place] for name, scores in official.items()}
         for place, row in enumerate(rows)
@@ -126,18 +109,16 @@ def audit_completions(path: str, folder: Path) -> None:
         f"audit: {len(rows):,} completions; the harness's own parsers take up to 0.2 s for each\n"
     )
     found = parse_rows(rows)
-    parsers = [name for name, value in found[0].items() if isinstance(value, bool)]
-    scores = {OURS: [one["verdict"] == "right" for one in found],
-              LENIENT: [one["lenient"] == "right" for one in found]}  # fmt: skip
-    scores |= {name: [one[name] for one in found] for name in parsers if name != "stopped"}
-
+    scores = {"ours, in a box": [one["verdict"] == "right" for one in found]}
+    readable = scores["ours, lenient"] = [one["lenient"] == "right" for one in found]
+    scores |= {name: [one[name] for one in found] for name in PARSERS.values()}
+    table = []
+    for name, values in scores.items():
+        both = sum(a and b for a, b in zip(values, readable, strict=True))
+        shares = (sum(values) / len(rows), both / sum(readable) if any(readable) else None)
+        table.append([name, f"{sum(values):,}", *map(percent, shares)])
     console = Console(highlight=False)
     console.out(f"{len(rows):,} completions of {path}", highlight=False)
-    table, num_readable = [], sum(scores[LENIENT])
-    for name, values in scores.items():
-        both = sum(a and b for a, b in zip(values, scores[LENIENT], strict=True))
-        share = percent(both / num_readable if num_readable else None)
-        table.append([name, f"{sum(values):,}", percent(sum(values) / len(rows)), share])
     header = ["parser", "reads as right", "%", "of the readable ones, %"]
     print_table(console, "", header, table)
     if stopped := [one["where"] for one in found if one["stopped"]]:
@@ -145,23 +126,7 @@ def audit_completions(path: str, folder: Path) -> None:
             f"{len(stopped):,} rows are too much for a parser of the harness, and count as not "
             f"read, the first {stopped[0]}\n"
         )
-    _show_unread(rows, scores)
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"{Path(path).name}.parsed.jsonl"
     out.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
     sys.stdout.write(f"audit: each row's verdicts are in {out}\n")
-
-
-def _show_unread(rows: list[dict], scores: dict[str, list[bool]]) -> None:
-    """Print, for each parser, the first right answers that it does not read."""
-    shown: set[int] = set()
-    for name, values in scores.items():
-        both = enumerate(zip(scores[LENIENT], values, strict=True))
-        unread = [at for at, (is_right, is_read) in both if is_right and not is_read]
-        for place in [at for at in unread if at not in shown][:NUM_EXAMPLES]:
-            shown.add(place)
-            row = rows[place]
-            end = " ".join(row["completion"].split())[-70:]
-            sys.stdout.write(
-                f"not read by {name}: {row['where']}: gold {row['golds'][0]!r:.60}, ends {end!r}\n"
-            )

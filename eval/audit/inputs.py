@@ -37,7 +37,7 @@ class Recipe:
     end_ids: list[int]
     context: int | None
     files: dict[str, str | None]  # what the stages read: sft_train, grpo_train, grpo_eval
-    sft_config: Any  # SFTConfig
+    sft_output: str | None
     grpo: Any  # GrpoArguments
     config: Any  # GRPOConfig
     grpo_model: str | None
@@ -116,7 +116,7 @@ def load_recipe(args: Any, folder: str) -> Recipe:
             "grpo_train": grpo[0] and grpo[0].train_file,
             "grpo_eval": grpo[0] and grpo[0].eval_file,
         },
-        sft_config=sft[1],
+        sft_output=sft[1] and sft[1].output_dir,
         grpo=grpo[0],
         config=grpo[1],
         grpo_model=grpo[2] and grpo[2].model_name_or_path,

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 
 from data_prep.manifest import encodable
-from eval.audit.cases import TRICKS
 from eval.report.render import print_table
 
 MAX_LINES = 40  # failing rows shown; `audit.json` has all that were kept
@@ -40,26 +39,25 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         for ending, one in found["official"].items()
     ]
     paid = [
-        [name, f"{tricks[name]['num_rows']:,}", str(tricks[name]["num_paid"])] for name in TRICKS
-        if any(found["num_paid"] for found in tricks.values())
-    ]  # fmt: skip
-    header = ["set", "golds", "template", "reward", "think-aware task"]
-    for title, head, rows in (
-        ("Golds that pass, %", header, golds),
-        ("Right answers that our parser and the harness's own read, %", list(read[0]) if read
-         else [], [[*one.values()] for one in read]),
-        ("Wrong answers and tricks that are paid", ["trick", "tried", "paid"], paid),
-    ):  # fmt: skip
+        [name, f"{found['num_rows']:,}", str(found["num_paid"])]
+        for name, found in tricks.items()
+        if found["num_paid"]
+    ]
+    tables = {
+        "Golds that pass, %": (["set", "golds", "template", "reward", "think-aware task"], golds),
+        "Right answers that our parser and the harness's own read, %": (
+            [*read[0]] if read else [], [[*one.values()] for one in read]),
+        "Wrong answers and tricks that are paid": (["trick", "tried", "paid"], paid),
+    }  # fmt: skip
+    for title, (header, rows) in tables.items():
         if rows:
             # Narrow heads: six parsers must fit within 80 columns, uncut.
-            head = [name.replace(" ", "\n").replace("_", "_\n") for name in head]
+            header = [name.replace(" ", "\n").replace("_", "_\n") for name in header]
             console.print()
-            print_table(console, title, head, rows)
+            print_table(console, title, header, rows)
     console.print()
-    for line in failure_lines(report):
-        console.out(f"failed: {line}", highlight=False)
-    for line in report["notes"]:
-        console.out(f"note: {printable(line)}", highlight=False)
+    for line in [*failure_lines(report), *(f"note: {note}" for note in report["notes"])]:
+        console.out(printable(line), highlight=False)
 
 
 def printable(line: str) -> str:
@@ -71,11 +69,10 @@ def failure_lines(report: dict[str, Any]) -> list[str]:
     """One short line for each of the first failing rows."""
     lines = []
     for one in report["failures"][:MAX_LINES]:
-        line = f"{one['set']}, row {one['row']}: {one['check']}: {one['fault']}"
-        line = printable(line)
+        line = f"failed: {one['set']}, row {one['row']}: {one['check']}: {one['fault']}"
         lines.append(line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…")
     if (more := len(report["failures"]) - MAX_LINES) > 0:
-        lines.append(f"{more:,} more are in audit.json")
+        lines.append(f"failed: {more:,} more are in audit.json")
     return lines
 
 

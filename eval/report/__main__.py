@@ -12,16 +12,14 @@ number; and, last, `manifest.json`.
 
 import json
 from dataclasses import asdict
-from itertools import product
 from pathlib import Path
 
 from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli
+from data_prep.config import parse, run_cli
 from eval.harness.settings import EvalArguments, split_checkpoints
 from eval.report import numbers, page, plots, render
 
 STATE = "trainer_state.json"
-OTHER_STAGES = ("data", "audit", "difficulty")  # which make no checkpoint
 
 
 def main() -> None:
@@ -46,7 +44,6 @@ def main() -> None:
         name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
     }
     figures = {
-        "scores": plots.draw_scores(report["scores"]),
         "changes": plots.draw_changes(report["changes"]) if len(checkpoints) > 1 else None,
         "curves": {name: plots.draw_curves(found, name) for name, found in panels.items()},
     }
@@ -66,8 +63,8 @@ def main() -> None:
         counts={"checkpoints": len(checkpoints), "tasks": len(report["changes"])},
         started=started,
     )
-    tables = page.terminal_tables(report)
-    render.show(report["title"], tables, report["warnings"], f"{folder}/report.html")
+    shown = (report["title"], page.terminal_tables(report), report["summary"], report["warnings"])
+    render.show(*shown, f"{folder}/report.html")
 
 
 def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[dict]]:
@@ -75,12 +72,12 @@ def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[
 
     Both as `numbers.describe_examples` has them; together at most `numbers.NUM_FLIPS`.
     """
-    *_, (name, last) = results.items()
-    unread = [(row,) for row in numbers.find_unread(last.rows)]
-    shown = numbers.describe_examples(unread, {name: last})
-    if len(results) < 2:
-        return shown, []
     both = dict(list(results.items())[-2:])
+    *_, (name, last) = both.items()
+    unread = numbers.find_unread(last.rows)
+    shown = numbers.describe_examples([(row,) for row in unread], {name: last})
+    if len(both) < 2:
+        return shown, []
     rows = (result.rows for result in both.values())
     flips = numbers.find_flips(*rows, count=numbers.NUM_FLIPS - len(unread))
     return shown, numbers.describe_examples(flips, both)
@@ -89,22 +86,21 @@ def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[
 def read_stages(args: EvalArguments, checkpoints: dict[str, str]) -> dict[str, dict]:
     """`{stage: manifest}` of the stages that left one, in the order the data flows."""
     folders = {name: stage_folder(path) for name, path in checkpoints.items()}
-    runs = [Path(args.output_dir).parent]
-    runs += [folder.parent for folder in folders.values() if folder.is_dir()]
-    others: dict[str, dict | None] = {name: None for name in OTHER_STAGES if name not in folders}
-    if args.test_file and "data" in others:
-        others["data"] = manifest.read(Path(args.test_file).parent)
-    for run, name in product(runs, others):
-        found = None if others[name] else manifest.read(run / name)
-        if found and found.get("stage") == name:  # a folder of that name may be anything
-            others[name] = found
-    stages = {name: others.get(name) for name in ("data", "audit")}
+    runs = [Path(args.output_dir), *(folder for folder in folders.values() if folder.is_dir())]
+    others = {}
+    for name in ("data", "audit", "difficulty"):  # which make no checkpoint
+        found = [manifest.read(run.parent / name) for run in runs]
+        # A folder of that name may be anything.
+        others[name] = next((one for one in found if one and one.get("stage") == name), None)
+    if args.test_file:
+        others["data"] = manifest.read(Path(args.test_file).parent) or others["data"]
+    stages = {name: others[name] for name in ("data", "audit")}
     for name, folder in folders.items():
         found = manifest.read(folder)
         if found and found.get("stage") == "grpo":  # which learns from the problems so sorted
-            stages.setdefault("difficulty", others.get("difficulty"))
+            stages["difficulty"] = others["difficulty"]
         stages[name] = found
-    stages.setdefault("difficulty", others.get("difficulty"))
+    stages.setdefault("difficulty", others["difficulty"])
     return {name: value for name, value in stages.items() if value}
 
 
@@ -116,23 +112,15 @@ def stage_folder(path: str) -> Path:
 
 
 def read_curves(checkpoints: dict[str, str]) -> dict[str, list[plots.Panel]]:
-    """`{checkpoint: panels}` of those that a trainer left its log with.
-
-    Raises:
-        UserError: a log is damaged.
-    """
+    """`{checkpoint: panels}` of those that a trainer left its log with; refuses a damaged one."""
     found = {}
     for name, path in checkpoints.items():
         file = stage_folder(path) / STATE
-        if not file.is_file():
-            continue
-        try:
-            history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
-        except (ValueError, KeyError) as error:
-            raise UserError(f"{file} is damaged ({error}); run the stage again") from error
-        if panels := plots.read_panels(history):
-            found[name] = panels
-    return found
+        if file.is_file():
+            with numbers.told(file, "run the stage again"):
+                history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
+            found[name] = plots.read_panels(history)
+    return {name: panels for name, panels in found.items() if panels}
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pyarrow.dataset import dataset
 
 from data_prep import manifest
 from data_prep.config import UserError
@@ -34,7 +35,7 @@ NUMBERS = (
     "task", "mode", "id", "source", "level", "sample", "gold", "verdict", "prediction",
     "well_formed", "cut_off", "num_tokens", "lenient", "outcome", "score",
 )  # fmt: skip
-TEXTS = ("question", "completion")
+COMPLETIONS = "completions.parquet"
 AGAIN = "`make eval` makes it"
 TOLERANCE = 1e-6  # between a metric of scores.json and the mean of its rows, both float64
 # The mode whose metric represents a task where one number must do, best first: several samples say
@@ -63,6 +64,18 @@ class Result:
     rows: dict[tuple[str, str], Rows]
 
 
+@contextmanager
+def told(path: Path, remedy: str) -> Iterator[None]:
+    """Name the file where what is read of it is missing or damaged; raises `UserError`."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing; {remedy}") from error
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path} is damaged ({reason}); {remedy}") from error
+
+
 def read_evaluation(args: EvalArguments) -> dict[str, Any]:
     """The manifest of the evaluation that left the results.
 
@@ -70,13 +83,8 @@ def read_evaluation(args: EvalArguments) -> dict[str, Any]:
         UserError: there is none, so that the evaluation has not finished, or it is damaged.
     """
     path = Path(args.output_dir) / manifest.NAME
-    try:
-        found = manifest.read(args.output_dir)
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); run `make eval` again") from error
-    if found is None:
-        raise UserError(f"{path} is missing: the evaluation has not finished; run `make eval`")
-    return found
+    with told(path, "run `make eval`, which has not finished"):
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_result(folder: Path) -> Result:
@@ -85,22 +93,16 @@ def read_result(folder: Path) -> Result:
     Raises:
         UserError: a file is missing, damaged or of another shape, or the two do not agree.
     """
-    for name in ("scores.json", "completions.parquet"):
-        if not (folder / name).is_file():
-            raise UserError(f"{folder / name} is missing; {AGAIN}")
     path = folder / "scores.json"
-    try:
+    with told(path, f"remove it, {AGAIN}"):
         scores = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # cut short, or not text
-        raise UserError(f"{path} is damaged ({error}); remove it, {AGAIN}") from error
-    if not isinstance(scores, dict) or "tasks" not in scores or "settings" not in scores:
-        raise UserError(f"{path} is of an older version; remove it, {AGAIN}")
+        scores = scores | {key: scores[key] for key in ("tasks", "settings")}
     rows: dict[tuple[str, str], Rows] = defaultdict(list)
-    place = 0
-    for batch in _batches(folder / "completions.parquet", NUMBERS):
-        for row in batch.to_pylist():
+    path = folder / COMPLETIONS
+    with told(path, f"remove it, {AGAIN}"):
+        table = dataset(path, format="parquet").to_table(columns=list(NUMBERS))
+        for place, row in enumerate(table.to_pylist()):
             rows[row["task"], row["mode"]].append(row | {"place": place})
-            place += 1
     _check_agreement(folder, scores, rows)
     return Result(folder, scores, dict(rows))
 
@@ -124,26 +126,10 @@ def read_texts(folder: Path, places: set[int]) -> dict[int, dict[str, str]]:
 
     Texts are read for the few rows that are shown: a thought of 28k tokens is a hundred kilobytes.
     """
-    found, start = {}, 0
-    for batch in _batches(folder / "completions.parquet", TEXTS):
-        here = sorted(place for place in places if start <= place < start + batch.num_rows)
-        rows = batch.take(pa.array([place - start for place in here], pa.int64())).to_pylist()
-        found |= dict(zip(here, rows, strict=True))
-        start += batch.num_rows
-    return found
-
-
-def _batches(path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """The file's rows, some thousands at a time."""
-    try:
-        with pq.ParquetFile(path) as file:
-            missing = set(columns) - set(file.schema_arrow.names)
-            if missing:
-                raise UserError(f"{path} lacks the column {min(missing)!r}; remove it, {AGAIN}")
-            yield from file.iter_batches(batch_size=4096, columns=list(columns))
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} is damaged ({reason}); remove it, {AGAIN}") from error
+    path, wanted = folder / COMPLETIONS, sorted(places)
+    with told(path, f"remove it, {AGAIN}"):
+        texts = dataset(path, format="parquet").take(wanted, columns=["question", "completion"])
+        return dict(zip(wanted, texts.to_pylist(), strict=True))
 
 
 def check_current(
@@ -183,37 +169,28 @@ def check_comparable(results: dict[str, Result]) -> None:
         UserError: settings, tasks, problems or golds differ; names what, and both values.
     """
     (first, base), *others = results.items()
+    wanted = _conditions(base)
     for name, other in others:
-        names = (first, name)
-        one, two = _conditions(base.scores), _conditions(other.scores)
-        for key in one | two:
-            _check_equal(names, key, one.get(key), two.get(key))
-        for key in sorted(base.rows.keys() | other.rows.keys()):
-            label = ", ".join(key)
-            rows = [result.rows.get(key, []) for result in (base, other)]
-            golds = [
-                {(row["source"], row["id"], row["sample"]): row["gold"] for row in found}
-                for found in rows
-            ]
-            _check_equal(names, f"completions of {label}", *map(len, golds))
-            for problem in golds[0].keys() | golds[1].keys():
-                both = (found.get(problem) for found in golds)
-                _check_equal(names, f"gold of {label}, problem {problem[:2]}", *both)
+        found = _conditions(other)
+        for key in wanted | found:
+            if (one := wanted.get(key)) != (two := found.get(key)):
+                raise UserError(
+                    f"{key}: {one!r:.120} for {first} but {two!r:.120} for {name}; checkpoints can "
+                    "only be compared when scored alike: run `make eval` again"
+                )
 
 
-def _conditions(scores: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same for all checkpoints: settings, engine, data and grader."""
-    prints = scores.get("fingerprint") or {}
-    return scores["settings"] | {key: prints.get(key) for key in ("engine", "data", "code")}
-
-
-def _check_equal(names: tuple[str, str], key: str, one: Any, two: Any) -> None:
-    if one != two:
-        a, b = (repr(v) if len(repr(v)) < 120 else f"{v!r:.120}…" for v in (one, two))
-        raise UserError(
-            f"{key}: {a} for {names[0]} but {b} for {names[1]}; checkpoints can only be compared "
-            "when scored alike: run `make eval` again"
-        )
+def _conditions(result: Result) -> dict[str, Any]:
+    """What must be the same for all checkpoints: settings, engine, data, grader and problems."""
+    prints = result.scores.get("fingerprint") or {}
+    found = result.scores["settings"] | {key: prints.get(key) for key in ("engine", "data", "code")}
+    sizes = {f"completions of {', '.join(key)}": len(rows) for key, rows in result.rows.items()}
+    golds = {
+        f"gold of {', '.join(key)}, {row['source']}, {row['id']}, {row['sample']}": row["gold"]
+        for key, rows in result.rows.items()
+        for row in rows
+    }
+    return found | sizes | golds
 
 
 def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[str, Any]:
@@ -343,13 +320,13 @@ def _mean(values: Iterable[float]) -> float | None:
 
 def cut_off_rate(rows: Rows) -> float:
     """Share of completions that reached the token limit, right ones too."""
-    return sum(bool(row["cut_off"]) for row in rows) / len(rows)
+    return _mean(bool(row["cut_off"]) for row in rows)
 
 
 def no_thought_rate(rows: Rows) -> float:
     """Share of completions that came to an end without one closed thought: no answer is read."""
     verdicts = ("no_think", "unclosed_think")
-    return sum(row["verdict"] in verdicts and not row["cut_off"] for row in rows) / len(rows)
+    return _mean(row["verdict"] in verdicts and not row["cut_off"] for row in rows)
 
 
 def find_flips(

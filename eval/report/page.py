@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from eval.report.numbers import headline_mode, is_official, pairs
+from eval.report.numbers import headline_mode, is_official
 from eval.report.render import Table, html
 
 REFERENCES = Path(__file__).with_name("references.yaml")
@@ -19,18 +19,16 @@ PARTS = ("ability", "format", "truncation")
 MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
 HARNESS_LIMIT = 256  # `eval.harness.cached_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
-SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, scale and digits
-    "answer right": ("answer_right", 100, 1),
-    "ours right": ("ours_right", 100, 1),
-    "well formed": ("well_formed", 100, 1),
-    "tokens": ("num_tokens", 1, 0),
-    "cut off, but right": ("cut_off_right", 100, 1),
+SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how it is written
+    "answer right": ("answer_right", "{:.1%}"),
+    "ours right": ("ours_right", "{:.1%}"),
+    "well formed": ("well_formed", "{:.1%}"),
+    "tokens": ("num_tokens", "{:.0f}"),
+    "cut off, but right": ("cut_off_right", "{:.1%}"),
 }
-CHANGES = (
-    "Changes are in points, paired over the same problems, with 95 % bootstrap intervals over "
-    "problems: an interval without 0 is more than chance."
-)
 OUTCOMES = (
+    "Changes are in points, paired over the same problems, with 95 % bootstrap intervals over "
+    "problems: an interval without 0 is more than chance. "
     "Every completion has one outcome. `right`: the score counts it. `wrong`: it gives another "
     "answer; that is ability. `unread` (the right answer, but not where the parser looks for it), "
     "`unclosed` (the right answer, but no closed thought) and `no answer` are format. `cut off`: "
@@ -54,7 +52,7 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
 
     Args:
         report: the content of `report.json`.
-        figures: `{"scores": SVG, "changes": SVG or None, "curves": {checkpoint: [SVG]}}`.
+        figures: `{"changes": SVG or None, "curves": {checkpoint: [SVG]}}`.
     """
     names = list(report["checkpoints"])
     listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
@@ -66,7 +64,7 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
         for name, svgs in figures["curves"].items()
     ]
     sections = {
-        "scores": ("Scores", _scores(report, figures["scores"])),
+        "scores": ("Scores", _scores(report)),
         "changes": ("Where the change comes from", _changes(report, figures["changes"])),
         "levels": ("By level", _levels(report)),
         "training": ("Training", curves),
@@ -93,34 +91,27 @@ def points(value: float, sign: str = "+") -> str:
     return "0.0" if text.strip("+-") == "0.0" else text
 
 
-def interval(score: dict) -> str:
-    """A difference's interval in points, " [10.0, 14.6]"; nothing where one problem gives none."""
-    if score["low"] is None:
-        return ""
-    return f" [{points(score['low'], '-')}, {points(score['high'], '-')}]"
-
-
 def change(score: dict) -> str:
-    """A difference in points and its interval: "+12.3 [10.0, 14.6]"."""
-    return points(score["value"]) + interval(score)
+    """A difference in points and its interval, which one problem has not: "+12.3 [10.0, 14.6]"."""
+    text = points(score["value"])
+    if score["low"] is None:
+        return text
+    return f"{text} [{points(score['low'], '-')}, {points(score['high'], '-')}]"
 
 
-def metric_name(mode: str, metric: str, task: str = "") -> str:
-    """A metric as a reader would call it: "greedy accuracy", "avg@4", "official exact_match".
+def metric_name(mode: str, metric: str) -> str:
+    """A metric as a reader would call it: "greedy accuracy", "avg@4", "official exact_match"."""
+    name, _, kind = metric.partition(",")
+    kind = f" ({kind})" if kind not in ("", "none") else ""
+    return name if mode == "sampled" else f"{mode.replace(':', ' ')} {name}{kind}"
 
-    Args:
-        task: ours; an official task of the same name is not named again.
-    """
+
+def row_name(report: dict, task: str, mode: str) -> str:
+    """A mode as a row names it, by its main metric: "avg@4"; "official minerva_math500"."""
     if is_official(mode):
-        name, _, kind = metric.partition(",")
-        kind = f" ({kind})" if kind not in ("", "none") else ""
-        return f"{mode_name(mode, metric, task)} {name}{kind}"
-    return f"greedy {metric}" if mode == "greedy" else metric
-
-
-def mode_name(mode: str, main: str, task: str = "") -> str:
-    """A mode in few words, `main` its metric: "greedy", "avg@4", "official minerva_math500"."""
-    return main if mode == "sampled" else mode.removesuffix(f":{task}").replace(":", " ")
+        return mode.replace(":", " ")
+    first = next(iter(report["scores"].values()))
+    return metric_name(mode, first[task][mode]["main"])
 
 
 def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
@@ -133,75 +124,83 @@ def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """One paragraph: the last change of every task with its parts, then the way from the first."""
-    names = list(report["checkpoints"])
-    if len(names) == 1:
-        return " ".join(
-            f"{names[0]} on {task}: {_headline(modes, task)} {percent(_main(modes))} %."
-            for task, modes in report["scores"][names[0]].items()
-        )
-    sentences = [_sentence(report, task, len(names) - 2) for task in report["changes"]]
-    text = f"{names[-1]} over {names[-2]} on {' On '.join(sentences)}"
-    if len(names) > 2:
-        whole = [
-            f"{change(modes[headline_mode(modes)][-1]['score'])} on {task}"
-            for task, modes in report["changes"].items()
-        ]
-        text += f" {names[-1]} over {names[0]}, all in all: {', '.join(whole)}."
-    return text
-
-
-def _sentence(report: dict, task: str, number: int) -> str:
-    """One change of one task: the headline metric, its parts, and the official metrics."""
-    modes = report["changes"][task]
-    headline = headline_mode(modes)
-    found = modes[headline][number]
-    before, after = (report["scores"][found[side]][task] for side in ("from", "to"))
-    score = found["score"]
-    text = (
-        f"{task}: {points(score['value'])} points {_headline(after, task)}{interval(score)} "
-        f"({100 * _main(before)['value']:.1f} to {100 * _main(after)['value']:.1f} %"
-    )
-    if score["low"] is not None and score["low"] <= 0 <= score["high"]:
-        text += ", not to be told from chance"
-    parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
-    text += f"); of these {', '.join(parts)}"
-    for mode in filter(is_official, modes):
-        if mode != headline:
-            name = metric_name(mode, after[mode]["main"], task)
-            text += f"; {name} {change(modes[mode][number]['score'])}"
-    return f"{text}."
-
-
-def _main(modes: dict) -> dict:
-    found = modes[headline_mode(modes)]
-    return found["metrics"][found["main"]]
-
-
-def _headline(modes: dict, task: str) -> str:
-    mode = headline_mode(modes)
-    return metric_name(mode, modes[mode]["main"], task)
+    """One paragraph: the last change of every task with its parts, and that from the first."""
+    scores, sentences = report["scores"], []
+    names = list(scores)
+    last = names[-1]
+    for task, modes in scores[last].items():
+        mode = headline_mode(modes)
+        main = modes[mode]["main"]
+        values = [scores[name][task][mode]["metrics"][main] for name in names]
+        text = f"{task}: {metric_name(mode, main)} {percent(values[-1])} %"
+        if len(names) > 1:
+            changes = report["changes"][task][mode]
+            found = changes[len(names) - 2]
+            score = found["score"]
+            text += f", {change(score)} points from {100 * values[-2]['value']:.1f} %"
+            if score["low"] is not None and score["low"] <= 0 <= score["high"]:
+                text += " (not to be told from chance)"
+            parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
+            text += f", of these {', '.join(parts)}"
+        if len(names) > 2:
+            text += f"; over {names[0]} {change(changes[-1]['score'])}"
+        sentences.append(f"{text}.")
+    return f"{last}{f' over {names[-2]}' if len(names) > 1 else ''} on {' On '.join(sentences)}"
 
 
 def warnings(report: dict[str, Any]) -> list[str]:
     """What a reader should doubt, most serious first; none where all is well."""
     limit = report["settings"].get("max_new_tokens")
-    return [
-        *_twins(report),
-        *_unread(report),
-        *_high_shares(
-            report["cut_off"], MAX_CUT_OFF,
+    rules = (  # shares, above which one, of official modes, what is said
+        (
+            _unread_shares(report["outcomes"]), MAX_UNREAD, True,
+            "An official parser does not read answers that are right, so that its score says less "
+            "about the model than about the parser",
+        ),
+        (
+            report["cut_off"], MAX_CUT_OFF, False,
             f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find them "
             "right",
         ),
-        *_official_cut_off(report),
-        *_high_shares(
-            report["no_thought"], MAX_UNCLOSED,
+        (
+            report["cut_off"], MAX_CUT_OFF, True,
+            f"Completions were cut off at the harness's own limit ({HARNESS_LIMIT} tokens unless "
+            "the task sets one); `max_new_tokens` does not change it",
+        ),
+        (  # of ours only: official prompts ask for no thought
+            report["no_thought"], MAX_UNCLOSED, False,
             "Completions ended without one closed thought (no `</think>`, or several), so that no "
             "answer was read",
         ),
-        *_few_problems(report),
-    ]  # fmt: skip
+    )  # fmt: skip
+    found = _twins(report)
+    for shares, most, official, text in rules:
+        parts = [
+            f"{name} {task} {mode} {100 * value:.0f} %"
+            for task, modes in shares.items()
+            for mode, by_name in modes.items()
+            for name, value in by_name.items()
+            if value > most and is_official(mode) == official
+        ]
+        if parts:
+            found.append(f"{text}: {', '.join(parts)}.")
+    few = [f"{task} has {count}" for task, count in _problems(report) if count < MIN_PROBLEMS]
+    if few:
+        found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}.")
+    return found
+
+
+def _unread_shares(outcomes: dict) -> dict:
+    """Of the completions with the right answer, the share that the parser did not read."""
+
+    def share(rates: dict) -> float:
+        return rates["unread"] / (rates["right"] + rates["unread"]) if rates["unread"] else 0.0
+
+    return {
+        task: {mode: {name: share(rates) for name, rates in found.items()}
+               for mode, found in modes.items()}
+        for task, modes in outcomes.items()
+    }  # fmt: skip
 
 
 def _twins(report: dict) -> list[str]:
@@ -219,166 +218,71 @@ def _twins(report: dict) -> list[str]:
     return found
 
 
-def _official(shares: dict[str, dict]) -> list[tuple[str, dict]]:
-    """(the harness's name of it, `{checkpoint: value}`) of every official task."""
-    return [
-        (mode.partition(":")[2] or task, found)
-        for task, modes in shares.items()
-        for mode, found in modes.items()
-        if is_official(mode)
-    ]
-
-
-def _unread(report: dict) -> list[str]:
-    """Official parsers that do not read answers that are right."""
-    found = []
-    for parser, by_name in _official(report["outcomes"]):
-        shares = []
-        for name, rates in by_name.items():
-            right = rates["right"] + rates["unread"]
-            if right and rates["unread"] / right > MAX_UNREAD:
-                shares.append(f"{100 * rates['right'] / right:.0f} % of {name}'s")
-        if shares:
-            found.append(
-                f"The official {parser} parser reads {', '.join(shares)} answers that are right: "
-                "its score says less about the model than about the parser."
-            )
-    return found
-
-
-def _official_cut_off(report: dict) -> list[str]:
-    """Official tasks whose own token limit many completions reach."""
-    found = []
-    for parser, by_name in _official(report["cut_off"]):
-        shares = [f"{100 * value:.0f} % of {name}'s" for name, value in by_name.items()
-                  if value > MAX_CUT_OFF]  # fmt: skip
-        if shares:
-            found.append(
-                f"official {parser}: {', '.join(shares)} completions were cut off at the harness's "
-                f"own limit ({HARNESS_LIMIT} tokens unless the task sets one); `max_new_tokens` "
-                "does not change it."
-            )
-    return found
-
-
-def _high_shares(shares: dict, limit: float, text: str) -> list[str]:
-    """One warning for all tasks, modes of ours and checkpoints that are above `limit`."""
-    found: dict[str, list[str]] = {}
-    for task, modes in shares.items():
-        for mode, by_name in modes.items():
-            for name, value in by_name.items():
-                if value > limit and not is_official(mode):  # whose prompt asks for no thought
-                    found.setdefault(name, []).append(f"{task} {mode} {100 * value:.0f} %")
-    parts = [f"{name} ({', '.join(where)})" for name, where in found.items()]
-    return [f"{text}: {'; '.join(parts)}."] if parts else []
-
-
-def _few_problems(report: dict) -> list[str]:
-    few = [f"{task} has {count}" for task, count in _problems(report) if count < MIN_PROBLEMS]
-    if not few:
-        return []
-    return [f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}."]
-
-
 def _problems(report: dict) -> list[tuple[str, int]]:
     """(task, its number of problems) of every task."""
     first = next(iter(report["scores"].values()))
     return [(task, next(iter(modes.values()))["num_problems"]) for task, modes in first.items()]
 
 
-def score_table(report: dict, task: str, is_short: bool = False) -> Table:
+def score_table(report: dict, task: str, only_main: bool = False) -> Table:
     """One row per checkpoint, in per cent ± one standard error.
 
     Columns are what ranks, pass@k and maj@k, and the official metrics.
 
     Args:
-        is_short: of pass@k only the largest k, of an official task only its main metric.
+        only_main: of each mode its main metric only.
     """
     tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
-    header, columns = ["checkpoint"], []
+    columns = []
     for mode, found in next(iter(tasks.values())).items():
-        metrics = [name for name in found["metrics"] if "@" in name or "," in name]
-        if is_short:
-            passes = [name for name in metrics if name.startswith("pass@")][:-1]
-            metrics = [] if is_official(mode) else [m for m in metrics if m not in passes]
-        for metric in dict.fromkeys([found["main"], *metrics]):
-            name = mode_name if is_short and metric == found["main"] else metric_name
-            header.append(name(mode, metric, task))
-            columns.append((mode, metric))
+        others = [] if only_main else [m for m in found["metrics"] if "@" in m or "," in m]
+        columns += [(mode, metric) for metric in dict.fromkeys([found["main"], *others])]
+    header = ["checkpoint", *(metric_name(mode, metric) for mode, metric in columns)]
     return header, [
         [name, *(percent(modes[mode]["metrics"].get(metric)) for mode, metric in columns)]
         for name, modes in tasks.items()
     ]
 
 
-def difference_table(report: dict, task: str) -> Table:
-    """One row per pair of checkpoints, one column per mode's main metric: points and interval."""
-    modes = report["changes"][task]
-    first = next(iter(report["scores"].values()))[task]
-    header = ["change", *(metric_name(mode, first[mode]["main"], task) for mode in modes)]
-    return header, [
-        [f"{before} → {after}", *(change(found[number]["score"]) for found in modes.values())]
-        for number, (before, after) in enumerate(pairs(list(report["checkpoints"])))
-    ]
-
-
-def split_table(report: dict, task: str, only_last: bool = False) -> Table:
-    """One row per mode and change: the score's change and its parts, points and intervals.
-
-    Args:
-        only_last: rows of the last stage's change, which they then do not name.
-    """
-    first = next(iter(report["scores"].values()))[task]
-    last = len(report["checkpoints"]) - 2
-    rows = []
-    for mode, found in report["changes"][task].items():
-        label = mode_name(mode, first[mode]["main"], task)
-        for one in found[last : last + 1] if only_last else found:
-            name = label if only_last else f"{one['from']} → {one['to']}, {label}"
-            rows.append([name, *(change(one[part]) for part in ("score", *PARTS))])
+def split_table(report: dict, task: str) -> Table:
+    """One row per mode and change: the score's change and its parts, points and intervals."""
+    rows = [
+        [f"{one['from']} → {one['to']}, {row_name(report, task, mode)}",
+         *(change(one[part]) for part in ("score", *PARTS))]
+        for mode, found in report["changes"][task].items()
+        for one in found
+    ]  # fmt: skip
     return ["change", "score", *PARTS], rows
 
 
 def outcome_table(report: dict, task: str) -> Table:
     """One row per mode and checkpoint: shares in per cent, and mean length.
 
-    Columns that have nothing to say for any row are left out; `ours right` says something for
-    official rows only.
+    Columns that have nothing to say for any row are left out.
     """
-    modes = report["outcomes"][task]
-    outcomes = list(next(iter(next(iter(modes.values())).values())))
     rows = []
-    for mode, rates in modes.items():
+    for mode, rates in report["outcomes"][task].items():
         for name, found in rates.items():
-            shape = report["shapes"][task][mode][name]
-            if not is_official(mode):
-                shape = shape | {"ours_right": None}  # `right`, once more
-            main = report["scores"][name][task][mode]["main"]
-            row = [f"{name}, {mode_name(mode, main, task)}"]
-            row += [f"{100 * found[outcome]:.1f}" for outcome in outcomes]
-            for key, scale, digits in SHAPE.values():
-                value = shape[key]
-                row.append("-" if value is None else f"{scale * value:.{digits}f}")
+            row = {"completions": f"{name}, {row_name(report, task, mode)}"}
+            row |= {outcome: f"{100 * rate:.1f}" for outcome, rate in found.items()}
+            for column, (key, form) in SHAPE.items():
+                value = report["shapes"][task][mode][name][key]
+                row[column] = "-" if value is None else form.format(value).rstrip("%")
             rows.append(row)
-    header = ["completions", *outcomes, *SHAPE]
-    kept = [i for i in range(len(header)) if any(row[i] != "-" for row in rows)]
-    return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    header = [column for column in rows[0] if any(row[column] != "-" for row in rows)]
+    return header, [[row[column] for column in header] for row in rows]
 
 
 def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
-    """`{title: table}` of the terminal: scores of every task, and the split of the last change."""
-    names, tables = list(report["checkpoints"]), {}
-    for task, count in _problems(report):
-        title = f"{task}: solved (%), {count:,} problems"
-        tables[title] = score_table(report, task, is_short=True)
-        if len(names) > 1:
-            title = f"{task}: {names[-2]} → {names[-1]} (points, 95 % intervals)"
-            tables[title] = split_table(report, task, only_last=True)
-    return tables
+    """`{title: table}` of the terminal: scores of every task."""
+    return {
+        f"{task}: solved (%), {count:,} problems": score_table(report, task, only_main=True)
+        for task, count in _problems(report)
+    }
 
 
-def _scores(report: dict, figure: str) -> list:
-    settings, is_one = report["settings"], len(report["checkpoints"]) == 1
+def _scores(report: dict) -> list:
+    settings = report["settings"]
     k = settings["num_samples"]
     text = (
         f"Scores in per cent ± one standard error over problems. avg@{k} is the mean correctness "
@@ -386,14 +290,10 @@ def _scores(report: dict, figure: str) -> list:
         f"{settings['top_p']}; pass@j that at least one of j is right, maj@{k} that the most "
         "frequent answer is. Official: the harness's own task, prompt and parser."
     )
-    blocks = [html.text(text), html.figure("Problems solved, with standard errors", [figure])]
-    if not is_one:
-        blocks.append(html.text(CHANGES))
+    blocks = [html.text(text)]
     for task, count in _problems(report):
         blocks.append(html.heading(f"{task} ({count:,} problems)"))
         blocks.append(html.table(*score_table(report, task)))
-        if not is_one:
-            blocks.append(html.table(*difference_table(report, task)))
     return blocks
 
 
@@ -420,21 +320,19 @@ def _levels(report: dict) -> list:
                 for level, one in next(iter(levels.values())).items()
             ]
             if rows:
-                metric = next(iter(report["scores"].values()))[task][mode]["main"]
-                blocks.append(html.heading(f"{task}, {metric_name(mode, metric, task)}"))
+                blocks.append(html.heading(f"{task}, {row_name(report, task, mode)}"))
                 blocks.append(html.table(["level", "problems", *levels], rows))
     return blocks
 
 
 def _examples(report: dict[str, Any]) -> list:
     """What changed, then what an official parser misses."""
-    names, count = list(report["checkpoints"]), len(report["flips"])
-    blocks = []
-    if count:
+    names, blocks = list(report["checkpoints"]), []
+    if report["flips"]:
         text = (
-            f"{count} problem{'s' if count > 1 else ''} on which {names[-2]} and {names[-1]} "
-            "disagree, drawn by lot in equal parts from the tasks and from gains and losses: "
-            "their number says nothing about how frequent either is."
+            f"Completions on which {names[-2]} and {names[-1]} disagree, drawn by lot in equal "
+            "parts from the tasks and from gains and losses: their number says nothing about how "
+            "frequent either is."
         )
         blocks = [html.text(text), *map(_example, report["flips"])]
     elif len(names) > 1:
@@ -449,24 +347,19 @@ def _examples(report: dict[str, Any]) -> list:
 
 
 def _example(found: dict) -> str:
-    which = f"sample {found['sample'] + 1}" if found["mode"] == "sampled" else found["mode"]
     outcomes = " → ".join(side["outcome"] for side in found["sides"])
-    title = f"{found['task']}, {mode_name(which, '', found['task'])}: {outcomes}"
-    facts = f"problem {found['id']}, from {found['source']}"
+    title = f"{found['task']}, {found['mode'].replace(':', ' ')}: {outcomes}"
+    facts = f"problem {found['id']}, from {found['source']}, sample {found['sample'] + 1}"
     if found["level"] is not None:
         facts += f", level {found['level']}"
     texts = {"Question": found["question"], "Gold": "\n".join(found["gold"])}
-    sides = [side | {"facts": _facts(side, found["mode"])} for side in found["sides"]]
+    sides = [side | {"facts": _facts(side)} for side in found["sides"]]
     return html.example(title, facts, texts, sides, ends_short=True)
 
 
-def _facts(side: dict, mode: str) -> str:
-    facts = [] if side["num_tokens"] is None else [f"{side['num_tokens']:,} tokens"]
-    if is_official(mode):
-        verdict = "right" if side["outcome"] == "right" else "not right"
-        facts += [f"official parser: {verdict}", f"our grader: {side['verdict']}"]
-    facts += ["nothing read"] if side["prediction"] is None else [f"read: {side['prediction']}"]
-    return ", ".join(facts)
+def _facts(side: dict) -> str:
+    read = "nothing" if side["prediction"] is None else side["prediction"]
+    return f"{side['num_tokens'] or 0:,} tokens, our grader: {side['verdict']}, read: {read}"
 
 
 def load_references(tasks: list[str]) -> list[dict[str, Any]]:
@@ -496,22 +389,18 @@ def _references(report: dict) -> list:
     rows = []
     for task in dict.fromkeys(found["task"] for found in references):
         for mode, found in next(iter(scores.values()))[task].items():
-            metric = found["main"]
-            values = [tasks[task][mode]["metrics"][metric]["value"] for tasks in scores.values()]
-            shown = " → ".join(f"{100 * value:.1f}" for value in values)
-            name = metric_name(mode, metric, task)
+            values = [tasks[task][mode]["metrics"][found["main"]] for tasks in scores.values()]
+            shown = " → ".join(f"{100 * one['value']:.1f}" for one in values)
+            name = row_name(report, task, mode)
             rows.append([task, f"ours, {name}", f"{shown} ({' → '.join(scores)})"])
         for found in references:
             if found["task"] == task:
                 shown = " → ".join(f"{score:.2f}" for score in found["scores"])
                 whose = f"theirs, {found['measured_as']}: {found['source']}"
-                stages = found["stages"].replace("->", "→")
-                rows.append([found["title"], whose, f"{shown} ({stages})"])
-    if not rows:
-        return []
+                rows.append([found["title"], whose, f"{shown} ({found['stages']})"])
     notes = dict.fromkeys(found["note"] for found in references if found["note"])
     table = html.table(["task", "whose", "scores (%)"], rows, facts=True)
-    return [html.text(" ".join([SCALE, *notes])), table]
+    return [html.text(" ".join([SCALE, *notes])), table] if rows else []
 
 
 def _stages(stages: dict[str, dict]) -> list:
@@ -527,31 +416,21 @@ def _stages(stages: dict[str, dict]) -> list:
 
 
 def _provenance(report: dict) -> list:
-    settings = report["settings"]
-    rows = [["commit", report["git_commit"] or "not in a git checkout"]]
-    if report["report_commit"] != report["git_commit"]:
-        rows.append(["commit of this report", report["report_commit"] or "not in a git checkout"])
+    rows = [
+        ["commit of the evaluation", report["git_commit"] or "not in a git checkout"],
+        ["commit of this report", report["report_commit"] or "not in a git checkout"],
+        ["versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())],
+    ]
     for name, path in report["checkpoints"].items():
-        digest = (report["fingerprints"][name] or {}).get("checkpoint")
-        rows += [[f"{name}: path", path]] + ([[f"{name}: hash", digest]] if digest else [])
-    seeds = {"evaluation": settings.get("seed")}
-    seeds |= {name: found["config"].get("seed") for name, found in report["stages"].items()}
-    shown = [f"{name} {seed}" for name, seed in seeds.items() if seed is not None]
-    rows.append(["seeds", ", ".join(shown)])
-    rows.append(["versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())])
+        digest = (report["fingerprints"][name] or {}).get("checkpoint") or "-"
+        rows += [[f"{name}: path", path], [f"{name}: hash", digest]]
     costs = [
         [name, *("-" if value is None else f"{value:,.0f}" for value in cost.values())]
         for name, cost in report["costs"].items()
     ]
-    folded = []
-    for title, config in (
-        ("settings that all checkpoints share", settings),
-        ("the evaluation's configuration", report["evaluation_config"]),
-    ):
-        folded.append(html.heading(title))
-        folded.append(html.table(["key", "value"], flatten(config), facts=True))
+    config = html.table(["key", "value"], flatten(report["evaluation_config"]), facts=True)
     return [
         html.table(["what", "value"], rows, facts=True),
         html.table(["evaluation of", "completions", "tokens", "seconds"], costs),
-        html.details("evaluation settings", folded),
+        html.details("configuration of the evaluation", [config]),
     ]

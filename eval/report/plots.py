@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eval.report.numbers import headline_mode
-from eval.report.page import metric_name
+import numpy as np
 
-# What a trainer may have logged, and how a reader would name it: key, panel title, y axis. A key
-# that ends with @ means every key that begins so.
+from eval.report.numbers import headline_mode
+
+# What a trainer may have logged, and how a reader would name it: key, panel title, y axis.
 GRPO_PANELS = [
     ("rollout/rewards", "Reward", "mean reward"),
     ("eval_avg@", "Evaluation while training", "problems solved (%)"),
@@ -26,12 +26,11 @@ GRPO_PANELS = [
 ]
 SFT_PANELS = [
     ("loss", "Training loss", "nats per token"),
-    ("eval_avg@", "Evaluation while training", "problems solved (%)"),
+    GRPO_PANELS[1],
     ("mean_token_accuracy", "Token accuracy", "fraction of tokens"),
 ]
-FRACTIONS = ("frac_reward_zero_std", "mean_token_accuracy")  # on an axis from 0 to 1
+EVALUATION = "eval_avg@"  # begins the keys of a panel with a line for each, in per cent
 INK, GRID = "#3d4450", "#e3e3e4"  # replaced in SVGs; used for nothing else
-LINE = "#3f7fd0"
 BARS = ("#9aa5b1", "#3f7fd0", "#e0862f", "#3a9a62", "#9a68c0")
 PARTS = {"ability": "#3f7fd0", "format": "#e9a13b", "truncation": "#9a68c0"}
 FEW = 40  # points that are drawn one by one rather than smoothed
@@ -46,7 +45,6 @@ class Panel:
         errors: `{label: standard errors}` of the lines that have some.
     """
 
-    key: str
     title: str
     unit: str
     lines: dict[str, tuple[list[int], list[float]]]
@@ -55,7 +53,8 @@ class Panel:
 
 def read_curve(log_history: list[dict], key: str) -> tuple[list[int], list[float]]:
     """Steps and values of one logged key; both empty where it was never logged."""
-    points = [(log["step"], log[key]) for log in log_history if log.get(key) is not None]
+    scale = 100 if key.startswith(EVALUATION) else 1
+    points = [(log["step"], scale * log[key]) for log in log_history if log.get(key) is not None]
     return [step for step, _ in points], [value for _, value in points]
 
 
@@ -64,64 +63,46 @@ def read_panels(log_history: list[dict]) -> list[Panel]:
     logged = dict.fromkeys(key for log in log_history for key in log)
     found = []
     for wanted, title, unit in GRPO_PANELS if "rollout/rewards" in logged else SFT_PANELS:
-        if wanted[-1] == "@":
-            lines, errors = _read_evaluation(
-                log_history, [key for key in logged if key.startswith(wanted)]
-            )
-        else:
-            lines, errors = {wanted: read_curve(log_history, wanted)}, {}
-        lines = {label: line for label, line in lines.items() if line[0]}
-        if lines:
-            found.append(Panel(wanted, title, unit, lines, errors))
+        panel = Panel(title, unit, {})
+        for key in logged:
+            is_line = key == wanted or (wanted == EVALUATION and key.startswith(wanted))
+            line = read_curve(log_history, key)
+            if is_line and line[0] and not key.endswith("_stderr"):
+                label = key.removeprefix("eval_")
+                panel.lines[label] = line
+                errors = read_curve(log_history, f"{key}_stderr")[1]
+                if len(errors) == len(line[0]):
+                    panel.errors[label] = errors
+        if panel.lines:
+            found.append(panel)
     return found
 
 
-def _read_evaluation(log_history: list[dict], keys: list[str]) -> tuple[dict, dict]:
-    """Lines and standard errors of `eval_avg@4` and the like, in per cent."""
-    lines, errors = {}, {}
-    for key in keys:
-        if key.endswith("_stderr"):
-            continue
-        label = key.removeprefix("eval_")
-        steps, values = read_curve(log_history, key)
-        lines[label] = (steps, [100 * value for value in values])
-        stderr = read_curve(log_history, f"{key}_stderr")[1]
-        if len(stderr) == len(values):
-            errors[label] = [100 * value for value in stderr]
-    return lines, errors
-
-
-def moving_average(values: list[float], reach: int) -> list[float]:
-    """Mean of each value with `reach` neighbours on either side, fewer (evenly) at the ends.
+def moving_average(values: list[float], reach: int) -> np.ndarray:
+    """Mean of each value with `reach` neighbours on either side, without the ends.
 
     Centred: a mean of past values runs next to a steep curve instead of through it.
     """
-    means = []
-    for place in range(len(values)):
-        near = min(reach, place, len(values) - 1 - place)
-        around = values[place - near : place + near + 1]
-        means.append(sum(around) / len(around))
-    return means
+    return np.convolve(values, np.full(2 * reach + 1, 1 / (2 * reach + 1)), mode="valid")
 
 
 def _draw_panel(axis, panel: Panel) -> None:
-    for number, (label, (steps, values)) in enumerate(panel.lines.items()):
-        color = BARS[1 + number % (len(BARS) - 1)]
-        if panel.key[-1] == "@" or len(values) < FEW:
+    for color, (label, (steps, values)) in zip(BARS[1:], panel.lines.items(), strict=False):
+        if len(values) < FEW:
             axis.errorbar(
                 steps, values, yerr=panel.errors.get(label), color=color, linewidth=2, marker="o",
                 markersize=3, elinewidth=1, capsize=2, label=label,
             )  # fmt: skip
         else:
-            axis.plot(steps, values, color=LINE, linewidth=0.8, alpha=0.35)
-            axis.plot(steps, moving_average(values, len(values) // 24), color=LINE, linewidth=2)
+            reach = len(values) // 24
+            axis.plot(steps, values, color=color, linewidth=0.8, alpha=0.35)
+            axis.plot(steps[reach:-reach], moving_average(values, reach), color=color, linewidth=2,
+                      label=label)  # fmt: skip
     axis.set(title=panel.title, xlabel="optimizer step", ylabel=panel.unit)
     axis.margins(y=0.1)
-    if panel.key[-1] == "@":
+    if len(panel.lines) > 1:
         axis.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower right")
-    if panel.key in FRACTIONS:
-        axis.set_ylim(-0.02, 1.02)
-    elif min(min(values) for _, values in panel.lines.values()) >= 0:
+    if min(min(values) for _, values in panel.lines.values()) >= 0:
         axis.set_ylim(bottom=0)
 
 
@@ -134,77 +115,36 @@ def draw_curves(panels: list[Panel], name: str) -> list[str]:
     ]  # fmt: skip
 
 
-def draw_scores(scores: dict[str, dict]) -> str:
-    """Bars of every task's headline metric per checkpoint, with standard errors, in per cent."""
-    first = next(iter(scores.values()))
-    kinds = [
-        (task, mode)
-        for task, modes in first.items()
-        for mode in ([m for m in ("greedy", "sampled") if m in modes] if len(first) == 1 else [])
-        or [headline_mode(modes)]
-    ]
-    labels = [
-        f"{task}\n{metric_name(mode, first[task][mode]['main'], task)}".replace(" (", "\n(")
-        for task, mode in kinds
-    ]
-    width = 0.84 / len(scores)
-
-    def draw(axis) -> None:
-        for index, (name, tasks) in enumerate(scores.items()):
-            found = [tasks[task][mode] for task, mode in kinds]
-            metrics = [one["metrics"][one["main"]] for one in found]
-            shift = (index - (len(scores) - 1) / 2) * width
-            bars = axis.barh(
-                [group + shift for group in range(len(kinds))],
-                [100 * one["value"] for one in metrics], width * 0.9,
-                xerr=[100 * (one["stderr"] or 0) for one in metrics], capsize=2, label=name,
-                color=BARS[index % len(BARS)], error_kw={"elinewidth": 1, "ecolor": INK},
-            )  # fmt: skip
-            axis.bar_label(bars, fmt="%.1f", padding=3, fontsize=8, color=INK)
-        axis.set_yticks(range(len(kinds)), labels)
-        axis.set_ylim(len(kinds) - 0.45, -0.55)
-        axis.set_xlim(0, 109)  # room for the number next to a full bar
-        axis.set_xticks(range(0, 101, 20))
-        axis.set_xlabel("problems solved (%)")
-        axis.grid(axis="y", visible=False)
-        axis.grid(axis="x", color=GRID)
-        axis.figure.legend(loc="outside upper center", ncols=3, frameon=False, labelcolor=INK)
-
-    size = (5.2, 1.2 + 0.21 * len(kinds) * len(scores) + 0.1 * len(kinds))
-    return to_svg(draw, size, "scores", "Problems solved, with standard errors")
-
-
 def draw_changes(changes: dict[str, dict]) -> str:
     """Signed stacked bars: each task's headline changes as the sum of their parts, in points."""
-    found = [
-        (f"{task}: {one['from']} → {one['to']}", one)
+    found = {
+        f"{task}: {one['from']} → {one['to']}": one
         for task, modes in changes.items()
         for one in modes[headline_mode(modes)]
-    ]
+    }
+    places = np.arange(len(found))
+
+    def values(part: str, key: str = "value") -> np.ndarray:
+        scores = [one[part] for one in found.values()]  # one problem has no interval
+        return np.array([100 * (one["value"] if one[key] is None else one[key]) for one in scores])
 
     def draw(axis) -> None:
-        for place, (_, one) in enumerate(found):
-            ends = {True: 0.0, False: 0.0}  # of the bar's right and left side so far
-            for part, color in PARTS.items():
-                value = 100 * one[part]["value"]
-                axis.barh(place, value, 0.6, ends[value > 0], color=color,
-                          label=part if place == 0 else None)  # fmt: skip
-                ends[value > 0] += value
-            score = one["score"]
-            ends_at = [100 * (score["value"] if score[end] is None else score[end])
-                       for end in ("low", "high")]  # fmt: skip
-            axis.plot(ends_at, [place, place], color=INK, linewidth=1.2)
-            axis.plot(100 * score["value"], place, marker="D", markersize=4.5, color=INK,
-                      linestyle="none", label="score, 95 %" if place == 0 else None)  # fmt: skip
+        left, right = np.zeros(len(found)), np.zeros(len(found))  # ends of the bars so far
+        for part, color in PARTS.items():
+            width = values(part)
+            axis.barh(places, width, 0.6, np.where(width > 0, right, left), color=color, label=part)
+            left, right = left + np.minimum(width, 0), right + np.maximum(width, 0)
+        score = values("score")
+        whiskers = [score - values("score", "low"), values("score", "high") - score]
+        axis.errorbar(score, places, xerr=np.maximum(whiskers, 0), fmt="D", markersize=4.5,
+                      color=INK, elinewidth=1.2, label="score, 95 %")  # fmt: skip
         axis.axvline(0, color=INK, linewidth=0.8)
-        axis.set_yticks(range(len(found)), [label for label, _ in found])
-        axis.set_ylim(len(found) - 0.4, -0.6)
+        axis.set_yticks(places, list(found))
+        axis.set_ylim(len(found) - 0.4, -0.6)  # the first at the top
         axis.set_xlabel("change of the score (points)")
         axis.grid(axis="y", visible=False)
         axis.grid(axis="x", color=GRID)
-        handles, labels = axis.get_legend_handles_labels()  # lines first; the bars are first here
-        axis.figure.legend(handles[1:] + handles[:1], labels[1:] + labels[:1],
-                           loc="outside upper center", ncols=4, frameon=False, fontsize=9,
+        axis.figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9,
                            labelcolor=INK, columnspacing=1.0, handletextpad=0.5)  # fmt: skip
 
     size = (5.2, 1.2 + 0.3 * len(found))

@@ -63,8 +63,10 @@ def _load_macros():
 html = _load_macros()  # html.table(header, rows) and the like, each of which returns Markup
 
 
-def show(title: str, tables: dict[str, Table], warnings: list[str], path: str) -> None:
-    """Print a report's short form: `{title: table}`, what to doubt, where to read on.
+def show(
+    title: str, tables: dict[str, Table], summary: str, warnings: list[str], path: str
+) -> None:
+    """Print a report's short form: `{title: table}`, the summary, what to doubt, where to read on.
 
     Names and numbers only: no text of a model gets to the terminal.
     """
@@ -72,6 +74,7 @@ def show(title: str, tables: dict[str, Table], warnings: list[str], path: str) -
     console.print(f"[bold]{escape(title)}[/bold]", highlight=False)
     for name, table in tables.items():
         print_table(console, name, *table)
+    console.print(escape(summary), highlight=False)
     for warning in warnings:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
     # Not wrapped: a broken path cannot be clicked or copied.

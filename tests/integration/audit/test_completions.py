@@ -9,12 +9,7 @@ import pytest
 from data_prep.config import UserError
 from data_prep.sampling.store import Completion
 from eval.audit import __main__ as audit
-from eval.audit.completions import (
-    COMPLETION_COLUMNS,
-    GOLD_COLUMNS,
-    parse_rows,
-    read_completions,
-)
+from eval.audit.completions import parse_rows, read_completions
 from eval.audit.parsers import PARSERS, parse_officially
 from eval.harness import parser_process
 
@@ -50,19 +45,13 @@ def write(tmp_path):
     return call
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.jsonl.gz", "a.b.jsonl"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.jsonl.gz"])
 def test_every_format_gives_the_same_rows(write, name):
     rows = list(read_completions(write([ROW, ROW | {"gold": "8"}], name)))
     assert [(row["completion"], row["golds"]) for row in rows] == [(RIGHT, ["72"]), (RIGHT, ["8"])]
-    assert [row["where"] for row in rows] == sorted({row["where"] for row in rows})
-
-
-@pytest.mark.parametrize(
-    ("completion", "gold"), [*zip(COMPLETION_COLUMNS, GOLD_COLUMNS, strict=True)]
-)
-def test_every_usual_column_is_known(write, completion, gold):
-    (row,) = read_completions(write([{"id": 1, completion: RIGHT, gold: "72", "other": None}]))
-    assert (row["completion"], row["golds"]) == (RIGHT, ["72"])
+    assert len({row["where"] for row in rows}) == 2
+    (row,) = read_completions(write([{"prediction": RIGHT, "answer": "8"}], name))
+    assert (row["completion"], row["golds"]) == (RIGHT, ["8"])
 
 
 @pytest.mark.parametrize(
@@ -77,37 +66,24 @@ def test_golds_of_every_kind(write, gold, golds):
     assert row["golds"] == golds
 
 
-def test_whole_numbers_of_a_column_with_gaps_are_whole(write):
-    rows = [ROW | {"gold": 72.0}, {"completion": None, "gold": None}]
-    (row,) = read_completions(write(rows, "a.parquet"))
-    assert row["golds"] == ["72"]
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"completion": RIGHT}, r":1: none of gold, answer, .* is there, found completion; rename"),
-        ({"gold": "72", "a": 1}, r":1: none of completion, .* found gold, a; rename"),
-        ({}, ":1: none of completion, .* found nothing"),
-        (ROW | {"gold": None}, ":1: none of gold"),
-        (ROW | {"gold": ""}, ":1: the gold is empty"),
-        (ROW | {"gold": " "}, ":1: the gold is empty"),
-        (ROW | {"gold": []}, ":1: the gold is empty"),
-        (ROW | {"gold": ["72", ""]}, ":1: the gold is empty"),
-        (ROW | {"gold": float("nan")}, ":1: NaN is no JSON"),
-        (ROW | {"gold": float("inf")}, ":1: Infinity is no JSON"),
-        (ROW | {"gold": True}, ":1: the gold is True"),
-        (ROW | {"gold": {"value": [72]}}, ":1: the gold is {'value'"),
-        (ROW | {"gold": [["72"]]}, ":1: the gold is \\['72'\\]"),
-        (ROW | {"gold": [None]}, ":1: the gold is None"),
-        (ROW | {"completion": 72}, ":1: the completion is 72, not text"),
-        (ROW | {"completion": ["a", "b"]}, ":1: the completion is \\['a'"),
-        (ROW | {"completion": [{"role": "assistant", "content": RIGHT}]}, "not text; fix the row"),
-        ([1], "a row must be an object, found int"),
+        ({"completion": RIGHT}, "neither gold nor answer is there, found completion"),
+        ({}, "neither completion nor prediction is there, found nothing"),
+        (ROW | {"gold": None}, "neither gold"),
+        (ROW | {"gold": " "}, "the gold is empty"),
+        (ROW | {"gold": []}, "the gold is empty"),
+        (ROW | {"gold": ["72", ""]}, "the gold is empty"),
+        (ROW | {"gold": float("nan")}, "NaN is no JSON"),
+        (ROW | {"gold": True}, "the gold is True"),
+        (ROW | {"gold": {"value": [72]}}, "the gold is {'value'"),
+        (ROW | {"gold": [["72"]]}, "the gold is \\['72'\\]"),
+        (ROW | {"completion": ["a", "b"]}, "the completion is \\['a'"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(write, row, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f":1: {message}"):
         list(read_completions(write([row])))
 
 
@@ -168,11 +144,9 @@ def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
     run(monkeypatch, path, tmp_path / "run")
     out = capsys.readouterr().out
     assert f"7 completions of {path}\n" in out and "…" not in out
-    assert max(len(line) for line in out.splitlines() if "│" not in line and "%" in line) <= 80
     lines = [line.split() for line in out.splitlines()]
     assert ["ours,", "in", "a", "box", "1", "14.2", "16.6"] in lines
     assert ["ours,", "lenient", "6", "85.7", "100.0"] in lines
-    assert f"not read by ours, in a box: {path}:2: gold '72', ends '<think>a" in out
     written = (tmp_path / "run/audit/out[bold]puts.jsonl.parsed.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in written]
     assert [row["verdict"] == "right" for row in found] == [True] + [False] * 6
@@ -180,17 +154,13 @@ def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
     assert not (tmp_path / "run/audit/manifest.json").exists()
 
 
-def test_nothing_readable_is_no_division_by_zero(write, monkeypatch, tmp_path, capsys):
-    run(monkeypatch, write([ROW | {"completion": ""}]), tmp_path)
-    assert "0.0" in capsys.readouterr().out
-
-
 HOSTILE = [
     "\ud800 \\boxed{72}", "\x00\x1b[31m\\boxed{72}", "\\boxed{" * 3000, "{" * 5000, "$" * 9999,
-    "<think>" * 2000, "\\text{" * 500 + "72", "\\frac", "\\sqrt", "\u2028\\boxed{72}\u2029",
-    "Final Answer: The final answer is $\\frac$. I hope it is correct.", "\\boxed 72", "$\\frac$ $",
+    "\\text{" * 500 + "72", "\\frac", "\u2028\\boxed{72}\u2029", "\\boxed 72", "1" * 10**6,
+    "Final Answer: The final answer is $\\frac$. I hope it is correct.",
 ]  # fmt: skip
-GOLDS = ["}", "{", "\ud800", "\\boxed 5", "\\boxed{5}", "[1,2]", "x" * 20_000, "$", "\\text{", "?"]
+UNFIT = ["{", "\ud800", "x" * 20_000, "\\text{"]
+GOLDS = ["}", "\\boxed 5", "[1,2]", "$", "?", *UNFIT]
 
 
 def test_no_text_and_no_gold_makes_the_parsers_fall(write, monkeypatch, tmp_path, capsys):
@@ -202,15 +172,8 @@ def test_no_text_and_no_gold_makes_the_parsers_fall(write, monkeypatch, tmp_path
     found = [json.loads(line) for line in next((tmp_path / "audit").glob("*.jsonl")).open()]
     assert len(found) == len(rows)
     assert [row["verdict"] for row in found[len(HOSTILE) :]].count("right") == 0
-    unfit = {row["gold"][0] for row in found if row["stopped"]}
-    assert unfit == {"{", "\ud800", "x" * 20_000, "\\text{"}
-
-
-def test_a_megabyte_of_text_costs_its_own_row_only():
-    texts = ["1" * 1_000_000, "\\boxed{72} " + "a b " * 250_000, RIGHT]
-    found, stopped = parse_officially(["72"] * 3, texts, as_is)
-    assert found["gsm8k flexible"] == [False, True, True]
-    assert found["minerva math_verify"][2] and stopped == [0]
+    stopped = {row["gold"][0] for row in found[len(HOSTILE) :] if row["stopped"]}
+    assert stopped == {*UNFIT} and found[HOSTILE.index("1" * 10**6)]["stopped"]
 
 
 @pytest.fixture

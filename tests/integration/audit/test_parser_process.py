@@ -79,14 +79,7 @@ def test_tasks_without_a_parser_of_their_own_stay_here(task_of):
     assert stopped == [{"id": 1}]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Final Answer: The final answer is $\\frac{1}{2}$. I hope it is correct.",
-        "Final Answer: The final answer is $0.5$. I hope it is correct.",
-        "\\boxed{\\frac12}", "\\boxed{2}", "", "so $x = 1/2$",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("text", ["The final answer is $0.5$. I hope", "\\boxed{2}", ""])
 def test_the_harness_own_function_says_the_same_in_both_places(text):
     doc = {"problem": "?", "solution": "\\boxed{\\frac{1}{2}}", "answer": "\\frac{1}{2}"}
     config = SimpleNamespace(process_results=minerva.process_results, metric_list=[])

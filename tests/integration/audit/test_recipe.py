@@ -49,14 +49,14 @@ def rates(report):
     return {name: found["rates"] for name, found in report["sets"].items()}
 
 
-def test_a_whole_recipe_passes_and_says_so_on_one_line(recipe, capsys):
+def test_a_whole_recipe_passes(recipe, capsys):
     assert recipe.audit() == 0
     report = recipe.report()
-    whole = {"template": 1.0, "reward": 1.0}
+    paid = {"template": 1.0, "reward": 1.0}
     assert rates(report) == {
-        "sft_train": whole | {"task": None},
-        "grpo_train": whole | {"task": None},
-        "held_out": whole | {"task": 1.0},
+        "sft_train": paid | {"task": None},
+        "grpo_train": paid | {"task": None},
+        "held_out": paid | {"task": 1.0},
     }
     assert all(found == {"num_rows": 3 * 4, "num_paid": 0} for found in report["tricks"].values())
     assert report["num_tricks"] == 12 * len(TRICKS)
@@ -64,14 +64,7 @@ def test_a_whole_recipe_passes_and_says_so_on_one_line(recipe, capsys):
     assert report["sets"]["held_out"]["official"]["own form"]["ours"] == 1.0
     manifest = json.loads(recipe.manifest.read_text())
     assert manifest["counts"] == dict.fromkeys(report["sets"], NUM_ROWS)
-    names = [path.rpartition("/")[2] for path in manifest["inputs"]]
-    assert names == [
-        "eval.yaml", "grpo.yaml", "sft.yaml",
-        "sft_train.jsonl", "grpo_train.jsonl", "test.jsonl",
-    ]  # fmt: skip
-    out, err = capsys.readouterr()
-    assert out.splitlines()[-1].startswith(f"audit: {recipe.configs} passes: every gold is paid in")
-    assert "failed" not in out and err == ""
+    assert "failed" not in capsys.readouterr().out
 
 
 def test_the_problems_that_grpo_evaluates_on_are_a_set_too(recipe):
@@ -84,14 +77,12 @@ def test_the_problems_that_grpo_evaluates_on_are_a_set_too(recipe):
     assert str(recipe.data / "validation.jsonl") in read
 
 
-@pytest.mark.parametrize("missing", ["sft", "grpo"])
-def test_a_recipe_may_lack_a_stage(recipe, missing):
+def test_a_recipe_may_lack_a_stage(recipe):
     recipe.write("grpo", model_name_or_path="{run}/base", use_peft=True, lora_r=4)
-    (recipe.configs / f"{missing}.yaml").unlink()
+    (recipe.configs / "sft.yaml").unlink()
     assert recipe.audit() == 0
     found = rates(recipe.report())
-    assert f"{missing}_train" not in found
-    assert found["held_out"]["reward"] == (1.0 if missing == "sft" else None)
+    assert "sft_train" not in found and found["held_out"]["reward"] == 1.0
 
 
 def lose_braces(recipe):
@@ -127,15 +118,6 @@ def double_the_first_token(recipe):
     recipe.set_template("<|im_start|>" + R1)
 
 
-def clean_up_spaces(recipe):
-    rows = read_rows(recipe.data / "sft_train.jsonl")
-    for row in rows:
-        row["completion"] = row["completion"].replace("\n</think>", " .\n</think>")
-    write_rows(recipe.data / "sft_train.jsonl", rows)
-    keys = ("", "_for_bpe_even_though_it_will_corrupt_output")
-    set_in_config(**{f"clean_up_tokenization_spaces{key}": True for key in keys})(recipe)
-
-
 NOTHING = {"template": 0.0, "reward": 0.0, "task": 0.0}
 SPECIAL = ["<|im_start|>", "<think>"]
 BROKEN = {  # how; what is said; the rates of one of the sets
@@ -147,14 +129,11 @@ BROKEN = {  # how; what is said; the rates of one of the sets
         ["ends early, after", "sft_train, row", "unclosed_think"], "held_out", NOTHING,
     ),
     "an end id of the generation config within completions": (
-        end_at_newlines, ["ends early, after '<think>'", "unclosed_think"], "held_out", NOTHING,
+        end_at_newlines, ["ends early, after '<think>'"], "held_out", NOTHING,
     ),
     "a special tag that decoding drops": (
         set_in_config(extra_special_tokens=SPECIAL),
         ["'<think>", "becomes", "no_think"], "held_out", NOTHING,
-    ),
-    "decoding that cleans up spaces": (
-        clean_up_spaces, ["sft_train: template passes 0.0 %", "becomes '."], "sft_train", {},
     ),
     "a template without the system message": (
         drop_the_system_message, ["the template leaves out the system message"],
@@ -175,8 +154,7 @@ BROKEN = {  # how; what is said; the rates of one of the sets
     ),
     "too short completions in GRPO": (
         lambda recipe: recipe.write("grpo", max_completion_length=20),
-        ["correctness_reward pays 0, cut off at 20 tokens",
-         "completions fit GRPO's max_completion_length 20"],
+        ["correctness_reward pays 0, cut off at 20 tokens"],
         "held_out", {"reward": 0.0, "task": 1.0},
     ),
 }  # fmt: skip
@@ -191,31 +169,16 @@ def test_a_broken_recipe_is_refused(recipe, refused, name):
     assert report["failures"][0]["row"].startswith("synthetic-")
 
 
-def test_a_normaliser_that_changes_the_text(recipe, refused):
-    def edit(config, tokenizer):
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        tokenizer["normalizer"] = {"type": "Replace", "pattern": {"String": "\n"}, "content": " "}
-
-    recipe.change_tokenizer(edit)
-    alone = recipe.run / "tokenizer"  # with a model's config.json its own class would come back
-    shutil.copytree(recipe.base, alone, ignore=shutil.ignore_patterns("config.json"))
-    report = refused("template passes 0.0 %", "becomes", flags={"tokenizer": alone})
-    assert rates(report)["held_out"]["task"] == 1.0, "the grader does not mind"
-    assert any("the recipe's own tokenizer" in note for note in report["notes"])
-
-
-def test_a_template_that_opens_the_thought_passes(recipe):
-    recipe.set_template(R1)
-    assert recipe.audit() == 0
-    assert all(found["num_paid"] == 0 for found in recipe.report()["tricks"].values())
-
-
 @pytest.mark.parametrize("style", SYSTEM_PROMPTS)
 def test_each_row_is_graded_in_the_form_its_prompt_asks_for(recipe, style):
     recipe.write_data(style)
+    if style == "think":
+        recipe.set_template(R1)  # opens the thought
     assert recipe.audit() == 0
-    own = recipe.report()["sets"]["held_out"]["official"]["own form"]
+    report = recipe.report()
+    own = report["sets"]["held_out"]["official"]["own form"]
     assert own["ours"] == 1.0 and own["hendrycks"] == 0.0
+    assert all(found["num_paid"] == 0 for found in report["tricks"].values())
 
 
 def test_rows_that_ask_for_tags_and_an_evaluation_that_asks_for_boxes(recipe):
@@ -235,15 +198,6 @@ def test_rows_that_name_another_form_than_the_evaluation(recipe):
     assert recipe.report()["notes"] == [
         "the answer forms differ: sft_train, grpo_train: box; held_out: tags"
     ]
-
-
-def test_limits_that_drop_training_rows_are_told(recipe):
-    recipe.write("sft", max_length=30)
-    recipe.write("grpo", max_prompt_length=3)
-    assert recipe.audit() == 0
-    sft, grpo = recipe.report()["notes"]
-    assert "0.0 % of its rows fit sft.yaml's max_length 30" in sft
-    assert "0.0 % of its prompts fit max_prompt_length 3" in grpo
 
 
 @pytest.mark.parametrize(
@@ -308,7 +262,7 @@ def test_one_gold_in_a_hundred_may_fail_and_is_named(recipe, capsys):
     assert recipe.audit() == 0
     out = capsys.readouterr().out
     assert "failed: sft_train, row row-57: reward: correctness_reward pays 0" in out
-    assert "passes: at least 99.0 % of golds pass in 3 sets" in out
+    assert "passes: at least 99.0 % of golds are paid in 3 sets" in out
     rows[58]["completion"] = rows[57]["completion"]
     write_rows(recipe.data / "sft_train.jsonl", rows)
     assert recipe.audit() == 2

@@ -5,6 +5,7 @@ import functools
 import pytest
 
 from data_prep.grading.grade import Grade
+from eval.audit.cases import TRICKS
 from stages import rewards
 from tests.integration.audit.runs import Recipe
 
@@ -62,27 +63,23 @@ def test_a_reward_that_pays_nothing_for_right(refused, replace_reward):
     assert report["sets"]["held_out"]["rates"]["task"] == 1.0 and paid_tricks(report) == {}
 
 
-def test_a_reward_that_pays_for_whatever_is_boxed(refused, replace_reward):
-    replace_reward(lambda text, right: float("\\boxed{" in text))
+@pytest.mark.parametrize(
+    ("pay", "paid"),
+    [
+        (lambda text, right: float("\\boxed{" in text), {"a wrong answer", "two boxes, gold last"}),
+        (lambda text, right: 1.0, {*TRICKS}),
+        (lambda text, right: max(right, float("<think>\n\\boxed{" in text)),
+         {"gold in the thought only"}),
+    ],
+)  # fmt: skip
+def test_a_reward_that_pays_for_something_else(refused, replace_reward, pay, paid):
+    replace_reward(pay)
     report, shown = refused()
-    paid = paid_tricks(report)
-    assert "a wrong answer" in paid and "nothing at all" not in paid
+    assert paid <= {*paid_tricks(report)} and ("nothing at all" in paid_tricks(report)) is (
+        paid == {*TRICKS}
+    )
     assert "Wrong answers and tricks that are paid" in shown
-    assert "reward: 'a wrong answer' is paid: " in shown
     assert all(found["rates"]["reward"] == 1.0 for found in report["sets"].values())
-
-
-def test_a_reward_that_is_never_below_one_is_caught_by_every_trick(refused, replace_reward):
-    replace_reward(lambda text, right: 1.0)
-    report, shown = refused()
-    assert {*paid_tricks(report)} == {*report["tricks"]}
-    assert shown.count("\nfailed: ") <= 41 and "more faults; details in" in shown
-    assert max(map(len, shown.splitlines())) < 1000
-
-
-def test_a_reward_that_grades_with_the_thought(refused, replace_reward):
-    replace_reward(lambda text, right: max(right, float("<think>\n\\boxed{" in text)))
-    assert {*paid_tricks(refused()[0])} == {"gold in the thought only"}
 
 
 def test_a_weight_that_pays_for_the_opposite(recipe, refused):
@@ -93,29 +90,22 @@ def test_a_weight_that_pays_for_the_opposite(recipe, refused):
 
 def test_rlinf_rewards_are_audited_with_their_final_number(recipe):
     recipe.write("grpo", reward_funcs=["rlinf_reward"], final_number=True)
-    recipe.write("eval", final_number=True)
     assert recipe.audit() == 0
-    report = recipe.report()
-    assert paid_tricks(report) == {} and report["notes"] == []
-    recipe.write("eval", final_number=False)
-    assert recipe.audit() == 0
+    assert paid_tricks(recipe.report()) == {}
     assert recipe.report()["notes"] == ["final_number differs between grpo.yaml and eval.yaml"]
 
 
-@pytest.mark.parametrize("names", [["random_reward"], ["think_format_reward"], ["overlong"]])
-def test_without_a_graded_reward_there_is_nothing_to_check_and_a_note(recipe, names):
-    recipe.write("grpo", reward_funcs=names, overlong_cache=8)
+def test_without_a_graded_reward_there_is_nothing_to_check_and_a_note(recipe):
+    recipe.write("grpo", reward_funcs=["random_reward"])
     assert recipe.audit() == 0
     report = recipe.report()
     assert report["sets"]["grpo_train"]["rates"]["reward"] is None
-    assert report["notes"] == [f"no reward tells right from wrong; paid for: {names[0]}"]
+    assert report["notes"] == ["no reward tells right from wrong; paid for: random_reward"]
 
 
 def test_a_graded_reward_without_weight_is_checked_all_the_same(recipe, refused, replace_reward):
     names = ["random_reward", "correctness_reward"]
     recipe.write("grpo", reward_funcs=names, reward_weights=[1.0, 0.0])
-    assert recipe.audit() == 0
-    assert recipe.report()["notes"] == ["no reward tells right from wrong; paid for: random_reward"]
     replace_reward(lambda text, right: 0.0)
     assert "correctness_reward pays 0" in refused()[1]
 
@@ -144,16 +134,3 @@ def test_a_task_with_a_reversed_verdict(refused):
     assert "failed: held_out, row " in shown and ": task: wrong" in shown
     assert paid_tricks(report)["a wrong answer"] == 3
     assert {one["check"] for one in report["failures"]} == {"task"}
-
-
-def test_a_task_that_reads_other_problems(recipe, refused, monkeypatch):
-    from eval.harness import datasets
-
-    def reversed_rows(**metadata):
-        return list(reversed(read(**metadata)))
-
-    read = datasets.read_problem_rows
-    monkeypatch.setattr(datasets, "read_problem_rows", reversed_rows)
-    report, _ = refused()
-    assert report["sets"]["held_out"]["rates"]["reward"] == 1.0
-    assert report["sets"]["held_out"]["rates"]["task"] < 1.0

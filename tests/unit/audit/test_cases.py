@@ -10,7 +10,6 @@ from eval.audit.cases import (
     TRICKS,
     ending_completion,
     gold_completion,
-    is_certainly_other,
     trick_completions,
     wrong_answers,
 )
@@ -92,14 +91,3 @@ def test_a_wrong_answer_is_another_problems_where_it_can_be():
     assert wrong_answers([["7"], ["7.0"], ["17"]]) == ["17", "17", "7"]
     assert wrong_answers([["17"]]) == [SPARE[1]]
     assert wrong_answers([]) == []
-
-
-@pytest.mark.parametrize(
-    ("answer", "golds", "is_other"),
-    [
-        ("17", ["72"], True), ("72", ["72"], False), ("1/2", ["0.5"], False),
-        ("17", ["72", "17.0"], False), ("9^{9^{9}}", ["72"], False),
-    ],
-)  # fmt: skip
-def test_certainly_other(answer, golds, is_other):
-    assert is_certainly_other(answer, golds) is is_other

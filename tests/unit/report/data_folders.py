@@ -34,14 +34,13 @@ def make_rows(file, sources, **more):
     rows = []
     for source in sources:
         for number in range(source["rows_out"]):
-            name = f"{source['name']}-{source['split']}-{number}"
+            name, third = f"{source['name']}-{source['split']}-{number}", number % 3 == 0
             question = f"What is {name}?" + "?" * number
-            row = {"id": name, "source": source["name"], "level": None, "subject": ""}
-            row |= {"prompt": [{"role": "user", "content": question}], "question": question}
-            row |= {"answers": ["4"], "answer_form": "box"}
+            row = {"id": name, "source": source["name"], "question": question, "answers": ["4"]}
+            row |= {"answer_form": "box"}
+            row |= {"prompt": [{"role": "user", "content": question}]}
+            row |= {"level": number if third else None, "subject": f"s {number}" if third else ""}
             row |= {"completion": f"so {name}"} if "sft" in file else {}
-            if number % 3 == 0:
-                row |= {"level": number, "subject": f"subject {number}"}
             rows.append(row | more)
     return rows
 
@@ -66,14 +65,7 @@ def write_lines(path, rows):
 
 
 def write_build(folder, files, pairs=(), config=None, rows=None, drops=None, **more):
-    """A whole data folder.
-
-    Args:
-        files: `{file: sources}`.
-        rows: `{file: rows}` instead of made-up ones.
-        drops: rows of dropped.jsonl instead of made-up ones.
-        more: keys of the manifest.
-    """
+    """A data folder of `{file: sources}`; rows and drops are made up where none are given."""
     folder.mkdir(parents=True, exist_ok=True)
     outputs = {name: add_up(sources) | {"sources": sources} for name, sources in files.items()}
     if drops is None:
@@ -89,18 +81,11 @@ def write_build(folder, files, pairs=(), config=None, rows=None, drops=None, **m
     write_lines(folder / "dropped.jsonl", drops)
     write_lines(folder / "contamination.jsonl", pairs)
     value = {
-        "stage": "data",
+        "stage": "data", "git_commit": "abc123", "versions": {"torch": "0.1"}, "wall_time_s": 5.5,
         "config": {"seed": 3, "tokenizer": None, "mix": {}} | (config or {}),
-        "git_commit": "abc123",
-        "inputs": {"gsm8k/train.jsonl": "0" * 64},
-        "counts": {},
-        **add_up(list(outputs.values())),
-        "outputs": outputs,
-        "decontamination": {"gsm8k": 1319, "math500": 500},
-        "seconds": {"build": 3.0, "length": 1.0},
-        "versions": {"torch": "0.1"},
-        "wall_time_s": 5.5,
-    }
+        "inputs": {"gsm8k/train.jsonl": "0" * 64}, **add_up(list(outputs.values())),
+        "outputs": outputs, "decontamination": {"gsm8k": 1319}, "seconds": {"build": 3.0},
+    }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(value | more))
     return folder
 

@@ -25,16 +25,26 @@ def test_flips_take_turns_over_tasks_and_directions():
 
 
 def test_flips_do_not_depend_on_the_order_of_the_rows():
-    before = both_modes(0, num_problems=30)
-    after = both_modes(20, num_problems=30)
+    before, after = both_modes(0, num_problems=30), both_modes(20, num_problems=30)
     first = flips.find_flips(grouped(before), grouped(after))
     again = flips.find_flips(grouped(before[::-1]), grouped(after[::-1]))
+    ids = [
+        [(row["id"], row["mode"], row["sample"]) for _, row in found] for found in (first, again)
+    ]
+    assert ids[0] == ids[1] and len(first) == flips.NUM_FLIPS
+    assert [id for id, *_ in ids[0]] != [f"p{i}" for i in range(10)]  # not the first ones
 
-    def ids(found):
-        return [(row["id"], row["mode"], row["sample"]) for _, row in found]
 
-    assert ids(first) == ids(again) and len(first) == flips.NUM_FLIPS
-    assert [row["id"] for _, row in first] != [f"p{i}" for i in range(10)]  # not the first ones
+def test_official_flips_have_turns_and_long_texts_lose_their_middle():
+    before = both_modes(0, "gsm8k", num_problems=40)
+    official = make_rows(solved(0, num_problems=40), "gsm8k", "official:gsm8k")
+    before += [row | {"id": f"o{row['id']}"} for row in official]
+    after = [row | {"score": 1.0} for row in before]
+    found = flips.find_flips(grouped(before), grouped(after), 7)
+    assert [flips.is_official(row["mode"]) for _, row in found] == [False] * 4 + [True] * 3
+    text = flips.shorten("a" * flips.HEAD + "b" * 1234 + "c" * flips.TAIL)
+    assert text.startswith("a" * flips.HEAD + "\n") and text.endswith("\n" + "c" * flips.TAIL)
+    assert "1,234" in text and "bb" not in text
 
 
 def test_loglikelihoods_and_equal_scores_do_not_flip():
@@ -45,17 +55,6 @@ def test_loglikelihoods_and_equal_scores_do_not_flip():
     assert flips.find_flips(grouped(choices + same), grouped(after + same)) == []
 
 
-def test_official_completions_take_turns_of_their_own():
-    before = both_modes(0, "gsm8k", num_problems=40)
-    before += [
-        row | {"id": f"o{row['id']}"}
-        for row in make_rows(solved(0, num_problems=40), "gsm8k", "official:gsm8k")
-    ]
-    after = [row | {"score": 1.0} for row in before]
-    found = flips.find_flips(grouped(before), grouped(after), 7)
-    assert [flips.is_official(row["mode"]) for _, row in found] == [False] * 4 + [True] * 3
-
-
 def test_unread_are_right_for_us_and_not_for_the_official_parser():
     rows = make_rows(solved(9, num_problems=9), "gsm8k", "official:gsm8k")
     unread = [row | {"outcome": "unread", "score": 0.0} for row in rows]
@@ -64,11 +63,3 @@ def test_unread_are_right_for_us_and_not_for_the_official_parser():
     found = flips.find_unread(grouped(unread))
     assert len(found) == flips.MAX_UNREAD
     assert found == flips.find_unread({key: v[::-1] for key, v in grouped(unread).items()})
-
-
-def test_shorten_keeps_beginning_and_end():
-    long = "a" * flips.HEAD + "b" * 1234 + "c" * flips.TAIL
-    found = flips.shorten(long)
-    assert found.startswith("a" * flips.HEAD + "\n") and found.endswith("\n" + "c" * flips.TAIL)
-    assert "1,234 characters left out" in found and "b" not in found.replace("out", "")
-    assert flips.shorten("x" * (flips.HEAD + flips.TAIL)) == "x" * (flips.HEAD + flips.TAIL)

@@ -1,5 +1,6 @@
 """The report's numbers and sentences by hand: changes, levels, warnings, figures."""
 
+import re
 import xml.etree.ElementTree as ElementTree
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from eval.harness import score as scores
 from eval.harness.metrics import mean_interval, split_change
-from eval.report import numbers, page, plots, render
+from eval.report import numbers, page, plots
 from tests.unit.report.runs import both_modes, make_rows, solved, write_result
 
 
@@ -30,24 +31,10 @@ def summarise(tmp_path, rows, **changes):
     return numbers.summarise({name: f"path/{name}" for name in rows}, results)
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["a"], []),
-        (["a", "b"], [("a", "b")]),
-        (["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")]),
-        (list("abcd"), [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d")]),
-    ],
-)
-def test_pairs(names, expected):
-    assert numbers.pairs(names) == expected
-
-
 def test_modes_have_an_order_and_a_headline():
     modes = ["official:x", "sampled", "official:a", "greedy"]
     assert numbers.order(modes) == ["greedy", "sampled", "official:x", "official:a"]
     assert numbers.headline_mode(modes) == "sampled"
-    assert numbers.headline_mode(["greedy", "official"]) == "greedy"
     assert numbers.headline_mode(["official:x", "official:a"]) == "official:x"
 
 
@@ -63,15 +50,6 @@ def test_a_change_is_the_sum_of_its_parts(tmp_path):
     assert report["cut_off"]["held_out"]["sampled"]["sft"] == pytest.approx(1 / 6)
     assert report["no_thought"]["held_out"]["sampled"]["sft"] == pytest.approx(1 / 6)  # unclosed
     assert report["verdicts"]["held_out"]["sampled"]["grpo"] == {"right": 5 / 6, "wrong": 1 / 6}
-
-
-def test_level_scores_ascend_and_skip_problems_without_level():
-    found = make_rows({"x": ["right"], "y": ["wrong"]}, level=2)
-    found += make_rows({"z": ["right"]}, level=1) + make_rows({"n": ["right"]})
-    levels = numbers.level_scores(found)
-    assert list(levels) == [1, 2]
-    assert {key: levels[2][key] for key in ("value", "n")} == {"value": 0.5, "n": 2}
-    assert levels[2]["stderr"] == pytest.approx(0.5)
 
 
 def test_the_shape_is_that_of_the_completions():
@@ -93,11 +71,9 @@ def test_the_outcome_table_has_both_graders_on_the_same_official_completions(tmp
     rows += [row | dict.fromkeys(("verdict", "num_tokens", "completion")) for row in choices]
     report = summarise(tmp_path, {"sft": rows})
     header, rows = page.outcome_table(report, "gsm8k")
-    shown = [dict(zip(header, row, strict=True)) for row in rows]
-    assert [row["ours right"] for row in shown] == ["-", "-", "75.0"]
-    assert (shown[2]["right"], shown[2]["answer right"], shown[2]["tokens"]) == (
-        "50.0", "75.0", "20",
-    )  # fmt: skip
+    last = dict(zip(header, rows[2], strict=True))
+    expected = {"right": "50.0", "ours right": "75.0", "answer right": "75.0", "tokens": "20"}
+    assert expected.items() <= last.items()
     assert "cut off, but right" not in header  # nothing was
     assert "tokens" not in page.outcome_table(report, "arc_challenge")[0]
 
@@ -111,42 +87,34 @@ def official(outcomes):
     return rows + many(50, task="gsm8k")
 
 
-@pytest.mark.parametrize(
-    ("sft", "grpo", "expected"),
-    [
-        (many(50), many(70), None),
-        (many(50), many(50), "sft and grpo have identical scores"),
-        (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo .held_out greedy 11 %, held"),
-        (many(50), many(90, "cut off"), None),
-        (many(50), many(89, "unclosed"), "without one closed thought.*grpo .held_out greedy 11 %"),
-        (many(50), many(90, "unclosed"), None),
-        (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
-        (
-            official(["right"] * 50 + ["unread"] * 50), official(["right"] * 60 + ["wrong"] * 40),
-            "official gsm8k parser reads 50 % of sft's answers that are right",
-        ),
-        (
-            official(["unread"] * 20 + ["wrong"] * 80), official(["right"] * 60 + ["wrong"] * 40),
-            "official gsm8k parser reads 0 % of sft's",
-        ),
-        (
-            official(["right"] * 90 + ["unread"] * 10), official(["wrong"] * 100), None,
-        ),
-        (
-            official(["cut off"] * 11 + ["right"] * 89), official(["right"] * 100),
-            r"^official gsm8k: 11 % of sft's completions were cut off at the harness's own limit "
-            r"\(256 tokens unless the task sets one\); `max_new_tokens` does not change it",
-        ),
-        # A few-shot prompt asks for no thought.
-        (official(["unclosed"] * 50 + ["wrong"] * 50), official(["right"] * 100), None),
-    ],
-)  # fmt: skip
+OFFICIAL_RIGHT = official(["right"] * 60 + ["wrong"] * 40)
+WARNINGS = [
+    (many(50), many(70), None),
+    (many(50), many(50), "sft and grpo have identical scores"),
+    (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo held_out greedy 11 %"),
+    (many(50), many(90, "cut off"), None),
+    (many(50), many(89, "unclosed"), "without one closed thought.*grpo held_out greedy 11 %"),
+    (many(50), many(90, "unclosed"), None),
+    (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
+    (
+        official(["right"] * 50 + ["unread"] * 50), OFFICIAL_RIGHT,
+        "official parser.*: sft gsm8k official:gsm8k 50 %",
+    ),
+    (official(["right"] * 90 + ["unread"] * 10), OFFICIAL_RIGHT, None),
+    (
+        official(["cut off"] * 11 + ["right"] * 89), OFFICIAL_RIGHT,
+        r"the harness's own limit \(256 tokens.*sft gsm8k official:gsm8k 11 %",
+    ),
+    # A few-shot prompt asks for no thought.
+    (official(["unclosed"] * 50 + ["wrong"] * 50), OFFICIAL_RIGHT, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sft", "grpo", "expected"), WARNINGS)
 def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expected):
     found = page.warnings(summarise(tmp_path, {"sft": sft, "grpo": grpo}))
     assert len(found) == (expected is not None), found
-    if expected:
-        with pytest.raises(AssertionError, match=expected):
-            raise AssertionError(found[0])
+    assert not expected or re.search(expected, found[0])
 
 
 def test_the_harness_limit_is_as_said():
@@ -161,91 +129,52 @@ def test_the_same_files_twice_are_named(tmp_path):
 
 
 def test_the_summary_is_made_of_the_numbers(tmp_path):
-    rows = {
-        "base": many(10) + official(["right"] * 100),
-        "sft": many(50, "unread") + official(["right"] * 90 + ["wrong"] * 10),
-        "grpo": many(50) + official(["right"] * 70 + ["unread"] * 30),
-    }
+    rows = {"base": many(10), "sft": many(50, "unread"), "grpo": many(50)}
     report = summarise(tmp_path, rows)
-    for modes in report["changes"].values():
-        for found in modes.values():
-            for one in found:
-                for part in ("score", "ability", "format", "truncation"):
-                    value = one[part]["value"]
-                    one[part] |= {"low": value - 0.02, "high": value + 0.02}
+    for one in report["changes"]["held_out"]["sampled"]:
+        for part in ("score", "ability", "format", "truncation"):
+            value = one[part]["value"]
+            one[part] |= {"low": value - 0.02, "high": value + 0.02}
     assert page.summary(report) == (
-        "grpo over sft on held_out: 0.0 points avg@2 [-2.0, 2.0] (50.0 to 50.0 %, not to be told "
-        "from chance); of these ability -50.0, format +50.0, truncation 0.0. On gsm8k: 0.0 points "
-        "avg@2 [-2.0, 2.0] (50.0 to 50.0 %, not to be told from chance); of these ability 0.0, "
-        "format 0.0, truncation 0.0; official exact_match (flexible-extract) -20.0 [-22.0, -18.0]. "
-        "grpo over base, all in all: +40.0 [38.0, 42.0] on held_out, 0.0 [-2.0, 2.0] on gsm8k."
+        "grpo over sft on held_out: avg@2 50.0 ± 5.0 %, 0.0 [-2.0, 2.0] points from 50.0 % (not to "
+        "be told from chance), of these ability -50.0, format +50.0, truncation 0.0; over base "
+        "+40.0 [38.0, 42.0]."
     )
 
 
-def test_references_only_for_tasks_that_were_run():
-    assert page.load_references(["held_out"]) == []
-    found = page.load_references(["aime24", "math500"])
-    assert [(one["task"], one["scores"]) for one in found] == [
-        ("aime24", [28.33, 48.44]), ("aime24", [54.90, 68.33]),
-        ("math500", [20.60, 24.20, 24.20]),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [(0.1234, "+12.3"), (-0.02, "-2.0"), (0.0, "0.0"), (-0.0001, "0.0")]
-)
-def test_points(value, expected):
-    assert page.points(value) == expected
-
-
 def test_numbers_and_names_as_written():
+    shown = {0.1234: "+12.3", -0.02: "-2.0", 0.0: "0.0", -0.0001: "0.0"}
+    assert {value: page.points(value) for value in shown} == shown
     assert page.percent({"value": 0.1234, "stderr": 0.011}) == "12.3 ± 1.1"
     assert page.percent({"value": 1, "stderr": None}) == "100.0"
     assert page.percent(None) == "-"
     assert page.change({"value": 0.394, "low": 0.369, "high": 0.419}) == "+39.4 [36.9, 41.9]"
     assert page.change({"value": -0.5, "low": None, "high": None}) == "-50.0"
     assert page.metric_name("greedy", "accuracy") == "greedy accuracy"
-    assert page.metric_name("sampled", "avg@4", "gsm8k") == "avg@4"
+    assert page.metric_name("sampled", "avg@4") == "avg@4"
+    name = page.metric_name("official:gsm8k", "exact_match,flexible-extract")
+    assert name == "official gsm8k exact_match (flexible-extract)"
     assert page.metric_name("official", "acc_norm,none") == "official acc_norm"
-    name = page.metric_name("official:gsm8k", "exact_match,flexible-extract", "gsm8k")
-    assert name == "official exact_match (flexible-extract)"
-    name = page.metric_name("official:minerva_math500", "exact_match,none", "math500")
-    assert name == "official minerva_math500 exact_match"
 
 
-def test_clean_writes_out_what_would_act():
-    assert render.clean("a\tb\r\nc\rd\x00\x7f\x9b\u202e\u2066\ud800é√") == (
-        "a\tb\nc\\x0dd\\x00\\x7f\\x9b\\u202e\\u2066\\ud800é√"
-    )
-
-
-@pytest.mark.parametrize(
-    ("values", "reach", "expected"),
-    [
-        ([1, 3, 8], 0, [1, 3, 8]),
-        ([0, 6, 0, 6], 1, [0, 2, 4, 6]),
-        ([1, 2, 3, 4, 10], 2, [1, 2, 4, 17 / 3, 10]),
-    ],
-)
-def test_moving_average(values, reach, expected):
-    assert plots.moving_average(values, reach) == pytest.approx(expected)
+def test_moving_average():
+    assert plots.moving_average([0, 6, 0, 6], 1) == pytest.approx([2, 4])
+    assert plots.moving_average([1, 2, 3, 4, 10], 2) == pytest.approx([4])
 
 
 def test_panels_are_those_that_were_logged():
     history = [
         {"step": 0, "eval_avg@4": 0.25, "eval_avg@4_stderr": 0.05, "eval_runtime": 3},
-        {"step": 1, "rollout/rewards": 0.5, "loss": 1.0},
-        {"step": 2, "rollout/rewards": 1.0, "eval_avg@4": 0.5, "eval_avg@4_stderr": 0.1},
+        {"step": 1, "rollout/rewards": 0.5, "loss": 1.0, "eval_avg@4": 0.5},
     ]
     reward, evaluation = plots.read_panels(history)
-    assert reward.lines == {"rollout/rewards": ([1, 2], [0.5, 1.0])}
-    assert evaluation.lines == {"avg@4": ([0, 2], [25.0, 50.0])}
-    assert evaluation.errors == {"avg@4": [5.0, 10.0]}
+    assert reward.lines == {"rollout/rewards": ([1], [0.5])}
+    assert evaluation.lines == {"avg@4": ([0, 1], [25.0, 50.0])} and evaluation.errors == {}
     assert plots.read_panels([{"step": 1, "grad_norm": 2}]) == []
 
 
 def test_a_figure_follows_the_readers_colours():
-    panel = plots.Panel("loss", "Loss <x>", "nats", {"loss": ([1, 2], [1.0, 0.5])})
+    panel = plots.Panel("Loss <x>", "nats", {"loss": ([1, 2], [1.0, 0.5])})
     svgs = plots.draw_curves([panel, panel], "sft")
     assert len(svgs) == 2
     for svg in svgs:

@@ -136,18 +136,17 @@ def test_the_files_and_the_numbers(folder):
     # p1's is what a model wrote, all three are right for our grader and not for the official one.
     assert sorted(found["id"] for found in report["unread"]) == ["p0", "p1", "p2"]
     assert {found["sides"][0]["verdict"] for found in report["unread"]} == {"right"}
-    assert report["summary"].startswith("grpo over sft on held_out: +50.0 points avg@2 [")
+    assert report["summary"].startswith("grpo over sft on held_out: avg@2 75.0")
 
 
 def test_what_the_page_says(page):
-    assert len(page.tables) == 17
     assert ["grpo", *["75.0 ± 25.0"] * 4] in page.tables[0]
     assert ["dropped, train, too long", "3"] in page.rows
     ids = [value for name, value in page.attributes if name == "id"]
     sections = {"scores", "changes", "levels", "training", "flips", "references", "stages"}
     assert sections <= {*ids} and "Fewer than 100 problems" in page.text
-    figures = ("scores-", "changes-", "sft_curves-", "grpo_curves-")
-    assert all(any(id.startswith(name) for id in ids) for name in figures)
+    for figure in ("changes-", "sft_curves-", "grpo_curves-"):
+        assert any(id.startswith(figure) for id in ids)
 
 
 def test_the_page_is_safe_and_shows_texts_of_models_as_they_are(page):
@@ -161,20 +160,9 @@ def test_the_same_run_gives_the_same_page(made, folder, monkeypatch, capsys):
     run_report(made, monkeypatch, NAMES)
     again = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert [name for name in first if first[name] != again[name]] in ([], ["manifest.json"])
-
-    out = capsys.readouterr().out
-    assert "75.0 ± 25.0" in out and "warning: Fewer than 100 problems" in out
-    *lines, last = out.splitlines()
+    *lines, last = capsys.readouterr().out.splitlines()
     assert last == f"Report: {folder}/report.html"
-    assert max(map(len, lines)) <= 100
-    assert "evil" not in out
-
-
-def test_one_checkpoint_has_scores_and_no_changes(tmp_path, monkeypatch):
-    write_result(tmp_path / "eval" / "base", both_modes(1))
-    text = (run_report(tmp_path, monkeypatch, ["base"]) / "report.html").read_text()
-    assert "base on held_out: avg@2 25.0 ± 25.0 %." in text
-    assert "→" not in text and 'id="flips"' not in text
+    assert max(map(len, lines)) <= 100 and not any("evil" in line for line in lines)
 
 
 def test_an_official_task_alone(tmp_path, monkeypatch):
@@ -184,35 +172,25 @@ def test_an_official_task_alone(tmp_path, monkeypatch):
         write_result(tmp_path / "eval" / name, rows)
     text = (run_report(tmp_path, monkeypatch, ["sft", "grpo"]) / "report.html").read_text()
     assert "No completion changed" in text  # log-likelihoods are no completions
-    assert "67.06 → 62.97 → 62.80" in text and "25.0 → 50.0 (sft → grpo)" in text
+    assert "67.06 → 62.97 → 62.80 (" in text and "25.0 → 50.0 (sft → grpo)" in text
+    alone = run_report(tmp_path, monkeypatch, ["sft"]) / "report.html"
+    assert "→" not in alone.read_text().split('id="references"')[0]
 
 
-def test_a_best_model_shows_its_stage(tmp_path, monkeypatch):
-    write_result(tmp_path / "eval" / "grpo", both_modes(1))
-    stage = tmp_path / "run"
-    (stage / "best").mkdir(parents=True)
-    logs = [{"step": 1, "rollout/rewards": 0.5}]
-    (stage / "trainer_state.json").write_text(json.dumps({"log_history": logs}))
-    (stage / "manifest.json").write_text(json.dumps({"config": {"beta": 0.04}, "counts": {}}))
-    checkpoint = ["--checkpoints", f"grpo={stage}/best"]
-    page = Reader(run_report(tmp_path, monkeypatch, [], *checkpoint) / "report.html")
-    assert "grpo_curves-0" in page.text and ["beta", "0.04"] in page.rows
-
-
-def test_stages_next_to_the_checkpoints(tmp_path, monkeypatch):
+def test_stages_and_curves_next_to_the_checkpoints(tmp_path, monkeypatch):
     for name in ("sft", "grpo"):
         write_result(tmp_path / "eval" / name, both_modes(1))
     for name in ("data", "audit", "difficulty", "sft", "grpo"):
         (tmp_path / name).mkdir()
         found = {"stage": name, "config": {"seed": 3}, "counts": {"rows": 9}}
         (tmp_path / name / "manifest.json").write_text(json.dumps(found))
-
-    def stages(*more):
-        folder = run_report(tmp_path, monkeypatch, ["sft", "grpo"], *more)
-        return list(json.loads((folder / "report.json").read_text())["stages"])
-
-    assert stages() == ["data", "audit", "sft", "difficulty", "grpo"]
-    elsewhere = ["--test_file", f"{tmp_path}/other/test.jsonl"]
-    assert stages(*elsewhere) == ["data", "audit", "sft", "difficulty", "grpo"]
-    (tmp_path / "audit" / "manifest.json").write_text('{"stage": "other", "counts": {}}')
-    assert stages() == ["data", "sft", "difficulty", "grpo"]
+    (tmp_path / "grpo/best").mkdir()
+    logs = [{"step": 1, "rollout/rewards": 0.5}]
+    (tmp_path / "grpo/trainer_state.json").write_text(json.dumps({"log_history": logs}))
+    (tmp_path / "audit/manifest.json").write_text('{"stage": "other", "counts": {}}')
+    more = ["--checkpoints", f"sft={tmp_path}/sft", f"grpo={tmp_path}/grpo/best"]
+    more += ["--test_file", f"{tmp_path}/other/test.jsonl"]
+    folder = run_report(tmp_path, monkeypatch, [], *more)
+    report = json.loads((folder / "report.json").read_text())
+    assert list(report["stages"]) == ["data", "sft", "difficulty", "grpo"]
+    assert list(report["curves"]) == ["grpo"]
