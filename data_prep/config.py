@@ -197,7 +197,10 @@ def read_yaml(path: str) -> dict[str, Any]:
 
 
 SWITCHES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-WANTED = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "one text"}
+WANTED = {
+    "bool": "true or false", "int": "a whole number", "float": "a number", "str": "one text",
+    "dict": "a mapping {key: value}, which belongs in the YAML",
+}  # fmt: skip
 
 
 def convert(name: str, value: Any, key: Key, where: str) -> Any:
@@ -212,7 +215,8 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
     """
 
     def refusal(wanted: str = "") -> UserError:
-        wanted = wanted or next((WANTED[m] for m in members if m in WANTED), "one value")
+        kinds = [member.partition("[")[0] for member in members]
+        wanted = wanted or next((WANTED[kind] for kind in kinds if kind in WANTED), "one value")
         return UserError(f"{where}: {name}: {value!r} is not {wanted}")
 
     members = key.members
@@ -233,15 +237,18 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
         items = [value] if is_one else value
         is_texts = isinstance(items, list) and all(isinstance(item, str) for item in items)
         if not isinstance(items, list) or (key.item == "str" and not is_texts):
-            raise refusal("a list of texts; write [a, b]")
+            wanted = "texts; write [a, b]" if key.item == "str" else "mappings; write - {key: value}"
+            raise refusal(f"a list of {wanted}")
         return [convert(name, item, Key(key.item), where) for item in items]
     if isinstance(value, list):
-        raise refusal("one value")
+        raise refusal()
     if isinstance(value, bool) and "bool" not in members:
         if where == COMMAND_LINE or "str" not in members:
             raise refusal()
         # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
-        return ("on" if value else "off") if key.is_own else value
+        if value and key.is_own:
+            raise refusal("one text; quote it")
+        return "off" if key.is_own else value
     if "bool" in members and str(value).lower() in SWITCHES:
         return SWITCHES[str(value).lower()]
     if "int" in members or "float" in members:

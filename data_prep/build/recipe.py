@@ -166,7 +166,7 @@ OPTIONS = (
 
 def check_source(entry: Any, key: str) -> Source:
     """Turn one entry of list `key` into a `Source`; raises `UserError`."""
-    if not isinstance(entry, dict) or "name" not in entry:
+    if "name" not in entry:
         raise UserError(f"{key}: {entry!r} is not a source; write {{name: …, file: …}}")
     known = [f.name for f in dataclasses.fields(Source)]
     for name in entry:
@@ -251,8 +251,6 @@ def check_sources(values: dict[str, Any]) -> dict[str, list[Source]]:
     sources = {}
     for key in FILES:
         entries = values.get(key) or []
-        if not isinstance(entries, list):
-            raise UserError(f"{key}: {entries!r} is not a list of sources; write - {{name: …}}")
         if entries:
             sources[key] = [check_source(entry, key) for entry in entries]
     if not sources:
@@ -314,31 +312,26 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     if form is not None and form not in ANSWER_FORMS:
         raise UserError(f"answer_form: must be one of {', '.join(ANSWER_FORMS)} (got {form!r})")
     for key in ("output_dir", "data_root", "pass_rates", "tokenizer"):
-        if isinstance(values.get(key), bool) or not str(values.get(key)).strip():
+        if not str(values.get(key)).strip():
             raise UserError(
                 f"{key}: must be a path (got {values[key]!r}); set it, or remove the key"
             )
-    for key in (*FILES, "mix"):
-        if str(values.get(key)).startswith(("[{", "{")) and isinstance(values[key], str):
-            raise UserError(f"{key}: {values[key]!r:.80} is text; such keys belong in the YAML")
     sources = check_sources(values)
     for key, known in (
         ("decontaminate", BENCHMARKS), ("decontaminate_if_found", BENCHMARKS),
         ("languages", LANGUAGES),
     ):  # fmt: skip
-        names = values.get(key) or []
-        # The command line gives a list of one as text.
-        for name in [names] if isinstance(names, str) else names:
+        for name in values.get(key) or []:
             if name not in known:
                 raise UserError(f"{key}: must be some of {', '.join(known)} (got {name!r})")
     for key in ("max_question_tokens", "max_solution_tokens"):
         if values.get(key) is None:
             continue
-        if int(values[key]) < 1:
+        if values[key] < 1:
             raise UserError(f"{key}: must be above 0 (got {values[key]})")
         if not values.get("tokenizer"):
             raise UserError(f"{key}: needs 'tokenizer'; set it to the folder or hub id of one")
-    if int(values.get("num_workers", 0)) < 0:
+    if values.get("num_workers", 0) < 0:
         raise UserError(f"num_workers: must be 0 or more (got {values['num_workers']})")
     _check_mixes(values, sources)
     return sources
