@@ -237,8 +237,8 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
         items = [value] if is_one else value
         is_texts = isinstance(items, list) and all(isinstance(item, str) for item in items)
         if not isinstance(items, list) or (key.item == "str" and not is_texts):
-            wanted = "texts; write [a, b]" if key.item == "str" else "mappings; write - {key: value}"
-            raise refusal(f"a list of {wanted}")
+            form = "texts; write [a, b]" if key.item == "str" else "mappings; write - {key: value}"
+            raise refusal(f"a list of {form}")
         return [convert(name, item, Key(key.item), where) for item in items]
     if isinstance(value, list):
         raise refusal()
