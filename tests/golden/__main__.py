@@ -58,6 +58,7 @@ def machine() -> str:
     """What decides the last bit: torch, its kernels, and a probe of what they give here."""
     import torch
 
+    torch.set_num_threads(1)  # as the stages run
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(64, 4, 192, dropout=0.0, batch_first=True)
     optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-3)
