@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.overhead import build_stock
 from data_prep import manifest
-from data_prep.config import parse, run_cli
+from data_prep.config import UNSET, parse, run_cli
 from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import quiet
@@ -150,7 +150,7 @@ def main() -> None:
     """Score where the mode needs it, train and test, write the result last."""
     args, grpo, model = parse(
         __doc__, RunArguments, ("GRPOConfig", "ModelConfig"),
-        lambda values: check_grpo(values | {"pass_rates": None}),
+        lambda settings: check_grpo(settings.replaced(pass_rates=UNSET)),  # `score` writes them
     )  # fmt: skip
     rows, tests = list(read_problems(args.train_file)), list(read_problems(args.test_file))
 
