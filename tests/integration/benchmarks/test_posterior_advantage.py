@@ -19,7 +19,12 @@ def test_it_trains(write_recipe, monkeypatch, graded_by_chance, tmp_path, curric
     monkeypatch.setattr(trainer, "MathGRPOTrainer", trainer.MathGRPOTrainer)
     recipe = write_recipe("grpo", curriculum=curriculum, log_completions=True)
     monkeypatch.setattr(sys, "argv", ["posterior_advantage", "--config", str(recipe)])
+    real, given = posterior_advantage.posterior_advantages, []
+    monkeypatch.setattr(
+        posterior_advantage, "posterior_advantages", lambda *a: given.append(real(*a)) or given[-1]
+    )
     posterior_advantage.main()
+    assert len(given) == 2 and all(values.abs().sum() > 0 for values in given)
     history = json.loads((tmp_path / "grpo/trainer_state.json").read_text())["log_history"]
     assert [log["step"] for log in history if "loss" in log] == [1, 2]
     assert any(log.get("grad_norm", 0) > 0 for log in history)
