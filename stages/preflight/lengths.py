@@ -6,52 +6,46 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from data_prep.build.recipe import check_source, find_file
 from data_prep.config import Settings, UserError
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem, check_row, grpo_row, sft_row
 from data_prep.sources.registry import BUILDERS
-from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
-from stages.preflight.inputs import Recipe
-from stages.preflight.needs import completion_room
+from stages.preflight.capacity import completion_room
+from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
 ROWS = 1000  # of each file; a percentile of them is within 1.4 points at the 95th
 MUCH, MOST = 0.01, 0.2  # share of rows over a limit that is worth a warning, or an error
 COLUMNS = {"sft": ("prompt", "completion"), "grpo": ("prompt", "answers", "answer_form")}
 
 
-def percentile(lengths: Sequence[int], share: float) -> int:
-    """The smallest length that at least `share` (0..1) of the lengths do not exceed."""
-    ordered = sorted(lengths)
-    return ordered[max(0, min(len(ordered) - 1, -int(-share * len(ordered) // 1) - 1))]
+def positions(recipe: Recipe, stage: str) -> int | None:
+    """The positions that a stage's model has, where its shape is known."""
+    try:
+        return int(recipe.shape(stage)["max_position_embeddings"])
+    except (UserError, KeyError, TypeError, ValueError):  # check_memory says so
+        return None
 
 
-def describe(lengths: Sequence[int]) -> str:
-    """Percentiles as a short text."""
-    numbers = [f"{percentile(lengths, p):,}" for p in (0.5, 0.95, 0.99, 1.0)]
-    return f"median {numbers[0]}, 95 % {numbers[1]}, 99 % {numbers[2]}, longest {numbers[3]} tokens"
-
-
-def check_limits(recipe: Recipe, positions: dict[str, int]) -> list[Finding]:
-    """Compare limits with each other and the model's positions (by stage); needs no data."""
+def check_limits(recipe: Recipe) -> list[Finding]:
+    """Compare limits with each other and the model's positions; needs no data."""
     found = []
     sft, grpo = recipe.settings.get("sft"), recipe.settings.get("grpo")
     limit = sft.max_length or 0 if sft is not None else 0
-    if limit > positions.get("sft", limit):
-        text = f"max_length: {limit:,} is above the model's {positions['sft']:,} positions"
-        found.append(Finding(ERROR, "sft.yaml", text, f"max_length: {positions['sft']}"))
+    if sft is not None and limit > (most := positions(recipe, "sft") or limit):
+        text = f"max_length: {limit:,} is above the model's {most:,} positions"
+        found.append(Finding(ERROR, "sft.yaml", text, f"max_length: {most}"))
     if grpo is None:
         return found
     completion, prompt = completion_room(grpo), grpo.max_prompt_length or 0
     room = completion + prompt
-    if room > positions.get("grpo", room):
-        text = f"{prompt:,} of prompt + {completion:,} exceed {positions['grpo']:,} positions"
+    if room > (most := positions(recipe, "grpo") or room):
+        text = f"{prompt:,} of prompt + {completion:,} exceed {most:,} positions"
         key = "max_prompt_length" if prompt > completion else "max_completion_length"
         found.append(Finding(ERROR, "grpo.yaml", text, f"lower {key}"))
-    if not prompt:
-        text = "max_prompt_length is not set: the longest prompt sets the memory of its batch"
-        found.append(Finding(OK, "grpo.yaml", text))
     for stage in ("eval", "difficulty"):
         new = getattr(recipe.settings.get(stage), "max_new_tokens", None)
         if new is not None and new < completion:
@@ -73,7 +67,13 @@ def measure(recipe: Recipe, tokenizer: Any) -> dict[str, dict[str, list[int]]]:
 
     found: dict[str, dict[str, list[int]]] = {}
     for stage in recipe.stages():
-        if not (rows := sample_rows(recipe, stage)):
+        values = recipe.settings[stage]
+        rows = []
+        if is_built(values):
+            rows = read_some(values.train_file, ROWS, COLUMNS[stage])
+        elif recipe.args.data_root and "data" in recipe.parsed:
+            rows = raw_rows(recipe.settings["data"], stage, recipe.args.data_root)
+        if not rows:
             continue
         try:
             prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
@@ -88,19 +88,9 @@ def measure(recipe: Recipe, tokenizer: Any) -> dict[str, dict[str, list[int]]]:
     return found
 
 
-def sample_rows(recipe: Recipe, stage: str) -> list[dict]:
-    """Rows of the built file; else of the raw data below `data_root`, before any cleaning."""
-    if is_built(recipe, stage):
-        return read_some(recipe.settings[stage]["train_file"], ROWS, COLUMNS[stage])
-    if recipe.data_root is None or "data" not in recipe.parsed:
-        return []
-    return raw_rows(recipe.settings["data"], stage, recipe.data_root)
-
-
-def is_built(recipe: Recipe, stage: str) -> bool:
+def is_built(values: Settings) -> bool:
     """Whether the stage's data file is there."""
-    path = recipe.settings[stage].get("train_file")
-    return isinstance(path, str) and Path(path).is_file()
+    return Path(values.get("train_file", "")).is_file()
 
 
 def read_some(path: str, limit: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -114,7 +104,7 @@ def read_some(path: str, limit: int, columns: tuple[str, ...]) -> list[dict[str,
 
 
 def raw_rows(data: Settings, key: str, data_root: str) -> list[dict]:
-    """Build up to `ROWS` rows of the sources of `data.yaml`'s list `key`, the first of each."""
+    """Build up to `ROWS` rows of the sources of `data.yaml`'s list `key`, before any cleaning."""
     sources = [check_source(entry, key) for entry in getattr(data, key)]
     make = sft_row if key == "sft" else grpo_row
     rows = []
@@ -133,31 +123,37 @@ def raw_rows(data: Settings, key: str, data_root: str) -> list[dict]:
     return rows
 
 
-def check_lengths(recipe: Recipe, lengths: dict, positions: dict[str, int]) -> list[Finding]:
+def check_lengths(recipe: Recipe, lengths: dict[str, dict[str, list[int]]]) -> list[Finding]:
     """Compare the measured lengths with the recipe's limits."""
     found = []
     for stage in recipe.stages():
         values = recipe.settings[stage]
-        topic = f"{stage} lengths" + ("" if is_built(recipe, stage) else ", raw rows")
+        topic = f"{stage} lengths" + ("" if is_built(values) else ", raw rows")
         if stage not in lengths:
             text = "no data: neither built nor below --data_root"
             found.append(Finding(UNCHECKED, topic, text, "make data, or --data_root FOLDER"))
             continue
         prompts = lengths[stage]["prompt"]
         if stage == "sft":
-            limit = ("max_length", values.max_length, "SFT drops them")
-            found.append(_compare(topic, "rows", row_lengths(lengths[stage]), *limit))
+            rows = row_lengths(lengths[stage])
+            found.append(
+                compare(topic, "rows", rows, "max_length", values.max_length, "SFT drops them")
+            )
             if "grpo" in recipe.settings:
-                written, cut = lengths[stage]["completion"], recipe.settings["grpo"]
+                written, room = (
+                    lengths[stage]["completion"],
+                    completion_room(recipe.settings["grpo"]),
+                )
                 why = "what SFT teaches to write, GRPO cuts off and pays nothing for"
-                limit = ("max_completion_length", completion_room(cut), why)
-                found.append(_compare(topic, "completions", written, *limit, worst=WARNING))
+                key = "max_completion_length"
+                found.append(compare(topic, "completions", written, key, room, why, worst=WARNING))
             continue
-        limit = values.max_prompt_length
-        limits = ("max_prompt_length", limit, "GRPO drops them")
-        found.append(_compare(topic, "prompts", prompts, *limits))
-        room, most = completion_room(values), min(max(prompts), limit or max(prompts))
-        windows = [n for n in (values.vllm_max_model_length, positions.get(stage)) if n is not None]
+        limit, room = values.max_prompt_length, completion_room(values)
+        found.append(
+            compare(topic, "prompts", prompts, "max_prompt_length", limit, "GRPO drops them")
+        )
+        most = min(max(prompts), limit or max(prompts))
+        windows = [n for n in (values.vllm_max_model_length, positions(recipe, stage)) if n]
         if windows and most + room > min(windows):
             text = f"a prompt of {most:,} and {room:,} new tokens exceed the window of "
             text += f"{min(windows):,}"
@@ -167,25 +163,27 @@ def check_lengths(recipe: Recipe, lengths: dict, positions: dict[str, int]) -> l
 
 def row_lengths(parts: dict[str, list[int]]) -> list[int]:
     """Lengths of prompt and completion together, where there is one."""
-    if "completion" not in parts:
-        return parts["prompt"]
-    return [sum(pair) for pair in zip(parts["prompt"], parts["completion"], strict=True)]
+    return [sum(pair) for pair in zip(*parts.values(), strict=True)]
 
 
-def _compare(
+def compare(
     topic: str,
     what: str,
-    lengths: list[int],
+    lengths: Sequence[int],
     key: str,
     limit: int | None,
     why: str,
     worst: str = ERROR,
 ) -> Finding:
+    """Show percentiles of lengths, in tokens; find where many are over the limit."""
+    shares = (50, 95, 99, 100)
+    numbers = [int(n) for n in np.percentile(lengths, shares, method="inverted_cdf")]
+    text = "{}: median {:,}, 95 % {:,}, 99 % {:,}, longest {:,} tokens".format(what, *numbers)
     if limit is None:
-        return Finding(OK, topic, f"{what}: {describe(lengths)}")
+        return Finding(OK, topic, text)
     share = sum(length > limit for length in lengths) / len(lengths)
-    text = f"{what}: {describe(lengths)}; {key}: {limit:,}, {share:.1%} over"
+    text += f"; {key}: {limit:,}, {share:.1%} over"
     if share <= MUCH:
         return Finding(OK, topic, text)
     level = worst if share > MOST else WARNING
-    return Finding(level, topic, f"{text}: {why}", f"{key}: {percentile(lengths, 0.99)} keeps 99 %")
+    return Finding(level, topic, f"{text}: {why}", f"{key}: {numbers[2]} keeps 99 %")

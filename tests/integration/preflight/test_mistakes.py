@@ -6,8 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages.preflight import launch
-
 pytestmark = pytest.mark.integration
 REFUSES = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
@@ -198,8 +196,8 @@ MISTAKES = {
     "two precisions": (keys("grpo", fp16=True, bf16=True),
         "error", "grpo.yaml", "fp16"),
     "server elsewhere": (lambda planted: planted.serve(vllm_server_base_url="http://h:8000/"),
-        "not checked", "ports", "server http://h:8000 is"),
-    "server is down": (server_is_down, "warning", "ports", "nothing answers"),
+        "not checked", "server", "server http://h:8000 is"),
+    "server is down": (server_is_down, "warning", "server", "nothing answers"),
     "full disk": (full_disk, "error", "disk", "needed"),
     "endless checkpoints": (keys("sft", "grpo7b", save_total_limit=None),
         "warning", "disk", "save_total_limit is not set"),
@@ -236,19 +234,6 @@ def test_the_recipe_without_a_mistake_has_no_finding(planted):
     assert [one for one in planted.findings() if one.level != "ok"] == []
 
 
-def test_a_taken_port_is_found_where_the_launch_names_one(planted):
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        one.listen()
-        port = one.getsockname()[1]
-        planted.monkeypatch.setattr(launch, "MASTER_PORT", port)
-        planted.args |= {"gpus": 2, "accelerate": "--multi_gpu"}
-        (found,) = [one for one in planted.findings("warning") if one.topic == "ports"]
-        planted.args["accelerate"] = "ddp"  # which takes any free one
-        assert not [one for one in planted.findings() if one.topic == "ports"]
-    assert str(port) in found.text and "--main_process_port 0" in found.remedy
-
-
 def test_a_base_tokenizer_with_sft_is_no_error(planted):
     base_tokenizer(planted)
     assert planted.findings("error") == []
@@ -274,7 +259,7 @@ def test_the_disk_is_that_of_the_output_dir(planted, tmp_path):
 
 UNREADABLE = {
     "reward_funcs": lambda planted: planted.set("grpo", reward_funcs=5),
-    "group_port": lambda planted: planted.serve(vllm_group_port=99999999),
+    "server_port": lambda planted: planted.serve(vllm_server_port=99999999),
     "empty data": lambda planted: planted.write_data(""),
     "list of ends": lambda planted: (planted.model / "generation_config.json").write_text("[1]"),
     "end of text": lambda planted: planted.change_json("generation_config.json", eos_token_id="x"),

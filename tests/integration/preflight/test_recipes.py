@@ -30,9 +30,8 @@ def test_shipped_recipes_have_no_error(folder, lora, tmp_path):
     args = PreflightArguments(recipe=str(folder), run=str(tmp_path / "run"), overlay=lora)
     recipe, found = inspect(args)
     assert recipe.settings["grpo"].use_peft is bool(lora)
-    about_the_host = ("versions", "ports", "disk")
     bad = [one for one in found if one.level in ("error", "warning")]
-    assert [one for one in bad if one.topic not in about_the_host] == []
+    assert [one for one in bad if one.topic != "disk"] == []  # this machine's
     assert {"data", "grpo", "eval"} <= set(recipe.parsed)
     # The plan is there: no shape is missing.
     topics = {one.topic for one in found if one.level in ("ok", "warning")}

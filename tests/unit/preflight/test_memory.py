@@ -5,17 +5,22 @@ from dataclasses import replace
 import pytest
 
 from data_prep.config import Settings, UserError
-from stages.preflight.inputs import STAGES
-from stages.preflight.memory import Step, layer_bytes, mask_bytes, plan_step
-from stages.preflight.needs import (
-    GIB,
-    Launch,
+from stages.preflight.capacity import (
     build_step,
     checkpoint_bytes,
     generation_bytes,
-    plan_engine,
+    is_lora_target,
 )
-from stages.preflight.shapes import LINEARS, Model, is_lora_target, load_shape, read_model
+from stages.preflight.inputs import STAGES, load_shape
+from stages.preflight.memory import (
+    LINEARS,
+    Model,
+    Step,
+    layer_bytes,
+    mask_bytes,
+    plan_step,
+    read_model,
+)
 
 ONE = Model(
     hidden=4, inner=8, layers=2, query=4, key=2, heads=2, vocab=10, is_tied=True, has_bias=True,
@@ -138,7 +143,7 @@ def test_zero_shares_states_and_ddp_adds_buckets():
 
 
 def test_published_7b_run_in_fp32_needs_112_gb_of_states():
-    parts = sized(build_step("sft", SEVEN_B, settings("sft", bf16=True), Launch()))
+    parts = sized(build_step("sft", SEVEN_B, settings("sft", bf16=True)))
     states = parts["weights"] + parts["optimizer"] + 4 * SEVEN_B.params
     assert states == pytest.approx(16 * 7.6156e9, rel=1e-3)
 
@@ -147,7 +152,7 @@ def test_lora_trains_its_matrices_alone():
     values = settings(
         "sft", dtype="bfloat16", use_peft=True, lora_r=8, lora_target_modules="all-linear"
     )
-    step = build_step("sft", SEVEN_B, values, Launch())
+    step = build_step("sft", SEVEN_B, values)
     number = 28 * 8 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
     parts = sized(step)
     assert parts["LoRA weights"] == 4 * number and parts["optimizer"] == 8 * number
@@ -170,17 +175,8 @@ GRPO = {"per_device_train_batch_size": 6, "max_prompt_length": 50, "max_completi
     ],
 )  # fmt: skip
 def test_rows_of_a_step_are_the_recipes_worst(stage, values, longest, expected):
-    step = build_step(stage, ONE, settings(stage, **values), Launch(), longest)
+    step = build_step(stage, ONE, settings(stage, **values), longest)
     assert {key: getattr(step, key) for key in expected} == expected
-
-
-def test_the_engines_cache():
-    values = {"use_vllm": True, "vllm_gpu_memory_utilization": 0.5}
-    engine = plan_engine(SEVEN_B, settings("grpo", **values), Launch(gpu_memory=80))
-    assert engine.share == 40 * GIB and engine.token == 2 * 2 * 28 * 512
-    assert engine.tokens == (40 * GIB - 2 * SEVEN_B.params - 2 * GIB) // 57_344
-    for other in (values | {"vllm_mode": "server"}, {}):
-        assert plan_engine(SEVEN_B, settings("grpo", **other), Launch()) is None
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,32 @@
-"""Preflight's small numbers: percentiles, chances, engines, findings and how they are shown."""
+"""Preflight's small numbers: chances, engines, findings and how they are shown."""
 
-import io
 import json
 
 import pytest
-from rich.console import Console
 
 from data_prep.config import UserError
-from stages.preflight.__main__ import PreflightArguments
+from stages.preflight.__main__ import show
 from stages.preflight.batches import uniform_share
-from stages.preflight.findings import Finding, attempt, from_error, show
-from stages.preflight.inputs import find_engine, read_launch, writes
-from stages.preflight.lengths import percentile, read_some
+from stages.preflight.inputs import (
+    Finding,
+    PreflightArguments,
+    attempt,
+    find_engine,
+    from_error,
+    read_launch,
+    writes,
+)
+from stages.preflight.lengths import compare, read_some
 
 
 @pytest.mark.parametrize(
-    ("share", "length"), [(0.5, 50), (0.95, 95), (0.951, 96), (0.99, 99), (1.0, 100), (0.0, 1)]
+    ("limit", "level", "remedy"),
+    [(99, "ok", ""), (98, "warning", "max_length: 99 keeps 99 %"), (79, "error", "keeps 99 %")],
 )
-def test_percentile(share, length):
-    assert percentile(range(1, 101), share) == length
+def test_lengths_are_compared_with_a_limit(limit, level, remedy):
+    found = compare("sft lengths", "rows", range(1, 101), "max_length", limit, "dropped")
+    assert "median 50, 95 % 95, 99 % 99, longest 100 tokens" in found.text
+    assert found.level == level and remedy in found.remedy
 
 
 def test_chance_of_a_uniform_group():
@@ -32,7 +40,6 @@ def test_chance_of_a_uniform_group():
     [
         (None, 1, "none"),
         (None, 2, "ddp"),
-        ("--multi_gpu", 2, "ddp"),
         ("zero2", 8, "zero2"),
         ("zero3_offload", 8, "zero3_offload"),
         ("fsdp2", 8, "fsdp2"),
@@ -47,9 +54,7 @@ def test_an_unknown_launch_is_refused():
         read_launch("zero4", 8)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("gpus", 0), ("gpu_memory", 0.0), ("tokenizer", "nowhere/at/all")]
-)
+@pytest.mark.parametrize(("key", "value"), [("gpus", 0), ("tokenizer", "nowhere/at/all")])
 def test_arguments_out_of_range_are_refused(key, value):
     with pytest.raises(ValueError, match=f"^{key}: "):
         PreflightArguments(recipe="x", **{key: value})
@@ -64,23 +69,20 @@ def test_a_refusal_is_split_into_finding_and_remedy(message, text, remedy):
 
 
 def test_a_check_that_fails_on_a_value_is_a_finding():
-    assert attempt("x", lambda: []) == []
-    (found,) = attempt("ports", int, "many")
-    assert (found.level, found.topic) == ("error", "ports") and "'many'" in found.text
-
-
-FOUND = [
-    Finding("ok", "keys", "fine"),
-    Finding("warning", "grpo.yaml", "word " * 60, "change [this]"),
-    Finding("error", "disk", "full", "buy one"),
-]
+    (found,) = attempt("server", int, "many")
+    assert (found.level, found.topic) == ("error", "server") and "'many'" in found.text
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_worst_is_shown_last_and_fits(width):
-    out = io.StringIO()
-    show("configs/x", FOUND, Console(file=out, width=width))
-    text = out.getvalue()
+def test_the_worst_is_shown_last_and_fits(width, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    found = [
+        Finding("ok", "keys", "fine"),
+        Finding("warning", "grpo.yaml", "word " * 60, "change [this]"),
+        Finding("error", "disk", "full", "buy one"),
+    ]
+    show("configs/x", found)
+    text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= width
     assert text.index("fine") < text.index("warning") < text.index("error ")
     assert "→ change [this]" in text  # brackets are no markup
@@ -95,7 +97,6 @@ def test_the_worst_is_shown_last_and_fits(width):
         ("data", "run/ab/sft_train.jsonl", False),
         ("grpo", "run/a/checkpoint-20", True),
         ("grpo", "run/a", True),
-        ("grpo", "run/b", False),
     ],
 )
 def test_what_a_stage_writes(stage, path, is_written):
