@@ -24,7 +24,7 @@ from data_prep.config import Settings, UserError, parse, run_cli
 from data_prep.quiet import quiet
 from stages.preflight.capacity import build_step
 from stages.preflight.inputs import STAGES, load_shape
-from stages.preflight.memory import Plan, plan_step, read_model
+from stages.preflight.memory import Model, Plan, plan_step
 
 TOLERANCE = 0.15
 SMALL = {
@@ -84,7 +84,7 @@ class Case:
             "lora_dropout": self.lora_dropout,
             "lora_target_modules": "all-linear",
         }
-        model = read_model(load_shape(self.shape) | self.changes)
+        model = Model(load_shape(self.shape) | self.changes)
         own, hf, _ = STAGES[self.stage]
         settings = Settings.of(keys | self.config_keys(), own, hf)
         step = build_step(self.stage, model, settings)

@@ -11,27 +11,17 @@ docs/preflight.md lists the findings.
 import os
 import shutil
 import sys
+from collections import Counter
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from data_prep.build.recipe import TRAINING
-from data_prep.config import UserError, own_keys, parse, run_cli
+from data_prep.config import own_keys, parse, run_cli
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from stages.preflight import batches, capacity, inputs, lengths, tokenizer
-from stages.preflight.inputs import (
-    ERROR,
-    OK,
-    STAGES,
-    UNCHECKED,
-    WARNING,
-    Finding,
-    PreflightArguments,
-    Recipe,
-    attempt,
-    from_error,
-)
+from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, attempt
 
 STYLES = {ERROR: "bold red", WARNING: "yellow", UNCHECKED: "cyan", OK: "green"}  # worst first
 WIDTH = 120  # columns, also where the terminal is wider or is a file
@@ -42,7 +32,7 @@ def check_grading(recipe: Recipe) -> list[Finding]:
     graded = {
         f"{stage}.yaml": values.final_number
         for stage, values in recipe.settings.items()
-        if "final_number" in own_keys(STAGES[stage][0])
+        if "final_number" in own_keys(inputs.STAGES[stage][0])
     }
     if len({*graded.values()}) < 2:
         return []
@@ -66,7 +56,7 @@ def check_contamination(recipe: Recipe) -> list[Finding]:
     return [Finding(OK, "contamination", "every scored benchmark is kept out of the training data")]
 
 
-def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
+def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
     """Find all that is wrong with a recipe."""
     recipe, found = inputs.read_recipe(args)
     for topic, check in (
@@ -79,19 +69,14 @@ def inspect(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
         ("limits", lengths.check_limits),
     ):
         found += attempt(topic, check, recipe)
-    measured: dict[str, dict[str, list[int]]] = {}
+    longest: dict[str, int] = {}
     loaded, problems = tokenizer.load(recipe)
     found += problems
     if loaded is not None:
         checks = attempt("tokenizer", tokenizer.check_tokenizer, recipe, loaded)
         found += checks
         if not any(one.level == ERROR and one.topic in ("tokenizer", "template") for one in checks):
-            try:
-                measured = lengths.measure(recipe, loaded)
-                found += attempt("lengths", lengths.check_lengths, recipe, measured)
-            except UserError as error:
-                found.append(from_error("data", error))
-    longest = {stage: max(lengths.row_lengths(parts)) for stage, parts in measured.items()}
+            found += attempt("data", lengths.check_lengths, recipe, loaded, longest)
     return recipe, found + attempt("memory", capacity.check_memory, recipe, longest)
 
 
@@ -108,20 +93,17 @@ def show(heading: str, found: list[Finding]) -> None:
         if one.remedy:
             text.append(f"\n→ {one.remedy}", "bold")
         table.add_row(Text(one.level, STYLES[one.level]), one.topic, text)
-    counts = [
-        f"{number} {name}{'s' if number != 1 and name in (ERROR, WARNING) else ''}"
-        for name in levels
-        if (number := sum(one.level == name for one in found))
-    ]
+    counts = Counter(one.level for one in found)
+    counts = ", ".join(f"{level} {counts[level]}" for level in levels if counts[level])
     console.print(Text(heading, "bold"))
     console.print(table)
-    console.print(Text(f"preflight: {', '.join(counts)}", "bold"))
+    console.print(Text(f"preflight: {counts}", "bold"))
 
 
 def main() -> None:
     """Check one recipe, show what was found."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # never wait for a network; read when it is first imported
-    (args,) = parse(__doc__, PreflightArguments)
+    (args,) = parse(__doc__, inputs.PreflightArguments)
     recipe, found = inspect(args)
     engine = "" if recipe.engine == "none" else f", {recipe.engine}"
     show(f"{args.recipe}: GPUs {args.gpus}{engine}, {args.gpu_memory:g} GiB each", found)

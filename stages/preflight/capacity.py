@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import Settings, UserError
-from stages.arguments import steps_per_generation
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
-from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step, read_model
+from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
 from stages.vllm_checks import has_gpu
 
 GIB = 2**30
@@ -34,7 +33,7 @@ def gib(number: float) -> str:
 
 def weight_bytes(values: Settings) -> int:
     """Bytes of a parameter: TRL's dtype is float32; auto and the 16-bit ones have two."""
-    return 4 if values.dtype in ("float32", "fp32") else 2
+    return 4 if values.dtype == "float32" else 2
 
 
 def prompt_room(values: Settings, longest: int | None) -> int:
@@ -71,10 +70,7 @@ def build_step(
 ) -> Step:
     """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed.
 
-    Args:
-        stage: `sft` or `grpo`.
-        longest: longest row (sft) or prompt (grpo) of the data in tokens, where known.
-        engine, processes: as in `Step`.
+    `longest` is the longest row (sft) or prompt (grpo) of the data in tokens, where known.
     """
     is_mixed = values.fp16 or values.bf16 is not False  # TRL's default is bf16
     is_zero, has_lora = engine.startswith("zero"), values.use_peft
@@ -95,13 +91,12 @@ def build_step(
         processes=processes,
         has_reference=stage == "grpo" and values.beta != 0 and not has_lora,
     )
-    number = 4 if has_lora or is_zero else weight
     if values.stochastic_rounding:
         largest = max(model.embedding, *(a * b for a, b in model.linears().values()))
         scratch = (SCRATCH if step.is_cuda else EAGER_SCRATCH) * largest
         return replace(step, optimizer=2 * EIGHT_BIT, scratch=scratch)
-    is_8bit = "8bit" in values.get("optim", "")
-    return replace(step, optimizer=2 * (EIGHT_BIT if is_8bit else number))
+    number = 4 if has_lora or is_zero else weight
+    return replace(step, optimizer=2 * (EIGHT_BIT if "8bit" in values.get("optim", "") else number))
 
 
 def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str, Any]:
@@ -125,18 +120,6 @@ def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str,
     }  # fmt: skip
 
 
-def generation_bytes(
-    model: Model, values: Settings, longest: int | None, processes: int = 1
-) -> tuple[float, str]:
-    """Bytes of generation without vLLM, and the formula: the KV cache and a step's logits."""
-    number = values.per_device_train_batch_size * steps_per_generation(values, processes)
-    length = prompt_room(values, longest) + completion_room(values)
-    token = 2 * weight_bytes(values) * model.layers * model.key
-    logits = number * model.vocab * (weight_bytes(values) + 3 * 4)  # fp32 copies of sampling
-    text = f"{number:,} completions x {length:,} tokens x {token:,} B, and a step's logits"
-    return number * length * token + logits, text
-
-
 def checkpoint_bytes(step: Step) -> tuple[float, float]:
     """Bytes of a checkpoint that a run resumes from, and of a saved model, over all processes."""
     saved = step.weight * step.model.params
@@ -150,16 +133,12 @@ def checkpoint_bytes(step: Step) -> tuple[float, float]:
 
 
 def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
-    """Check memory and disk of each training stage.
-
-    Args:
-        longest: by stage, the longest row (sft) or prompt (grpo) of the built data, in tokens.
-    """
+    """Check memory and disk of each training stage; `longest` as in `build_step`, by stage."""
     found, steps = [], {}
     for stage in recipe.stages():
         topic, values = f"{stage} memory", recipe.settings[stage]
         try:
-            model = read_model(recipe.shape(stage))
+            model = Model(recipe.shape(stage))
         except UserError as error:
             found.append(from_error(topic, error, UNCHECKED))
             continue
@@ -210,27 +189,16 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
             remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
             found.append(Finding(ERROR, topic, text, remedy))
         found.append(check_cache(topic, values, step.model, engine, longest))
-    elif stage == "grpo" and not values.use_vllm:
-        size, formula = generation_bytes(step.model, values, longest, recipe.args.gpus)
-        total = plan.states + size + CONTEXT
-        text = f"generation without vLLM: {gib(size)} = {formula}; "
-        text += f"{gib(total)} with weights and states"
-        remedy = "use_vllm: true, or lower steps_per_generation"
-        fault = (ERROR, topic, text, remedy)
-        found.append(Finding(*fault) if total > limit else Finding(OK, topic, text))
     return found
 
 
 def check_cache(
     topic: str, values: Settings, model: Model, share: float, longest: int | None
 ) -> Finding:
-    """Check how many completions the colocated engine's KV cache holds at once.
-
-    Args:
-        share: the engine's bytes. vLLM serves fp32 checkpoints in bf16, too.
-    """
+    """Check how many completions the KV cache of an engine of `share` bytes holds at once."""
     parallel = values.vllm_tensor_parallel_size
-    weights, token = 2 * model.params / parallel, max(1, 4 * model.layers * model.key // parallel)
+    weights = 2 * model.params / parallel  # vLLM serves fp32 checkpoints in bf16, too
+    token = max(1, 4 * model.layers * model.key // parallel)
     tokens = max(0, int((share - weights - VLLM_WORK) // token))
     room = prompt_room(values, longest) + completion_room(values)
     text = (
@@ -245,14 +213,11 @@ def check_cache(
 
 def lower(plan: Plan, values: Settings, has_share: bool) -> str:
     """What lowers the largest parts of a plan, the cheapest first."""
-    sizes = {part.name: part.bytes for part in plan.parts}
     rows = values.per_device_train_batch_size
     half = f"per_device_train_batch_size: {max(1, rows // 2)} and twice the accumulation"
     ways = {
         "vllm_enable_sleep_mode: true": has_share,
         "gradient_checkpointing: true": not values.gradient_checkpointing,
-        "attn_implementation: flash_attention_2": sizes.get("attention masks", 0)
-        > 0.05 * plan.peak,
         half: rows > 1 and plan.peak - plan.states > 0.2 * plan.peak,
         "dtype: bfloat16 with stochastic_rounding: true": (
             weight_bytes(values) == 4 and not values.use_peft
@@ -273,8 +238,8 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> list[Finding]:
         if values.save_strategy == "no":
             kept = 0
         elif values.save_total_limit is None:
-            steps_, every = values.max_steps, values.save_steps
-            kept = int(steps_ // every) if steps_ > 0 and every >= 1 else 10
+            total, every = values.max_steps, values.save_steps
+            kept = int(total // every) if 1 <= every <= total else 10
             if checkpoint * kept > 10 * GIB:
                 text = f"save_total_limit is not set: about {kept} checkpoints of {gib(checkpoint)}"
                 found.append(Finding(WARNING, "disk", f"{stage}: {text}", "save_total_limit: 2"))

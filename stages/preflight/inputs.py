@@ -27,19 +27,12 @@ ERROR, WARNING, UNCHECKED, OK = "error", "warning", "not checked", "ok"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
-
-    Args:
-        level: `ERROR`, `WARNING`, `UNCHECKED` or `OK`.
-        topic: the file or the subject, such as `grpo.yaml` or `memory`.
-        text: what was found, with its numbers.
-        remedy: what to change; empty where nothing has to be.
-    """
+    """One thing that was looked at."""
 
     level: str
-    topic: str
+    topic: str  # the file or the subject, such as `grpo.yaml` or `memory`
     text: str
-    remedy: str = ""
+    remedy: str = ""  # what to change, if anything
 
 
 def from_error(topic: str, error: UserError, level: str = ERROR) -> Finding:
@@ -78,6 +71,7 @@ _ONE_AND_A_HALF_B = _shape(1536, 8960, 28, 12, 2, 151936)
 _SEVEN_B = _shape(3584, 18944, 28, 28, 4, 152064, tie_word_embeddings=False)
 _LONG = {"max_position_embeddings": 131072}
 _UNTIED = _LONG | {"tie_word_embeddings": False}
+_LLAMA = _UNTIED | {"model_type": "llama"}
 # What the config.json of each says, so that a recipe is checked without weights or network.
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": _shape(64, 192, 3, 4, 4, 646, max_position_embeddings=4096),
@@ -90,20 +84,15 @@ SHAPES: dict[str, dict[str, Any]] = {
     "Qwen/Qwen2.5-7B-Instruct": _SEVEN_B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _ONE_AND_A_HALF_B | _UNTIED,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _SEVEN_B | _LONG,
-    "meta-llama/Llama-3.1-8B-Instruct": _shape(
-        4096, 14336, 32, 32, 8, 128256, model_type="llama", **_UNTIED
-    ),
+    "meta-llama/Llama-3.1-8B-Instruct": _shape(4096, 14336, 32, 32, 8, 128256, **_LLAMA),
 }
 
 
 def load_shape(model: str) -> dict[str, Any]:
-    """Load the fields of a model's config.json.
-
-    Args:
-        model: a checkpoint folder, or a name of `SHAPES`.
+    """Load the config.json of a checkpoint folder, or of a name of `SHAPES`.
 
     Raises:
-        UserError: it is neither, or the folder's config.json cannot be read.
+        UserError: it is neither, or the file cannot be read.
     """
     path = Path(model) / "config.json"
     if not path.is_file():
@@ -136,12 +125,8 @@ INPUTS = (
     "train_file", "eval_file", "test_file", "problems_file", "pass_rates", "model_name_or_path",
     "checkpoints",
 )  # fmt: skip
-# What a stage writes as a file of its own; training writes folders.
-WRITES = {
-    "data": {*FILES.values()},
-    "difficulty": {"pass_rates.jsonl"},
-    "distill": {"traces.jsonl"},
-}
+# Files that a stage writes; others write folders.
+WRITES = {"data": FILES.values(), "difficulty": ["pass_rates.jsonl"], "distill": ["traces.jsonl"]}
 
 
 def _key(default: Any, text: str) -> Any:
@@ -173,22 +158,14 @@ class PreflightArguments:
 
 @dataclass
 class Recipe:
-    """A recipe's files as read and as parsed.
-
-    Args:
-        run: the folder of the stages' output.
-        accelerate: keys of the accelerate file that starts the processes.
-        engine: what shares the states between processes, as in `memory.Step`.
-        settings: by stage; a file that cannot be read is missing.
-        parsed: the stages whose files have no fault.
-    """
+    """A recipe's files as read and as parsed."""
 
     args: PreflightArguments
-    run: str
-    accelerate: dict[str, Any]
-    engine: str
-    settings: dict[str, Settings] = field(default_factory=dict)
-    parsed: list[str] = field(default_factory=list)
+    run: str  # folder of the stages' output
+    accelerate: dict[str, Any]  # keys of the file that starts the processes
+    engine: str  # what shares the states between processes, as in `memory.Step`
+    settings: dict[str, Settings] = field(default_factory=dict)  # by stage, if it can be read
+    parsed: list[str] = field(default_factory=list)  # stages whose files have no fault
 
     def stages(self) -> list[str]:
         """The training stages that the recipe has."""
@@ -201,11 +178,7 @@ class Recipe:
         return self.model("sft") if stage != "sft" and name and name == made else name
 
     def shape(self, stage: str) -> dict[str, Any]:
-        """The config.json of the stage's model; of a model.yaml's where that builds it.
-
-        Raises:
-            UserError: as `load_shape`.
-        """
+        """The config.json of the stage's model, as `load_shape`; of one that model.yaml builds."""
         name, folder, built = self.model(stage), self.args.tokenizer, self.settings.get("model")
         if folder and Path(folder, "config.json").is_file():
             return load_shape(folder)  # a folder of the model without its weights
@@ -215,6 +188,13 @@ class Recipe:
             # A vocabulary of 200 numbers and up to 800 merges.
             return _shape(*sizes, built.num_heads, built.num_kv_heads, 1000, **positions)
         return load_shape(str(name))
+
+    def known_shape(self, stage: str) -> dict[str, Any]:
+        """The same; empty where it is not known, which `check_memory` says."""
+        try:
+            return self.shape(stage)
+        except UserError:
+            return {}
 
 
 def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
@@ -284,11 +264,7 @@ def launch_environment(asked: dict[str, Any], processes: int) -> dict[str, str]:
 
 
 def read_launch(name: str | None, processes: int) -> dict[str, Any]:
-    """Read the keys of a file of configs/accelerate; none for one process without a file.
-
-    Raises:
-        UserError: there is no such file.
-    """
+    """Read the keys of a file of configs/accelerate; none for one process without a file."""
     if name is None and processes == 1:
         return {}
     path = ACCELERATE / f"{name or 'ddp'}.yaml"
@@ -317,19 +293,14 @@ def check_inputs(recipe: Recipe) -> list[Finding]:
     stems = {path.stem for path in Path(recipe.args.recipe).glob("*.yaml")}
     if stems & STAGES.keys() - recipe.settings.keys():
         return []  # a file that could not be read may name the writer
-    folders = {
-        stage: str(values["output_dir"]).rstrip("/")
-        for stage, values in recipe.settings.items()
-        if values.get("output_dir")
-    }
+    outputs = {stage: values.get("output_dir") for stage, values in recipe.settings.items()}
+    folders = {stage: str(folder).rstrip("/") for stage, folder in outputs.items() if folder}
     found = []
     for stage, values in recipe.settings.items():
         for key in INPUTS:
             named = values.get(key)
             for name in named if isinstance(named, list) else [named]:
-                # Checkpoints are `label=folder`.
-                path = str(name).rpartition("=")[2] if key == "checkpoints" else str(name)
-                path = path.rstrip("/")
+                path = str(name).rpartition("=")[2].rstrip("/")  # checkpoints are `label=folder`
                 if not path.startswith(f"{recipe.run}/") or Path(path).exists():
                     continue
                 if not any(writes(*made, path) for made in folders.items()):
@@ -366,11 +337,11 @@ def check_server(recipe: Recipe) -> list[Finding]:
         found.append(Finding(WARNING, "grpo.yaml", text, "vllm_enable_sleep_mode: false"))
     url, serve = server_url(values), SERVE.replace("MODEL", str(values.get("model_name_or_path")))
     host, port = values.vllm_server_host, values.vllm_server_port
-    if values.vllm_server_base_url or host not in ("localhost", "127.0.0.1", "0.0.0.0"):
-        text = f"the vLLM server {url} is another machine"
-        return [*found, Finding(UNCHECKED, "server", text, f"there: {serve}; curl {url}/health")]
     with socket.socket() as one:
-        if one.connect_ex(("localhost", port)):
+        if values.vllm_server_base_url or host not in ("localhost", "127.0.0.1", "0.0.0.0"):
+            text = f"the vLLM server {url} is another machine"
+            found.append(Finding(UNCHECKED, "server", text, f"there: {serve}; curl {url}/health"))
+        elif one.connect_ex(("localhost", port)):
             text = f"vllm_mode: server, but nothing answers on port {port} of this machine"
-            return [*found, Finding(WARNING, "server", text, serve)]
-    return [*found, Finding(OK, "server", f"a server answers on port {port}")]
+            found.append(Finding(WARNING, "server", text, serve))
+    return found

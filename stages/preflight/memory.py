@@ -4,8 +4,8 @@ Pure arithmetic without torch: a step has moments at which its memory can peak, 
 list of parts with their formulas, and the plan is the highest moment:
 
 - `head`: backward pass of TRL's fused LM head, when all activations are there;
-- `last layer`, `first layer`: backward passes of these, the first with the inputs of all layers,
-  the second with the gradients of all others;
+- `last layer`: its backward pass, with the inputs of all layers;
+- `first layer`: its backward pass, with the gradients of all others;
 - `end`: backward pass of the embedding, when all gradients are there;
 - `optimizer`: the optimizer's step, with what it needs besides its states;
 - `forward`: under autocast, when all weights have been cast and none is freed yet.
@@ -15,6 +15,7 @@ measured steps. Lengths are tokens. In formulas H is the hidden size, I the inne
 the width of the queries, K that of the keys, L a row's length.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,74 +25,38 @@ LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 FAMILIES = ("qwen2", "llama", "mistral", "qwen3")
 
 
-@dataclass(frozen=True)
 class Model:
-    """Sizes of a decoder-only model with SwiGLU, RMSNorm and grouped-query attention."""
+    """Sizes of a decoder-only model with SwiGLU, RMSNorm and grouped-query attention.
 
-    hidden: int
-    inner: int
-    layers: int
-    query: int  # heads x head dimension
-    key: int  # key-value heads x head dimension
-    heads: int
-    vocab: int
-    is_tied: bool
-    has_bias: bool  # of q, k and v
-    head_norms: int  # weights of the norms of q and k in a layer (Qwen3)
+    `shape` has the fields of its config.json. `UserError`: its model type is not known.
+    """
+
+    def __init__(self, shape: Mapping[str, Any]) -> None:
+        kind, known = shape.get("model_type"), ", ".join(FAMILIES)
+        if kind not in FAMILIES:
+            raise UserError(f"model_type: {kind!r} has no memory plan; known are {known}")
+        self.hidden, self.inner = shape["hidden_size"], shape["intermediate_size"]
+        self.layers, self.heads = shape["num_hidden_layers"], shape["num_attention_heads"]
+        width = shape.get("head_dim") or self.hidden // self.heads
+        self.query = self.heads * width
+        self.key = (shape.get("num_key_value_heads") or self.heads) * width
+        self.head_norms = 2 * width if kind == "qwen3" else 0  # weights, of q and k in a layer
+        self.is_tied = bool(shape.get("tie_word_embeddings", False))
+        # Parameters: of the embedding (an untied LM head has as many again), a layer's matrices,
+        # a layer, and all.
+        self.vocab = shape["vocab_size"]
+        self.embedding = self.vocab * self.hidden
+        self.layer_linear = sum(rows * columns for rows, columns in self.linears().values())
+        bias = self.query + 2 * self.key if kind == "qwen2" else 0
+        self.layer_params = self.layer_linear + bias + 2 * self.hidden + self.head_norms
+        tables = self.embedding if self.is_tied else 2 * self.embedding
+        self.params = self.layers * self.layer_params + tables + self.hidden
 
     def linears(self) -> dict[str, tuple[int, int]]:
         """(inputs, outputs) of a layer's linear modules."""
         h, i, a, k = self.hidden, self.inner, self.query, self.key
         sizes = ((h, a), (h, k), (h, k), (a, h), (h, i), (h, i), (i, h))
         return dict(zip(LINEARS, sizes, strict=True))
-
-    @property
-    def layer_linear(self) -> int:
-        """Parameters of one layer's matrices."""
-        return sum(rows * columns for rows, columns in self.linears().values())
-
-    @property
-    def layer_params(self) -> int:
-        bias = self.query + 2 * self.key if self.has_bias else 0
-        return self.layer_linear + bias + 2 * self.hidden + self.head_norms
-
-    @property
-    def embedding(self) -> int:
-        """Parameters of the embedding; an untied LM head has as many again."""
-        return self.vocab * self.hidden
-
-    @property
-    def params(self) -> int:
-        tables = 1 if self.is_tied else 2
-        return self.layers * self.layer_params + tables * self.embedding + self.hidden
-
-
-def read_model(shape: dict[str, Any]) -> Model:
-    """Read the sizes in a model's config.json.
-
-    Raises:
-        UserError: the plan does not know the model type, or a size is missing.
-    """
-    kind = shape.get("model_type")
-    if kind not in FAMILIES:
-        raise UserError(f"model_type: {kind!r} has no memory plan; known are {', '.join(FAMILIES)}")
-    try:
-        heads, hidden = int(shape["num_attention_heads"]), int(shape["hidden_size"])
-        width = int(shape.get("head_dim") or hidden // heads)
-        return Model(
-            hidden=hidden,
-            inner=int(shape["intermediate_size"]),
-            layers=int(shape["num_hidden_layers"]),
-            query=heads * width,
-            key=int(shape.get("num_key_value_heads") or heads) * width,
-            heads=heads,
-            vocab=int(shape["vocab_size"]),
-            is_tied=bool(shape.get("tie_word_embeddings", False)),
-            has_bias=kind == "qwen2",
-            head_norms=2 * width if kind == "qwen3" else 0,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"config.json: {error} is missing or no number") from error
 
 
 @dataclass(frozen=True)
@@ -156,16 +121,13 @@ class Step:
 
 
 # What autograd keeps -----------------------------------------------------------------------------
-# One term for each tensor that a backward formula needs (modules of Qwen2 and Llama, transformers
-# 5.17). Views share storage and count once; a mixed-precision product keeps a bf16 copy of its
-# input.
+# One term for each tensor that a backward formula needs. Views share storage and count once; a
+# mixed-precision product keeps a bf16 copy of its input.
 
 
 def norm_bytes(step: Step) -> int:
-    """Bytes per token that one RMSNorm keeps, without its output.
-
-    4 H + 4: its input in fp32 (for the square and for the product) and 1/rms; for the gradient of
-    its weight, the normalised input in the weights' precision.
+    """Bytes per token that one RMSNorm keeps, without its output: its input in fp32, 1/rms, and for
+    the gradient of its weight the normalised input in the weights' precision.
     """
     return 4 * step.model.hidden + 4 + (step.weight * step.model.hidden if step.is_full else 0)
 
@@ -257,8 +219,10 @@ def plan_step(step: Step) -> Plan:
             Part("optimizer's scratch", step.scratch, "while it steps; not measured on a GPU"),
         ],
     }
-    if step.casts:
-        moments["forward"] = forward_moment(step)
+    if step.casts:  # the cast weights of all layers, and what the layers keep
+        layers = step.model.layers
+        kept, cast = kept_parts(step, layers)[0], layer_extras(step, layers, 0)[1]
+        moments["forward"] = [gradients(step, is_backward=True), kept, cast, input_part(step)]
     moments = {name: share(state_parts(step) + parts, step) for name, parts in moments.items()}
     sums = {name: sum(part.bytes for part in parts) for name, parts in moments.items()}
     peak = max(sums, key=sums.__getitem__)
@@ -288,14 +252,10 @@ def gradients(step: Step, is_backward: bool = False) -> Part:
 
 def kept_parts(step: Step, layers: int) -> list[Part]:
     """What autograd keeps of so many decoder layers; with checkpointing, only their inputs."""
-    if step.is_checkpointed:
-        return [_activations(step, layers, step.weight * step.model.hidden)]
-    return [_activations(step, layers, layer_bytes(step)), *layer_extras(step, layers, step.rows)]
-
-
-def _activations(step: Step, layers: int, each: int) -> Part:
+    each = step.weight * step.model.hidden if step.is_checkpointed else layer_bytes(step)
     text = f"{layers} layers x {step.tokens:,} tokens x {each:,} B"
-    return Part("activations", layers * step.tokens * each, text)
+    extras = [] if step.is_checkpointed else layer_extras(step, layers, step.rows)
+    return [Part("activations", layers * step.tokens * each, text), *extras]
 
 
 def layer_extras(step: Step, layers: int, rows: float) -> list[Part]:
@@ -312,8 +272,7 @@ def input_part(step: Step) -> Part:
     """The mask itself (bool), rotary tables, ids, masks and labels."""
     mask = step.rows * step.length**2 if step.is_masked else 0
     tables = 2 * step.length * (step.model.query // step.model.heads) * step.weight
-    text = "ids, masks, labels, rotary tables"
-    return Part("inputs", mask + tables + 8 * 6 * step.tokens, text)
+    return Part("inputs", mask + tables + 8 * 6 * step.tokens, "ids, masks, labels, rotary tables")
 
 
 def head_moment(step: Step) -> list[Part]:
@@ -332,10 +291,9 @@ def head_moment(step: Step) -> list[Part]:
     height, columns = min(rows, HEAD_TOKENS), min(model.vocab, HEAD_VOCAB)
     tile, chunk = height * columns, columns * hidden
     size = height * HEAD_VOCAB * step.compute + 4 * rows * hidden + (2 * chunk if step.casts else 0)
-    text = f"tile {height:,} x {HEAD_VOCAB:,} x {step.compute} B, gradient of {rows:,} inputs"
     if not step.is_cuda:
         size += max(HEAD_COPIES * 4 * tile, 4 * (tile + chunk) if step.compute == 2 else 0)
-        text = f"tile {height:,} x {columns:,}, {HEAD_COPIES} fp32 copies without Triton"
+    text = f"tile {height:,} x {columns:,}, gradient of {rows:,} inputs"
     return [
         gradients(step, is_backward=True),
         *kept_parts(step, model.layers),
@@ -393,17 +351,6 @@ def end_moment(step: Step) -> list[Part]:
     ]
 
 
-def forward_moment(step: Step) -> list[Part]:
-    """Under autocast: the cast weights of all layers, and what the layers keep."""
-    layers = step.model.layers
-    return [
-        gradients(step, is_backward=True),
-        kept_parts(step, layers)[0],
-        input_part(step),
-        layer_extras(step, layers, 0)[1],
-    ]
-
-
 # Sharing between processes -----------------------------------------------------------------------
 
 ZERO_BUCKET = 500_000_000  # numbers; DeepSpeed's reduce_bucket_size and allgather_bucket_size
@@ -432,8 +379,7 @@ def share(parts: list[Part], step: Step) -> list[Part]:
         shared.append(part)
     if step.engine.startswith("zero"):
         if not offloads:
-            master = _numbers("master weights", 4 / processes, step.trained, "(DeepSpeed)")
-            shared.append(master)
+            shared.append(_numbers("master weights", 4 / processes, step.trained, "(DeepSpeed)"))
         number = 2 * min(ZERO_BUCKET, step.trained)
         shared.append(_numbers("buckets", min(2, step.weight), number, "(DeepSpeed)"))
     if step.engine != "zero2":

@@ -1,7 +1,7 @@
 """Check tokenizer and chat template, without weights or network.
 
-What the checks look for cost someone a run: a template that strips the thought, an end token that
-generation does not know, a doubled BOS, a `<think>` that the reward never sees.
+Each fault cost someone a run: a template that strips the thought, an end token that generation does
+not know, a doubled BOS, a `<think>` that the reward never sees.
 """
 
 import json
@@ -12,7 +12,7 @@ from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError
 from data_prep.prompts import SYSTEM_PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
 from data_prep.quiet import quiet_transformers
-from stages.preflight.inputs import ERROR, OK, SHAPES, UNCHECKED, WARNING, Finding, Recipe, from_error
+from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 
 TOPIC = "tokenizer"
 TEXT = "<think>\n3 + 4·√2 = ½, 1,234.5 ≤ x\n</think>\n\n\\boxed{\\frac{1}{2}}"
@@ -42,7 +42,6 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
 
 def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
     """Check a loaded tokenizer, and the generation config in its folder."""
-    folder = Path(tokenizer.name_or_path)
     if not tokenizer.chat_template:
         text = "no chat template: prompts cannot be rendered"
         remedy = "use an instruct checkpoint, or save one with a chat_template"
@@ -50,14 +49,15 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
     if tokenizer.eos_token_id is None:
         return [Finding(ERROR, TOPIC, "no EOS: no completion would ever end", "set eos_token")]
     found = [check_pad(tokenizer), check_round_trip(tokenizer)]
-    known = next((SHAPES.get(str(recipe.model(stage)), {}) for stage in recipe.stages()), {})
-    size = (known | read_json(folder / "config.json")).get("vocab_size")
+    size = recipe.known_shape(next(iter(recipe.stages()), "sft")).get("vocab_size")
     if size and len(tokenizer) > size:
         text = f"{len(tokenizer):,} tokens, but the model's embedding has {size:,} rows"
         found.append(Finding(ERROR, TOPIC, text, "use the tokenizer that belongs to the model"))
     # TRL generates to the generation config's ends, else to the tokenizer's own.
-    ends = read_json(folder / "generation_config.json").get("eos_token_id")
-    ends = {*ends} if isinstance(ends, list) else {tokenizer.eos_token_id if ends is None else ends}
+    file = Path(tokenizer.name_or_path, "generation_config.json")
+    config = json.loads(file.read_text(encoding="utf-8") if file.is_file() else "{}")
+    ends = config.get("eos_token_id", tokenizer.eos_token_id)
+    ends = {*ends} if isinstance(ends, list) else {ends}
     stages = [recipe.settings[name] for name in ("data", "eval") if name in recipe.settings]
     names = dict.fromkeys(getattr(values, "system_prompt", "none") for values in stages)
     for system in [name for name in names if name in SYSTEM_PROMPTS] or ["none"]:
@@ -73,14 +73,6 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
         found.append(check_think(recipe, prompt, system))
         found += check_turn(tokenizer, messages, ends, "sft" in recipe.settings)
     return found
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of the folder; empty where it is not there or no JSON."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
 
 
 def render(tokenizer: Any, messages: list[dict], start: bool = True) -> str:
@@ -154,11 +146,7 @@ def check_think(recipe: Recipe, prompt: str, system: str) -> Finding:
 def check_turn(
     tokenizer: Any, messages: list[dict], ends: set[int], has_sft: bool
 ) -> list[Finding]:
-    """Check how the template renders an answer, against what the stages train on: text and EOS.
-
-    Args:
-        ends: ids that end a generation.
-    """
+    """Check how the template renders an answer; `ends` are the ids that end a generation."""
     answer = f"{THINK_OPEN}\nsix times seven\n{THINK_CLOSE}\n\n{MARK}"
     turns = render(tokenizer, [*messages, {"role": "assistant", "content": answer}], start=False)
     found, eos, is_end = [], tokenizer.eos_token, tokenizer.eos_token_id in ends

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages.preflight.__main__ import PreflightArguments, inspect
+from stages.preflight.__main__ import inspect
+from stages.preflight.inputs import PreflightArguments
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]

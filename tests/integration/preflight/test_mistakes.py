@@ -130,7 +130,7 @@ MISTAKES = {
         "error", "grpo.yaml", "12 would leave nothing"),
     "rows beyond context": (keys("sft", max_length=4096), "error", "sft.yaml", "4,096 is above"),
     "prompt beyond context": (keys("grpo", max_prompt_length=4000),
-        "error", "grpo.yaml", "exceed 512"),
+        "error", "grpo.yaml", "above the model's 512"),
     "window too small": (keys("grpo", use_vllm=True, vllm_max_model_length=300),
         "error", "grpo.yaml", "max_completion_length = 456"),
     "evaluation cuts": (keys("difficulty", max_new_tokens=100, **DIFFICULTY),

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.preflight.__main__ import PreflightArguments, inspect
+from stages.preflight.__main__ import inspect
+from stages.preflight.inputs import PreflightArguments
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
@@ -49,7 +50,7 @@ def test_all_faults_are_shown_and_the_exit_code_is_2(tmp_path):
     assert "did you mean 'max_length'?" in done.stdout
     assert "num_generations: 7 does not divide" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
-    assert done.stdout.rstrip().splitlines()[-1].startswith("preflight: 2 errors")
+    assert done.stdout.rstrip().splitlines()[-1].startswith("preflight: error 2, ")
 
 
 def test_warnings_end_with_0_and_no_network_is_asked(tmp_path):
@@ -76,5 +77,5 @@ def test_raw_rows_stand_in_for_data_that_is_not_built(shared_data, tiny_model_di
             data_root=str(shared_data),
         )
     )[1]  # fmt: skip
-    lengths = [one.text for one in found if one.topic == "grpo lengths, raw rows"]
+    lengths = [one.text for one in found if one.topic == "grpo lengths"]
     assert lengths and "max_prompt_length: 512" in lengths[0]

@@ -1,7 +1,5 @@
 """Preflight's small numbers: chances, engines, findings and how they are shown."""
 
-import json
-
 import pytest
 
 from data_prep.config import UserError
@@ -16,7 +14,7 @@ from stages.preflight.inputs import (
     read_launch,
     writes,
 )
-from stages.preflight.lengths import compare, read_some
+from stages.preflight.lengths import compare
 
 
 @pytest.mark.parametrize(
@@ -24,7 +22,7 @@ from stages.preflight.lengths import compare, read_some
     [(99, "ok", ""), (98, "warning", "max_length: 99 keeps 99 %"), (79, "error", "keeps 99 %")],
 )
 def test_lengths_are_compared_with_a_limit(limit, level, remedy):
-    found = compare("sft lengths", "rows", range(1, 101), "max_length", limit, "dropped")
+    found = compare("sft lengths", range(1, 101), "max_length", limit, "dropped", "error")
     assert "median 50, 95 % 95, 99 % 99, longest 100 tokens" in found.text
     assert found.level == level and remedy in found.remedy
 
@@ -86,7 +84,7 @@ def test_the_worst_is_shown_last_and_fits(width, capsys, monkeypatch):
     assert max(map(len, text.splitlines())) <= width
     assert text.index("fine") < text.index("warning") < text.index("error ")
     assert "→ change [this]" in text  # brackets are no markup
-    assert text.rstrip().endswith("preflight: 1 error, 1 warning, 1 ok")
+    assert text.rstrip().endswith("preflight: error 1, warning 1, ok 1")
 
 
 @pytest.mark.parametrize(
@@ -101,11 +99,3 @@ def test_the_worst_is_shown_last_and_fits(width, capsys, monkeypatch):
 )
 def test_what_a_stage_writes(stage, path, is_written):
     assert writes(stage, "run/a", path) == is_written
-
-
-def test_line_separators_within_a_row_and_blank_lines_are_no_rows(tmp_path):
-    path, texts = tmp_path / "rows.jsonl", ["a\u2028b", "c\u0085d"]
-    rows = [{"prompt": [{"role": "user", "content": text}]} for text in texts]
-    lines = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    path.write_text(f"{lines}\n\n\n", encoding="utf-8")
-    assert read_some(str(path), 10, ("prompt",)) == rows
