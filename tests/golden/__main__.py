@@ -66,9 +66,10 @@ MODULES = {
 PERSONAL = {"logging_dir", "run_name", "hub_token", "local_rank", "parallelism_config"}
 
 
-def sha256(path: Path) -> str:
-    """The first 16 hexadecimal digits of a file's SHA-256."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def digest(what: Path | str | bytes) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a file, text or bytes."""
+    data = what.read_bytes() if isinstance(what, Path) else what
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()[:16]
 
 
 def machine() -> str:
@@ -83,40 +84,36 @@ def machine() -> str:
         loss = layer(torch.randn(3, length, 64)).exp().log_softmax(-1).square().mean()
         loss.backward()
         optimizer.step()
-    weights = b"".join(p.detach().numpy().tobytes() for p in layer.parameters())
-    probe = hashlib.sha256(weights).hexdigest()[:8]
+    probe = digest(b"".join(p.detach().numpy().tobytes() for p in layer.parameters()))[:8]
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, probe {probe}"
 
 
 def numbers(value: Any, name: str = "") -> dict[str, Any]:
     """The numbers of a report by their dotted names, without times, versions and paths."""
-    if isinstance(value, dict):
-        parts = value.items()
-    elif isinstance(value, list):
-        parts = enumerate(value)
-    else:
+    if not isinstance(value, dict | list):
         is_number = isinstance(value, int | float) and not NO_NUMBERS.search(name)
         return {name: round(value, 9)} if is_number else {}
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
     return {k: v for key, part in parts for k, v in numbers(part, f"{name}.{key}").items()}
 
 
 def chain(folder: Path) -> dict[str, Any]:
     """The run's data files, and what depends on the machine: weights, samples, scores."""
     run = folder / "run"
-    data = {f"data/{p.name}": sha256(p) for p in sorted((run / "data").glob("*.jsonl"))}
+    data = {f"data/{p.name}": digest(p) for p in sorted((run / "data").glob("*.jsonl"))}
     audit = json.loads((run / "audit/manifest.json").read_text())
     found = {"data": data, "audit": numbers(audit["counts"])}
     weights = {
-        str(path.relative_to(run)): sha256(path)
+        str(path.relative_to(run)): digest(path)
         for stage in ("base", "sft", "grpo")
         for path in sorted((run / stage).rglob("model.safetensors"))
         if "checkpoint-" not in str(path)
     }
     rates = (run / "difficulty/pass_rates.jsonl").read_text().splitlines()
     counts = [[json.loads(line)[key] for key in ("id", "num_right", "verdicts")] for line in rates]
-    weights["pass rates"] = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
+    weights["pass rates"] = digest(json.dumps(counts))
     if (run / "distill").is_dir():
-        weights["traces"] = sha256(run / "distill/traces.jsonl")
+        weights["traces"] = digest(run / "distill/traces.jsonl")
     report = numbers(json.loads((run / "report/report.json").read_text()))
     return found | {"weights": weights, "report": report}
 
@@ -131,8 +128,10 @@ def run_chain(*goals: str, is_short: bool = True, **variables: str) -> dict[str,
             sys.exit(f"make {' '.join(goals)} failed\n{done.stdout}\n{done.stderr}")
         if "report" in goals:
             return chain(folder)
-        files = {stage: folder / "run" / stage / "model.safetensors" for stage in ("sft", "grpo")}
-        return {"weights": {stage: sha256(path) for stage, path in files.items()}}
+        run = folder / "run"
+        return {
+            "weights": {one: digest(run / one / "model.safetensors") for one in ("sft", "grpo")}
+        }
 
 
 class Parsed(Exception):
@@ -188,9 +187,7 @@ def settings() -> dict[str, str]:
             argv += ["--use_cpu", "true"] + (["--overlay", "configs/lora.yaml"] if twin else [])
         parts = run_main(stage, argv, checks=False)
         values = {key: value for part in parts for key, value in changed(part).items()}
-        values = json.loads(json.dumps(values, default=str))
-        digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode())
-        found[f"{recipe}/{stage}"] = digest.hexdigest()[:16]
+        found[f"{recipe}/{stage}"] = digest(json.dumps(values, sort_keys=True, default=str))
     return found
 
 
@@ -260,16 +257,15 @@ def rewards() -> dict[str, str]:
     return {f.__name__: " ".join(f"{x:.6g}" for x in f(**batch)) for f in functions}
 
 
-QUICK: dict[str, Callable[[], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "settings": settings,
     "refused": refusals,
     "rewards": rewards,
     "short chain": lambda: run_chain("report", "distill"),
-}
-FULL = {
     "two processes": lambda: run_chain("grpo", ACCELERATE="cpu", NUM_PROCESSES="2"),
     "full chain": lambda: run_chain("report", is_short=False),
 }
+QUICK = [*PARTS][:4]
 ON_THIS_MACHINE = ("weights", "report")
 
 
@@ -293,18 +289,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="also the parts that take minutes")
     parser.add_argument("--record", action="store_true", help="write expected.json")
-    parser.add_argument("--only", nargs="*", choices=[*QUICK, *FULL], help="these parts")
+    parser.add_argument("--only", nargs="*", choices=PARTS, help="these parts")
     args = parser.parse_args()
-    parts = QUICK | (FULL if args.full or args.only else {})
-    if args.only:
-        parts = {name: parts[name] for name in args.only}
     expected = json.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
     same_machine = expected.get("machine") == machine()
     found: dict[str, Any] = {}
     failed = False
-    for name, part in parts.items():
+    for name in args.only or (PARTS if args.full else QUICK):
         with contextlib.redirect_stdout(io.StringIO()):
-            value = json.loads(json.dumps(part()))
+            value = json.loads(json.dumps(PARTS[name]()))
         found[name] = value
         if args.record:
             continue

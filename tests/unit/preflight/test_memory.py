@@ -5,20 +5,9 @@ from dataclasses import replace
 import pytest
 
 from data_prep.config import Settings, UserError
-from stages.preflight.capacity import (
-    build_step,
-    checkpoint_bytes,
-    is_lora_target,
-)
+from stages.preflight.capacity import build_step, checkpoint_bytes, is_lora_target
 from stages.preflight.inputs import STAGES, load_shape
-from stages.preflight.memory import (
-    LINEARS,
-    Model,
-    Step,
-    layer_bytes,
-    mask_bytes,
-    plan_step,
-)
+from stages.preflight.memory import LINEARS, Model, Step, layer_bytes, mask_bytes, plan_step
 
 SHAPE = {
     "model_type": "qwen2", "hidden_size": 4, "intermediate_size": 8, "num_hidden_layers": 2,
@@ -79,8 +68,6 @@ def test_norms_of_queries_and_keys_keep_their_inputs():
     # 1/rms for each of 2 + 1 heads.
     qwen3 = Model(SHAPE | {"model_type": "qwen3"})
     assert layer_bytes(replace(FP32, model=qwen3)) - layer_bytes(FP32) == 4 * 6 + 4 * 6 + 4 * 3
-    lora = replace(FP32, lora_rank=1)
-    assert layer_bytes(replace(lora, model=qwen3)) - layer_bytes(lora) == 4 * 6 + 4 * 3
 
 
 @pytest.mark.parametrize(
@@ -123,16 +110,13 @@ def test_zero_shares_states_and_ddp_adds_buckets():
     assert two["weights"] == 2 * params and three["weights"] == 2 * params / 8
     for shared in (two, three):  # ZeRO: 12 bytes of fp32 master weights and AdamW, over all
         assert shared["optimizer"] + shared["master weights"] == 12 * params / 8
-    assert sum(three.values()) < sum(two.values()) < plan_step(base).peak
     assert not {"optimizer", "master weights", "weights"} & set(offloaded)
     assert offloaded["gathered weights"] == three["gathered weights"]
 
 
 def test_lora_trains_its_matrices_alone():
-    values = settings(
-        "sft", dtype="bfloat16", use_peft=True, lora_r=8, lora_target_modules="all-linear"
-    )
-    step = build_step("sft", SEVEN_B, values)
+    lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": "all-linear"}
+    step = build_step("sft", SEVEN_B, settings("sft", dtype="bfloat16", **lora))
     number = 28 * 8 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
     parts = sized(step)
     assert parts["LoRA weights"] == 4 * number and parts["optimizer"] == 8 * number
