@@ -13,16 +13,9 @@ from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 
 pytestmark = pytest.mark.integration
-REFUSES = (
-    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-)
-DATED = (
-    "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
-    "{{ date_string }}"
-)
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+DATED = "{{ date_string if date_string is defined else strftime_now('%d %b %Y') }}"
 NO_ANSWER = '{"prompt": [{"role": "user", "content": "1 + 1"}]}\n'
-
-
 CONFIGS = Path(__file__).parents[3] / "configs"
 SYNTHETIC = [{"name": "synthetic", "sample": 10, "split": "train"}]
 
@@ -126,8 +119,8 @@ def doubled_bos(planted):
 
 
 def finished_sft_without_template(planted):
-    planted.set("sft", model_name_or_path="someone/some-model", output_dir="{run}/sft")
     no_template(planted)
+    planted.set("sft", model_name_or_path="someone/some-model", output_dir="{run}/sft")
 
 
 def template_ends_otherwise(planted):
@@ -289,17 +282,17 @@ def test_the_disk_is_that_of_the_output_dir(planted, tmp_path):
     assert str(tmp_path / "elsewhere" / "grpo") in found.text
 
 
-UNREADABLE = {
-    "reward_funcs": lambda planted: planted.set("grpo", reward_funcs=5),
-    "server_port": lambda planted: planted.serve(vllm_server_port=99999999),
-    "empty data": lambda planted: planted.write_data(""),
-    "list of ends": lambda planted: (planted.model / "generation_config.json").write_text("[1]"),
-    "no heads": lambda planted: planted.change_json("config.json", num_attention_heads=0),
-    "positions": lambda planted: planted.change_json("config.json", max_position_embeddings="x"),
-}
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_what_no_check_can_read_is_a_finding_and_no_traceback(planted, name):
-    UNREADABLE[name](planted)
+@pytest.mark.parametrize(
+    "plant",
+    [
+        lambda planted: planted.set("grpo", reward_funcs=5),
+        lambda planted: planted.serve(vllm_server_port=99999999),
+        lambda planted: planted.write_data(""),
+        lambda planted: (planted.model / "generation_config.json").write_text("[1]"),
+        lambda planted: planted.change_json("config.json", num_attention_heads=0),
+        lambda planted: planted.change_json("config.json", max_position_embeddings="x"),
+    ],
+)
+def test_what_no_check_can_read_is_a_finding_and_no_traceback(planted, plant):
+    plant(planted)
     assert any(one.level in ("error", "not checked") for one in planted.findings())
