@@ -22,10 +22,9 @@ from typing import Any
 
 from data_prep.config import Settings, UserError, parse, run_cli
 from data_prep.quiet import quiet
-from stages.preflight.inputs import STAGES
-from stages.preflight.memory import Plan, plan_step
-from stages.preflight.needs import Launch, build_step
-from stages.preflight.shapes import load_shape, read_model
+from stages.preflight.capacity import build_step
+from stages.preflight.inputs import STAGES, load_shape
+from stages.preflight.memory import Model, Plan, plan_step
 
 TOLERANCE = 0.15
 SMALL = {
@@ -85,10 +84,10 @@ class Case:
             "lora_dropout": self.lora_dropout,
             "lora_target_modules": "all-linear",
         }
-        model = read_model(load_shape(self.shape) | self.changes)
+        model = Model(load_shape(self.shape) | self.changes)
         own, hf, _ = STAGES[self.stage]
         settings = Settings.of(keys | self.config_keys(), own, hf)
-        step = build_step(self.stage, model, settings, Launch())
+        step = build_step(self.stage, model, settings)
         if not self.packing and not self.update_tokens:
             step = replace(step, is_masked=self.padded)  # a recipe is planned for the worst case
         return plan_step(step)

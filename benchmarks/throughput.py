@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.table import about, publish, ratio_interval, show_interval
 from data_prep.config import parse, run_cli
 from data_prep.quiet import quiet
-from stages.preflight.shapes import load_shape
+from stages.preflight.inputs import load_shape
 
 PARTS = {
     "sft": "SFT: packed rows and padded ones",

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.length_mix import MIX, SFT_ROWS
 from data_prep.prompts import build_completion
 from data_prep.sources import synthetic
-from stages.preflight.shapes import load_shape
+from stages.preflight.inputs import load_shape
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 EOS, PAD = "<|im_end|>", "<|endoftext|>"

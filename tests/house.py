@@ -10,6 +10,7 @@ import io
 import json
 import sys
 import tokenize
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,22 +60,13 @@ def code_lines(text: str) -> int:
     return len(lines)
 
 
-def circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """Groups of modules that import each other (strongly connected components above one)."""
-    reach = {name: set(targets) for name, targets in graph.items()}
-    changed = True
-    while changed:
-        changed = False
-        for targets in reach.values():
-            more = set().union(*(reach[t] for t in targets)) - targets if targets else set()
-            targets |= more
-            changed |= bool(more)
-    found = []
-    for name, targets in reach.items():
-        circle = {other for other in targets if name in reach[other]} | {name}
-        if name in targets and circle not in found:
-            found.append(circle)
-    return found
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """A circle of modules that import each other, if there is one."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
 
 
 def figures() -> dict[str, int]:

@@ -1,31 +1,26 @@
-"""Check that devices and disks hold what the plan says: training, vLLM engine, checkpoints."""
+"""Plan each training stage's worst step; check that devices and disks hold it."""
 
+import math
+import re
 import shutil
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from data_prep.config import Settings, UserError
-from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding, from_error
-from stages.preflight.inputs import Recipe
-from stages.preflight.memory import Part, Plan, plan_step
-from stages.preflight.needs import (
-    ASSUMED_PROMPT,
-    GIB,
-    Engine,
-    build_step,
-    checkpoint_bytes,
-    completion_room,
-    find_optimizer,
-    generation_bytes,
-    plan_engine,
-    prompt_room,
-    weight_bytes,
-)
-from stages.preflight.shapes import Model, read_model
+from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
+from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
 from stages.vllm_checks import has_gpu
 
+GIB = 2**30
 NEAR = 0.92  # of the device; above, an allocator's fragments can make the difference
 CONTEXT = 1.5 * GIB  # CUDA context, NCCL, cuBLAS workspaces, fragments; a guess
+ASSUMED_PROMPT = ASSUMED_ROW = 1024  # tokens, where no key and no data says how long they get
+VLLM_WORK = 2 * GIB  # vLLM's own activations at 4,096 batched tokens, and its CUDA graphs; a guess
+EIGHT_BIT = 1 + 4 / 256  # bytes of a state: 8 bits, and an fp32 scale for each block of 256
+# Bytes of scratch for each number of the largest tensor that torchao's 8-bit AdamW steps: on a GPU
+# (assumed), and on a CPU, where it is not compiled (measured, the same for two shapes).
+SCRATCH, EAGER_SCRATCH = 16, 57
 
 
 def gib(number: float) -> str:
@@ -33,81 +28,182 @@ def gib(number: float) -> str:
     return f"{number / GIB:.1f} GiB" if number >= GIB else f"{number / 2**20:,.1f} MiB"
 
 
-def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
-    """Check memory and disk of each training stage.
+# From a recipe to its worst step -----------------------------------------------------------------
 
-    Args:
-        longest: by stage, the longest row (sft) or prompt (grpo) of the built data, in tokens.
+
+def weight_bytes(values: Settings) -> int:
+    """Bytes of a parameter: TRL's dtype is float32; auto and the 16-bit ones have two."""
+    return 4 if values.dtype == "float32" else 2
+
+
+def prompt_room(values: Settings, longest: int | None) -> int:
+    """Tokens of the longest prompt that is trained on."""
+    return min((n for n in (values.max_prompt_length, longest) if n), default=ASSUMED_PROMPT)
+
+
+def completion_room(values: Settings) -> int:
+    """Tokens of the longest completion."""
+    return values.max_completion_length or 512
+
+
+def is_lora_target(asked: Any, name: str) -> bool:
+    """Whether peft puts LoRA on a module: None is q and v, a text a pattern of the whole path."""
+    if asked is None:
+        return name in ("q_proj", "v_proj")
+    if asked in ("all-linear", ["all-linear"]):
+        return True
+    if isinstance(asked, list) and len(asked) != 1:
+        return any(one.rpartition(".")[2] == name for one in asked)
+    # TRL makes a text of a list of one, and peft fits a text to the whole path.
+    pattern = asked[0] if isinstance(asked, list) else asked
+    part = "mlp" if name in LINEARS[4:] else "self_attn"
+    return re.fullmatch(str(pattern), f"model.layers.0.{part}.{name}") is not None
+
+
+def build_step(
+    stage: str,
+    model: Model,
+    values: Settings,
+    longest: int | None = None,
+    engine: str = "none",
+    processes: int = 1,
+) -> Step:
+    """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed.
+
+    `longest` is the longest row (sft) or prompt (grpo) of the data in tokens, where known.
     """
-    found, disk = [], []
+    is_mixed = values.fp16 or values.bf16 is not False  # TRL's default is bf16
+    is_zero, has_lora = engine.startswith("zero"), values.use_peft
+    # DeepSpeed trains bf16 weights beside fp32 masters, whatever the dtype.
+    weight = 2 if is_zero and is_mixed else weight_bytes(values)
+    step = Step(
+        model=model,
+        **rows_of_step(stage, values, longest),
+        weight=weight,
+        is_autocast=is_mixed,
+        is_checkpointed=values.gradient_checkpointing,
+        accumulates=values.gradient_accumulation_steps > 1,
+        lora_rank=values.lora_r if has_lora else None,
+        lora_modules=tuple(n for n in LINEARS if is_lora_target(values.lora_target_modules, n)),
+        has_dropout=values.lora_dropout > 0,
+        is_cuda=not values.use_cpu,
+        engine=engine,
+        processes=processes,
+        has_reference=stage == "grpo" and values.beta != 0 and not has_lora,
+    )
+    if values.stochastic_rounding:
+        largest = max(model.embedding, *(a * b for a, b in model.linears().values()))
+        scratch = (SCRATCH if step.is_cuda else EAGER_SCRATCH) * largest
+        return replace(step, optimizer=2 * EIGHT_BIT, scratch=scratch)
+    number = 4 if has_lora or is_zero else weight
+    return replace(step, optimizer=2 * (EIGHT_BIT if "8bit" in values.get("optim", "") else number))
+
+
+def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str, Any]:
+    """The largest micro-batch: rows, their length, and how they go through the model."""
+    rows, passes, is_masked = values.per_device_train_batch_size, 1, True
+    if stage == "grpo":
+        scored = completion_room(values)
+        length = prompt_room(values, longest) + scored
+        together = max(1, values.update_tokens // length) if values.update_tokens else rows
+        passes, is_masked = math.ceil(rows / together), together > 1
+    elif values.packing:  # TRL lays the packed rows of a micro-batch end to end
+        rows, length = 1, rows * (values.max_length or ASSUMED_ROW)
+        scored = length
+    else:
+        length = scored = min((n for n in (values.max_length, longest) if n), default=ASSUMED_ROW)
+        is_masked = rows > 1
+    # FlashAttention tells rows apart without a mask of L^2.
+    is_masked = is_masked and "flash" not in (values.attn_implementation or "")
+    return {
+        "rows": rows, "length": length, "scored": scored, "passes": passes, "is_masked": is_masked
+    }  # fmt: skip
+
+
+def checkpoint_bytes(step: Step) -> tuple[float, float]:
+    """Bytes of a checkpoint that a run resumes from, and of a saved model, over all processes."""
+    saved = step.weight * step.model.params
+    if not step.is_full:
+        return (4 + step.optimizer) * step.trained, saved + 4 * step.trained
+    master = 4 * step.model.params if step.engine.startswith("zero") else 0
+    return saved + step.optimizer * step.model.params + master, saved
+
+
+# Checks ------------------------------------------------------------------------------------------
+
+
+def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
+    """Check memory and disk of each training stage; `longest` as in `build_step`, by stage."""
+    found, steps = [], {}
     for stage in recipe.stages():
         topic, values = f"{stage} memory", recipe.settings[stage]
         try:
-            model = read_model(recipe.shape(stage))
+            model = Model(recipe.shape(stage))
         except UserError as error:
             found.append(from_error(topic, error, UNCHECKED))
             continue
-        step = build_step(stage, model, values, recipe.launch, longest.get(stage))
-        if find_optimizer(values) is None:
-            text = f"optim: {values.get('optim')} is not known to the plan, taken as AdamW"
+        processes = recipe.args.gpus
+        step = build_step(stage, model, values, longest.get(stage), recipe.engine, processes)
+        if values.use_peft and not step.lora_modules:
+            text = f"lora_target_modules: {values.lora_target_modules} fits no module of a layer"
+            if len(values.lora_target_modules) == 1:
+                text += "; a list of one is read as a pattern of the module's whole path"
+            remedy = f"all-linear, two or more of {', '.join(LINEARS)}, or a pattern like .*q_proj"
+            found.append(Finding(ERROR, f"{stage}.yaml", text, remedy))
+        if "adamw" not in values.get("optim", "adamw"):
+            text = f"optim: {values.optim} is not known to the plan, taken as AdamW"
             found.append(Finding(UNCHECKED, topic, text))
-        found += check_device(recipe, stage, model, plan_step(step), longest.get(stage))
-        disk.append((stage, *checkpoint_bytes(step)))
-    return found + check_disk(recipe, disk)
+        found += check_device(recipe, stage, step, longest.get(stage))
+        steps[stage] = step
+    return found + check_disk(recipe, steps)
 
 
-def check_device(
-    recipe: Recipe, stage: str, model: Model, plan: Plan, longest: int | None
-) -> list[Finding]:
+def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) -> list[Finding]:
     """Check one device in the update, then in generation with or without a colocated engine."""
-    values, launch, topic = recipe.settings[stage], recipe.launch, f"{stage} memory"
-    gpu, limit, guess = f"{launch.gpu_memory:g} GiB", launch.gpu_memory * GIB, ""
+    values, topic, plan = recipe.settings[stage], f"{stage} memory", plan_step(step)
+    gpu, limit = f"{recipe.args.gpu_memory:g} GiB", recipe.args.gpu_memory * GIB
+    parts = sorted(plan.parts, key=lambda part: -part.bytes)
+    parts = "".join(f"\n  {part.name}: {gib(part.bytes)} = {part.formula}" for part in parts)
     if stage == "grpo" and not longest and not values.max_prompt_length:
-        guess = f"; no prompt limit and no data: prompts of {ASSUMED_PROMPT:,} tokens are assumed"
+        parts = f"; no prompt limit and no data: {ASSUMED_PROMPT:,} tokens are assumed" + parts
     if values.use_cpu:
-        text = f"{gib(plan.peak)} of tensors at the peak ({plan.moment}), on a CPU{guess}"
-        return [Finding(OK, topic, f"{text}\n{describe(plan)}")]
-    engine = plan_engine(model, values, launch)
-    share = engine.share if engine and not values.vllm_enable_sleep_mode else 0
+        text = f"{gib(plan.peak)} of tensors at the peak ({plan.moment}), on a CPU{parts}"
+        return [Finding(OK, topic, text)]
+    has_engine = bool(values.get("use_vllm")) and values.vllm_mode == "colocate"
+    engine = values.vllm_gpu_memory_utilization * limit if has_engine else 0
+    share = 0 if has_engine and values.vllm_enable_sleep_mode else engine
     total = plan.peak + share + CONTEXT
     text = (
-        f"{gib(total)} of {gpu} on each device at the peak of the update "
-        f"({plan.moment}), {gib(CONTEXT)} for CUDA itself{guess}\n{describe(plan)}"
+        f"{gib(total)} of {gpu} on each device at the peak of the update ({plan.moment}), "
+        f"{gib(CONTEXT)} for CUDA itself{parts}"
     )
     if share:
         text += f"\n  vLLM: {gib(share)} = vllm_gpu_memory_utilization x {gpu}"
     level = ERROR if total > limit else WARNING if total > NEAR * limit else OK
     remedy = lower(plan, values, bool(share)) if level != OK else ""
     found = [Finding(level, topic, text, remedy)]
-    if engine:
-        if plan.states + engine.share + CONTEXT > limit:
-            text = (
-                f"while vLLM generates: {gib(plan.states)} of training states + "
-                f"{gib(engine.share)} for it > {gpu}"
-            )
+    if has_engine:
+        if plan.states + engine + CONTEXT > limit:
+            text = f"while vLLM generates: {gib(plan.states)} of training states + "
+            text += f"{gib(engine)} for it > {gpu}"
             remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
             found.append(Finding(ERROR, topic, text, remedy))
-        found.append(check_cache(topic, values, engine, longest))
-    elif stage == "grpo" and not values.use_vllm:
-        size, formula = generation_bytes(model, values, longest, launch.processes)
-        total = plan.states + size + CONTEXT
-        text = f"generation without vLLM: {gib(size)} = {formula}; "
-        text += f"{gib(total)} with weights and states"
-        if total > limit:
-            remedy = "use_vllm: true, or lower steps_per_generation"
-            found.append(Finding(ERROR, topic, text, remedy))
-        else:
-            found.append(Finding(OK, topic, text))
+        found.append(check_cache(topic, values, step.model, engine, longest))
     return found
 
 
-def check_cache(topic: str, values: Settings, engine: Engine, longest: int | None) -> Finding:
-    """Check how many completions the colocated engine's KV cache holds at once."""
-    room, tokens = prompt_room(values, longest) + completion_room(values), engine.tokens
+def check_cache(
+    topic: str, values: Settings, model: Model, share: float, longest: int | None
+) -> Finding:
+    """Check how many completions the KV cache of an engine of `share` bytes holds at once."""
+    parallel = values.vllm_tensor_parallel_size
+    weights = 2 * model.params / parallel  # vLLM serves fp32 checkpoints in bf16, too
+    token = max(1, 4 * model.layers * model.key // parallel)
+    tokens = max(0, int((share - weights - VLLM_WORK) // token))
+    room = prompt_room(values, longest) + completion_room(values)
     text = (
-        f"vLLM: {gib(engine.share)} - {gib(engine.weights)} of weights = cache for "
-        f"{max(0, tokens):,} tokens of {engine.token:,} B: "
-        f"{max(0, tokens) // room} completions of {room:,} tokens at once"
+        f"vLLM: {gib(share)} - {gib(weights)} of weights = cache for {tokens:,} tokens of "
+        f"{token:,} B: {tokens // room} completions of {room:,} tokens at once"
     )
     if tokens >= max(room, values.vllm_max_model_length or 0):
         return Finding(OK, topic, text)
@@ -117,56 +213,33 @@ def check_cache(topic: str, values: Settings, engine: Engine, longest: int | Non
 
 def lower(plan: Plan, values: Settings, has_share: bool) -> str:
     """What lowers the largest parts of a plan, the cheapest first."""
-    sizes = {part.name: part.bytes for part in plan.parts}
-    work = sum(n for name, n in sizes.items() if name not in ("weights", "optimizer", "gradients"))
     rows = values.per_device_train_batch_size
     half = f"per_device_train_batch_size: {max(1, rows // 2)} and twice the accumulation"
-    masks, is_full = sizes.get("attention masks", 0), not values.use_peft
     ways = {
         "vllm_enable_sleep_mode: true": has_share,
         "gradient_checkpointing: true": not values.gradient_checkpointing,
-        "attn_implementation: flash_attention_2": masks > 0.05 * plan.peak,
-        half: rows > 1 and work > 0.2 * plan.peak,
-        "dtype: bfloat16 with stochastic_rounding: true": weight_bytes(values) == 4 and is_full,
-        "use_peft: true": is_full,
+        half: rows > 1 and plan.peak - plan.states > 0.2 * plan.peak,
+        "dtype: bfloat16 with stochastic_rounding: true": (
+            weight_bytes(values) == 4 and not values.use_peft
+        ),
+        "use_peft: true": not values.use_peft,
         "more GPUS with ACCELERATE=zero3 or fsdp2": True,
     }
     return ", or ".join(way for way, helps in ways.items() if helps)
 
 
-def describe(plan: Plan) -> str:
-    """The parts of a plan with their formulas, largest first."""
-
-    def lines(parts: Iterable[Part]) -> list[str]:
-        ordered = sorted(parts, key=lambda part: -part.bytes)
-        return [f"  {part.name}: {gib(part.bytes)} = {part.formula}" for part in ordered]
-
-    found = lines(plan.parts)
-    if plan.parts != plan.backward:
-        total, names = gib(sum(part.bytes for part in plan.backward)), {p.name for p in plan.parts}
-        found.append(
-            f"less at the height of the backward pass, {total}, besides weights and states:"
-        )
-        found += lines(part for part in plan.backward if part.name not in names)
-    return "\n".join(found)
-
-
-def check_disk(recipe: Recipe, stages: list[tuple[str, float, float]]) -> list[Finding]:
-    """Check that what the stages keep on disk has room.
-
-    Args:
-        stages: of each its name, and the bytes of a checkpoint and of a saved model.
-    """
+def check_disk(recipe: Recipe, steps: dict[str, Step]) -> list[Finding]:
+    """Check that what the stages (`steps`, by stage) keep on disk has room, by disk."""
     disks: dict[int, list[tuple[str, float, str]]] = {}  # folder, bytes, how many of what
     found = []
-    for stage, checkpoint, saved in stages:
-        values = recipe.settings[stage]
+    for stage, step in steps.items():
+        values, (checkpoint, saved) = recipe.settings[stage], checkpoint_bytes(step)
         kept = (values.save_total_limit or 0) + 1  # the new one is written before the oldest goes
         if values.save_strategy == "no":
             kept = 0
         elif values.save_total_limit is None:
-            steps, every = values.max_steps, values.save_steps
-            kept = int(steps // every) if steps > 0 and every >= 1 else 10
+            total, every = values.max_steps, values.save_steps
+            kept = int(total // every) if 1 <= every <= total else 10
             if checkpoint * kept > 10 * GIB:
                 text = f"save_total_limit is not set: about {kept} checkpoints of {gib(checkpoint)}"
                 found.append(Finding(WARNING, "disk", f"{stage}: {text}", "save_total_limit: 2"))
@@ -176,19 +249,15 @@ def check_disk(recipe: Recipe, stages: list[tuple[str, float, float]]) -> list[F
         text = f"{stage}: {kept} checkpoints of {gib(checkpoint)} + {models} of {gib(saved)}"
         needed = checkpoint * kept + saved * models
         disks.setdefault(nearest(folder).stat().st_dev, []).append((folder, needed, text))
-    runs_here = has_gpu() or all(recipe.settings[stage].use_cpu for stage, *_ in stages)
+    runs_here = has_gpu() or all(recipe.settings[stage].use_cpu for stage in steps)
     for needs in disks.values():
         folders, sizes, texts = zip(*needs, strict=True)
         free = shutil.disk_usage(nearest(folders[0])).free
         text = f"{gib(sum(sizes))} needed ({', '.join(texts)}), {gib(free)} free for "
-        text += ", ".join(dict.fromkeys(folders))
-        if sum(sizes) <= free:
-            found.append(Finding(OK, "disk", text))
-            continue
+        text += ", ".join(dict.fromkeys(folders)) + ("" if runs_here else ", without a GPU")
+        level = OK if sum(sizes) <= free else ERROR if runs_here else WARNING
         remedy = "free some, lower save_total_limit, or set output_dir to a larger disk"
-        if not runs_here:
-            text += ", a machine without a GPU"
-        found.append(Finding(ERROR if runs_here else WARNING, "disk", text, remedy))
+        found.append(Finding(level, "disk", text, "" if level == OK else remedy))
     return found
 
 

@@ -1,10 +1,13 @@
-"""Read a recipe as its stages do, and check that each input is there or has a writer."""
+"""Read a recipe as its stages do; check that each input is there or has a writer."""
 
+import json
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from data_prep.build.recipe import FILES, DataArguments, check_data
 from data_prep.config import Settings, UserError, build, read_settings, read_yaml, run_check
@@ -14,10 +17,98 @@ from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
 from stages.difficulty import DifficultyArguments
 from stages.distill import DistillArguments
 from stages.launch import check_launch
-from stages.preflight.findings import ERROR, OK, Finding, from_error
-from stages.preflight.needs import Launch
-from stages.preflight.shapes import LINEARS, is_lora_target, load_shape, read_model
 from stages.tiny_model import ModelArguments
+from stages.vllm_checks import SERVE, server_url
+
+# Findings ----------------------------------------------------------------------------------------
+
+ERROR, WARNING, UNCHECKED, OK = "error", "warning", "not checked", "ok"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: str
+    topic: str  # the file or the subject, such as `grpo.yaml` or `memory`
+    text: str
+    remedy: str = ""  # what to change, if anything
+
+
+def from_error(topic: str, error: UserError, level: str = ERROR) -> Finding:
+    """The finding of a refusal: `UserError`s end with their remedy, after the last semicolon."""
+    text, _, remedy = str(error).rpartition("; ")
+    return Finding(level, topic, text or remedy, remedy if text else "")
+
+
+def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
+    """Run a check; a refusal, or a value that it cannot work with, becomes a finding."""
+    try:
+        return check(*args)
+    except UserError as error:
+        return [from_error(topic, error)]
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        text = f"cannot be checked: {type(error).__name__}: {error}"
+        return [Finding(ERROR, topic, text, "correct the value; other findings may name its key")]
+
+
+# Models ------------------------------------------------------------------------------------------
+
+
+def _shape(
+    hidden: int, inner: int, layers: int, heads: int, key_value_heads: int, vocab: int, **more: Any
+) -> dict[str, Any]:
+    return {
+        "model_type": "qwen2", "hidden_size": hidden, "intermediate_size": inner,
+        "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": key_value_heads, "vocab_size": vocab,
+        "max_position_embeddings": 32768, "tie_word_embeddings": True,
+    } | more  # fmt: skip
+
+
+_HALF_B = _shape(896, 4864, 24, 14, 2, 151936)
+_ONE_AND_A_HALF_B = _shape(1536, 8960, 28, 12, 2, 151936)
+_SEVEN_B = _shape(3584, 18944, 28, 28, 4, 152064, tie_word_embeddings=False)
+_LONG = {"max_position_embeddings": 131072}
+_UNTIED = _LONG | {"tie_word_embeddings": False}
+_LLAMA = _UNTIED | {"model_type": "llama"}
+# What the config.json of each says, so that a recipe is checked without weights or network.
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": _shape(64, 192, 3, 4, 4, 646, max_position_embeddings=4096),
+    "0.5B": _HALF_B,
+    "1.5B": _ONE_AND_A_HALF_B,
+    "7B": _SEVEN_B,
+    "Qwen/Qwen2.5-0.5B-Instruct": _HALF_B,
+    "Qwen/Qwen2.5-1.5B-Instruct": _ONE_AND_A_HALF_B,
+    "Qwen/Qwen2.5-7B": _SEVEN_B | _LONG,
+    "Qwen/Qwen2.5-7B-Instruct": _SEVEN_B,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _ONE_AND_A_HALF_B | _UNTIED,
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _SEVEN_B | _LONG,
+    "meta-llama/Llama-3.1-8B-Instruct": _shape(4096, 14336, 32, 32, 8, 128256, **_LLAMA),
+}
+
+
+def load_shape(model: str) -> dict[str, Any]:
+    """Load the config.json of a checkpoint folder, or of a name of `SHAPES`.
+
+    Raises:
+        UserError: it is neither, or the file cannot be read.
+    """
+    path = Path(model) / "config.json"
+    if not path.is_file():
+        if model in SHAPES:
+            return dict(SHAPES[model])
+        raise UserError(
+            f"model_name_or_path: {model} is no checkpoint folder, and its shape is not known "
+            f"here; download it and name the folder, or use one of {', '.join(SHAPES)}"
+        )
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path}: {error}; the file must hold the model's JSON config") from error
+
+
+# Recipes -----------------------------------------------------------------------------------------
 
 ACCELERATE = Path(__file__).parents[2] / "configs" / "accelerate"
 # Stage -> (our dataclass, Hugging Face's, check that needs no input file).
@@ -34,35 +125,47 @@ INPUTS = (
     "train_file", "eval_file", "test_file", "problems_file", "pass_rates", "model_name_or_path",
     "checkpoints",
 )  # fmt: skip
-# What a stage writes as a file of its own; training writes folders.
-WRITES = {
-    "data": {*FILES.values()},
-    "difficulty": {"pass_rates.jsonl"},
-    "distill": {"traces.jsonl"},
-}
+# Files that a stage writes; others write folders.
+WRITES = {"data": FILES.values(), "difficulty": ["pass_rates.jsonl"], "distill": ["traces.jsonl"]}
+
+
+def _key(default: Any, text: str) -> Any:
+    """A key and its line of `--help`."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass
+class PreflightArguments:
+    """Keys of the command line; there is no YAML for this one."""
+
+    recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
+    run: str | None = _key(None, "folder of the stages' output; runs/<recipe> by default")
+    gpus: int = _key(1, "training processes, one for each GPU")
+    accelerate: str | None = _key(None, "name of a file in configs/accelerate; ddp by default")
+    gpu_memory: float = _key(94.0, "memory of one GPU, GiB")
+    tokenizer: str | None = _key(None, "folder with the model's tokenizer and configs")
+    data_root: str | None = _key(None, "folder of the raw data, where the data is not built")
+    overlay: str | None = _key(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise ValueError(f"gpus: {self.gpus} must be at least 1")
+        for key in ("tokenizer", "data_root"):
+            folder = getattr(self, key)
+            if folder is not None and not Path(folder).is_dir():
+                raise ValueError(f"{key}: {folder} is not a folder; name one, or leave it out")
 
 
 @dataclass
 class Recipe:
-    """A recipe's files as read and as parsed.
+    """A recipe's files as read and as parsed."""
 
-    Args:
-        settings: by stage; a file that cannot be read is missing.
-        parsed: the stages whose files have no fault.
-        run: the folder of the stages' output.
-        accelerate: keys of the accelerate file that starts the processes.
-        tokenizer: folder that stands in for the model's tokenizer, or None.
-        data_root: folder of the raw data, or None.
-    """
-
-    folder: Path
-    run: str
-    launch: Launch
-    accelerate: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Settings] = field(default_factory=dict)
-    parsed: list[str] = field(default_factory=list)
-    tokenizer: str | None = None
-    data_root: str | None = None
+    args: PreflightArguments
+    run: str  # folder of the stages' output
+    accelerate: dict[str, Any]  # keys of the file that starts the processes
+    engine: str  # what shares the states between processes, as in `memory.Step`
+    settings: dict[str, Settings] = field(default_factory=dict)  # by stage, if it can be read
+    parsed: list[str] = field(default_factory=list)  # stages whose files have no fault
 
     def stages(self) -> list[str]:
         """The training stages that the recipe has."""
@@ -72,81 +175,51 @@ class Recipe:
         """The model that a stage's weights come from at first: through `{run}/…` to its origin."""
         name = self.settings.get(stage, {}).get("model_name_or_path")
         made = self.settings.get("sft", {}).get("output_dir")
-        if stage != "sft" and name and name == made:
-            return self.model("sft")
-        return name
+        return self.model("sft") if stage != "sft" and name and name == made else name
 
     def shape(self, stage: str) -> dict[str, Any]:
-        """The config.json of the stage's model; of a model.yaml's where that builds it.
-
-        Raises:
-            UserError: as `load_shape`.
-        """
-        name = self.model(stage)
-        if self.tokenizer and Path(self.tokenizer, "config.json").is_file():
-            return load_shape(self.tokenizer)  # a folder of the model without its weights
-        built = self.settings.get("model")
+        """The config.json of the stage's model, as `load_shape`; of one that model.yaml builds."""
+        name, folder, built = self.model(stage), self.args.tokenizer, self.settings.get("model")
+        if folder and Path(folder, "config.json").is_file():
+            return load_shape(folder)  # a folder of the model without its weights
         if built and name == built.output_dir and not Path(name, "config.json").is_file():
-            return {
-                "model_type": "qwen2",
-                "hidden_size": built.hidden_size,
-                "intermediate_size": built.intermediate_size,
-                "num_hidden_layers": built.num_layers,
-                "num_attention_heads": built.num_heads,
-                "num_key_value_heads": built.num_kv_heads,
-                "vocab_size": 1000,  # 200 numbers and up to 800 merges
-                "tie_word_embeddings": True,
-                "max_position_embeddings": built.max_position_embeddings,
-            }
+            sizes = (built.hidden_size, built.intermediate_size, built.num_layers)
+            positions = {"max_position_embeddings": built.max_position_embeddings}
+            # A vocabulary of 200 numbers and up to 800 merges.
+            return _shape(*sizes, built.num_heads, built.num_kv_heads, 1000, **positions)
         return load_shape(str(name))
 
-    def positions(self) -> dict[str, int]:
-        """By stage, the positions that the model has, where its shape is known."""
-        found = {}
-        for stage in self.stages():
-            try:
-                positions = self.shape(stage).get("max_position_embeddings")
-                found |= {stage: int(positions)} if positions else {}
-            except (UserError, TypeError, ValueError):  # check_memory says so
-                continue
-        return found
+    def known_shape(self, stage: str) -> dict[str, Any]:
+        """The same; empty where it is not known, which `check_memory` says."""
+        try:
+            return self.shape(stage)
+        except UserError:
+            return {}
 
 
-def read_recipe(
-    folder: Path, run: str | None, launch: Launch, overlay: str | None = None, **more: Any
-) -> tuple[Recipe, list[Finding]]:
+def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     """Read the recipe's files and check each as its stage does, in the launch's environment.
 
     Raises:
         UserError: it is no folder, or has no file of a stage.
     """
+    folder = Path(args.recipe)
     if not folder.is_dir():
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/data.yaml")))
         raise UserError(f"recipe: {folder} is not a folder; known recipes: {known or 'none'}")
     known = ", ".join(f"{name}.yaml" for name in STAGES)
     if not any((folder / f"{name}.yaml").is_file() for name in STAGES):
         raise UserError(f"{folder}: no YAML file is read by a stage; stages read {known}")
-    default = f"runs/{folder.resolve().name}" + (f"-{Path(overlay).stem}" if overlay else "")
-    recipe, found = Recipe(folder, run or default, launch, **more), []
+    twin = f"-{Path(args.overlay).stem}" if args.overlay else ""
+    run = args.run or f"runs/{folder.resolve().name}{twin}"
+    accelerate = read_launch(args.accelerate, args.gpus)
+    recipe = Recipe(args, run, accelerate, find_engine(accelerate, args.gpus))
+    found = []
     for path in sorted(folder.glob("*.yaml")):
-        if path.stem not in STAGES:
-            found.append(
-                Finding(ERROR, path.name, "is read by no stage", f"the stages read {known}")
-            )
-            continue
-        own, hf, check = STAGES[path.stem]
-        argv = ["--config", str(path), "--run_dir", recipe.run]
-        argv += ["--overlay", overlay] if overlay and hf else []
         try:
-            settings = read_settings(own, hf, argv, DEFAULTS if hf else None)
-            recipe.settings[path.stem] = settings
-            if hf:
-                settings = check_launched(recipe, settings, check)
-            elif check:
-                settings = run_check(settings, check)
-            # A recipe for GPUs must be checkable on a machine that has none.
-            build(settings.replaced(use_cpu=True) if hf else settings, own, hf)
-            recipe.parsed.append(path.stem)
+            if path.stem not in STAGES:
+                raise UserError(f"is read by no stage; the stages read {known}")
+            read_stage(recipe, path)
         except UserError as error:
             found.append(from_error(path.name, error))
     if recipe.parsed:
@@ -155,9 +228,31 @@ def read_recipe(
     return recipe, found
 
 
-def check_launched(recipe: Recipe, settings: Settings, check: Callable) -> Settings:
-    """Run a stage's own check, and that of its launch, as if the launch had started it."""
-    asked, processes = recipe.accelerate, recipe.launch.processes
+def read_stage(recipe: Recipe, path: Path) -> None:
+    """Read a stage's file into the recipe, through the stage's own checks and its launch's."""
+    stage, overlay, processes = path.stem, recipe.args.overlay, recipe.args.gpus
+    own, hf, check = STAGES[stage]
+    argv = ["--config", str(path), "--run_dir", recipe.run]
+    argv += ["--overlay", overlay] if overlay and hf else []
+    settings = recipe.settings[stage] = read_settings(own, hf, argv, DEFAULTS if hf else None)
+    if check and not hf:
+        settings = run_check(settings, check)
+    elif check:
+        env = launch_environment(recipe.accelerate, processes)
+
+        def check_both(settings: Settings) -> None:
+            check_launch(settings, env, recipe.accelerate | {"num_processes": processes})
+            check(settings)
+
+        with mock.patch.dict(os.environ, env):
+            settings = run_check(settings, check_both)
+        settings = settings.replaced(use_cpu=True)  # checkable on a machine without a GPU
+    build(settings, own, hf)
+    recipe.parsed.append(stage)
+
+
+def launch_environment(asked: dict[str, Any], processes: int) -> dict[str, str]:
+    """What `accelerate launch` with these keys sets for the processes that it starts."""
     kind = str(asked.get("distributed_type"))
     env = {"WORLD_SIZE": "1" if kind == "NO" else str(processes), "LOCAL_RANK": "0"}
     if kind in ("FSDP", "DEEPSPEED"):
@@ -165,31 +260,14 @@ def check_launched(recipe: Recipe, settings: Settings, check: Callable) -> Setti
     env |= {key.upper(): str(value) for key, value in asked.get("fsdp_config", {}).items()}
     for key, value in asked.get("deepspeed_config", {}).items():
         env[f"ACCELERATE_DEEPSPEED_{key.upper()}"] = str(value)
-
-    def check_both(settings: Settings) -> None:
-        check_launch(settings, env, asked | {"num_processes": processes})
-        check(settings)
-
-    before = dict(os.environ)
-    os.environ.update(env)
-    try:
-        return run_check(settings, check_both)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    return env
 
 
 def read_launch(name: str | None, processes: int) -> dict[str, Any]:
-    """Read the keys of a file of configs/accelerate; none for flags, or one process without a file.
-
-    Raises:
-        UserError: there is no such file.
-    """
-    if name is None and processes > 1:
-        name = "ddp"
-    if name is None or name.startswith("-"):
+    """Read the keys of a file of configs/accelerate; none for one process without a file."""
+    if name is None and processes == 1:
         return {}
-    path = ACCELERATE / f"{name}.yaml"
+    path = ACCELERATE / f"{name or 'ddp'}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in ACCELERATE.glob("*.yaml")))
         raise UserError(f"accelerate: {name!r} is no file of configs/accelerate; choose {known}")
@@ -207,24 +285,22 @@ def find_engine(values: dict[str, Any], processes: int) -> str:
     return "ddp" if processes > 1 else "none"
 
 
+# Inputs ------------------------------------------------------------------------------------------
+
+
 def check_inputs(recipe: Recipe) -> list[Finding]:
     """Find inputs below the run's folder that are not there, and that no stage writes."""
-    stems = {path.stem for path in recipe.folder.glob("*.yaml")}
+    stems = {path.stem for path in Path(recipe.args.recipe).glob("*.yaml")}
     if stems & STAGES.keys() - recipe.settings.keys():
         return []  # a file that could not be read may name the writer
-    folders = {
-        stage: str(values["output_dir"]).rstrip("/")
-        for stage, values in recipe.settings.items()
-        if values.get("output_dir")
-    }
+    outputs = {stage: values.get("output_dir") for stage, values in recipe.settings.items()}
+    folders = {stage: str(folder).rstrip("/") for stage, folder in outputs.items() if folder}
     found = []
     for stage, values in recipe.settings.items():
         for key in INPUTS:
             named = values.get(key)
             for name in named if isinstance(named, list) else [named]:
-                # Checkpoints are `label=folder`.
-                path = str(name).rpartition("=")[2] if key == "checkpoints" else str(name)
-                path = path.rstrip("/")
+                path = str(name).rpartition("=")[2].rstrip("/")  # checkpoints are `label=folder`
                 if not path.startswith(f"{recipe.run}/") or Path(path).exists():
                     continue
                 if not any(writes(*made, path) for made in folders.items()):
@@ -236,10 +312,9 @@ def check_inputs(recipe: Recipe) -> list[Finding]:
 
 def writes(stage: str, folder: str, path: str) -> bool:
     """Whether a stage with this output_dir writes a file or folder."""
-    if path != folder and not path.startswith(f"{folder}/"):
-        return False
-    names = WRITES.get(stage)
-    return names is None or path.removeprefix(f"{folder}/") in names
+    if path == folder or not path.startswith(f"{folder}/"):
+        return path == folder
+    return stage not in WRITES or path.removeprefix(f"{folder}/") in WRITES[stage]
 
 
 def check_problems(recipe: Recipe) -> list[Finding]:
@@ -251,23 +326,22 @@ def check_problems(recipe: Recipe) -> list[Finding]:
     return []
 
 
-def check_lora(recipe: Recipe) -> list[Finding]:
-    """Find `lora_target_modules` that fit no module of Qwen2, Llama, Mistral or Qwen3."""
+def check_server(recipe: Recipe) -> list[Finding]:
+    """Find a vLLM server of this machine that does not answer yet."""
+    values = recipe.settings.get("grpo")
+    if values is None or not values.use_vllm or values.vllm_mode != "server":
+        return []
     found = []
-    for stage in recipe.stages():
-        values = recipe.settings[stage]
-        asked = values.lora_target_modules
-        if not values.use_peft or values.lora_target_parameters:
-            continue
-        try:
-            read_model(recipe.shape(stage))
-        except UserError:  # another family may have other names; its memory is not checked either
-            continue
-        if any(is_lora_target(asked, name) for name in (*LINEARS, "embed_tokens", "lm_head")):
-            continue
-        text = f"lora_target_modules: {asked} fits no module of the model"
-        if isinstance(asked, list) and len(asked) == 1:
-            text += "; a list of one is read as a pattern of the module's whole path"
-        remedy = f"all-linear, two or more of {', '.join(LINEARS)}, or a pattern like .*q_proj"
-        found.append(Finding(ERROR, f"{stage}.yaml", text, remedy))
+    if values.vllm_enable_sleep_mode:
+        text = "vllm_enable_sleep_mode: true puts no server to sleep, only a colocated engine"
+        found.append(Finding(WARNING, "grpo.yaml", text, "vllm_enable_sleep_mode: false"))
+    url, serve = server_url(values), SERVE.replace("MODEL", str(values.get("model_name_or_path")))
+    host, port = values.vllm_server_host, values.vllm_server_port
+    with socket.socket() as one:
+        if values.vllm_server_base_url or host not in ("localhost", "127.0.0.1", "0.0.0.0"):
+            text = f"the vLLM server {url} is another machine"
+            found.append(Finding(UNCHECKED, "server", text, f"there: {serve}; curl {url}/health"))
+        elif one.connect_ex(("localhost", port)):
+            text = f"vllm_mode: server, but nothing answers on port {port} of this machine"
+            found.append(Finding(WARNING, "server", text, serve))
     return found

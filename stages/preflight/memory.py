@@ -1,11 +1,11 @@
 """Plan the memory of one training process, in bytes, from a model's config and a recipe's numbers.
 
-Pure arithmetic without torch: a recipe becomes a `Step`, a step has moments at which its memory can
-peak, each moment is a list of parts with their formulas, and the plan is the highest moment:
+Pure arithmetic without torch: a step has moments at which its memory can peak, each moment is a
+list of parts with their formulas, and the plan is the highest moment:
 
 - `head`: backward pass of TRL's fused LM head, when all activations are there;
-- `last layer`, `first layer`: backward passes of these, the first with the inputs of all layers,
-  the second with the gradients of all others;
+- `last layer`: its backward pass, with the inputs of all layers;
+- `first layer`: its backward pass, with the gradients of all others;
 - `end`: backward pass of the embedding, when all gradients are there;
 - `optimizer`: the optimizer's step, with what it needs besides its states;
 - `forward`: under autocast, when all weights have been cast and none is freed yet.
@@ -15,11 +15,48 @@ measured steps. Lengths are tokens. In formulas H is the hidden size, I the inne
 the width of the queries, K that of the keys, L a row's length.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from stages.preflight.shapes import LINEARS, Model
+from data_prep.config import UserError
 
-# A step, and what autograd keeps of it -----------------------------------------------------------
+LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+FAMILIES = ("qwen2", "llama", "mistral", "qwen3")
+
+
+class Model:
+    """Sizes of a decoder-only model with SwiGLU, RMSNorm and grouped-query attention.
+
+    `shape` has the fields of its config.json. `UserError`: its model type is not known.
+    """
+
+    def __init__(self, shape: Mapping[str, Any]) -> None:
+        kind, known = shape.get("model_type"), ", ".join(FAMILIES)
+        if kind not in FAMILIES:
+            raise UserError(f"model_type: {kind!r} has no memory plan; known are {known}")
+        self.hidden, self.inner = shape["hidden_size"], shape["intermediate_size"]
+        self.layers, self.heads = shape["num_hidden_layers"], shape["num_attention_heads"]
+        width = shape.get("head_dim") or self.hidden // self.heads
+        self.query = self.heads * width
+        self.key = (shape.get("num_key_value_heads") or self.heads) * width
+        self.head_norms = 2 * width if kind == "qwen3" else 0  # weights, of q and k in a layer
+        self.is_tied = bool(shape.get("tie_word_embeddings", False))
+        # Parameters: of the embedding (an untied LM head has as many again), a layer's matrices,
+        # a layer, and all.
+        self.vocab = shape["vocab_size"]
+        self.embedding = self.vocab * self.hidden
+        self.layer_linear = sum(rows * columns for rows, columns in self.linears().values())
+        bias = self.query + 2 * self.key if kind == "qwen2" else 0
+        self.layer_params = self.layer_linear + bias + 2 * self.hidden + self.head_norms
+        tables = self.embedding if self.is_tied else 2 * self.embedding
+        self.params = self.layers * self.layer_params + tables + self.hidden
+
+    def linears(self) -> dict[str, tuple[int, int]]:
+        """(inputs, outputs) of a layer's linear modules."""
+        h, i, a, k = self.hidden, self.inner, self.query, self.key
+        sizes = ((h, a), (h, k), (h, k), (a, h), (h, i), (h, i), (i, h))
+        return dict(zip(LINEARS, sizes, strict=True))
 
 
 @dataclass(frozen=True)
@@ -71,10 +108,11 @@ class Step:
 
     @property
     def trained(self) -> int:
-        """Parameters with a gradient."""
+        """Parameters with a gradient; LoRA has rank x (inputs + outputs) of each module."""
         if self.lora_rank is None:
             return self.model.params
-        return self.model.lora_params(self.lora_rank, self.lora_modules)
+        sizes = self.model.linears()
+        return self.model.layers * sum(self.lora_rank * sum(sizes[n]) for n in self.lora_modules)
 
     @property
     def gradient(self) -> int:
@@ -82,16 +120,14 @@ class Step:
         return self.weight if self.is_full else 4
 
 
-# One term for each tensor that a backward formula needs (modules of Qwen2 and Llama, transformers
-# 5.17). Views share storage and count once; a mixed-precision product keeps a bf16 copy of its
-# input.
+# What autograd keeps -----------------------------------------------------------------------------
+# One term for each tensor that a backward formula needs. Views share storage and count once; a
+# mixed-precision product keeps a bf16 copy of its input.
 
 
 def norm_bytes(step: Step) -> int:
-    """Bytes per token that one RMSNorm keeps, without its output.
-
-    4 H + 4: its input in fp32 (for the square and for the product) and 1/rms; for the gradient of
-    its weight, the normalised input in the weights' precision.
+    """Bytes per token that one RMSNorm keeps, without its output: its input in fp32, 1/rms, and for
+    the gradient of its weight the normalised input in the weights' precision.
     """
     return 4 * step.model.hidden + 4 + (step.weight * step.model.hidden if step.is_full else 0)
 
@@ -114,25 +150,20 @@ def layer_bytes(step: Step) -> int:
 
 
 def linear_bytes(step: Step) -> int:
-    """Bytes per token of the inputs that a layer's matrices keep for their weights' gradients."""
-    h, i, modules = step.model.hidden, step.model.inner, step.lora_modules
+    """Bytes per token of the inputs that a layer's matrices keep for their weights' gradients.
+
+    Full: q, k, v share one input, gate and up another; autocast makes each its own copy. The input
+    of o_proj is attention's output, kept already. LoRA: only A keeps its input, a copy for each
+    module and the dropout's mask; B keeps the rank's numbers. Its weights are fp32 (peft), so
+    without autocast so is the copy.
+    """
+    model = step.model
     if step.is_full:
-        # q, k, v share one input, gate and up another; autocast makes each its own copy. The input
-        # of o_proj is attention's output, kept already.
-        return step.compute * ((5 if step.casts else 2) * h + i)
-    # Only LoRA's A keeps its input: dropped out, a copy for each module, with its mask; B
-    # keeps the rank's numbers. Its weights are fp32 (peft), so without autocast so is the copy.
+        return step.compute * ((5 if step.casts else 2) * model.hidden + model.inner)
     number = 2 if step.is_autocast else 4
-    inputs = sum(rows for name, (rows, _) in step.model.linears().items() if name in modules)
-    if step.has_dropout:
-        kept = (number + (1 if step.is_cuda else 4)) * inputs  # on a CPU the mask is fp32
-    elif step.compute == 4:  # no copy is made: shared as above
-        kept = 4 * h * bool({"q_proj", "k_proj", "v_proj"} & {*modules})
-        kept += 4 * h * bool({"gate_proj", "up_proj"} & {*modules})
-        kept += 4 * i * ("down_proj" in modules)
-    else:
-        kept = number * inputs
-    return kept + number * step.lora_rank * len(modules)
+    mask = (1 if step.is_cuda else 4) if step.has_dropout else 0  # on a CPU the mask is fp32
+    inputs = sum(model.linears()[name][0] for name in step.lora_modules)
+    return (number + mask) * inputs + number * step.lora_rank * len(step.lora_modules)
 
 
 def mask_bytes(step: Step) -> int:
@@ -159,132 +190,118 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts at the peak, and the sums of all moments."""
+    """The highest moment, its parts, and the sums of all moments."""
 
     moment: str
     parts: tuple[Part, ...]
     moments: dict[str, float]
-    backward: tuple[Part, ...]  # the parts of the highest moment with activations
 
     @property
     def peak(self) -> float:
-        return sum(part.bytes for part in self.parts)
+        return self.moments[self.moment]
 
     @property
     def states(self) -> float:
         """Bytes that are there between steps."""
-        names = (*SHARDED, "master weights", "DDP's buckets", "buckets")
-        return sum(p.bytes for p in self.parts if p.name in names and p.name != "gradients")
+        names = {*SHARDED, "master weights", "DDP's buckets", "buckets"} - {"gradients"}
+        return sum(part.bytes for part in self.parts if part.name in names)
 
 
 def plan_step(step: Step) -> Plan:
     """Plan one process: the moment with the highest sum."""
-    backward = {
+    moments = {
         "head": head_moment(step),
         "last layer": layer_moment(step, is_last=True),
         "first layer": layer_moment(step, is_last=False),
+        "end": end_moment(step),
+        "optimizer": [
+            gradients(step),
+            Part("optimizer's scratch", step.scratch, "while it steps; not measured on a GPU"),
+        ],
     }
-    moments = backward | {"end": end_moment(step), "optimizer": optimizer_moment(step)}
-    if step.casts:
-        moments["forward"] = forward_moment(step)
+    if step.casts:  # the cast weights of all layers, and what the layers keep
+        layers = step.model.layers
+        kept, cast = kept_parts(step, layers)[0], layer_extras(step, layers, 0)[1]
+        moments["forward"] = [gradients(step, is_backward=True), kept, cast, input_part(step)]
     moments = {name: share(state_parts(step) + parts, step) for name, parts in moments.items()}
     sums = {name: sum(part.bytes for part in parts) for name, parts in moments.items()}
-    peak, highest = max(sums, key=sums.__getitem__), max(backward, key=sums.__getitem__)
-    shown = [tuple(part for part in moments[name] if part.bytes) for name in (peak, highest)]
-    return Plan(peak, shown[0], sums, shown[1])
+    peak = max(sums, key=sums.__getitem__)
+    return Plan(peak, tuple(part for part in moments[peak] if part.bytes), sums)
 
 
-def _numbers(name: str, size: float, number: int, what: str) -> Part:
+def _numbers(name: str, size: float, number: int, what: str = "") -> Part:
     return Part(name, size * number, f"{size} B x {number:,} {what}")
 
 
 def state_parts(step: Step) -> list[Part]:
     """What is there in every moment: weights and optimizer states."""
     params, trained = step.model.params, step.trained
-    reference = params if step.has_reference else 0
     return [
         _numbers("weights", step.weight, params, "parameters"),
         _numbers("LoRA weights", 4, 0 if step.is_full else trained, "parameters"),
         _numbers("optimizer", step.optimizer, trained, "trained"),
-        _numbers("reference model", step.weight, reference, "parameters"),
+        _numbers("reference model", step.weight, params * step.has_reference, "parameters"),
     ]
 
 
-def earlier_gradients(step: Step) -> Part:
-    number = step.trained if step.accumulates else 0
-    return _numbers("gradients", step.gradient, number, "of earlier micro-batches")
+def gradients(step: Step, is_backward: bool = False) -> Part:
+    """All gradients; during the backward pass those of earlier micro-batches."""
+    number = step.trained if step.accumulates or not is_backward else 0
+    return _numbers("gradients", step.gradient, number, "trained")
 
 
 def kept_parts(step: Step, layers: int) -> list[Part]:
     """What autograd keeps of so many decoder layers; with checkpointing, only their inputs."""
-    if step.is_checkpointed:
-        each, what = step.weight * step.model.hidden, ", a layer's input (checkpointing)"
-        return [_activations(step, layers, each, what)]
-    return [
-        _activations(step, layers, layer_bytes(step)),
-        *layer_extras(step, layers, step.rows),
-    ]
-
-
-def _activations(step: Step, layers: int, each: int, what: str = "") -> Part:
-    text = f"{layers} layers x {step.tokens:,} tokens x {each:,} B{what}"
-    return Part("activations", layers * step.tokens * each, text)
+    each = step.weight * step.model.hidden if step.is_checkpointed else layer_bytes(step)
+    text = f"{layers} layers x {step.tokens:,} tokens x {each:,} B"
+    extras = [] if step.is_checkpointed else layer_extras(step, layers, step.rows)
+    return [Part("activations", layers * step.tokens * each, text), *extras]
 
 
 def layer_extras(step: Step, layers: int, rows: float) -> list[Part]:
     """Masks that sdpa makes for `rows` rows, and autocast's bf16 copy of every matrix, by layer."""
     text = f"{layers} layers x {rows:g} rows x {step.length:,}^2 x {step.compute} B (sdpa, padded)"
-    masks = Part("attention masks", layers * (mask_bytes(step) * rows / step.rows), text)
     cast = layers * step.model.layer_linear if step.casts else 0
-    return [masks, _numbers("bf16 copies of weights", 2, cast, "(autocast)")]
+    return [
+        Part("attention masks", layers * mask_bytes(step) * rows / step.rows, text),
+        _numbers("bf16 copies of weights", 2, cast, "(autocast)"),
+    ]
 
 
 def input_part(step: Step) -> Part:
     """The mask itself (bool), rotary tables, ids, masks and labels."""
     mask = step.rows * step.length**2 if step.is_masked else 0
     tables = 2 * step.length * (step.model.query // step.model.heads) * step.weight
-    text = "ids, masks, labels, rotary tables"
-    return Part("inputs", mask + tables + 8 * 6 * step.tokens, text)
+    return Part("inputs", mask + tables + 8 * 6 * step.tokens, "ids, masks, labels, rotary tables")
 
 
 def head_moment(step: Step) -> list[Part]:
     """The fused head goes backward while every layer's activations wait.
 
     Its weight gradient is summed in fp32 by the kernel; with several passes the last one's copy in
-    the weights' precision is there as well.
+    the weights' precision is there as well. Its scratch memory: a buffer of a tile's logits, the
+    fp32 gradient of the inputs, under autocast a bf16 chunk of the weight; without Triton the
+    copies of a tile, too.
     """
-    model = step.model
-    final = norm_bytes(step) + step.weight * model.hidden  # the last norm, and the head's input
-    summed = 4 * model.embedding if step.is_full else 0
-    again = step.weight * model.embedding if step.is_full and step.passes > 1 else 0
-    text = f"4 B x {model.vocab:,} x {model.hidden:,}" + (" + the last pass's" if again else "")
+    model, hidden = step.model, step.model.hidden
+    final = norm_bytes(step) + step.weight * hidden  # the last norm, and the head's input
+    summed = 4 + step.weight * (step.passes > 1) if step.is_full else 0
+    rows = step.rows * step.scored if step.is_cuda else step.rows * (step.length - 1)
+    rows = max(1, rows // step.passes)
+    height, columns = min(rows, HEAD_TOKENS), min(model.vocab, HEAD_VOCAB)
+    tile, chunk = height * columns, columns * hidden
+    size = height * HEAD_VOCAB * step.compute + 4 * rows * hidden + (2 * chunk if step.casts else 0)
+    if not step.is_cuda:
+        size += max(HEAD_COPIES * 4 * tile, 4 * (tile + chunk) if step.compute == 2 else 0)
+    text = f"tile {height:,} x {columns:,}, gradient of {rows:,} inputs"
     return [
-        earlier_gradients(step),
+        gradients(step, is_backward=True),
         *kept_parts(step, model.layers),
         input_part(step),
         Part("final norm", step.tokens * final, f"{step.tokens:,} tokens x {final:,} B"),
-        Part("LM head's gradient", summed + again, text),
-        head_part(step),
+        _numbers("LM head's gradient", summed, model.embedding),
+        Part("LM head", size, text),
     ]
-
-
-def head_part(step: Step) -> Part:
-    """Scratch memory of the fused head's backward pass, besides its weight's gradient.
-
-    A buffer of a tile's logits, the fp32 gradient of the inputs, under autocast a bf16 chunk of the
-    weight; without Triton the copies of a tile, too.
-    """
-    hidden = step.model.hidden
-    rows = step.rows * step.scored if step.is_cuda else step.rows * (step.length - 1)
-    rows = max(1, rows // step.passes)
-    height, columns = min(rows, HEAD_TOKENS), min(step.model.vocab, HEAD_VOCAB)
-    tile, chunk = height * columns, columns * hidden
-    size = height * HEAD_VOCAB * step.compute + 4 * rows * hidden + (2 * chunk if step.casts else 0)
-    text = f"tile {height:,} x {HEAD_VOCAB:,} x {step.compute} B, gradient of {rows:,} inputs"
-    if not step.is_cuda:
-        size += max(HEAD_COPIES * 4 * tile, 4 * (tile + chunk) if step.compute == 2 else 0)
-        text = f"tile {height:,} x {columns:,}, {HEAD_COPIES} fp32 copies without Triton"
-    return Part("LM head", size, text)
 
 
 def layer_moment(step: Step, is_last: bool) -> list[Part]:
@@ -294,22 +311,23 @@ def layer_moment(step: Step, is_last: bool) -> list[Part]:
     LoRA in bf16 also its fp32 copy of down_proj's input.
     """
     model, number = step.model, step.gradient
-    others = model.layers * model.layer_params
-    new = 0 if step.accumulates or is_last or not step.is_full else others
-    waits = model.embedding if step.is_full and (model.is_tied or not step.accumulates) else 0
+    is_new = step.is_full and not step.accumulates
+    waits = model.embedding if step.is_full and (model.is_tied or is_new) else 0
     each = 2 * step.compute * model.inner + 2 * step.weight * model.hidden
     if not step.is_full and step.compute == 2:
         each += 4 * model.inner
     tokens = step.tokens / step.passes
     text = f"{tokens:,.0f} tokens x {each:,} B, two of the inner width and two of the hidden"
     parts = [
-        earlier_gradients(step),
-        _numbers("gradients", number, new, "of the layers"),
-        _numbers("LM head's gradient", number, waits, ""),
+        gradients(step, is_backward=True),
+        _numbers("LM head's gradient", number, waits),
         input_part(step),
         Part("gradients of activations", tokens * each, text),
         *kept_parts(step, model.layers if is_last else 1),
     ]
+    if is_new and not is_last:
+        new = model.layers * model.layer_params
+        parts.append(_numbers("gradients", number, new, "of the layers"))
     if step.is_checkpointed:
         each = layer_bytes(step)
         text = f"{tokens:,.0f} tokens x {each:,} B"
@@ -321,36 +339,15 @@ def layer_moment(step: Step, is_last: bool) -> list[Part]:
 def end_moment(step: Step) -> list[Part]:
     """The embedding goes backward: all gradients, and the table's own twice where it is tied."""
     if not step.is_full:
-        return [_numbers("gradients", step.gradient, step.trained, "trained")]
-    model = step.model
-    tables = int(model.is_tied) + int(step.accumulates)
-    size = step.weight * model.embedding
-    output = step.tokens * step.weight * model.hidden
+        return [gradients(step)]
+    size = step.weight * step.model.embedding
+    tables = int(step.model.is_tied) + int(step.accumulates)
+    output = step.tokens * step.weight * step.model.hidden
     return [
-        _numbers("gradients", step.gradient, model.params, "parameters"),
+        gradients(step),
         Part("embedding's gradient", tables * size, f"{tables} x {size:,} B before it is added"),
         input_part(step),
         Part("gradient of its output", output, "tokens x hidden"),
-    ]
-
-
-def forward_moment(step: Step) -> list[Part]:
-    """Under autocast: the cast weights of all layers, and what the layers keep."""
-    layers = step.model.layers
-    each = step.weight * step.model.hidden if step.is_checkpointed else layer_bytes(step)
-    return [
-        earlier_gradients(step),
-        _activations(step, layers, each),
-        input_part(step),
-        layer_extras(step, layers, 0)[1],
-    ]
-
-
-def optimizer_moment(step: Step) -> list[Part]:
-    """The optimizer steps."""
-    return [
-        _numbers("gradients", step.gradient, step.trained, "trained"),
-        Part("optimizer's scratch", step.scratch, "while it steps; not measured on a GPU"),
     ]
 
 
@@ -369,23 +366,22 @@ def share(parts: list[Part], step: Step) -> list[Part]:
     if step.engine == "none":
         return parts
     if step.engine == "ddp":  # sums gradients in buckets of its own, as large as all of them
-        return [*parts, _numbers("DDP's buckets", step.gradient, step.trained, "")]
+        return [*parts, _numbers("DDP's buckets", step.gradient, step.trained)]
     divided = ("gradients", "optimizer") if step.engine == "zero2" else SHARDED
     offloads, processes = step.engine.endswith("offload"), step.processes
     shared = []
     for part in parts:
-        if part.name in divided and part.bytes:
+        if offloads and part.name in SHARDED and part.name != "gradients":
+            continue  # in the host's memory
+        if part.name in divided:
             text = f"{part.formula} / {processes}"
             part = replace(part, bytes=part.bytes / processes, formula=text)
-        if offloads and part.name in SHARDED and part.name != "gradients":
-            part = replace(part, bytes=0, formula="in the host's memory")
         shared.append(part)
     if step.engine.startswith("zero"):
-        master = 0 if offloads else 4 * step.trained / processes
-        text = f"4 B x {step.trained:,} / {processes} (DeepSpeed)"
-        shared.append(Part("master weights", master, text))
-        bucket = 2 * min(ZERO_BUCKET, step.trained) * min(2, step.weight)
-        shared.append(Part("buckets", bucket, "DeepSpeed's reduce and gather buckets"))
+        if not offloads:
+            shared.append(_numbers("master weights", 4 / processes, step.trained, "(DeepSpeed)"))
+        number = 2 * min(ZERO_BUCKET, step.trained)
+        shared.append(_numbers("buckets", min(2, step.weight), number, "(DeepSpeed)"))
     if step.engine != "zero2":
         largest = max(2 * step.model.layer_params, step.model.embedding)
         text = "two layers or the embedding, not divided"

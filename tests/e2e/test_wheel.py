@@ -5,12 +5,12 @@ import shutil
 import subprocess
 import sys
 import venv
-from pathlib import Path
 
 import pytest
 
+from tests.demo import ROOT
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-ROOT = Path(__file__).parents[2]
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 for name in ("data_prep", "stages", "eval"):
@@ -44,14 +44,9 @@ def run(tmp_path_factory):
     (folder / "empty").mkdir()
 
     def call(*command):
-        return subprocess.run(
-            [python, *map(str, command)],
-            cwd=folder / "empty",
-            env=env | {"HF_HUB_OFFLINE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words, place = [python, *map(str, command)], {"cwd": folder / "empty"}
+        place["env"] = env | {"HF_HUB_OFFLINE": "1"}
+        return subprocess.run(words, **place, capture_output=True, text=True, check=False)
 
     return call
 

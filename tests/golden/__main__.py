@@ -11,28 +11,34 @@ difference is printed by its name, and the exit code is 1.
 
 import argparse
 import contextlib
+import dataclasses
 import hashlib
+import importlib
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from data_prep import config
+from data_prep.schema import grpo_row
+from data_prep.sources import synthetic
+from tests.demo import ROOT, make, write_recipe
+
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected.json"
 # Make the recipe short; every other key is tiny-cpu's.
 NUM_ROWS = {"sft": 2400, "grpo": 40, "validation": 20, "test": 20}
 SHORT = {
     "model": {"hidden_size": 64, "num_layers": 2, "intermediate_size": 128},
-    "sft": {"max_steps": 300, "save_steps": 300, "logging_steps": 50},
+    "sft": {"max_steps": 300, "save_steps": 300, "logging_steps": 50, "num_train_epochs": None},
     "difficulty": {"num_samples": 2, "max_new_tokens": 40},
     "distill": {"num_samples": 2, "max_new_tokens": 40},
     "grpo": {
@@ -46,12 +52,24 @@ SHORT = {
     },
     "eval": {"num_samples": 2, "max_new_tokens": 96},
 }  # fmt: skip
-VOLATILE = re.compile(r"seconds|time|version|commit|path|fingerprint|folder|sha|packages|hash")
+NO_NUMBERS = re.compile(r"seconds|time|version|commit|path|fingerprint|folder|sha|packages|hash")
+MODULES = {
+    "data": "data_prep.build.__main__",
+    "model": "stages.tiny_model",
+    "sft": "stages.sft",
+    "difficulty": "stages.difficulty",
+    "distill": "stages.distill",
+    "grpo": "stages.grpo",
+    "eval": "eval.run",
+}
+# Named after the machine, the hour or the process.
+PERSONAL = {"logging_dir", "run_name", "hub_token", "local_rank", "parallelism_config"}
 
 
-def sha256(path: Path) -> str:
-    """The first 16 hexadecimal digits of a file's SHA-256."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def digest(what: Path | str | bytes) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a file, text or bytes."""
+    data = what.read_bytes() if isinstance(what, Path) else what
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()[:16]
 
 
 def machine() -> str:
@@ -66,146 +84,188 @@ def machine() -> str:
         loss = layer(torch.randn(3, length, 64)).exp().log_softmax(-1).square().mean()
         loss.backward()
         optimizer.step()
-    weights = b"".join(p.detach().numpy().tobytes() for p in layer.parameters())
-    probe = hashlib.sha256(weights).hexdigest()[:8]
+    probe = digest(b"".join(p.detach().numpy().tobytes() for p in layer.parameters()))[:8]
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, probe {probe}"
 
 
 def numbers(value: Any, name: str = "") -> dict[str, Any]:
     """The numbers of a report by their dotted names, without times, versions and paths."""
-    if isinstance(value, dict):
-        parts = value.items()
-    elif isinstance(value, list):
-        parts = enumerate(value)
-    else:
-        is_number = isinstance(value, int | float) and not VOLATILE.search(name)
+    if not isinstance(value, dict | list):
+        is_number = isinstance(value, int | float) and not NO_NUMBERS.search(name)
         return {name: round(value, 9)} if is_number else {}
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
     return {k: v for key, part in parts for k, v in numbers(part, f"{name}.{key}").items()}
-
-
-def make(folder: Path, *goals: str, **variables: str) -> None:
-    """Run make on the recipe in `folder/tiny-cpu`, its run in `folder/run`."""
-    outer = ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "SEED", "RECIPE", "DATA_ROOT")
-    env = {key: value for key, value in os.environ.items() if key not in outer}
-    values = {
-        "CONFIG": f"{folder}/tiny-cpu", "RUN": f"{folder}/run", "VENV": f"{folder}/venv",
-        "PY": sys.executable,
-    } | variables  # fmt: skip
-    (folder / "venv").mkdir(exist_ok=True)
-    (folder / "venv/ready").touch()  # newer than pyproject.toml: make installs nothing
-    done = subprocess.run(
-        ["make", *goals, *(f"{key}={value}" for key, value in values.items())],
-        cwd=ROOT,
-        env=env | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"make {' '.join(goals)} failed\n{done.stdout}\n{done.stderr}")
-
-
-def write_recipe(folder: Path, short: bool) -> None:
-    """tiny-cpu, with the numbers of `SHORT` where `short` is set."""
-    (folder / "tiny-cpu").mkdir(parents=True)
-    for path in (ROOT / "configs/tiny-cpu").glob("*.yaml"):
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if short:
-            config |= SHORT.get(path.stem, {})
-            for key, number in NUM_ROWS.items() if path.stem == "data" else ():
-                config[key][0]["sample"] = number
-            if path.stem == "sft":
-                del config["num_train_epochs"]
-        (folder / "tiny-cpu" / path.name).write_text(yaml.safe_dump(config), encoding="utf-8")
 
 
 def chain(folder: Path) -> dict[str, Any]:
     """The run's data files, and what depends on the machine: weights, samples, scores."""
     run = folder / "run"
-    data = {f"data/{p.name}": sha256(p) for p in sorted((run / "data").glob("*.jsonl"))}
+    data = {f"data/{p.name}": digest(p) for p in sorted((run / "data").glob("*.jsonl"))}
     audit = json.loads((run / "audit/manifest.json").read_text())
     found = {"data": data, "audit": numbers(audit["counts"])}
     weights = {
-        str(path.relative_to(run)): sha256(path)
+        str(path.relative_to(run)): digest(path)
         for stage in ("base", "sft", "grpo")
         for path in sorted((run / stage).rglob("model.safetensors"))
         if "checkpoint-" not in str(path)
     }
     rates = (run / "difficulty/pass_rates.jsonl").read_text().splitlines()
     counts = [[json.loads(line)[key] for key in ("id", "num_right", "verdicts")] for line in rates]
-    weights["pass rates"] = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
+    weights["pass rates"] = digest(json.dumps(counts))
     if (run / "distill").is_dir():
-        weights["traces"] = sha256(run / "distill/traces.jsonl")
+        weights["traces"] = digest(run / "distill/traces.jsonl")
     report = numbers(json.loads((run / "report/report.json").read_text()))
     return found | {"weights": weights, "report": report}
 
 
-def short_chain() -> dict[str, Any]:
-    """Every stage of the shortened demo."""
+def run_chain(*goals: str, is_short: bool = True, **variables: str) -> dict[str, Any]:
+    """Make goals of the demo, shortened or as shipped (eight minutes)."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_recipe(folder, short=True)
-        make(folder, "report", "distill")
-        return chain(folder)
+        write_recipe(folder, *((NUM_ROWS, SHORT) if is_short else ({}, {})))
+        done = make(folder, *goals, **variables)
+        if done.returncode:
+            sys.exit(f"make {' '.join(goals)} failed\n{done.stdout}\n{done.stderr}")
+        if "report" in goals:
+            return chain(folder)
+        run = folder / "run"
+        return {
+            "weights": {one: digest(run / one / "model.safetensors") for one in ("sft", "grpo")}
+        }
 
 
-def full_chain() -> dict[str, Any]:
-    """Every stage of the demo as shipped, eight minutes."""
+class Parsed(Exception):
+    """Carries what `parse` returned out of the stage's `main`."""
+
+
+def run_main(stage: str, argv: list[str], checks: bool) -> tuple:
+    """What a stage parses from `argv`, with or without its own checks.
+
+    Raises:
+        UserError: what the stage refuses.
+    """
+    module = importlib.import_module(MODULES[stage])
+
+    def parse(*args: Any, check: Any = None, **kwargs: Any) -> None:
+        if len(args) > 3:
+            args, check = args[:3], args[3]
+        raise Parsed(config.parse(*args, check=check if checks else None, **kwargs))
+
+    with mock.patch.object(module, "parse", parse), mock.patch.object(sys, "argv", [stage, *argv]):
+        try:
+            module.main()
+        except Parsed as found:
+            return found.args[0]
+    raise AssertionError(f"{stage} parsed nothing")
+
+
+def changed(part: Any) -> dict[str, Any]:
+    """The values of a dataclass that are not its defaults."""
+    as_dict = part.to_dict() if hasattr(part, "to_dict") else vars(part)
+    try:
+        default = type(part)(**({"use_cpu": True} if hasattr(part, "use_cpu") else {}))
+        defaults = default.to_dict() if hasattr(default, "to_dict") else vars(default)
+    except TypeError:  # a key has no default
+        defaults = {
+            f.name: f.default_factory() if f.default is dataclasses.MISSING else f.default
+            for f in dataclasses.fields(part)
+            if f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
+        }
+    return {k: v for k, v in as_dict.items() if k not in PERSONAL and v != defaults.get(k)}
+
+
+def settings() -> dict[str, str]:
+    """A hash of each stage's settings by `recipe/stage`; LoRA twins are `<recipe>-lora`."""
+    found = {}
+    paths = [p for p in sorted((ROOT / "configs").glob("*/*.yaml")) if p.stem in MODULES]
+    cpu = ("tiny-cpu", "skewed-cpu")  # they have no twin
+    twins = [(path, "-lora") for path in paths if path.parent.name not in cpu]
+    for path, twin in [*((path, "") for path in paths), *twins]:
+        recipe, stage = path.parent.name + twin, path.stem
+        argv = ["--config", str(path.relative_to(ROOT)), "--run_dir", f"runs/{recipe}"]
+        if stage in ("sft", "grpo"):  # transformers wants a GPU for bf16 otherwise
+            argv += ["--use_cpu", "true"] + (["--overlay", "configs/lora.yaml"] if twin else [])
+        parts = run_main(stage, argv, checks=False)
+        values = {key: value for part in parts for key, value in changed(part).items()}
+        found[f"{recipe}/{stage}"] = digest(json.dumps(values, sort_keys=True, default=str))
+    return found
+
+
+def refusal(stage: str, flags: list[str]) -> str:
+    """`<exit code> <key>` for tiny-cpu's stage with wrong flags; "accepted" where it starts."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_recipe(folder, short=False)
-        make(folder, "report")
-        return chain(folder)
+        run = Path(name)
+        for folder in ("data", "base", "sft", "grpo", "difficulty"):
+            (run / folder).mkdir()
+            (run / folder / "config.json").write_text("{}")
+        problems = synthetic.load("rl", 80, 0, max_level=2)
+        rows = "".join(json.dumps(grpo_row(problem, "none")) + "\n" for problem in problems)
+        for file in ("data/sft_train", "data/grpo_train", "data/validation", "data/test"):
+            (run / f"{file}.jsonl").write_text(rows)
+        (run / "difficulty/pass_rates.jsonl").write_text("{}\n")
+        argv = ["--config", f"configs/tiny-cpu/{stage}.yaml", "--run_dir", name, *flags]
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err), contextlib.chdir(ROOT):
+            try:
+                config.run_cli(lambda: run_main(stage, argv, checks=True))
+            except SystemExit as end:
+                text = err.getvalue()
+                assert text.count("\n") == 1, text
+                words = re.sub(r"^error: (command line: |configs/\S+: )?", "", text).split()
+                key = words[2] if words[:2] == ["unknown", "key"] else words[0]
+                return f"{end.code} {key.strip(':;,').strip(chr(39))}"
+    return "accepted"
 
 
-def two_processes() -> dict[str, Any]:
-    """SFT and GRPO of the shortened demo with two data-parallel processes."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_recipe(folder, short=True)
-        make(folder, "grpo", ACCELERATE="cpu", NUM_PROCESSES="2")
-        files = {stage: folder / "run" / stage / "model.safetensors" for stage in ("sft", "grpo")}
-        return {"weights": {stage: sha256(path) for stage, path in files.items()}}
-
-
-def settings() -> dict[str, Any]:
-    """A hash of the resolved settings of each stage of each recipe."""
-    from tests.golden import recipes
-
-    return {
-        f"{recipe}/{stage}": hashlib.sha256(
-            json.dumps(values, sort_keys=True, default=str).encode()
-        ).hexdigest()[:16]
-        for (recipe, stage), values in recipes.resolved().items()
-    }
-
-
-def refusals() -> dict[str, Any]:
+def refusals() -> dict[str, str]:
     """Exit code and named key of every wrong input in refused.yaml."""
-    from tests.golden import recipes
-
     cases = yaml.safe_load((HERE / "refused.yaml").read_text(encoding="utf-8"))
     return {
-        f"{stage}: {' '.join(flags)}": recipes.refusal(stage, flags)
+        f"{stage}: {flags}": refusal(stage, flags.split())
         for stage, inputs in cases.items()
-        for flags in map(str.split, inputs)
+        for flags in inputs
     }
 
 
-def grades() -> dict[str, Any]:
-    """Every reward of the frozen completions."""
-    from tests.golden import recipes
+def rewards() -> dict[str, str]:
+    """Every reward of the frozen completions, as one text of digits a reward."""
+    from stages.arguments import GrpoArguments
+    from stages.rewards import build_rewards
 
-    return recipes.rewards(HERE / "completions.jsonl")
+    lines = (HERE / "completions.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    names = [
+        "correctness_reward", "rlinf_reward", "think_format_reward", "soft_length_penalty",
+        "repetition_penalty", "overlong",
+    ]  # fmt: skip
+    args = GrpoArguments(train_file="f", reward_funcs=names, overlong_cache=40)
+    args.length_penalty_start, args.length_penalty_end = 20, 60
+    stub = SimpleNamespace(seed=0, process_index=0, max_completion_length=80)
+    completions = [[{"role": "assistant", "content": row["completion"]}] for row in rows]
+    golds = [row["gold"] for row in rows]
+    answers = [gold if isinstance(gold, list) else [gold] for gold in golds]
+    batch = {
+        "completions": completions,
+        "completion_ids": [list(row["completion"].encode())[:80] for row in rows],
+        "answers": answers,
+        "answer_form": ["box"] * len(rows),
+        "trainer_state": SimpleNamespace(global_step=1),
+        "log_metric": lambda *_: None,
+        "log_extra": lambda *_: None,
+    }
+    functions = build_rewards(args, stub, False)
+    return {f.__name__: " ".join(f"{x:.6g}" for x in f(**batch)) for f in functions}
 
 
-QUICK: dict[str, Callable[[], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "settings": settings,
     "refused": refusals,
-    "rewards": grades,
-    "short chain": short_chain,
+    "rewards": rewards,
+    "short chain": lambda: run_chain("report", "distill"),
+    "two processes": lambda: run_chain("grpo", ACCELERATE="cpu", NUM_PROCESSES="2"),
+    "full chain": lambda: run_chain("report", is_short=False),
 }
-FULL = {"two processes": two_processes, "full chain": full_chain}
+QUICK = [*PARTS][:4]
 ON_THIS_MACHINE = ("weights", "report")
 
 
@@ -229,18 +289,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="also the parts that take minutes")
     parser.add_argument("--record", action="store_true", help="write expected.json")
-    parser.add_argument("--only", nargs="*", choices=[*QUICK, *FULL], help="these parts")
+    parser.add_argument("--only", nargs="*", choices=PARTS, help="these parts")
     args = parser.parse_args()
-    parts = QUICK | (FULL if args.full or args.only else {})
-    if args.only:
-        parts = {name: parts[name] for name in args.only}
     expected = json.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
     same_machine = expected.get("machine") == machine()
     found: dict[str, Any] = {}
     failed = False
-    for name, part in parts.items():
+    for name in args.only or (PARTS if args.full else QUICK):
         with contextlib.redirect_stdout(io.StringIO()):
-            value = json.loads(json.dumps(part()))
+            value = json.loads(json.dumps(PARTS[name]()))
         found[name] = value
         if args.record:
             continue

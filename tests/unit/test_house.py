@@ -97,28 +97,20 @@ def upward(graph: dict[str, set[str]]) -> list[str]:
     return found
 
 
-def graph():
-    product = house.modules(*house.PRODUCT)
-    return {name: house.imports(path, product) for name, path in product.items()}
-
-
 def test_imports_point_down():
-    assert upward(graph()) == []
+    product = house.modules(*house.PRODUCT)
+    assert upward({name: house.imports(path, product) for name, path in product.items()}) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "target"),
-    [
+def test_an_upward_import_is_found():
+    for name, target in (
         ("data_prep.grading.pool", "data_prep.schema"),
         ("data_prep.sampling.hf", "stages.run"),
         ("stages.trainer.trainer", "stages.grpo"),
         ("stages.grpo", "eval.run"),
         ("eval.run", "eval.audit.cases"),
-        ("eval.harness.score", "eval.report"),
-    ],
-)
-def test_an_upward_import_is_found(name, target):
-    assert upward({name: {target}}) == [f"{name} -> {target}"]
+    ):
+        assert upward({name: {target}}) == [f"{name} -> {target}"]
 
 
 @functools.cache
@@ -155,43 +147,27 @@ def test_each_concern_has_one_home(concern):
 
 
 @pytest.mark.parametrize(
-    ("concern", "code"),
+    ("concern", "code", "is_second"),
     [
-        ("silence", "logging.getLogger('trl').setLevel(logging.ERROR)"),
-        ("silence", "hf_logging.set_verbosity_error()"),
-        ("silence", "datasets.disable_progress_bars()"),
-        ("silence", "warnings.filterwarnings('ignore')"),
-        ("silence", "lm_eval.api.task.tqdm = list"),
-        ("silence", "os.environ['TQDM_DISABLE'] = '1'"),
-        ("load a tokenizer", "from transformers import AutoTokenizer"),
-        ("load a tokenizer", "transformers.AutoTokenizer.from_pretrained(path)"),
-        ("load a tokenizer", "Qwen2Tokenizer.from_pretrained(path)"),
-        ("write a whole file", "os.replace(partial, path)"),
-        ("write a whole file", "path.with_name(name).replace(path)"),
-        ("encode surrogates", "text.encode('utf-8', 'replace')"),
-        ("encode surrogates", "text.encode(errors='replace')"),
-        ("encode surrogates", "open(path, 'w', errors='replace')"),
+        ("silence", "logging.getLogger('trl').setLevel(logging.ERROR)", True),
+        ("silence", "hf_logging.set_verbosity_error()", True),
+        ("silence", "os.environ['TQDM_DISABLE'] = '1'", True),
+        ("load a tokenizer", "from transformers import AutoTokenizer", True),
+        ("load a tokenizer", "Qwen2Tokenizer.from_pretrained(path)", True),
+        ("load a tokenizer", "load_tokenizer(path, 'key')", False),
+        ("write a whole file", "path.with_name(name).replace(path)", True),
+        ("write a whole file", "text.replace('a', 'b')", False),
+        ("encode surrogates", "text.encode('utf-8', 'replace')", True),
+        ("encode surrogates", "open(path, 'w', errors='replace')", True),
+        ("encode surrogates", "line.decode(errors='replace')", False),
     ],
 )
-def test_a_second_home_is_found(concern, code):
-    assert is_used(HOMES[concern][1], code)
-
-
-@pytest.mark.parametrize(
-    ("concern", "code"),
-    [
-        ("write a whole file", "text.replace('a', 'b')"),
-        ("write a whole file", "dataclasses.replace(args, seed=1)"),
-        ("encode surrogates", "line.decode(errors='replace')"),
-        ("load a tokenizer", "load_tokenizer(path, 'key')"),
-    ],
-)
-def test_other_calls_pass(concern, code):
-    assert not is_used(HOMES[concern][1], code)
+def test_a_second_home_is_found(concern, code, is_second):
+    assert is_used(HOMES[concern][1], code) == is_second
 
 
 def test_circles_are_found():
-    assert house.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
+    assert {*house.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})} == {"a", "b", "c"}
 
 
 def test_no_figure_is_above_its_ceiling():

@@ -93,7 +93,7 @@ def test_flops_are_those_that_torch_counts():
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from benchmarks.throughput import training_flops
-    from stages.preflight.shapes import load_shape
+    from stages.preflight.inputs import load_shape
 
     config = AutoConfig.for_model(**load_shape("tiny"))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")

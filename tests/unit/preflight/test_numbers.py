@@ -1,24 +1,28 @@
-"""Preflight's small numbers: percentiles, chances, engines, findings and how they are shown."""
-
-import io
-import json
+"""Preflight's small numbers: chances, engines, findings and how they are shown."""
 
 import pytest
-from rich.console import Console
 
 from data_prep.config import UserError
-from stages.preflight.__main__ import PreflightArguments
+from stages.preflight.__main__ import show
 from stages.preflight.batches import uniform_share
-from stages.preflight.findings import Finding, attempt, from_error, show
-from stages.preflight.inputs import find_engine, read_launch, writes
-from stages.preflight.lengths import percentile, read_some
+from stages.preflight.inputs import (
+    Finding,
+    PreflightArguments,
+    find_engine,
+    from_error,
+    read_launch,
+)
+from stages.preflight.lengths import compare
 
 
 @pytest.mark.parametrize(
-    ("share", "length"), [(0.5, 50), (0.95, 95), (0.951, 96), (0.99, 99), (1.0, 100), (0.0, 1)]
+    ("limit", "level", "remedy"),
+    [(99, "ok", ""), (98, "warning", "max_length: 99 keeps 99 %"), (79, "error", "keeps 99 %")],
 )
-def test_percentile(share, length):
-    assert percentile(range(1, 101), share) == length
+def test_lengths_are_compared_with_a_limit(limit, level, remedy):
+    found = compare("sft lengths", range(1, 101), "max_length", limit, "dropped", "error")
+    assert "median 50, 95 % 95, 99 % 99, longest 100 tokens" in found.text
+    assert found.level == level and remedy in found.remedy
 
 
 def test_chance_of_a_uniform_group():
@@ -27,19 +31,11 @@ def test_chance_of_a_uniform_group():
     assert uniform_share(0.8, 4) == pytest.approx(0.4096 + 0.0016)
 
 
-@pytest.mark.parametrize(
-    ("name", "processes", "engine"),
-    [
-        (None, 1, "none"),
-        (None, 2, "ddp"),
-        ("--multi_gpu", 2, "ddp"),
-        ("zero2", 8, "zero2"),
-        ("zero3_offload", 8, "zero3_offload"),
-        ("fsdp2", 8, "fsdp2"),
-    ],
-)
-def test_engine_of_a_launch(name, processes, engine):
-    assert find_engine(read_launch(name, processes), processes) == engine
+def test_engine_of_a_launch():
+    assert find_engine(read_launch(None, 1), 1) == "none"
+    assert find_engine(read_launch(None, 2), 2) == "ddp"
+    for name in ("zero2", "zero3_offload", "fsdp2"):
+        assert find_engine(read_launch(name, 8), 8) == name
 
 
 def test_an_unknown_launch_is_refused():
@@ -47,64 +43,28 @@ def test_an_unknown_launch_is_refused():
         read_launch("zero4", 8)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("gpus", 0), ("gpu_memory", 0.0), ("tokenizer", "nowhere/at/all")]
-)
+@pytest.mark.parametrize(("key", "value"), [("gpus", 0), ("tokenizer", "nowhere/at/all")])
 def test_arguments_out_of_range_are_refused(key, value):
     with pytest.raises(ValueError, match=f"^{key}: "):
         PreflightArguments(recipe="x", **{key: value})
 
 
-@pytest.mark.parametrize(
-    ("message", "text", "remedy"),
-    [("x: 1; bad; use 2", "x: 1; bad", "use 2"), ("x: bad", "x: bad", "")],
-)
-def test_a_refusal_is_split_into_finding_and_remedy(message, text, remedy):
-    assert from_error("a", UserError(message)) == Finding("error", "a", text, remedy)
+def test_a_refusal_is_split_into_finding_and_remedy():
+    found = from_error("a", UserError("x: 1; bad; use 2"))
+    assert found == Finding("error", "a", "x: 1; bad", "use 2")
+    assert from_error("a", UserError("x: bad")) == Finding("error", "a", "x: bad")
 
 
-def test_a_check_that_fails_on_a_value_is_a_finding():
-    assert attempt("x", lambda: []) == []
-    (found,) = attempt("ports", int, "many")
-    assert (found.level, found.topic) == ("error", "ports") and "'many'" in found.text
-
-
-FOUND = [
-    Finding("ok", "keys", "fine"),
-    Finding("warning", "grpo.yaml", "word " * 60, "change [this]"),
-    Finding("error", "disk", "full", "buy one"),
-]
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_worst_is_shown_last_and_fits(width):
-    out = io.StringIO()
-    show("configs/x", FOUND, Console(file=out, width=width))
-    text = out.getvalue()
-    assert max(map(len, text.splitlines())) <= width
+def test_the_worst_is_shown_last_and_fits(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    found = [
+        Finding("ok", "keys", "fine"),
+        Finding("warning", "grpo.yaml", "word " * 60, "change [this]"),
+        Finding("error", "disk", "full", "buy one"),
+    ]
+    show("configs/x", found)
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
     assert text.index("fine") < text.index("warning") < text.index("error ")
     assert "→ change [this]" in text  # brackets are no markup
-    assert text.rstrip().endswith("preflight: 1 error, 1 warning, 1 ok")
-
-
-@pytest.mark.parametrize(
-    ("stage", "path", "is_written"),
-    [
-        ("data", "run/a/sft_train.jsonl", True),
-        ("data", "run/a/sft_trian.jsonl", False),
-        ("data", "run/ab/sft_train.jsonl", False),
-        ("grpo", "run/a/checkpoint-20", True),
-        ("grpo", "run/a", True),
-        ("grpo", "run/b", False),
-    ],
-)
-def test_what_a_stage_writes(stage, path, is_written):
-    assert writes(stage, "run/a", path) == is_written
-
-
-def test_line_separators_within_a_row_and_blank_lines_are_no_rows(tmp_path):
-    path, texts = tmp_path / "rows.jsonl", ["a\u2028b", "c\u0085d"]
-    rows = [{"prompt": [{"role": "user", "content": text}]} for text in texts]
-    lines = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    path.write_text(f"{lines}\n\n\n", encoding="utf-8")
-    assert read_some(str(path), 10, ("prompt",)) == rows
+    assert text.rstrip().endswith("preflight: error 1, warning 1, ok 1")

@@ -1,0 +1,49 @@
+"""The demo's recipe in a folder of its own, with other numbers, through make."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+# Flags and variables of a make that runs the tests are not for this one.
+OUTER = (
+    "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "SEED", "RECIPE", "DATA_ROOT", "AUDIT",
+    "TOKENIZER", "COMPLETIONS", "ARGS",
+)  # fmt: skip
+
+
+def write_recipe(
+    folder: Path, num_rows: dict[str, int], changes: dict[str, dict[str, Any]]
+) -> None:
+    """Copy tiny-cpu to `folder/tiny-cpu` with numbers of rows and keys by stage; None drops one."""
+    (folder / "tiny-cpu").mkdir(parents=True)
+    for path in (ROOT / "configs/tiny-cpu").glob("*.yaml"):
+        new = changes.get(path.stem, {})
+        config = yaml.safe_load(path.read_text(encoding="utf-8")) | new
+        for key, number in num_rows.items() if path.stem == "data" else ():
+            config[key][0]["sample"] = number
+        config = {k: v for k, v in config.items() if v is not None or k not in new}
+        (folder / "tiny-cpu" / path.name).write_text(yaml.safe_dump(config), encoding="utf-8")
+    (folder / "venv").mkdir()
+    (folder / "venv/ready").touch()  # newer than pyproject.toml: make installs nothing
+
+
+def make(folder: Path, *goals: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run make on the recipe in `folder/tiny-cpu`, its run in `folder/run`."""
+    env = {key: value for key, value in os.environ.items() if key not in OUTER}
+    values = {
+        "CONFIG": f"{folder}/tiny-cpu", "RUN": f"{folder}/run", "VENV": f"{folder}/venv",
+        "PY": sys.executable,
+    } | variables  # fmt: skip
+    return subprocess.run(
+        ["make", *goals, *(f"{key}={value}" for key, value in values.items())],
+        cwd=ROOT,
+        env=env | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
