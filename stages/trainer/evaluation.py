@@ -14,16 +14,18 @@ remembered: it goes where the folder goes.
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import broadcast_object_list
 
 from data_prep import manifest
 from stages.held_out import average_at_k
+from stages.run import is_main_process
 
 NUMBER = "held_out"  # column of the evaluation's rows: the problem's number among them
 NAME = "best"
@@ -66,17 +68,17 @@ class HeldOutCounts:
         inputs: list[dict[str, Any]],
         verdicts: list[str],
         completions: list[list[int]],
-        gather: Callable[[torch.Tensor], torch.Tensor],
-        device: torch.device,
+        accelerator: Any,
     ) -> None:
         """Note what the groups of all processes have shown, of copies of a problem one."""
         counts = [
             [verdict == "right", ids[-1] not in self._ends, len(ids)]
             for verdict, ids in zip(verdicts, completions, strict=True)
         ]
-        mine = torch.tensor(counts, device=device).view(-1, self._k, 3).sum(dim=1)
-        numbers = torch.tensor([[row[NUMBER]] for row in inputs[:: self._k]], device=device)
-        for number, *sums in gather(torch.cat([numbers, mine], dim=1)).tolist():
+        mine = torch.tensor(counts, device=accelerator.device).view(-1, self._k, 3).sum(dim=1)
+        numbers = [[row[NUMBER]] for row in inputs[:: self._k]]
+        rows = torch.cat([torch.tensor(numbers, device=accelerator.device), mine], dim=1)
+        for number, *sums in accelerator.gather(rows).tolist():
             self._counts.setdefault(number, tuple(sums))
 
     def metrics(self) -> dict[str, float]:
@@ -111,31 +113,31 @@ def is_better(value: float, step: int, best: dict[str, Any] | None) -> bool:
     return best is None or (value, -step) > (best["value"], -best["step"])
 
 
-def write_best(
-    output_dir: str | Path,
-    record: dict[str, Any],
-    save_model: Callable[[str], None],
-    writes: bool,
-    wait: Callable[[], None],
-) -> None:
-    """Put a model into the place of the best one.
+def keep_if_best(trainer: Any, name: str, metrics: dict[str, float]) -> bool:
+    """Whether a trainer's model is the best so far by this metric; then it is saved as that."""
+    output_dir, step = trainer.args.output_dir, trainer.state.global_step
+    (best,) = broadcast_object_list([read_best(output_dir) if is_main_process() else None])
+    value = metrics[f"eval_{name}"]
+    if not is_better(value, step, best):
+        return False
+    written = _folders(output_dir)[1]
+    trainer.save_model(str(written), _internal_call=True)  # else to the hub too
+    trainer.accelerator.wait_for_everyone()  # others may write parts of a sharded model
+    if trainer.args.should_save:
+        stderr = metrics[f"eval_{name}_stderr"]
+        put_in_place(output_dir, {"metric": name, "value": value, "stderr": stderr, "step": step})
+    trainer.accelerator.wait_for_everyone()
+    return True
 
-    Args:
-        record: for `best.json`.
-        save_model: writes a model to a folder; called on every process.
-        writes: whether this process writes files.
-        wait: returns when every process has called it.
-    """
+
+def put_in_place(output_dir: str | Path, record: dict[str, Any]) -> None:
+    """Make the model just written the best one, with its `best.json`."""
     folder, written, replaced = _folders(output_dir)
-    save_model(str(written))
-    wait()  # the other processes may write parts of a sharded model
-    if writes:
-        manifest.write_json(written / FILE, record)
-        if folder.exists():
-            folder.rename(replaced)
-        written.rename(folder)
-        shutil.rmtree(replaced, ignore_errors=True)
-    wait()
+    manifest.write_json(written / FILE, record)
+    if folder.exists():
+        folder.rename(replaced)
+    written.rename(folder)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _folders(output_dir: str | Path) -> tuple[Path, Path, Path]:

@@ -5,12 +5,13 @@ rows of one process, and on `Groups`, which holds what all processes know of all
 N = B / G groups, P prompt tokens (padded on the left), C completion tokens (padded on the right).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import isnan, nan_to_num, nanmean
 from torch.nn.functional import pad
+from trl.trainer.utils import nanstd
 
 PROMPT_KEYS = ("prompt_ids", "prompt_mask")  # (B, P)
 COMPLETION_KEYS = (  # (B, C); importance_sampling_ratio also (B, 1)
@@ -64,13 +65,14 @@ class Groups:
 
     def replaced(self, other: "Groups", old: torch.Tensor, new: torch.Tensor) -> "Groups":
         """These groups with the groups `old` replaced by the groups `new` of `other`."""
-        parts = {}
-        for name in ("problems", "rewards", "correctness"):
-            is_per_group = name == "problems"
-            rows = [index if is_per_group else rows_of(index, self.size) for index in (old, new)]
-            parts[name] = getattr(self, name).clone()
-            parts[name][rows[0]] = getattr(other, name)[rows[1]]
-        return replace(self, **parts)
+        problems, rewards, correctness = map(
+            torch.clone, (self.problems, self.rewards, self.correctness)
+        )
+        old_rows, new_rows = rows_of(old, self.size), rows_of(new, self.size)
+        problems[old] = other.problems[new]
+        rewards[old_rows] = other.rewards[new_rows]
+        correctness[old_rows] = other.correctness[new_rows]
+        return Groups(problems, rewards, correctness, self.world_size)
 
 
 def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,12 +94,6 @@ def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tens
 def rows_of(groups: torch.Tensor, size: int) -> torch.Tensor:
     """Row numbers of groups of `size` rows: shape (n,) -> (n*size,)."""
     return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()
-
-
-def resize(tensor: torch.Tensor, width: int, is_left: bool, value: int) -> torch.Tensor:
-    """A copy of a (B, W) tensor, filled up to (B, width) on the left or the right."""
-    missing = width - tensor.size(1)
-    return pad(tensor, (missing, 0) if is_left else (0, missing), value=value).clone()
 
 
 def replace_rows(
@@ -124,23 +120,13 @@ def replace_rows(
         if key in batch:
             width = max(batch[key].size(1), other[key].size(1))
             fill = pad_id if key.endswith("_ids") else 0
-            merged[key], rows = (
-                resize(part[key], width, key in PROMPT_KEYS, fill) for part in (batch, other)
-            )
-            merged[key][old] = rows[new]
+            wide = []
+            for values in (batch[key], other[key]):
+                missing = width - values.size(1)
+                sides = (missing, 0) if key in PROMPT_KEYS else (0, missing)
+                wide.append(pad(values, sides, value=fill))
+            merged[key] = wide[0].index_copy(0, old, wide[1][new])
     return merged
-
-
-def mask_rows(batch: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
-    """`batch` with some completions out of the loss; the advantages of the others stay.
-
-    Args:
-        batch: output of TRL.
-        rows: bool, shape (B,), True for those to leave out.
-    """
-    keep = (~rows).unsqueeze(1)
-    masks = {key: batch[key] for key in ("completion_mask", "tool_mask") if key in batch}
-    return batch | {key: mask * keep.to(mask.dtype) for key, mask in masks.items()}
 
 
 def loss_mask(batch: dict[str, Any]) -> torch.Tensor:
@@ -185,15 +171,6 @@ def sum_rewards(rewards_per_func: torch.Tensor, weights: torch.Tensor) -> torch.
     return sums.masked_fill(isnan(rewards_per_func).all(dim=1), float("nan"))
 
 
-def _nan_std(values: torch.Tensor, dim: int) -> torch.Tensor:
-    """Unbiased standard deviation (n - 1) of what is not NaN; NaN where that is fewer than two."""
-    mean = nanmean(values, dim=dim, keepdim=True)
-    variance = nanmean((values - mean) ** 2, dim=dim, keepdim=True)
-    count = (~isnan(values)).sum(dim=dim, keepdim=True)
-    # 1/0 is inf and 0 * inf NaN, as it should be for one value.
-    return torch.sqrt(variance * (count / (count - 1))).squeeze(dim)
-
-
 def centred(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
     """Reward minus the mean of its group, shape (N*G,); NaN where the reward is."""
     means = nanmean(rewards.view(-1, num_generations), dim=1)  # (N,)
@@ -220,8 +197,8 @@ def advantages(scale: str, rewards: torch.Tensor, num_generations: int) -> torch
     """
     values = centred(rewards, num_generations)
     if scale == "group":
-        stds = _nan_std(rewards.view(-1, num_generations), dim=1)  # (N,)
+        stds = nanstd(rewards.view(-1, num_generations), dim=1)  # (N,)
         values = values / (stds.repeat_interleave(num_generations) + EPSILON)
     elif scale == "batch":
-        values = values / (_nan_std(rewards, dim=0) + EPSILON)
+        values = values / (nanstd(rewards) + EPSILON)
     return nan_to_num(values, nan=0.0)

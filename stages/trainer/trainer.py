@@ -22,17 +22,9 @@ from stages.arguments import GRADED
 from stages.rewards import BatchGrader
 from stages.run import is_main_process
 from stages.trainer.curriculum import Curriculum
-from stages.trainer.evaluation import (
-    HeldOutCounts,
-    is_better,
-    random_state_kept,
-    read_best,
-    write_best,
-)
-from stages.trainer.guard_actions import GuardActions, of_main_process, tell
-from stages.trainer.guards import Guards
-from stages.trainer.packed_update import PackedForward, sort_rows
-from stages.trainer.ratio import Window, ratio_totals, zero_loss
+from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
+from stages.trainer.guard_actions import GuardActions, tell
+from stages.trainer.guards import GuardSettings
 from stages.trainer.resume import (
     EpochSampler,
     LoadAtStart,
@@ -51,6 +43,7 @@ from stages.trainer.rollouts import (
     rows_of,
     sum_rewards,
 )
+from stages.trainer.update import PackedForward, ratio_totals, sort_rows, zero_loss
 
 # Our name -> TRL's. Both are logged; ours are what the report and the dashboards read.
 METRIC_NAMES = {
@@ -67,10 +60,9 @@ class MathGRPOTrainer(GRPOTrainer):
     Args:
         curriculum: chooses the problems of each generation batch; None leaves them to TRL. Rows
             then need an `id`, and the rewards a function that tells right from wrong (`GRADED`).
-        guards: watch the run, see `GuardActions`; None watches nothing.
-        rollback_lr_factor, max_rollbacks: see `GuardActions`.
-        max_mean_ratio: mean importance ratio above which a minibatch is dropped, see `ratio`.
-        update_tokens: most tokens of a forward pass of the update, see `packed_update`.
+        guards: what `GuardActions` does; None watches nothing.
+        max_mean_ratio: mean importance ratio above which a minibatch is dropped, see `update`.
+        update_tokens: most tokens of a forward pass of the update, see `update`.
         grader: that of the rewards, so that a batch is graded once; None where there is no
             `eval_dataset`, whose rows have a `held_out` number.
 
@@ -85,9 +77,7 @@ class MathGRPOTrainer(GRPOTrainer):
         self,
         *args: Any,
         curriculum: Curriculum | None = None,
-        guards: Guards | None = None,
-        rollback_lr_factor: float = 0.5,
-        max_rollbacks: int = 3,
+        guards: GuardSettings | None = None,
         max_mean_ratio: float | None = None,
         update_tokens: int | None = None,
         grader: BatchGrader | None = None,
@@ -96,15 +86,13 @@ class MathGRPOTrainer(GRPOTrainer):
         super().__init__(*args, **kwargs)
         self.curriculum, self.num_completions = curriculum, 0
         self.max_mean_ratio, self.update_tokens = max_mean_ratio, update_tokens
-        self.ends = {*self.eos_token_ids, self.processing_class.pad_token_id}
         self.extra_state: dict[str, Any] = {}
         self._checkpoint: str | None = None  # that this call of `train` starts from
         self._groups: Groups | None = None  # of the last call of `_calculate_rewards`
         self._minibatch: dict[str, Any] | None = None  # whose loss is computed right now
         self._logps: torch.Tensor | None = None  # of that minibatch, with their graph, (B, C)
-        self._window = Window()
+        self._is_kept: list[bool] = []  # each minibatch of this optimizer step
         self._grader = grader
-        self._held_out = HeldOutCounts(self.num_generations_eval, self.ends)
         self._graded = [i for i, name in enumerate(self.reward_func_names) if name in GRADED]
         if curriculum is not None:
             if not self._graded:
@@ -114,7 +102,7 @@ class MathGRPOTrainer(GRPOTrainer):
         self.add_callback(LoadAtStart(self._load_checkpoint))
         self.guard_actions: GuardActions | None = None
         if guards is not None:
-            actions = GuardActions(self, guards, rollback_lr_factor, max_rollbacks)
+            actions = GuardActions(self, guards)
             if actions.actions:
                 self.guard_actions = self.extra_state["guards"] = actions
                 self.add_callback(actions)
@@ -139,20 +127,36 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _check(self) -> None:
         """Refuse what only the built trainer can tell."""
-        if self.max_mean_ratio is not None and self.is_deepspeed_enabled:
-            raise UserError(
-                f"max_mean_ratio: {self.max_mean_ratio} does not work with DeepSpeed, which takes "
-                "the optimizer step within the backward pass, where it cannot be left out any "
-                "more; remove the key, or train with DDP or FSDP"
-            )
-        if self.update_tokens is not None and self.aux_loss_enabled:
-            raise UserError(
-                f"update_tokens: {self.update_tokens} would balance the experts of each forward "
-                "pass by themselves, not of the micro-batch; remove the key, or set "
-                "router_aux_loss_coef: 0"
-            )
-        if self.guard_actions is not None:
-            self.guard_actions.check()
+        guards = self.guard_actions.actions if self.guard_actions is not None else {}
+        rollback = next((f"guard_{name}" for name in guards if guards[name] == "rollback"), "")
+        for key, is_wrong, why in (
+            (
+                "max_mean_ratio",
+                self.max_mean_ratio is not None and self.is_deepspeed_enabled,
+                "does not work with DeepSpeed, which takes the optimizer step within the backward "
+                "pass, where it cannot be left out any more; remove the key, or train with DDP or "
+                "FSDP",
+            ),
+            (
+                "update_tokens",
+                self.update_tokens is not None and self.aux_loss_enabled,
+                "would balance the experts of each forward pass by themselves, not of the "
+                "micro-batch; remove the key, or set router_aux_loss_coef: 0",
+            ),
+            (
+                rollback,
+                rollback and self.is_deepspeed_enabled,
+                "rollback does not work with DeepSpeed, whose engine cannot start again in the "
+                "same process; use stop, or train with DDP",
+            ),
+            (
+                rollback,
+                rollback and self.args.save_only_model,
+                "rollback needs complete checkpoints; set save_only_model to false",
+            ),
+        ):
+            if is_wrong:
+                raise UserError(f"{key}: {why}")
 
     # The order of problems
 
@@ -188,7 +192,7 @@ class MathGRPOTrainer(GRPOTrainer):
         if hasattr(self.curriculum, "next_round"):
             batch = self._generate_again(batch, num_logged)
         if self.guard_actions is not None:
-            batch = self.guard_actions.judge_batch(batch, num_logged)
+            self.guard_actions.measure_batch(batch, num_logged)
         return batch
 
     def _choose(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -220,7 +224,14 @@ class MathGRPOTrainer(GRPOTrainer):
         # Gathered over processes, shape (N*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self.model.training:
-            self._count_held_out(inputs, completions, completion_ids_list)
+            verdicts = self._grader.verdicts(
+                completions,
+                [row["answers"] for row in inputs],
+                [row["answer_form"] for row in inputs],
+                log_metric=lambda name, value: None,  # where no reward has asked, none is logged
+                log_extra=lambda name, values: None,
+            )
+            self._held_out.add(inputs, verdicts, completion_ids_list, self.accelerator)
             return rewards
         self.num_completions += len(rewards)
         if self._graded:
@@ -230,18 +241,12 @@ class MathGRPOTrainer(GRPOTrainer):
             metrics["rollout/correctness"].append(correctness.mean().item())
             metrics["rollout/uniform_groups"].append(share_uniform)
         if self.curriculum is not None:
-            self._groups = self._observe(inputs[:: self.num_generations], rewards, correctness)
+            mine = [self._index[row["id"]] for row in inputs[:: self.num_generations]]
+            problems = self.accelerator.gather(torch.tensor(mine, device=rewards.device))  # (N,)
+            num_right = correctness.view(len(problems), -1).sum(dim=1).int().tolist()
+            self.curriculum.observe(problems.tolist(), num_right, self.num_generations)
+            self._groups = Groups(problems, rewards, correctness, self.accelerator.num_processes)
         return rewards
-
-    def _observe(
-        self, rows: list[dict[str, Any]], rewards: torch.Tensor, correctness: torch.Tensor
-    ) -> Groups:
-        """Tell the curriculum what the groups of these rows, one each, have shown."""
-        mine = torch.tensor([self._index[row["id"]] for row in rows], device=rewards.device)
-        problems = self.accelerator.gather(mine)  # (N,)
-        num_right = correctness.view(len(problems), -1).sum(dim=1).int().tolist()
-        self.curriculum.observe(problems.tolist(), num_right, self.num_generations)
-        return Groups(problems, rewards, correctness, self.accelerator.num_processes)
 
     def _generate_again(self, batch: dict[str, Any], num_logged: dict[str, int]) -> dict[str, Any]:
         """Replace uniform groups by useful ones of other problems as long as the curriculum wants.
@@ -258,7 +263,13 @@ class MathGRPOTrainer(GRPOTrainer):
             is_bad, is_good = groups.is_uniform(), ~new.is_uniform()
             old_ones, new_ones = pair_groups(is_bad, is_good)
             groups = groups.replaced(new, old_ones, new_ones)
-            self._replace_in_table(table, rows_of(old_ones, new.size), rows_of(new_ones, new.size))
+            for values, column in zip(table, self._table(), strict=True):
+                # TRL keeps as many rows as a batch has, so the new ones have pushed others out.
+                added = list(column)[-len(new.rewards) :]
+                rows = (rows_of(ones, new.size).tolist() for ones in (old_ones, new_ones))
+                for old_row, new_row in zip(*rows, strict=True):
+                    values[old_row] = added[new_row]
+                column.extend(values)
             num_mine, num_new = is_bad.size(1), is_good.size(1)
             is_mine = old_ones // num_mine == rank
             batch = replace_rows(
@@ -286,18 +297,6 @@ class MathGRPOTrainer(GRPOTrainer):
         logs = self._logs
         columns = [*logs["rewards"].values(), *logs["extra"].values()]
         return [logs["prompt"], logs["completion"], *columns]
-
-    def _replace_in_table(
-        self, table: list[list], old_rows: torch.Tensor, new_rows: torch.Tensor
-    ) -> None:
-        """Make the table what it was before this round, with the rows that are replaced."""
-        for values, column in zip(table, self._table(), strict=True):
-            # TRL keeps as many rows as a batch has, so the new ones have pushed others out.
-            new = list(column)
-            first = len(new) - self._groups.rewards.size(0)
-            for old_row, new_row in zip(old_rows.tolist(), new_rows.tolist(), strict=True):
-                values[old_row] = new[first + new_row]
-            column.extend(values)
 
     def compute_loss(
         self,
@@ -331,7 +330,7 @@ class MathGRPOTrainer(GRPOTrainer):
                 model,
                 self.update_tokens,
                 is_packed="flash" in str(self.model.config._attn_implementation),
-                agree=self._highest,
+                agree=lambda counts: self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0),
                 has_gradient=self._has_gradient(),
             )
             batch_size = None  # `update_tokens` bounds the passes
@@ -359,10 +358,6 @@ class MathGRPOTrainer(GRPOTrainer):
     def _has_entropy_bonus(self) -> bool:
         return self.entropy_coef != 0.0 or self.use_adaptive_entropy
 
-    def _highest(self, counts: torch.Tensor) -> torch.Tensor:
-        """The highest of each count over all processes, shape (n,)."""
-        return self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0)
-
     def _drop_if_far(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         """The loss, or zero where the mean ratio over all processes is above `max_mean_ratio`."""
         totals = ratio_totals(self._logps, inputs.get("old_per_token_logps"), loss_mask(inputs))
@@ -371,7 +366,7 @@ class MathGRPOTrainer(GRPOTrainer):
         mean_ratio = ratio_sum / num_tokens if num_tokens else 1.0
         # A comparison with NaN is False, so what is not a number is dropped.
         is_kept = num_bad == 0 and mean_ratio <= self.max_mean_ratio
-        self._window.add(is_kept)
+        self._is_kept.append(is_kept)
         metrics = self._metrics["train"]
         metrics["train/dropped_minibatches"].append(float(not is_kept))
         if math.isfinite(mean_ratio):
@@ -383,7 +378,8 @@ class MathGRPOTrainer(GRPOTrainer):
         grad_norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         if self.max_mean_ratio is None:
             return grad_norm
-        is_taken = self._window.close(float(grad_norm))
+        is_taken = any(self._is_kept) and math.isfinite(grad_norm)
+        self._is_kept.clear()
         self._metrics["train"]["train/skipped_steps"].append(float(not is_taken))
         if is_taken:
             return grad_norm
@@ -423,15 +419,15 @@ class MathGRPOTrainer(GRPOTrainer):
         try:
             with random_state_kept(self.accelerator.device):
                 metrics = super().evaluate(*args, **kwargs)
-                is_best = self._keep_if_best(metrics)
+                is_best = keep_if_best(self, f"avg@{self.num_generations_eval}", metrics)
         finally:
             self._logs, self.log_completions = table, writes_table
             self.model.train(was_training)
         if is_main_process():
-            name = self._avg_name
+            name = f"avg@{self.num_generations_eval}"
             tell(
-                f"grpo: step {self.state.global_step}: {name.removeprefix('eval_')} "
-                f"{metrics[name]:.3f} ± {metrics[f'{name}_stderr']:.3f} on "
+                f"grpo: step {self.state.global_step}: {name} "
+                f"{metrics[f'eval_{name}']:.3f} ± {metrics[f'eval_{name}_stderr']:.3f} on "
                 f"{len(self._held_out)} held-out problems, "
                 f"{metrics['eval_response_length']:.0f} tokens, "
                 f"{metrics['eval_cut_off_rate']:.1%} cut off"
@@ -440,7 +436,8 @@ class MathGRPOTrainer(GRPOTrainer):
         return metrics
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        self._held_out = HeldOutCounts(self.num_generations_eval, self.ends)
+        ends = {*self.eos_token_ids, self.processing_class.pad_token_id}
+        self._held_out = HeldOutCounts(self.num_generations_eval, ends)
         output = super().evaluation_loop(*args, **kwargs)
         output.metrics.update(self._held_out.metrics())
         return output
@@ -450,37 +447,3 @@ class MathGRPOTrainer(GRPOTrainer):
         # nothing, as the advantages of a group sum to zero.
         self._prepare_inputs(inputs)
         return None, None, None
-
-    def _count_held_out(
-        self, inputs: list[dict], completions: list, completion_ids: list[list[int]]
-    ) -> None:
-        verdicts = self._grader.verdicts(
-            completions,
-            [row["answers"] for row in inputs],
-            [row["answer_form"] for row in inputs],
-            log_metric=lambda name, value: None,  # where no reward has asked, none is logged
-            log_extra=lambda name, values: None,
-        )
-        accelerator = self.accelerator
-        self._held_out.add(inputs, verdicts, completion_ids, accelerator.gather, accelerator.device)
-
-    @property
-    def _avg_name(self) -> str:
-        return f"eval_avg@{self.num_generations_eval}"
-
-    def _keep_if_best(self, metrics: dict[str, float]) -> bool:
-        """Save the model to `<output_dir>/best` where it is the best so far."""
-        value, step = metrics[self._avg_name], self.state.global_step
-        best = of_main_process(read_best(self.args.output_dir) if is_main_process() else None)
-        if not is_better(value, step, best):
-            return False
-        record = {"metric": self._avg_name.removeprefix("eval_"), "value": value}
-        record |= {"stderr": metrics[f"{self._avg_name}_stderr"], "step": step}
-        write_best(
-            self.args.output_dir,
-            record,
-            lambda folder: self.save_model(folder, _internal_call=True),  # else to the hub too
-            self.args.should_save,
-            self.accelerator.wait_for_everyone,
-        )
-        return True

@@ -74,7 +74,7 @@ def test_a_stage_keeps_what_plain_bf16_loses(run_stage, tmp_path):
 
 def test_sampling_does_not_notice():
     """The numbers follow from seed and step; what is drawn after them is as without them."""
-    from stages.trainer.rounding import RoundingNumbers
+    from stages.trainer.update import RoundingNumbers
 
     def drawn_within(seed, step):
         numbers = RoundingNumbers(torch.device("cpu"))

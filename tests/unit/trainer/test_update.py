@@ -6,7 +6,7 @@ import pytest
 import torch
 from trl.trainer.utils import RepeatSampler
 
-from stages.trainer.packed_update import plan_passes, sort_rows
+from stages.trainer.update import plan_passes, sort_rows
 from stages.trainer.ratio import Window, ratio_totals, zero_loss
 from stages.trainer.resume import EpochSampler
 

@@ -1,11 +1,11 @@
-"""The GRPO update without its padding: rows of similar length go through the model together.
+"""The policy update where it is not TRL's: no padding, early stop, rounded weights.
 
-TRL runs a micro-batch as one rectangle: B rows of P prompt tokens, padded on the left, and C
-completion tokens, padded on the right, both as long as the longest of the generation batch. Here,
-with `update_tokens`, each row is cut down to its own tokens, and what comes out is put back where
-TRL expects it. Loss and gradient are TRL's but for the rounding. Metrics that TRL averages over
-micro-batches (entropy, KL, clip shares) weigh the rows differently where they are sorted. Three
-things save time:
+**Without its padding** (`update_tokens`). TRL runs a micro-batch as one rectangle: B rows of P
+prompt tokens, padded on the left, and C completion tokens, padded on the right, both as long as the
+longest of the generation batch. Here each row is cut down to its own tokens, and what comes out is
+put back where TRL expects it. Loss and gradient are TRL's but for the rounding; metrics that TRL
+averages over micro-batches (entropy, KL, clip shares) weigh the rows differently where they are
+sorted. Three things save time:
 
 - the rows of an optimizer step are sorted by length, so that a micro-batch holds similar ones;
 - a micro-batch, of the update as of the old and the reference log-probs, is run in several forward
@@ -16,18 +16,41 @@ things save time:
 
 Positions start at each row's first token, as in generation; TRL counts the padding before it, too,
 which is the same only for models with relative positions (RoPE).
+
+**Minibatch early-stop** (`max_mean_ratio`), the rule of RealHF, AReaL and RLinf: where the mean
+importance ratio of a minibatch's completion tokens, taken over all processes, exceeds a threshold
+(5.0 there), its loss is replaced by zero. Unlike theirs, a ratio or a loss that is not finite
+counts as exceeding, where `nan > 5` would let it pass; and an optimizer step whose minibatches were
+all dropped, or whose gradient is not finite, is not taken: with a gradient of zero Adam would still
+apply its momentum and the weight decay. It still counts as a step, for the learning-rate schedule
+too. The minibatches that remain keep their weight: the loss is divided by what it would be divided
+by without the drop. The ratio is 1 by construction unless TRL keeps `old_per_token_logps`, which it
+does where several optimizer steps share a generation batch, and with vLLM.
+
+**Stochastic rounding** (`stochastic_rounding`). bf16 keeps 8 significant bits, so AdamW at a
+learning rate of 5e-7 rounds nearly all of its updates away. torchao's 8-bit AdamW rounds a new
+weight up or down by chance, the nearer neighbour the likelier: each weight is noisier, its mean is
+exact, in 6 bytes a parameter against 16 with float32 weights (docs/recipes.md). Here is what
+torchao leaves to its user: every process draws the same numbers, or the replicas drift apart; a
+resumed run draws those of an uninterrupted one; sampling does not notice.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from transformers import TrainerCallback
+
+from data_prep.config import UserError
 
 FIELDS = ("log_probs", "entropy")  # of TRL's fused head, one value for each token but a row's first
+
+
+# Without padding
 
 
 def plan_passes(lengths: Sequence[int], max_tokens: int, is_padded: bool) -> list[list[int]]:
@@ -62,23 +85,21 @@ def sort_rows(batches: list[dict[str, Any]], window: int) -> list[dict[str, Any]
     ordered = []
     for first in range(0, len(batches), window):
         group = batches[first : first + window]
-        num_rows = len(group[0]["completion_mask"])
         lengths = torch.cat([b["prompt_mask"].sum(1) + b["completion_mask"].sum(1) for b in group])
         order = lengths.argsort(descending=True, stable=True)
-        for part in order.split(num_rows):
-            ordered.append({key: take([b[key] for b in group], part) for key in group[0]})
+        for rows in order.split(len(group[0]["completion_mask"])):
+            ordered.append({key: _take([b[key] for b in group], rows) for key in group[0]})
     return ordered
 
 
-def take(values: list[Any], rows: torch.Tensor) -> Any:
+def _take(values: list[Any], rows: torch.Tensor) -> Any:
     """Rows of the values of several micro-batches put together; what has no rows is the same."""
-    first = values[0]
-    if isinstance(first, torch.Tensor) and first.ndim:
+    if isinstance(values[0], torch.Tensor) and values[0].ndim:
         return torch.cat(values)[rows]
-    if isinstance(first, list):
+    if isinstance(values[0], list):
         joined = [item for value in values for item in value]
         return [joined[row] for row in rows.tolist()]
-    return first
+    return values[0]
 
 
 @dataclass
@@ -130,25 +151,20 @@ class PackedForward:
             if not rows:
                 zero = zero + outputs.log_probs.sum() * 0.0
                 continue
-            is_scored = self._is_scored(chosen, outputs.log_probs)
+            scored = self._scored(chosen, outputs.log_probs)
             for name in FIELDS:
                 if getattr(outputs, name) is not None:
-                    parts[name].append(getattr(outputs, name)[is_scored])
+                    parts[name].append(getattr(outputs, name).flatten()[scored])
             places.extend((cols[1:] - 1) + row * (input_ids.size(1) - 1) for row, cols in chosen)
-        place = torch.cat(places)
-        shape = (input_ids.size(0), input_ids.size(1) - 1)
+        place, shape = torch.cat(places), (input_ids.size(0), input_ids.size(1) - 1)
         values = {
-            name: part[0]
-            .new_zeros(shape)
-            .flatten()
-            .index_put((place,), torch.cat(part))
-            .view(shape)
+            name: part[0].new_zeros(shape[0] * shape[1]).index_put((place,), torch.cat(part))
             for name, part in parts.items()
             if part
         }
-        return SimpleNamespace(
-            log_probs=values["log_probs"] + zero, entropy=values.get("entropy"), aux_loss=None
-        )
+        entropy = values["entropy"].view(shape) if "entropy" in values else None
+        log_probs = values["log_probs"].view(shape) + zero
+        return SimpleNamespace(log_probs=log_probs, entropy=entropy, aux_loss=None)
 
     def _passes(self, lengths: torch.Tensor) -> list[tuple[list[int], bool]]:
         """Rows of each pass, and whether it has a gradient; those with one go first.
@@ -184,31 +200,101 @@ class PackedForward:
         """The model's inputs for these columns of these rows: (b, W) padded, or (1, T) packed."""
         tokens = [input_ids[row, cols] for row, cols in chosen]
         asked = [labels[row, cols] for row, cols in chosen]
-        positions = [torch.arange(len(part), device=input_ids.device) for part in tokens]
-        if self.is_packed:
-            for part in asked:
-                part[0] = -100  # the row before cannot foretell it
+        if not self.is_packed:
+            masks = [torch.ones_like(part) for part in tokens]
             return {
-                "input_ids": torch.cat(tokens).unsqueeze(0),
-                "position_ids": torch.cat(positions).unsqueeze(0),
-                "labels": torch.cat(asked).unsqueeze(0),
+                "input_ids": pad_sequence(tokens, batch_first=True),
+                "attention_mask": pad_sequence(masks, batch_first=True),
+                "labels": pad_sequence(asked, batch_first=True, padding_value=-100),
             }
-        return {
-            "input_ids": pad_sequence(tokens, batch_first=True),
-            "attention_mask": pad_sequence(
-                [torch.ones_like(part) for part in tokens], batch_first=True
-            ),
-            "labels": pad_sequence(asked, batch_first=True, padding_value=-100),
-        }
+        for part in asked:
+            part[0] = -100  # the row before cannot foretell it
+        positions = [torch.arange(len(part), device=input_ids.device) for part in tokens]
+        packed = {"input_ids": tokens, "position_ids": positions, "labels": asked}
+        return {key: torch.cat(parts).unsqueeze(0) for key, parts in packed.items()}
 
-    def _is_scored(
+    def _scored(
         self, chosen: list[tuple[int, torch.Tensor]], log_probs: torch.Tensor
     ) -> torch.Tensor:
-        """Which values of a pass are of a row's second to last token; in the order of `chosen`."""
-        sizes = torch.tensor([len(cols) for _, cols in chosen], device=log_probs.device)
-        if not self.is_packed:
-            width = torch.arange(log_probs.size(1), device=log_probs.device)
-            return width < (sizes - 1).unsqueeze(1)
-        is_scored = torch.ones_like(log_probs, dtype=torch.bool)
-        is_scored[0, sizes.cumsum(0)[:-1] - 1] = False  # from one row's end to the next's start
-        return is_scored
+        """Where, in a pass's values laid end to end, those of second to last tokens are."""
+        found, start = [], 0
+        for _, cols in chosen:
+            found.append(torch.arange(start, start + len(cols) - 1, device=log_probs.device))
+            start += len(cols) if self.is_packed else log_probs.size(1)
+        return torch.cat(found)
+
+
+# Minibatch early-stop
+
+
+def ratio_totals(
+    logps: torch.Tensor, old_logps: torch.Tensor | None, mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum of the importance ratios of one process's completion tokens, and their number.
+
+        ratio_t = pi(o_t) / pi_old(o_t) = exp(logp_t - old_logp_t)
+
+    Args:
+        logps: of the policy, shape (B, C).
+        old_logps: of the policy that wrote the completions, shape (B, C); None where it is the
+            policy itself.
+        mask: not 0 where a token counts, shape (B, C).
+
+    Returns:
+        Two 0-d float32 tensors. The sum is inf or NaN where the ratio of a token that counts is.
+    """
+    logps = logps.detach().float()
+    old_logps = logps if old_logps is None else old_logps.float()
+    # Chosen, not multiplied, because padding may hold anything and NaN * 0 is NaN.
+    ratios = torch.where(mask.bool(), torch.exp(logps - old_logps), 0.0)
+    return ratios.sum(), mask.bool().sum().float()
+
+
+def zero_loss(logps: torch.Tensor) -> torch.Tensor:
+    """0.0 whatever the log-probs (B, C), with a gradient of 0 for each of them.
+
+    The gradient must run through the model: DDP and FSDP wait for every parameter's, and at a
+    step's last minibatch they also carry those of the others. Where the model's own activations
+    are not finite, 0 * inf makes some NaN on the way; then the whole step is left out.
+    """
+    return (torch.nan_to_num(logps) * 0.0).sum()
+
+
+# Stochastic rounding
+
+
+def use_stochastic_rounding(trainer: Any) -> None:
+    """Give a trainer that has not started yet torchao's optimizer, rounding as this file says."""
+    trainer.args.optim = "adamw_torch_8bit"  # transformers' name of torchao's AdamW8bit
+    trainer.args.optim_args = "bf16_stochastic_round=True"
+    trainer.add_callback(RoundingNumbers(trainer.args.device))
+
+
+def rounds_stochastically(optimizer: Any) -> bool:
+    """Whether an optimizer, or the one inside accelerate's wrapper, rounds by chance."""
+    return getattr(getattr(optimizer, "optimizer", optimizer), "bf16_stochastic_round", False)
+
+
+class RoundingNumbers(TrainerCallback):
+    """Gives each optimizer step random numbers of its own, the same on all processes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._around = device, ExitStack()
+
+    def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
+        weights = [p for group in optimizer.param_groups for p in group["params"]]
+        if others := {p.dtype for p in weights} - {torch.bfloat16}:
+            raise UserError(
+                f"stochastic_rounding: true rounds bfloat16 weights, the optimizer has "
+                f"{', '.join(map(str, others))}; remove the key"
+            )
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        devices = [self._device] if self._device.type == "cuda" else []
+        self._around.enter_context(torch.random.fork_rng(devices))
+        if self._device.type == "cpu":  # torchao compiles its update; on a CPU that takes long
+            self._around.enter_context(torch.compiler.set_stance("force_eager"))
+        torch.manual_seed(args.seed * 1_000_003 + state.global_step)
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self._around.close()
