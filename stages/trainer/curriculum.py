@@ -37,6 +37,8 @@ PRIOR_LEVEL, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 1.5, 20.0
 DRIFT = 0.1
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
+ARRAYS = ("level", "offset", "spread", "last_used")  # of a saved state
+
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2  # without the normal, for densities of any shape
@@ -75,11 +77,7 @@ class Refill:
     """A curriculum that replaces groups which are all right or all wrong (DAPO's resampling).
 
     Every rank generates as many groups as the rank with most uniform ones, so that all go through
-    the same collective calls.
-
-    Args:
-        curriculum: chooses, also the problems of the new groups.
-        max_rounds: times that the uniform groups of a batch are replaced.
+    the same collective calls. `curriculum` chooses the problems of the new groups too.
     """
 
     def __init__(self, curriculum: "PredictiveCurriculum", max_rounds: int) -> None:
@@ -167,17 +165,10 @@ class PredictiveCurriculum:
         return expected_rate(mean, variance).tolist()
 
     def draw(self, count: int, taken: Iterable[int] = ()) -> list[int]:
-        """Problems of this batch, all different.
+        """So many problems of this batch, all different, the explored ones first.
 
         Args:
-            count: how many.
             taken: problems already in this batch; used again only where no other is left.
-
-        Returns:
-            Indices, shape (count,), the explored ones first.
-
-        Raises:
-            ValueError: there are fewer problems than `count`.
         """
         num = len(self._peers)
         if count > num:
@@ -248,13 +239,8 @@ class PredictiveCurriculum:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as JSON takes it; floats survive the round trip exactly."""
-        return {
-            "batch": self._batch,
-            "level": self._level.tolist(),
-            "offset": self._offset.tolist(),
-            "spread": self._spread.tolist(),
-            "last_used": self._last_used.tolist(),
-        }
+        arrays = {name: getattr(self, f"_{name}").tolist() for name in ARRAYS}
+        return {"batch": self._batch} | arrays
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of a curriculum over the same problems."""
@@ -265,10 +251,8 @@ class PredictiveCurriculum:
                 "resume with the same data and keys, or train anew in another output_dir"
             )
         self._batch = state["batch"]
-        self._level, self._offset, self._spread = (
-            np.array(state[name]) for name in ("level", "offset", "spread")
-        )
-        self._last_used = np.array(state["last_used"])
+        for name in ARRAYS:
+            setattr(self, f"_{name}", np.array(state[name]))
 
 
 def _nodes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -291,11 +275,7 @@ def useful_chance(mean: np.ndarray, variance: np.ndarray, num_generations: int) 
         U = E[1 - p^G - (1-p)^G],  logit p ~ N(mean, variance)
 
     Args:
-        mean, variance: of the logit, shape (N,).
-        num_generations: G.
-
-    Returns:
-        Shape (N,), in [0, 1].
+        mean, variance: of the logit, shape (N,); num_generations: G.
     """
     eta = _nodes(mean, variance)  # (N, nodes)
     # log p and log (1-p) without overflow
@@ -352,19 +332,18 @@ def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     Lengths are cut into eight equal parts of their source: a longer question is often a harder one,
     and where it is not, the posterior of each problem finds out.
     """
-    lengths: dict[str, list[int]] = {}
-    for row in rows:
+    lengths = [len(row["prompt"][-1]["content"]) for row in rows]
+    by_source: dict[str, list[int]] = {}
+    for row, length in zip(rows, lengths, strict=True):
         if row.get("level") is None:
-            lengths.setdefault(row.get("source", ""), []).append(len(row["prompt"][-1]["content"]))
-    cuts = {name: np.quantile(found, np.arange(1, 8) / 8) for name, found in lengths.items()}
+            by_source.setdefault(row.get("source", ""), []).append(length)
+    cuts = {name: np.quantile(found, np.arange(1, 8) / 8) for name, found in by_source.items()}
     peers = []
-    for row in rows:
-        source, level = row.get("source", ""), row.get("level")
-        if level is None:
-            part = int(np.searchsorted(cuts[source], len(row["prompt"][-1]["content"])))
-            peers.append((source, f"length {part + 1} of 8"))
-        else:
-            peers.append((source, f"level {level}"))
+    for row, length in zip(rows, lengths, strict=True):
+        source, level = row.get("source", ""), f"level {row.get('level')}"
+        if row.get("level") is None:
+            level = f"length {int(np.searchsorted(cuts[source], length)) + 1} of 8"
+        peers.append((source, level))
     return peers
 
 

@@ -5,10 +5,9 @@ things. Every problem counts once, where TRL averages over batches and over the 
 the last one when several processes share the problems; right is what the project's grader calls
 right, whatever the rewards are; and the training goes on as if nothing had been evaluated.
 
-The best model lies in `<output_dir>/best`. The new one is written to another folder and then takes
-its place by renaming: killed between two renames a run leaves none under the name, and the resumed
-run puts the finished one there. `best.json` is written last into the folder, and is all that is
-remembered: it goes where the folder goes.
+The best model lies in `<output_dir>/best`. The new one is written to another folder, `best.json`
+last, and then takes its place by renaming: killed between two renames a run leaves none under the
+name, and the resumed run puts the finished one there.
 """
 
 import json
@@ -51,9 +50,7 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
 class HeldOutCounts:
     """Right completions, cut-off completions and tokens of every held-out problem.
 
-    Args:
-        num_generations: k, completions of each problem.
-        ends: token ids of which a finished completion ends with one.
+    k completions of each problem; a finished one ends with one of the token ids `ends`.
     """
 
     def __init__(self, num_generations: int, ends: set[int]) -> None:

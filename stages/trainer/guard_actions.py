@@ -33,9 +33,10 @@ from stages.trainer.guards import (
     Firing,
     Guards,
     GuardSettings,
-    WeightProbe,
     logp_mismatch,
+    moved_share,
     repetition_scores,
+    sample_weights,
 )
 from stages.trainer.resume import abandon_later_checkpoints
 from stages.trainer.rollouts import loss_mask
@@ -57,8 +58,8 @@ class GuardActions(TrainerCallback):
     `mask_truncated_completions` leaves out of the loss as `train/masked_completions`.
 
     Args:
-        trainer: a `MathGRPOTrainer`; calls `measure_batch` and `note_entropy`, and trains again from
-            `rollback_to` where that is set at the end of `train`.
+        trainer: a `MathGRPOTrainer`; calls `measure_batch` and `note_entropy`, and trains again
+            from `rollback_to` where that is set at the end of `train`.
     """
 
     def __init__(self, trainer: Any, settings: GuardSettings) -> None:
@@ -148,12 +149,11 @@ class GuardActions(TrainerCallback):
                 self._entropies.append(entropy)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self._probe = WeightProbe(self.trainer.model)  # here, as FSDP has wrapped it by now
         if "rollback" in self.actions.values() and not self._is_resumed:
             # Or there is nothing to go back to.
             self.trainer._save_checkpoint(self.trainer.model, None)
 
-    def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
+    def on_pre_optimizer_step(self, args, state, control, model=None, optimizer=None, **kwargs):
         self._measures_weights = (
             "weights" in self.actions
             and not self.trainer.is_deepspeed_enabled  # it has taken its step by now
@@ -161,14 +161,14 @@ class GuardActions(TrainerCallback):
             and any(group["lr"] > 0 for group in optimizer.param_groups)
         )
         if self._measures_weights:
-            self._probe.before()
+            self._before = [part.clone() for part in sample_weights(model)]
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):
         # NaN, not known, where nothing could move: all groups uniform, a dropped window, a step
         # that fp16's loss scaling left out.
         self._moved = math.nan
         if self._measures_weights and not self.trainer.accelerator.optimizer_step_was_skipped:
-            moved = self._probe.after()
+            moved = moved_share(self._before, sample_weights(model))
             self._moved = moved if moved > 0 or has_gradient(model) else math.nan
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -180,12 +180,12 @@ class GuardActions(TrainerCallback):
             self._statistics["entropy"] = fmean(self._entropies)
         firings = self.guards.observe(step, self._statistics)
         self._statistics, self._entropies = {}, []
-        for name, value in self.guards.metrics().items():
-            self.trainer._metrics["train"][name].append(value)
+        for name, value in self.guards.values.items():
+            self.trainer._metrics["train"][f"guard/{name}"].append(value)
         for firing in firings:
             if firing.action == "warn":
                 self._record(firing)
-                self._tell(firing)
+                tell(f"guard {firing.message}")
         # Of several the one that looks back furthest; to stop comes first.
         for action, carry_out in (("stop", self._stop), ("rollback", self._roll_back)):
             if due := [firing for firing in firings if firing.action == action]:
@@ -212,7 +212,7 @@ class GuardActions(TrainerCallback):
         self._num_rollbacks += 1
         factor, number = self.settings.rollback_lr_factor, self._num_rollbacks
         self._record(firing, checkpoint=healthy, learning_rate_factor=factor, num_rollbacks=number)
-        self._tell(firing, f"; back to {healthy}, learning_rate x {factor:g}")
+        tell(f"guard {firing.message}; back to {healthy}, learning_rate x {factor:g}")
         self.rollback_to = healthy
         control.should_training_stop = True
         control.should_save = control.should_evaluate = False
@@ -233,15 +233,12 @@ class GuardActions(TrainerCallback):
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _tell(self, firing: Firing, more: str = "") -> None:
-        if is_main_process():
-            tell(f"guard {firing.message}{more}")
-
 
 def tell(line: str) -> None:
-    """One line on the terminal, above the progress bar."""
-    tqdm.write(line)
-    sys.stdout.flush()
+    """One line on the terminal, above the progress bar, from the main process only."""
+    if is_main_process():
+        tqdm.write(line)
+        sys.stdout.flush()
 
 
 def of_main_process(value: Any) -> Any:

@@ -3,7 +3,7 @@
 Each guard has a statistic, a limit and an action that the recipe chooses. The trainer hands the
 statistics of every step to `Guards.observe`, carries out the actions of the firings it gets back,
 and writes each as a line of `events.jsonl`. What a statistic measures is about this process's share
-of a batch or a model; the caller gathers it. No torch, but for the probe of the weights.
+of a batch or a model; the caller gathers it. Importing this needs no torch.
 
     guard       fires where                                              statistic
     repetition  too many completions repeat themselves                   repetition
@@ -35,15 +35,12 @@ ACTIONS = ("off", "warn", "rollback", "stop")
 
 
 class Rule(NamedTuple):
-    """The setting that limits a guard's value, what the value is and what helps.
-
-    `statistic` where the value is a single one; a limit that starts with `min_` is the least.
-    """
+    """The setting that limits a guard's value (`min_...` from below), what it is, what helps."""
 
     limit: str
     value: str
     remedy: str
-    statistic: str = ""
+    statistic: str = ""  # where the value is a single one
 
 
 RULES = {
@@ -93,11 +90,7 @@ def _key(default: Any, text: str) -> Any:
 class GuardSettings:
     """What each guard does, and from where on. A recipe's key is `guard_` and the name here.
 
-    An action is one of `ACTIONS`: "rollback" goes back to the last healthy checkpoint. Shares and
-    rates are in [0, 1].
-
-    Raises:
-        ValueError: an action that is none, or a limit out of its range.
+    "rollback" goes back to the last healthy checkpoint. Shares and rates are in [0, 1].
     """
 
     repetition: str = _key("warn", "where many completions repeat: off, warn, rollback, stop")
@@ -153,13 +146,11 @@ class Firing:
 class Guards:
     """Streaks of violating steps, one per guard.
 
-    A guard that has found `patience` violating steps in a row fires, once per streak. A step whose
-    statistic is missing or NaN neither adds to a streak nor ends it; only an entropy that is no
-    finite number is a violation.
+    A guard that has found `patience` violating steps in a row fires, once per streak. A statistic
+    that is missing or NaN neither adds to a streak nor ends it; an entropy that is no finite number
+    is a violation. `length` looks at `length_growth`, `eos` at the last 10 steps:
 
-    `length` looks at `length_growth`. `eos` compares the last 10 steps with `best_reference`:
-
-        mean cut-off rate > the reference's + `cut_off_rise`  and  mean reward < the reference's
+        mean cut-off rate > `best_reference`'s + `cut_off_rise`  and  mean reward < its
     """
 
     def __init__(self, settings: GuardSettings) -> None:
@@ -170,20 +161,17 @@ class Guards:
             "eos_trace": [],  # [step, cut-off rate, reward] of the last steps
             "length_trace": [],  # [step, length]
         }
-        self._values: dict[str, float] = {}
+        self.values: dict[str, float] = {}  # the last that each guard has judged
 
     def observe(self, step: int, statistics: dict[str, float]) -> list[Firing]:
-        """Take a step's statistics, all or some.
+        """The actions to take now, in the order of `GUARDS`, after a step's statistics.
 
         Args:
             step: optimizer steps behind the weights that wrote the completions, so that the
                 checkpoint of this very number counts as unhealthy.
-            statistics: `repetition` (see `repetitive_share`) and `cut_off_rate` in [0, 1],
-                `reward`, `length` in tokens, `logp_mismatch` from 1, `entropy` in nats per token,
-                `moved_share` in [0, 1]; means over all completions of all processes.
-
-        Returns:
-            The actions to take now, in the order of `GUARDS`.
+            statistics: all or some of `repetition` (share of repetitive completions),
+                `cut_off_rate`, `reward`, `length` in tokens, `logp_mismatch`, `entropy` in nats per
+                token, `moved_share`; means over all completions of all processes.
         """
         measured = self._measure(step, statistics)
         firings = []
@@ -192,7 +180,7 @@ class Guards:
             if name not in measured or action == "off":
                 continue
             value, limit, is_violation, first = measured[name]
-            self._values[name] = value
+            self.values[name] = value
             streak = self._state["streaks"][name]
             streak["count"] = streak["count"] + 1 if is_violation else 0
             if streak["count"] == 1:
@@ -204,17 +192,13 @@ class Guards:
                 firings.append(Firing(name, step, value, limit, action, since, message))
         return firings
 
-    def metrics(self) -> dict[str, float]:
-        """The last value each guard has judged, as `guard/<name>`."""
-        return {f"guard/{name}": value for name, value in self._values.items()}
-
     def state_dict(self) -> dict[str, Any]:
         """All that later verdicts depend on, ready for JSON."""
         return copy.deepcopy(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on as the guards that gave `state` would have, with the same settings."""
-        self._state, self._values = copy.deepcopy(state), {}
+        self._state, self.values = copy.deepcopy(state), {}
 
     def _measure(
         self, step: int, statistics: dict[str, float]
@@ -239,12 +223,10 @@ class Guards:
             self._state["best"] = best
         if steps := self._trace("length_trace", step, statistics, "length"):
             lengths = [length for _, length in self._state["length_trace"]]
-            growth, limit = (
-                length_growth(lengths, s.patience, s.baseline_steps),
-                s.max_length_growth,
-            )
+            growth = length_growth(lengths, s.patience, s.baseline_steps)
             if not math.isnan(growth):
                 first = steps[max(len(steps) - s.patience, s.baseline_steps)]
+                limit = s.max_length_growth
                 measured["length"] = (growth, limit, growth > limit, first)
         return measured
 
@@ -273,12 +255,7 @@ def repeated_ngram_share(ids: list[int], ngram_size: int) -> float:
 
     So 8 is the default: formulas that are written again and tables of cases are no collapse.
 
-    Args:
-        ids: token ids without padding.
-        ngram_size: n, at least 1.
-
-    Returns:
-        A number in [0, 1); 0 for a completion shorter than n.
+    0 for a completion shorter than n.
     """
     ngrams = list(zip(*(ids[start:] for start in range(ngram_size)), strict=False))
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
@@ -289,9 +266,6 @@ def repeated_tag_share(text: str) -> float:
 
     The text is cut before each `<think>`, `</think>`, `<answer>` and `</answer>`; a piece whose tag
     has come before counts. One thought and one answer score 0, k equal blocks (k - 1) / k.
-
-    Returns:
-        A number in [0, 1); 0 for an empty text.
     """
     tags = list(TAG.finditer(text))
     ends = [tag.start() for tag in tags[1:]] + [len(text)]
@@ -308,18 +282,10 @@ def repetition_scores(
 ) -> list[float]:
     """How much of each completion repeats itself, in tokens or in tag blocks, whichever is more.
 
-    Args:
-        completion_ids: token ids of each completion, without padding.
-        texts: the same completions as text.
-        ngram_size: n of the n-grams, tokens.
-
-    Returns:
-        One number in [0, 1) a completion: near 0 for honest work, near 1 for a loop.
+    From 0 to below 1: near 0 for honest work, near 1 for a loop. Ids are without padding.
     """
-    return [
-        max(repeated_ngram_share(ids, ngram_size), repeated_tag_share(text))
-        for ids, text in zip(completion_ids, texts, strict=True)
-    ]
+    pairs = zip(completion_ids, texts, strict=True)
+    return [max(repeated_ngram_share(ids, ngram_size), repeated_tag_share(t)) for ids, t in pairs]
 
 
 def logp_mismatch(
@@ -333,13 +299,12 @@ def logp_mismatch(
     for less than 1.05. The absolute value keeps differences of both signs from cancelling.
 
     Args:
-        reference_logps: log-probs under the weights that train, shape (B, C).
-        sampling_logps: log-probs the sampler reported, shape (B, C); NaN tokens are left out.
+        reference_logps, sampling_logps: of the trainer and of the sampler, whose NaN tokens are
+            left out, shape (B, C).
         mask: non-zero where a token counts, shape (B, C).
 
     Returns:
-        Shape (B,), float32; NaN for a row without tokens, infinity where a log-prob of the trainer
-        is NaN.
+        Shape (B,); NaN for a row without tokens, infinity where the trainer's log-prob is NaN.
     """
     counts = mask.bool() & ~sampling_logps.isnan()  # (B, C)
     ratio = (reference_logps.float() - sampling_logps.float()).abs().exp()
@@ -364,13 +329,7 @@ def length_growth(lengths: Sequence[float], num_recent: int, num_baseline: int) 
         mean(last num_recent steps) / mean(steps t - 50 .. t - 10)
 
     A reasoning run may lengthen for thousands of steps: doubling within 30 is an explosion, within
-    300 it is not.
-
-    Args:
-        lengths: mean completion length of each step in tokens, newest last.
-
-    Returns:
-        A ratio; NaN until there are more than `num_baseline` steps, or if the reference is 0.
+    300 it is not. NaN until there are more than `num_baseline` steps, or if the reference is 0.
     """
     if len(lengths) <= num_baseline:
         return math.nan
@@ -389,58 +348,38 @@ def best_reference(
     The best, not the last: a slow collapse would pull its reference along. And not the start:
     reward rises first in a run that collapses later. Both means are of the same steps, so length
     that grows and pays off takes its reference along. While the run is younger than a whole window
-    the last one counts, as a few lucky steps would else remain the best for long.
-
-    Args:
-        cut_off_rates, rewards: means of each step, newest last; at most `RECENT + SPAN` are kept.
-        best: what this returned a step ago.
-
-    Returns:
-        `[cut-off rate, reward]`.
+    the last one counts, as a few lucky steps would else remain the best for long. `best` is what
+    this returned a step ago.
     """
     found = [fmean(reference_window(values, num_baseline)) for values in (cut_off_rates, rewards)]
     is_whole = len(rewards) >= RECENT + SPAN
     return list(best) if best and is_whole and found[1] < best[1] else found
 
 
-class WeightProbe:
-    """The share of a model's weights that an optimizer step really moves.
+def sample_weights(model: Any, max_elements: int = 1_000_000) -> list["torch.Tensor"]:
+    """Views of every k-th element of the trainable weights, counted through them all.
+
+    Of a sharded weight this process's part. About `max_elements` at most; k is odd, so that it
+    shares no factor with the usual row lengths and meets every column.
+    """
+    weights = [p.detach() for p in model.parameters() if p.requires_grad]
+    flat = [(w.to_local() if hasattr(w, "to_local") else w).flatten() for w in weights]
+    stride = -(-sum(part.numel() for part in flat) // max_elements) | 1
+    views, skip = [], 0
+    for part in flat:
+        views.append(part[skip::stride])
+        skip = (skip - part.numel()) % stride
+    return views
+
+
+def moved_share(before: list["torch.Tensor"], after: list["torch.Tensor"]) -> float:
+    """Share, 0..1, of the elements that an optimizer step has changed; NaN of none.
 
     In bf16 an update below half the distance to the next number is rounded away: AdamW with a
     learning rate of 5e-7 moves 1 % of weights around 0.02. Weights that hold float32 move nearly
-    all. Call `before()` and `after()` right around the optimizer's step.
-
-    A low share is no loss where the exact weights are kept elsewhere (DeepSpeed's float32 copies)
-    or the rounding is stochastic, and none at all while the learning rate is 0.
-
-    Args:
-        model: its trainable parameters count; of a sharded one, this process's part.
-        max_elements: at most about this many are looked at: every k-th of all, k odd, so that
-            it shares no factor with the usual row lengths and meets every column.
+    all. A low share is no loss where the exact weights are kept elsewhere (DeepSpeed's float32
+    copies) or the rounding is stochastic, and none at all while the learning rate is 0.
     """
-
-    def __init__(self, model: Any, max_elements: int = 1_000_000) -> None:
-        self._model, self._max_elements = model, max_elements
-        self._before: list[torch.Tensor] = []
-
-    def before(self) -> None:
-        """Copy the sample."""
-        self._before = [part.clone() for part in self._sample()]
-
-    def after(self) -> float:
-        """Share, 0..1, of the sample that has changed; NaN where no trainable weight is here."""
-        moved = [old != new for old, new in zip(self._before, self._sample(), strict=True)]
-        self._before = []
-        total = sum(part.numel() for part in moved)
-        return sum(part.sum().item() for part in moved) / total if total else math.nan
-
-    def _sample(self) -> list["torch.Tensor"]:
-        """Views of every k-th element of the local trainable weights, counted through them all."""
-        weights = [p.detach() for p in self._model.parameters() if p.requires_grad]
-        flat = [(w.to_local() if hasattr(w, "to_local") else w).flatten() for w in weights]
-        stride = -(-sum(part.numel() for part in flat) // self._max_elements) | 1
-        views, skip = [], 0
-        for part in flat:
-            views.append(part[skip::stride])
-            skip = (skip - part.numel()) % stride
-        return views
+    moved = [old != new for old, new in zip(before, after, strict=True)]
+    total = sum(part.numel() for part in moved)
+    return sum(part.sum().item() for part in moved) / total if total else math.nan

@@ -22,7 +22,7 @@ from trl.trainer.utils import RepeatSampler
 
 from data_prep.config import UserError
 
-STATE_FILE = "extra_state.json"
+STATE_FILE, BUFFER_FILE = "extra_state.json", "generation_buffer_{}.pt"
 ABANDONED = "abandoned_trainer_state.json"  # the mark of a checkpoint that a roll-back left behind
 
 
@@ -38,15 +38,7 @@ class EpochSampler(RepeatSampler):
     """
 
     def __init__(self, sampler: RepeatSampler, epoch: Callable[[], int]) -> None:
-        super().__init__(
-            sampler.data_source,
-            mini_repeat_count=sampler.mini_repeat_count,
-            batch_size=sampler.batch_size,
-            repeat_count=sampler.repeat_count,
-            shuffle=sampler.shuffle,
-            seed=sampler.seed,
-        )
-        self._epoch = epoch
+        vars(self).update(vars(sampler), _epoch=epoch)
 
     def __iter__(self) -> Iterator[int]:
         if self.shuffle:
@@ -68,13 +60,14 @@ class LoadAtStart(TrainerCallback):
 
 def save_generation_state(trainer: Any, folder: Path) -> None:
     """Write this process's part of both kinds of file; rank 0 alone writes `extra_state.json`."""
-    is_inside = trainer._step % _batch_uses(trainer) != 0
+    args = trainer.args
+    is_inside = trainer._step % (args.steps_per_generation * trainer.num_iterations) != 0
     if is_inside:
-        torch.save(trainer._buffered_inputs, _buffer_file(trainer, folder))
-    if trainer.args.should_save:
+        torch.save(trainer._buffered_inputs, folder / BUFFER_FILE.format(args.process_index))
+    if args.should_save:
         state = {
             "step": trainer._step,
-            "num_buffers": trainer.args.world_size if is_inside else 0,
+            "num_buffers": args.world_size if is_inside else 0,
             "metrics": trainer._metrics["train"],
             "num_completions": trainer.num_completions,
             "extra": {name: part.state_dict() for name, part in trainer.extra_state.items()},
@@ -89,7 +82,7 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
         UserError: another recipe or another trainer wrote it, or as many processes as its
             generation batch needs have not been started.
     """
-    file, num_processes = folder / STATE_FILE, trainer.args.world_size
+    file, args = folder / STATE_FILE, trainer.args
     if not file.is_file():
         raise UserError(f"{file} is missing; resume from a checkpoint that this stage wrote")
     state = json.loads(file.read_text(encoding="utf-8"))
@@ -100,19 +93,16 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
             f"needs that of {', '.join(sorted(needed)) or 'nothing'}; resume with the recipe that "
             "wrote the checkpoint, or train from the start in another output_dir"
         )
-    if state["num_buffers"] not in (0, num_processes):
+    if state["num_buffers"] not in (0, args.world_size):
         raise UserError(
             f"{folder}: lies inside a generation batch of {state['num_buffers']} processes, "
-            f"this run has {num_processes}; start as many as before"
+            f"this run has {args.world_size}; start as many as before"
         )
     trainer._step, trainer._buffered_inputs = state["step"], None
     if state["num_buffers"]:
-        trainer._buffered_inputs = torch.load(
-            _buffer_file(trainer, folder),
-            map_location=trainer.accelerator.device,
-            weights_only=True,
-        )
-    elif trainer._step % _batch_uses(trainer):
+        buffer, device = folder / BUFFER_FILE.format(args.process_index), trainer.accelerator.device
+        trainer._buffered_inputs = torch.load(buffer, map_location=device, weights_only=True)
+    elif trainer._step % (args.steps_per_generation * trainer.num_iterations):
         # Between two batches, of another division into micro-batches: the next is generated.
         trainer._step = 0
     trainer._metrics["train"].clear()
@@ -131,12 +121,3 @@ def abandon_later_checkpoints(output_dir: str, step: int) -> None:
     for mark in Path(output_dir).glob(f"checkpoint-*[0-9]/{TRAINER_STATE_NAME}"):
         if int(mark.parent.name.rpartition("-")[2]) > step:
             mark.replace(mark.with_name(ABANDONED))
-
-
-def _batch_uses(trainer: Any) -> int:
-    """Micro-steps that a generation batch is used for."""
-    return trainer.args.steps_per_generation * trainer.num_iterations
-
-
-def _buffer_file(trainer: Any, folder: Path) -> Path:
-    return folder / f"generation_buffer_{trainer.args.process_index}.pt"

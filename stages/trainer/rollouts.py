@@ -24,15 +24,10 @@ EPSILON = 1e-4  # TRL's; what it adds to every deviation it divides by
 
 
 def is_uniform(correctness: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Which groups have rollouts that are all right or all wrong.
+    """Which groups have rollouts that are all right or all wrong: (N*G,) of 0 and 1 -> (N,), bool.
 
-    Args:
-        correctness: 1 for right and 0 for the rest, complete groups in order, shape (N*G,).
-        num_generations: G.
-
-    Returns:
-        Bool, shape (N,). Unlike TRL's `frac_reward_zero_std` it looks at correctness alone, so a
-        length or format term cannot make a group without signal look useful.
+    Unlike TRL's `frac_reward_zero_std` it looks at correctness alone, so a length or format term
+    cannot make a group without signal look useful.
     """
     groups = correctness.view(-1, num_generations)  # (N, G)
     return groups.amax(dim=1) == groups.amin(dim=1)
@@ -62,17 +57,6 @@ class Groups:
     def is_uniform(self) -> torch.Tensor:
         """Groups that are all right or all wrong, bool, a row for each rank, (ranks, N / ranks)."""
         return is_uniform(self.correctness, self.size).view(self.world_size, -1)
-
-    def replaced(self, other: "Groups", old: torch.Tensor, new: torch.Tensor) -> "Groups":
-        """These groups with the groups `old` replaced by the groups `new` of `other`."""
-        problems, rewards, correctness = map(
-            torch.clone, (self.problems, self.rewards, self.correctness)
-        )
-        old_rows, new_rows = rows_of(old, self.size), rows_of(new, self.size)
-        problems[old] = other.problems[new]
-        rewards[old_rows] = other.rewards[new_rows]
-        correctness[old_rows] = other.correctness[new_rows]
-        return Groups(problems, rewards, correctness, self.world_size)
 
 
 def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -108,9 +92,6 @@ def replace_rows(
 
     Returns:
         A new dictionary; `advantages` and `num_items_in_batch` are still those of `batch`.
-
-    Raises:
-        ValueError: TRL gave a key that is not known here (images).
     """
     known = (*PROMPT_KEYS, *COMPLETION_KEYS, *OTHER_KEYS)
     if unknown := sorted({*batch, *other} - {*known}):
@@ -161,11 +142,7 @@ def sum_rewards(rewards_per_func: torch.Tensor, weights: torch.Tensor) -> torch.
         r_i = sum_f w_f r_if        a function that did not score it (NaN) adds nothing
 
     Args:
-        rewards_per_func: shape (N*G, number of functions).
-        weights: shape (number of functions,).
-
-    Returns:
-        Shape (N*G,).
+        rewards_per_func: shape (N*G, number of functions); weights: (number of functions,).
     """
     sums = (rewards_per_func * weights).nansum(dim=1)
     return sums.masked_fill(isnan(rewards_per_func).all(dim=1), float("nan"))

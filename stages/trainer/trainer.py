@@ -20,7 +20,6 @@ from trl import GRPOTrainer
 from data_prep.config import UserError
 from stages.arguments import GRADED
 from stages.rewards import BatchGrader
-from stages.run import is_main_process
 from stages.trainer.curriculum import Curriculum
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
 from stages.trainer.guard_actions import GuardActions, tell
@@ -129,34 +128,19 @@ class MathGRPOTrainer(GRPOTrainer):
         """Refuse what only the built trainer can tell."""
         guards = self.guard_actions.actions if self.guard_actions is not None else {}
         rollback = next((f"guard_{name}" for name in guards if guards[name] == "rollback"), "")
-        for key, is_wrong, why in (
-            (
-                "max_mean_ratio",
-                self.max_mean_ratio is not None and self.is_deepspeed_enabled,
-                "does not work with DeepSpeed, which takes the optimizer step within the backward "
-                "pass, where it cannot be left out any more; remove the key, or train with DDP or "
-                "FSDP",
-            ),
-            (
-                "update_tokens",
-                self.update_tokens is not None and self.aux_loss_enabled,
-                "would balance the experts of each forward pass by themselves, not of the "
-                "micro-batch; remove the key, or set router_aux_loss_coef: 0",
-            ),
-            (
-                rollback,
-                rollback and self.is_deepspeed_enabled,
-                "rollback does not work with DeepSpeed, whose engine cannot start again in the "
-                "same process; use stop, or train with DDP",
-            ),
-            (
-                rollback,
-                rollback and self.args.save_only_model,
-                "rollback needs complete checkpoints; set save_only_model to false",
-            ),
-        ):
-            if is_wrong:
-                raise UserError(f"{key}: {why}")
+        if self.is_deepspeed_enabled and (self.max_mean_ratio is not None or rollback):
+            raise UserError(
+                f"{rollback or 'max_mean_ratio'}: does not work with DeepSpeed, which steps within "
+                "the backward pass and cannot start again in one process; train with DDP, or "
+                + ("use stop" if rollback else "remove the key")
+            )
+        if rollback and self.args.save_only_model:
+            raise UserError(f"{rollback}: rollback needs save_only_model: false")
+        if self.update_tokens is not None and self.aux_loss_enabled:
+            raise UserError(
+                "update_tokens: would balance the experts of each forward pass by themselves; "
+                "remove the key, or set router_aux_loss_coef: 0"
+            )
 
     # The order of problems
 
@@ -179,7 +163,9 @@ class MathGRPOTrainer(GRPOTrainer):
         batches = self._buffered_inputs
         if self.update_tokens is None or batches is before or batches is None:
             return inputs
-        if not self._has_mean_of_micro_batch():
+        # Where a row's weight depends on the others of its micro-batch, sorting would change it.
+        is_by_entropy = self._has_entropy_bonus() or self.top_entropy_quantile < 1.0
+        if self.loss_type != "bnpo" and not is_by_entropy:
             window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
             self._buffered_inputs = sort_rows(batches, window)
         return self._buffered_inputs[self._step % len(batches)]
@@ -197,22 +183,18 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _choose(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The curriculum's rows in place of TRL's."""
-        if self.curriculum is None:
-            return inputs
         num_groups = len(inputs) // self.num_generations * self.accelerator.num_processes
-        problems = self.curriculum.choose(num_groups)
-        if problems is None:
-            return inputs
-        if len(problems) != num_groups:
+        problems = self.curriculum.choose(num_groups) if self.curriculum is not None else None
+        if problems is not None and len(problems) != num_groups:
             raise ValueError(f"curriculum: chose {len(problems)} problems, {num_groups} are needed")
-        return self._rows(problems)
+        return inputs if problems is None else self._rows(problems)
 
     def _rows(self, problems: list[int]) -> list[dict[str, Any]]:
         """This process's part of the problems, each repeated for its rollouts."""
         num_mine = len(problems) // self.accelerator.num_processes
         first = self.accelerator.process_index * num_mine
-        mine = [self.train_dataset[index] for index in problems[first : first + num_mine]]
-        return [row for row in mine for _ in range(self.num_generations)]
+        mine = problems[first : first + num_mine]
+        return [self.train_dataset[i] for i in mine for _ in range(self.num_generations)]
 
     def _calculate_rewards(
         self,
@@ -261,22 +243,27 @@ class MathGRPOTrainer(GRPOTrainer):
             new = self._groups
             sizes.append(len(problems))
             is_bad, is_good = groups.is_uniform(), ~new.is_uniform()
-            old_ones, new_ones = pair_groups(is_bad, is_good)
-            groups = groups.replaced(new, old_ones, new_ones)
+            old, new_ones = pair_groups(is_bad, is_good)
+            old_rows, new_rows = rows_of(old, new.size), rows_of(new_ones, new.size)
+            groups = Groups(
+                groups.problems.index_copy(0, old, new.problems[new_ones]),
+                groups.rewards.index_copy(0, old_rows, new.rewards[new_rows]),
+                groups.correctness.index_copy(0, old_rows, new.correctness[new_rows]),
+                groups.world_size,
+            )
             for values, column in zip(table, self._table(), strict=True):
                 # TRL keeps as many rows as a batch has, so the new ones have pushed others out.
                 added = list(column)[-len(new.rewards) :]
-                rows = (rows_of(ones, new.size).tolist() for ones in (old_ones, new_ones))
-                for old_row, new_row in zip(*rows, strict=True):
+                for old_row, new_row in zip(old_rows.tolist(), new_rows.tolist(), strict=True):
                     values[old_row] = added[new_row]
                 column.extend(values)
-            num_mine, num_new = is_bad.size(1), is_good.size(1)
-            is_mine = old_ones // num_mine == rank
+            num_mine, num_new = is_bad.size(1) * new.size, is_good.size(1) * new.size
+            is_mine = old_rows // num_mine == rank
             batch = replace_rows(
                 batch,
                 new_batch,
-                rows_of(old_ones[is_mine] % num_mine, new.size),
-                rows_of(new_ones[is_mine] % num_new, new.size),
+                old_rows[is_mine] % num_mine,
+                new_rows[is_mine] % num_new,
                 self.processing_class.pad_token_id,
             )
         rewards = sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device))
@@ -294,9 +281,8 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _table(self) -> list[deque]:
         """Columns of TRL's table of completions: a row for each of the batch, of all processes."""
-        logs = self._logs
-        columns = [*logs["rewards"].values(), *logs["extra"].values()]
-        return [logs["prompt"], logs["completion"], *columns]
+        columns = (self._logs[name] for name in ("prompt", "completion"))
+        return [*columns, *self._logs["rewards"].values(), *self._logs["extra"].values()]
 
     def compute_loss(
         self,
@@ -343,17 +329,11 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _has_gradient(self) -> torch.Tensor | None:
         """Rows of the minibatch whose gradient can differ from 0, shape (B,); None: all."""
-        if self._minibatch is None or not torch.is_grad_enabled():
-            return None
-        if self.beta != 0.0 or self._has_entropy_bonus():
+        is_update = self._minibatch is not None and torch.is_grad_enabled()
+        if not is_update or self.beta != 0.0 or self._has_entropy_bonus():
             return None
         values = self._minibatch["advantages"]  # (B,) or (B, C)
         return values.reshape(len(values), -1).ne(0).any(dim=1)
-
-    def _has_mean_of_micro_batch(self) -> bool:
-        """Whether a row's weight depends on the others of its micro-batch: sorting changes it."""
-        is_by_entropy = self._has_entropy_bonus() or self.top_entropy_quantile < 1.0
-        return self.loss_type == "bnpo" or is_by_entropy
 
     def _has_entropy_bonus(self) -> bool:
         return self.entropy_coef != 0.0 or self.use_adaptive_entropy
@@ -423,16 +403,13 @@ class MathGRPOTrainer(GRPOTrainer):
         finally:
             self._logs, self.log_completions = table, writes_table
             self.model.train(was_training)
-        if is_main_process():
-            name = f"avg@{self.num_generations_eval}"
-            tell(
-                f"grpo: step {self.state.global_step}: {name} "
-                f"{metrics[f'eval_{name}']:.3f} ± {metrics[f'eval_{name}_stderr']:.3f} on "
-                f"{len(self._held_out)} held-out problems, "
-                f"{metrics['eval_response_length']:.0f} tokens, "
-                f"{metrics['eval_cut_off_rate']:.1%} cut off"
-                + ("; the best so far" if is_best else "")
-            )
+        name = f"avg@{self.num_generations_eval}"
+        tell(
+            f"grpo: step {self.state.global_step}: {name} {metrics[f'eval_{name}']:.3f} ± "
+            f"{metrics[f'eval_{name}_stderr']:.3f} on {len(self._held_out)} held-out problems, "
+            f"{metrics['eval_response_length']:.0f} tokens, "
+            f"{metrics['eval_cut_off_rate']:.1%} cut off{'; the best so far' if is_best else ''}"
+        )
         return metrics
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:

@@ -7,8 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from data_prep.config import UserError
 from stages.arguments import MODES, GrpoArguments
@@ -98,18 +96,6 @@ def test_those_in_the_batch_come_last_and_the_draw_is_another(is_predictive):
     curriculum = build(20, is_predictive=is_predictive)
     first = curriculum.draw(8)
     assert curriculum.draw(4, first[:4]) != first[4:]
-
-
-def test_uniform_choice_is_uniform():
-    chosen, _ = run(build(is_predictive=False), np.full(40, 0.99), 60)
-    counts = np.bincount(np.ravel(chosen), minlength=40)
-    assert counts.sum() == 480 and counts.min() >= 6 and counts.max() <= 18
-    curriculum, chosen = build(is_predictive=False, rest=0), []
-    for _ in range(1000):
-        curriculum.choose(1)
-        chosen += curriculum.draw(8)
-    counts = np.bincount(chosen, minlength=40)  # 200 each, standard deviation 12.6
-    assert counts.min() >= 150 and counts.max() <= 250
 
 
 def use_gaps(chosen):
@@ -262,13 +248,6 @@ def test_a_state_of_other_problems_is_refused():
 
 
 # The posterior of a logit, against dense sums over a fine grid
-
-
-quick = settings(deadline=None, max_examples=50, derandomize=True, database=None)
-MEANS, VARIANCES = st.floats(-40, 40), st.floats(0.01, 30)
-COUNTS = st.integers(1, 64).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
-
-
 def add(mean, variance, right, total):
     """`add_binomial` of one problem."""
     (new_mean,), (new_variance,) = add_binomial(
@@ -355,22 +334,6 @@ def test_a_policy_that_is_sure_and_wrong_about_it_is_no_overflow(mean, variance)
         assert kept == pytest.approx(variance, rel=1e-6)
 
 
-@quick
-@given(MEANS, VARIANCES, COUNTS)
-def test_more_right_is_a_higher_mean_and_seeing_is_never_less_sure(mean, variance, counts):
-    right, total = counts
-    new_mean, new_variance = add(mean, variance, right, total)
-    assert np.isfinite(new_mean) and 0 < new_variance <= 1.02 * variance
-    if right < total:
-        assert add(mean, variance, right + 1, total)[0] > new_mean
-    if right == 0:
-        assert new_mean <= mean + 1e-9
-        assert add(mean, variance, 0, total + 1)[0] <= new_mean
-    # Right and wrong are alike.
-    mirrored = add(-mean, variance, total - right, total)
-    assert mirrored == pytest.approx((-new_mean, new_variance), rel=1e-6, abs=1e-9)
-
-
 # What it starts from
 
 
@@ -382,14 +345,7 @@ COUNTS = {  # g was not measured
 
 @pytest.mark.parametrize(
     ("low", "high", "kept"),
-    [
-        (0.25, 0.5, "bcd"),  # both ends belong to the band
-        (0.26, 0.49, "c"),
-        (0.0, 1.0, "abcdef"),
-        (0.0, 0.0, "a"),
-        (1.0, 1.0, "f"),
-        (0.8, 0.9, ""),
-    ],
+    [(0.25, 0.5, "bcd"), (0.26, 0.49, "c"), (0.0, 1.0, "abcdef"), (0.8, 0.9, "")],
 )
 def test_keep_by_pass_rate(low, high, kept):
     assert keep_by_pass_rate(ROWS, COUNTS, low, high) == [{"id": name} for name in kept]
@@ -406,15 +362,10 @@ def row(length, **keys):
     return {"prompt": [system, {"role": "user", "content": "x" * length}]} | keys
 
 
-def test_peers_by_level():
-    rows = [row(1, source="a", level=2), row(9, source="a", level=2), row(1, source="b", level=2)]
-    rows += [row(1, source="a", level=0), row(1, source="a", level="hard")]
-    peers = [("a", "level 2"), ("a", "level 2"), ("b", "level 2")]
-    assert find_peers(rows) == [*peers, ("a", "level 0"), ("a", "level hard")]
-
-
-def test_peers_by_length():
+def test_peers_by_level_or_length():
     """80 lengths of one source in eight equal parts; those of another are cut on their own."""
+    rows = [row(1, source="a", level=0), row(9, source="a", level="hard")]
+    assert find_peers(rows) == [("a", "level 0"), ("a", "level hard")]
     lengths = [(37 * i) % 80 + 1 for i in range(80)]
     rows = [row(n, source="a") for n in lengths] + [row(100 * n, source="b") for n in lengths]
     peers = find_peers(rows)
@@ -444,25 +395,9 @@ def test_offline_pass_rates_give_levels_and_spread():
         assert np.ptp(others) < 1e-9
         assert others[0] == pytest.approx(rates[levels == level].mean(), abs=0.05)
     assert np.abs(found - rates)[measured].mean() < 0.11
-    # The order of a file's rows is no matter.
-    other = PredictiveCurriculum([*levels.tolist(), "unseen"], SIZE, 0)
-    other.learn_prior(dict(sorted(counts.items())))
-    assert other.pass_rates(range(901)) == pytest.approx([*found, 0.5], abs=1e-9)
-    assert other.draw(100) == curriculum.draw(100)
 
 
 POOL = [row(n, id=f"p{n}", source="a", level=1) for n in range(6)]
-
-
-def test_a_curriculum_starts_from_offline_pass_rates(tmp_path):
-    rows = [{"id": "p4", "num_right": 8, "num_samples": 8}]
-    rows += [{"id": "elsewhere", "num_right": 8, "num_samples": 8}]
-    rows += [{"id": "p1", "num_right": 0, "num_samples": 8}]
-    path = write_counts(tmp_path / "pass_rates.jsonl", *rows)
-    args = GrpoArguments(train_file="f", curriculum="predictive", pass_rates=path)
-    rates = build_curriculum(POOL, args, 8, 0).pass_rates(range(6))
-    assert rates[1] < 0.2 and rates[4] > 0.8
-    assert [rates[i] for i in (0, 2, 3, 5)] == pytest.approx([0.5] * 4, abs=1e-3)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -476,6 +411,15 @@ def test_what_a_recipe_builds(tmp_path, mode):
     if found is not None:
         assert hasattr(found, "next_round") == ("refill" in mode)
         assert (found.choose(6) is not None) == ("predictive" in mode)
+
+
+def test_pass_rates_are_a_start(tmp_path):
+    """Also where the file has other problems."""
+    rows = [{"id": f"p{n}", "num_right": n, "num_samples": 8} for n in (8, 1, 0)]
+    path = write_counts(tmp_path / "pass_rates.jsonl", *rows)
+    args = GrpoArguments(train_file="f", curriculum="predictive", pass_rates=path)
+    rates = build_curriculum(POOL, args, 8, 0).pass_rates(range(6))
+    assert rates[0] < rates[1] < 0.3 and rates[2:] == pytest.approx([rates[2]] * 4)
 
 
 @pytest.mark.parametrize(

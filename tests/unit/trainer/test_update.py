@@ -6,9 +6,8 @@ import pytest
 import torch
 from trl.trainer.utils import RepeatSampler
 
-from stages.trainer.update import plan_passes, sort_rows
-from stages.trainer.ratio import Window, ratio_totals, zero_loss
 from stages.trainer.resume import EpochSampler
+from stages.trainer.update import plan_passes, ratio_totals, sort_rows, zero_loss
 
 INF, NAN = math.inf, math.nan
 
@@ -34,24 +33,6 @@ def test_zero_loss():
     loss = zero_loss(logps)
     loss.backward()
     assert loss == 0 and torch.equal(logps.grad, torch.zeros(3, 2))
-
-
-@pytest.mark.parametrize(
-    ("kept", "grad_norm", "is_taken"),
-    [
-        ([True, True], 1.0, True),
-        ([False, True], 1.0, True),
-        ([False, False], 1.0, False),
-        ([True, True], NAN, False),
-        ([True], INF, False),
-    ],
-)
-def test_a_window_without_anything_to_learn_takes_no_step(kept, grad_norm, is_taken):
-    window = Window()
-    for _ in range(2):  # a window starts from nothing
-        for is_kept in kept:
-            window.add(is_kept)
-        assert window.close(grad_norm) is is_taken
 
 
 CASES = {
@@ -123,16 +104,3 @@ def test_an_epoch_is_the_same_however_often_and_whatever_came_before():
     for epoch in (2, 2, 0, 3, 1):
         assert list(ours) == orders[epoch]
     assert list(EpochSampler(build(seed=8), lambda: 0)) != orders[0]
-
-
-def test_the_epoch_is_asked_for_when_the_iteration_starts():
-    """And not when the loader is made: the trainer's state is loaded in between."""
-    epoch = 0
-    ours = EpochSampler(build(), lambda: epoch)
-    iterator = iter(ours)
-    epoch = 1
-    first = next(iterator)
-    epoch = 2
-    stock = build()
-    expected = [list(stock) for _ in range(2)][1]
-    assert [first, *iterator] == expected
