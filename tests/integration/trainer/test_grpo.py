@@ -137,25 +137,6 @@ def test_too_few_problems_are_refused_before_anything_is_touched(run_stage, pass
     assert earlier.read_text() == "{}"
 
 
-ROW = {"id": "a", "prompt": [{"role": "user", "content": "q"}]}
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"id": "a", "answers": ["5"]}, r"bad\.jsonl:1: prompt: missing"),
-        (ROW, "answers: missing"),
-        (ROW | {"answers": ["5"]}, r"bad\.jsonl:1: answer_form: missing; .* `make data` again"),
-        (ROW | {"answers": ["\\frac{1}{"], "answer_form": "box"}, "cannot be parsed"),
-    ],
-)
-def test_bad_rows_are_named(run_stage, tmp_path, row, words):
-    path = tmp_path / "bad.jsonl"
-    path.write_text(json.dumps(row) + "\n")
-    with pytest.raises(UserError, match=words):
-        run_stage("grpo", train_file=str(path))
-
-
 def grade_by_rank():
     """Rank 0 finds one completion right and its grader times out on the rest; rank 1 none."""
     from data_prep.grading.grade import Grade

@@ -17,8 +17,6 @@ import pytest
 from tests.integration.fork_server import DIED
 from tests.integration.stages.stage_processes import steps_on_disk
 from tests.integration.trainer.recorders import (
-    grade_by_checksum,
-    micro_steps,
     record_batches,
     record_micro_steps,
 )
@@ -154,90 +152,6 @@ def test_killed_here_and_there(name, fork_server, write_recipe, tmp_path):
         if before:
             assert f"resuming from {folder}/checkpoint-{before}\n" in read_log()
     assert_equal(outcome(folder, num_processes), expected)
-
-
-@pytest.fixture
-def train_as(monkeypatch, run_stage):
-    """Run the stage with `train(trainer)` in place of its training; settings as for `run_stage`."""
-    from stages import run
-    from stages.trainer import trainer as module
-
-    def call(train, **settings):
-        recorder = micro_steps(module.MathGRPOTrainer)
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "MathGRPOTrainer", recorder)
-            patch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
-            patch.setattr(run, "train", lambda trainer, *_: (train(trainer), run.save(trainer)))
-            return run_stage("grpo", save_steps=1, gradient_accumulation_steps=1, **settings)
-
-    return call
-
-
-def train_until(trainer, step, checkpoint=None):
-    """Train until a step; returns what was there when the training began."""
-    from transformers import TrainerCallback
-
-    seen = []
-
-    class Stop(TrainerCallback):
-        def on_train_begin(self, args, state, control, **_):
-            is_empty, num_ids = trainer._buffered_inputs is None, len(trainer.seen.ids)
-            seen.extend([trainer._step, is_empty, num_ids, newest(Path(args.output_dir))])
-
-        def on_step_end(self, args, state, control, **_):
-            control.should_training_stop = state.global_step >= step
-
-    trainer.add_callback(Stop)
-    trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.remove_callback(Stop)
-    return seen
-
-
-def test_rolled_back_in_the_same_process(train_as, tmp_path):
-    settings = {"per_device_train_batch_size": 4, "steps_per_generation": 4, "max_steps": 15}
-    settings |= {"use_adaptive_entropy": True, "entropy_coef": 0.01, "logging_steps": 3}
-    folder = tmp_path / "rolled-back"
-
-    def train(trainer):
-        assert train_until(trainer, 7) == [0, True, 0, 0]
-        # Steps 3 to 7 are abandoned: killed now, the run would come back to step 2.
-        assert train_until(trainer, 10, str(folder / "checkpoint-2")) == [2, False, 4, 2]
-        assert train_until(trainer, 13, str(folder / "checkpoint-8")) == [8, True, 8, 8]
-        assert train_until(trainer, 15, str(folder / "checkpoint-12")) == [12, True, 12, 12]
-
-    train_as(train, **settings, output_dir=str(folder))
-    straight = tmp_path / "straight"
-    train_as(lambda trainer: trainer.train(), **settings, output_dir=str(straight))
-    assert_equal(outcome(folder), outcome(straight))
-
-
-def test_what_is_not_there_is_named(train_as):
-    from data_prep.config import UserError
-
-    def train(trainer):
-        train_until(trainer, 2)
-        folder = Path(trainer.args.output_dir) / "checkpoint-1"
-        file = folder / "extra_state.json"
-        state = json.loads(file.read_text())
-
-        def refused(**changes):
-            file.write_text(json.dumps(state | changes))
-            with pytest.raises(UserError) as caught:
-                trainer.train(resume_from_checkpoint=str(folder))
-            return str(caught.value)
-
-        names = ", ".join(sorted(trainer.extra_state))
-        assert "generation batch of 2 processes, this run has 1" in refused(num_buffers=2)
-        assert f"holds the state of nothing, this recipe needs that of {names};" in refused(
-            extra={}
-        )
-        trainer.extra_state.clear()
-        assert f"holds the state of {names}, this recipe needs that of nothing;" in refused()
-        file.unlink()
-        with pytest.raises(UserError, match="is missing; resume from a checkpoint that"):
-            trainer.train(resume_from_checkpoint=str(folder))
-
-    train_as(train, per_device_train_batch_size=4, steps_per_generation=4)
 
 
 # Another launch: (processes, file of configs/accelerate/, settings)

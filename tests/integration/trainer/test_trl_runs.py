@@ -1,8 +1,6 @@
 """Contract: what TRL's trainer is given, generates, keeps and calls, in real runs of it."""
 
-import gc
 import inspect
-import json
 
 import pytest
 import torch
@@ -10,7 +8,6 @@ from trl import GRPOTrainer
 
 from stages.trainer import trainer as module
 from stages.trainer.rollouts import advantages, sum_rewards
-from tests.integration.trainer.recorders import tell
 
 pytestmark = pytest.mark.integration
 
@@ -35,38 +32,6 @@ def test_sft_trainer_reads_tokenized_rows_with_a_mask(tiny_model_dir, tmp_path):
 
     assert labels(True) == [-100, -100, 7, 8]
     assert labels(None) == [5, 6, 7, 8]  # why stages.sft sets it
-
-
-def report_rewards_and_wrappers():
-    from accelerate import Accelerator
-    from torch.nn.parallel import DistributedDataParallel
-
-    calculate, end = GRPOTrainer._calculate_rewards, Accelerator.end_training
-
-    def spy(self, inputs, prompts, completions, completion_ids_list):
-        rewards = calculate(self, inputs, prompts, completions, completion_ids_list)
-        other = rewards.clone()
-        torch.distributed.broadcast(other, src=0)
-        tell("rewards", len(prompts), tuple(rewards.shape), torch.equal(rewards, other))
-        return rewards
-
-    def spy_end(self):
-        tell("wrappers", sum(isinstance(x, DistributedDataParallel) for x in gc.get_objects()))
-        end(self)
-
-    GRPOTrainer._calculate_rewards, Accelerator.end_training = spy, spy_end
-
-
-def test_two_processes_gather_rewards_and_write_once(write_recipe, fork_server, tmp_path):
-    """Rewards come back gathered on every rank; rank 0 alone prints and writes."""
-    recipe = write_recipe("grpo", max_steps=1, max_completion_length=4)
-    lines = fork_server.finish(recipe, 2, setup=report_rewards_and_wrappers)
-    assert all("rewards 8 (16, 3) True" in found for found in lines)
-    assert all("wrappers 0" in found for found in lines)  # else the end may hang, see run.finish
-    assert any(line.startswith("grpo: 1 steps") for line in lines[0])
-    assert not any(line.startswith(("grpo:", "starting")) for line in lines[1])
-    assert (tmp_path / "grpo/manifest.json").is_file()
-    assert not (tmp_path / "grpo.previous").exists()
 
 
 @pytest.mark.parametrize("kind", ["group", "none", "batch"])
@@ -98,43 +63,6 @@ def test_advantages_equal_trls_to_the_last_bit(run_stage, monkeypatch, kind):
     found = advantages(kind, seen["rewards"], 4)
     assert torch.equal(found, seen["advantages"])
     assert found.count_nonzero() == 10
-
-
-def test_the_loss_asks_for_the_log_probs_once_and_they_come_first(run_stage, monkeypatch):
-    """Two minibatches of a generation; the inputs hold what the mean ratio is computed from."""
-    compute_loss = GRPOTrainer.compute_loss
-    get_logps = GRPOTrainer._get_per_token_logps_and_entropies
-    seen, in_loss = [], []
-
-    def spy_logps(self, *args, **kwargs):
-        outputs = get_logps(self, *args, **kwargs)
-        if in_loss:
-            in_loss.append(outputs)
-        return outputs
-
-    def spy_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        in_loss.append(None)
-        loss = compute_loss(self, model, inputs, return_outputs, num_items_in_batch)
-        seen.append((inputs, in_loss[1:], loss, self._metrics["train"], self.model.training))
-        in_loss.clear()
-        return loss
-
-    monkeypatch.setattr(GRPOTrainer, "compute_loss", spy_loss)
-    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", spy_logps)
-    settings = {"steps_per_generation": 2, "max_steps": 2, "max_completion_length": 4}
-    run_stage("grpo", **settings)
-    assert len(seen) == 2
-    for inputs, calls, loss, metrics, is_training in seen:
-        ((logps, entropies, aux_loss),) = calls
-        shape = inputs["completion_mask"].shape
-        assert logps.shape == entropies.shape == inputs["old_per_token_logps"].shape == shape
-        assert logps.requires_grad and (logps <= 0).all() and (entropies >= 0).all()
-        assert aux_loss is None and "tool_mask" not in inputs
-        assert loss.shape == () and metrics.default_factory is list and is_training
-    # The first is computed with the weights that wrote the completions.
-    inputs, ((logps, *_),), *_ = seen[0]
-    mask = inputs["completion_mask"].bool()
-    assert torch.allclose(logps[mask], inputs["old_per_token_logps"][mask], atol=1e-5)
 
 
 def stock(**kwargs):
@@ -232,72 +160,3 @@ def test_a_generation_batch(run_stage, monkeypatch, settings, more):
     for column in (*columns, *logs["rewards"].values(), *logs["extra"].values()):
         assert column.maxlen == len(column) == len(inputs)
     assert not logs["images"]
-
-
-def test_calls_around_a_step_and_a_second_train(run_stage, monkeypatch, tmp_path):
-    """Their order, what callbacks are given, and that a checkpoint of step 0 is one."""
-    from transformers import TrainerCallback
-
-    from stages import run
-
-    events, folder = [], tmp_path / "grpo"
-
-    class Calls(TrainerCallback):
-        def __init__(self, trainer):
-            self.trainer, self.num_begun = trainer, 0
-
-        def on_train_begin(self, args, state, control, **_):
-            events.append(("begin", state.global_step))
-            self.num_begun += 1
-            if self.num_begun == 1:
-                self.trainer._save_checkpoint(self.trainer.model, None)
-
-        def on_pre_optimizer_step(self, args, state, control, optimizer=None, model=None, **_):
-            assert all(group["lr"] > 0 for group in optimizer.param_groups)
-            assert all(p.grad is not None for p in model.parameters())
-            events.append(("pre", state.global_step))
-
-        def on_optimizer_step(self, args, state, control, model=None, **_):
-            assert all(p.grad is not None for p in model.parameters())
-            assert not self.trainer.accelerator.optimizer_step_was_skipped
-            events.append(("post", state.global_step))
-
-        def on_step_end(self, args, state, control, **_):
-            events.append(("end", state.global_step))
-            if self.num_begun == 1:
-                control.should_training_stop = True
-
-    def note(owner, name, event):
-        method = getattr(owner, name)
-
-        def noted(self, *args, **kwargs):
-            events.append((event,))
-            return method(self, *args, **kwargs)
-
-        monkeypatch.setattr(owner, name, noted)
-
-    note(GRPOTrainer, "_get_grad_norm", "norm")
-    note(torch.optim.AdamW, "step", "step")
-    note(GRPOTrainer, "_save_checkpoint", "save")
-    note(GRPOTrainer, "log", "log")
-
-    def train(trainer, *_):
-        trainer.add_callback(Calls(trainer))
-        trainer.train()
-        assert trainer.state.global_step == 1
-        trainer.train(resume_from_checkpoint=str(folder / "checkpoint-0"))
-        assert trainer.state.global_step == 2
-        run.save(trainer)
-
-    monkeypatch.setattr(module, "MathGRPOTrainer", stock)
-    monkeypatch.setattr(run, "train", train)
-    run_stage("grpo", save_steps=1, max_completion_length=4, lr_scheduler_type="constant")
-    step = ["norm", "pre", "step", "post", "end", "log", "save"]
-    found = [event for event, *_ in events]
-    # The last log of a run has its totals.
-    assert found == ["begin", "save", *step, "log", "begin", *step, *step, "log"]
-    numbers = [number for _, *numbers in events for number in numbers]
-    assert numbers == [0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 2]
-    for n in range(3):
-        state = json.loads((folder / f"checkpoint-{n}" / "trainer_state.json").read_text())
-        assert state["global_step"] == n
