@@ -86,20 +86,6 @@ def column(logs, key):
     return [log[key] for log in logs]
 
 
-def test_a_threshold_that_is_never_met_changes_nothing(train):
-    """That the trainer without one is TRL's own `test_grpo_off` shows."""
-    logs, states = train(None)
-    high_logs, high_states = train(1e9)
-    for key in ("loss", "grad_norm"):
-        assert column(logs, key) == column(high_logs, key)
-    assert any(column(logs, "loss")) and all(column(logs, "grad_norm"))
-    assert all(equal(*pair) for pair in zip(states, high_states, strict=True))
-    own = {"train/mean_ratio", "train/dropped_minibatches", "train/skipped_steps"}
-    assert set(logs[0]) == set(high_logs[0]) - own
-    for key in ("train/dropped_minibatches", "train/skipped_steps"):
-        assert column(high_logs, key) == [0, 0, 0]
-
-
 def test_a_real_run_exceeds_a_real_threshold(train):
     """A learning rate far too high: what is learned from four times over gets likelier fast."""
     settings = {"learning_rate": 0.03, "advantages": (1.0,) * 4, "max_steps": 5}

@@ -439,31 +439,6 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
     assert (event["action"], event["since"], event["checkpoint"]) == ("stop", 0, None)
 
 
-def test_of_several_the_one_that_looks_back_furthest(built):
-    from stages.trainer.guards import Firing
-
-    trainer = built(guard_length="rollback", guard_eos="rollback", guard_entropy="stop")
-    guards, folder = trainer.guard_actions, Path(trainer.args.output_dir)
-    for step in (3, 6):
-        checkpoint = folder / f"checkpoint-{step}"
-        checkpoint.mkdir()
-        (checkpoint / "trainer_state.json").write_text("{}")
-
-    def end(*pending):
-        control = SimpleNamespace(should_training_stop=True, should_save=True)  # the last step
-        found = [Firing(n, 9, 1.0, 0.0, does, since, "") for n, does, since in pending]
-        guards.guards.observe = lambda step, statistics: found
-        guards.on_step_end(None, None, control)
-        return control
-
-    control = end(("eos", "rollback", 7), ("length", "rollback", 5), ("entropy", "warn", 2))
-    assert control.should_training_stop and not control.should_save
-    assert guards.rollback_to == f"{folder}/checkpoint-3"
-    found = [(event["guard"], event["action"]) for event in read_events(folder)]
-    assert found == [("entropy", "warn"), ("length", "rollback")]
-    assert whole_checkpoints(folder) == [3]
-
-
 def see_loops_on_rank_1():
     """Only the second process sees loops, in all of its completions; weights are reported."""
     from stages import rewards

@@ -155,33 +155,6 @@ def test_two_processes_on_a_cpu(type_in, write_recipe, tmp_path):
     assert len(list(tmp_path.glob("sft/checkpoint-2/rng_state_*.pth"))) == 2
 
 
-REFUSED = {
-    "accelerate launch --cpu --num_processes 2 -m stages.sft --config {recipe}": (
-        "error: num_processes: 2 asked for, the launch has started 1; use `accelerate launch"
-    ),
-    LAUNCH.format("fsdp2") + "sft --config {recipe}": (
-        "error: use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch"
-    ),
-    LAUNCH.format("ddp") + "sft --config {recipe} --use_cpu false": (
-        "error: use_cpu: false, and no GPU was found: neither would 2 pro"
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", REFUSED)
-def test_refused_before_torch_is_imported(type_in, write_recipe, tmp_path, command):
-    if "use_cpu" in command and torch.cuda.is_available():
-        pytest.skip("this host has a GPU")
-    # A tokenizer that cannot be loaded: it would be the first thing after the checks.
-    recipe = write_recipe("sft", model_name_or_path=str(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
-    found = type_in(command.format(recipe=recipe))
-    assert found.returncode != 0 and not (tmp_path / "sft").exists()
-    lines = [line for line in found.stderr.splitlines() if line.startswith("error: ")]
-    assert lines and all(line.startswith(REFUSED[command]) for line in lines), found.stderr
-
-
 PROBE = """
 import importlib, sys
 from data_prep.config import run_cli

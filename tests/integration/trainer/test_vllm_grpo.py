@@ -231,21 +231,3 @@ def test_what_a_server_says_and_how_it_is_started():
     theirs = " ".join(build_command(ScriptArguments(model="MODEL")))
     for flag in SERVE.replace("'", "").split("MODEL ")[1].split(" --"):
         assert flag.removeprefix("--") in theirs
-
-
-def test_generate_on_cpu_leaves_cuda_alone(monkeypatch):
-    from trl.generation import vllm_generation
-    from trl.trainer import grpo_trainer
-
-    from stages.trainer.vllm_cpu import SETTINGS, CpuGeneration, generate_on_cpu
-
-    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", vllm_generation.VLLMGeneration)
-    monkeypatch.setattr(vllm_generation, "LLM", llm := vllm_generation.LLM)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    generate_on_cpu()
-    assert grpo_trainer.VLLMGeneration is vllm_generation.VLLMGeneration
-    assert vllm_generation.LLM is llm
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    generate_on_cpu()
-    assert grpo_trainer.VLLMGeneration is CpuGeneration
-    assert vllm_generation.LLM.keywords == SETTINGS

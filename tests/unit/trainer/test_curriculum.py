@@ -164,18 +164,6 @@ def test_a_policy_that_gets_better_is_followed():
     assert (p**SIZE + (1 - p) ** SIZE).mean() > 0.5
 
 
-def test_peers_rise_with_a_problem_and_others_do_not():
-    curriculum = build(peers=["a", "a", "b"])
-    curriculum.choose(1)
-    assert curriculum.pass_rates([2, 0, 1]) == pytest.approx([0.5, 0.5, 0.5])
-    curriculum.observe([0], [8], SIZE)
-    own, peer, other = curriculum.pass_rates([0, 1, 2])
-    assert own > 0.85 and 0.6 < peer < own - 0.1 and other == pytest.approx(0.5)
-    assert curriculum.pass_rates([2, 0]) == pytest.approx([other, own])
-    curriculum.observe([1], [0], SIZE)
-    assert curriculum.pass_rates([1])[0] < 0.5 < curriculum.pass_rates([0])[0] < own
-
-
 def test_an_update_is_that_of_two_normals_on_a_grid():
     """Moments of level and offset, each by itself, after 7 of 8: sums over a plane."""
     curriculum = build(peers=["a", "b"])
@@ -277,16 +265,6 @@ def on_grid(mean, variance, right=0, total=0):
 
 def logit(p):
     return np.log(p / (1 - p))
-
-
-# Without any doubt about p: 1 - p^G - (1-p)^G.
-@pytest.mark.parametrize(
-    ("p", "num_generations", "chance"),
-    [(0.5, 2, 0.5), (0.5, 4, 0.875), (0.5, 8, 1 - 2 / 256), (0.1, 2, 0.18), (0.9, 4, 0.3438)],
-)
-def test_useful_chance_by_hand(p, num_generations, chance):
-    assert useful(logit(p), 1e-12, num_generations) == pytest.approx(chance, abs=1e-9)
-    assert rate(logit(p), 1e-12) == pytest.approx(p, abs=1e-9)
 
 
 @pytest.mark.parametrize("variance", [0.01, 2.25, 4.5, 10.0, 30.0])

@@ -112,15 +112,6 @@ def test_a_held_out_question_that_is_trained_on_is_named(files, tmp_path):
         check_grpo(grpo(files | {"eval_file": path, "eval_problems": None}))
 
 
-def test_a_row_of_another_shape_is_named(files, tmp_path):
-    path = write_rows(tmp_path / "bad.jsonl", [{"id": "a", "question": "q"}])
-    with pytest.raises(UserError, match=r"bad\.jsonl:1: prompt: missing"):
-        check_grpo(grpo(files | {"eval_file": path}))
-    path = write_rows(tmp_path / "one.jsonl", [build_row(20)])
-    with pytest.raises(UserError, match=r"eval_file: .*one\.jsonl has 1 problems; at least 2"):
-        check_grpo(grpo(files | {"eval_file": path, "eval_problems": None}))
-
-
 def test_the_choice_depends_on_seed_and_rows_alone():
     rows = [build_row(number) for number in range(50)]
     chosen = choose(rows, 10, 0)

@@ -205,17 +205,6 @@ def test_cut_off_rate_alone_and_reward_alone_do_not_fire():
     assert firing.message.startswith("eos: rise of the cut-off rate since the best reward is 0.45")
 
 
-def test_length_by_hand():
-    guards, found = Guards(GuardSettings()), []
-    for step in range(80):
-        length = NAN if step == 30 else 100.0 if step < 60 else 300.0
-        found += guards.observe(step, {"length": length})
-    # Three steps on average: 167 at step 60, 233 at step 61, that is in steps 59..61.
-    assert [(f.step, f.since, f.value) for f in found] == [(63, 59, 3.0)]
-    # Twenty steps later a quarter of the reference is as long, and it is no explosion any more.
-    assert guards.values == {"length": 2.0}
-
-
 def test_the_baseline_is_never_called_unhealthy():
     """Or a run that collapses in its first steps would have nothing to go back to."""
     (firing,) = cut_off_run([0.0] * 5 + [1.0] * 10, [0.5] * 5 + [0.0] * 10)
