@@ -10,9 +10,9 @@ Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two norma
     eta_i = level[peers of i] + offset_i        p_i = 1 / (1 + exp(-eta_i))
 
 where peers share a source and a level, and a group with k of G right is a binomial observation of
-it, whose correction the two share by their variances. So a group
-that gets better lifts its peers too, and problems not seen for long follow the policy. What is
-known fades: a level walks by `DRIFT` a batch, an offset returns to its prior with a half-life.
+it, whose correction the two share by their variances. So a group that gets better lifts its peers
+too, and problems not seen for long follow the policy. What is known fades: a level walks by `DRIFT`
+a batch, an offset returns to its prior with a half-life.
 
 Decided on raw correctness, never on the summed reward. All processes hold the same state and draw
 the same numbers: they are fed gathered results, and the random stream is keyed on (seed, batch).
@@ -106,8 +106,7 @@ class PredictiveCurriculum:
 
     Args:
         peers: what is known to be alike, one hashable per problem, such as (source, level).
-        num_generations: G, rollouts in a group.
-        seed: of the choice; the same on every process.
+        num_generations: G, rollouts in a group; seed: the same on every process.
         is_predictive: choose by the chance of a useful group; else all problems alike.
         explore_share: share of all choices, in [0, 1], that goes to the problems not used for
             longest: with n problems a batch, each of N is used once in N / (share n) batches.
@@ -272,10 +271,8 @@ def expected_rate(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 def useful_chance(mean: np.ndarray, variance: np.ndarray, num_generations: int) -> np.ndarray:
     """Chance that a group is neither all right nor all wrong.
 
-        U = E[1 - p^G - (1-p)^G],  logit p ~ N(mean, variance)
+    U = E[1 - p^G - (1-p)^G],  logit p ~ N(mean, variance)
 
-    Args:
-        mean, variance: of the logit, shape (N,); num_generations: G.
     """
     eta = _nodes(mean, variance)  # (N, nodes)
     # log p and log (1-p) without overflow
@@ -291,11 +288,7 @@ def add_binomial(
 
         of  N(eta; mean, variance) * p^right * (1-p)^(total-right),  p = 1 / (1 + exp(-eta))
 
-    Args:
-        mean, variance: of the normal priors; right, total: counts; all shape (N,).
-
-    Returns:
-        Means and variances, shape (N,), to be taken for a normal again (assumed density filter).
+    Means and variances, all of shape (N,), are taken for a normal again (assumed density filter).
     """
     # Nodes around the prior would step over the peak of many rollouts. Newton's method finds the
     # mode from 0 without overshooting: there the slope of the log density has its inflection.

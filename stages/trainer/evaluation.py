@@ -26,17 +26,13 @@ from data_prep import manifest
 from stages.held_out import average_at_k
 from stages.run import is_main_process
 
-NUMBER = "held_out"  # column of the evaluation's rows: the problem's number among them
 NAME = "best"
 FILE = "best.json"
 
 
 @contextmanager
 def random_state_kept(device: torch.device) -> Iterator[None]:
-    """Afterwards the random numbers of Python, numpy and torch go on as they would have before.
-
-    Not those of a vLLM server, which is another process.
-    """
+    """Afterwards Python's, numpy's and torch's random numbers go on; not a vLLM server's."""
     state, numpy_state = random.getstate(), np.random.get_state()
     devices = [] if device.type == "cpu" else [device]
     try:
@@ -48,10 +44,7 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
 
 
 class HeldOutCounts:
-    """Right completions, cut-off completions and tokens of every held-out problem.
-
-    k completions of each problem; a finished one ends with one of the token ids `ends`.
-    """
+    """Right, cut-off (without one of the ids `ends`) completions and tokens of each problem."""
 
     def __init__(self, num_generations: int, ends: set[int]) -> None:
         self._k, self._ends = num_generations, ends
@@ -73,7 +66,7 @@ class HeldOutCounts:
             for verdict, ids in zip(verdicts, completions, strict=True)
         ]
         mine = torch.tensor(counts, device=accelerator.device).view(-1, self._k, 3).sum(dim=1)
-        numbers = [[row[NUMBER]] for row in inputs[:: self._k]]
+        numbers = [[row["held_out"]] for row in inputs[:: self._k]]
         rows = torch.cat([torch.tensor(numbers, device=accelerator.device), mine], dim=1)
         for number, *sums in accelerator.gather(rows).tolist():
             self._counts.setdefault(number, tuple(sums))
@@ -117,24 +110,18 @@ def keep_if_best(trainer: Any, name: str, metrics: dict[str, float]) -> bool:
     value = metrics[f"eval_{name}"]
     if not is_better(value, step, best):
         return False
-    written = _folders(output_dir)[1]
+    folder, written, replaced = _folders(output_dir)
     trainer.save_model(str(written), _internal_call=True)  # else to the hub too
     trainer.accelerator.wait_for_everyone()  # others may write parts of a sharded model
     if trainer.args.should_save:
-        stderr = metrics[f"eval_{name}_stderr"]
-        put_in_place(output_dir, {"metric": name, "value": value, "stderr": stderr, "step": step})
+        record = {"metric": name, "value": value, "stderr": metrics[f"eval_{name}_stderr"]}
+        manifest.write_json(written / FILE, record | {"step": step})
+        if folder.exists():
+            folder.rename(replaced)
+        written.rename(folder)
+        shutil.rmtree(replaced, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     return True
-
-
-def put_in_place(output_dir: str | Path, record: dict[str, Any]) -> None:
-    """Make the model just written the best one, with its `best.json`."""
-    folder, written, replaced = _folders(output_dir)
-    manifest.write_json(written / FILE, record)
-    if folder.exists():
-        folder.rename(replaced)
-    written.rename(folder)
-    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _folders(output_dir: str | Path) -> tuple[Path, Path, Path]:

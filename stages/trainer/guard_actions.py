@@ -1,9 +1,9 @@
 """The guards inside the trainer: what they look at, and what they do.
 
-`GuardActions` measures every step, asks `Guards` for verdicts and carries them out: it warns, stops
-the run, or goes back to the last healthy checkpoint with a lower learning rate. Each is a line of
-`events.jsonl` in the output folder. A run that was killed takes some steps again, and then their
-lines are there again; a roll-back is never repeated, as from its line on the run resumes behind it.
+A guard warns, stops the run, or goes back to the last healthy checkpoint with a lower learning
+rate. Each is a line of `events.jsonl` in the output folder. A run that was killed takes some steps
+again, and then their lines are there again; a roll-back is never repeated, as from its line on the
+run resumes behind it.
 
 What a guard cannot see: `alignment` needs log-probs of the sampler, so vLLM or a `rollout_func`,
 and TRL's own of the same moment (by default with vLLM, else where several optimizer steps share a
@@ -39,7 +39,6 @@ from stages.trainer.guards import (
     sample_weights,
 )
 from stages.trainer.resume import abandon_later_checkpoints
-from stages.trainer.rollouts import loss_mask
 from stages.trainer.update import rounds_stochastically
 
 EVENTS = "events.jsonl"
@@ -68,7 +67,6 @@ class GuardActions(TrainerCallback):
         self.actions = {name: action for name, action in actions.items() if action != "off"}
         self.rollback_to: str | None = None
         self._num_rollbacks = 0
-        self._is_resumed = False  # from any checkpoint, in this process
         self._start()
 
     def _start(self) -> None:
@@ -85,7 +83,6 @@ class GuardActions(TrainerCallback):
         """Go on from a checkpoint; roll-backs that it does not know of lower the learning rate."""
         self.guards.load_state_dict(state["guards"])
         self._start()
-        self._is_resumed = True
         saved = state["num_rollbacks"]
         events = self._events.read_text(encoding="utf-8") if self._events.is_file() else ""
         recorded = of_main_process(events.count('"action": "rollback"'))
@@ -144,12 +141,12 @@ class GuardActions(TrainerCallback):
         if "entropy" in self.actions:
             entropy = self.trainer._metrics["train"]["entropy"][-1]
             # TRL's mean over no tokens is 0 too, and then all completions were masked.
-            num_tokens = loss_mask(inputs).sum()
+            num_tokens = inputs["completion_mask"].sum()
             if entropy or self.trainer.accelerator.reduce(num_tokens, reduction="sum"):
                 self._entropies.append(entropy)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if "rollback" in self.actions.values() and not self._is_resumed:
+        if "rollback" in self.actions.values() and self.trainer.start_checkpoint is None:
             # Or there is nothing to go back to.
             self.trainer._save_checkpoint(self.trainer.model, None)
 
@@ -247,9 +244,6 @@ def of_main_process(value: Any) -> Any:
 
 
 def has_gradient(model: torch.nn.Module) -> bool:
-    """Whether any element is not 0, of a sharded gradient in this process's part alone.
-
-    The whole gradient would wait for the other processes, and those that moved do not ask.
-    """
+    """Whether any element is not 0; of a sharded gradient here alone, as others may not ask."""
     found = [p.grad for p in model.parameters() if p.grad is not None]
     return any(bool((g.to_local() if hasattr(g, "to_local") else g).any()) for g in found)

@@ -15,7 +15,7 @@ from trl.trainer.utils import nanstd
 
 PROMPT_KEYS = ("prompt_ids", "prompt_mask")  # (B, P)
 COMPLETION_KEYS = (  # (B, C); importance_sampling_ratio also (B, 1)
-    "completion_ids", "completion_mask", "tool_mask", "old_per_token_logps", "ref_per_token_logps",
+    "completion_ids", "completion_mask", "old_per_token_logps", "ref_per_token_logps",
     "sampling_per_token_logps", "importance_sampling_ratio",
 )  # fmt: skip
 OTHER_KEYS = ("advantages", "num_items_in_batch")  # (B,) and 0-d, recomputed by the caller
@@ -62,12 +62,8 @@ class Groups:
 def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Which groups to replace by which, on every rank as many as it has of both.
 
-    Args:
-        is_bad: groups of the batch, a row for each rank, bool, shape (ranks, N).
-        is_good: new groups, shape (ranks, M).
-
-    Returns:
-        Numbers of the old and of the new groups, counted over all ranks, shapes (n,).
+    Groups of the batch, (ranks, N), and new ones, (ranks, M), bool -> numbers of the old and of the
+    new groups, counted over all ranks, shapes (n,).
     """
     num = torch.minimum(is_bad.sum(dim=1), is_good.sum(dim=1)).unsqueeze(1)
     # The first so many of each row.
@@ -110,19 +106,12 @@ def replace_rows(
     return merged
 
 
-def loss_mask(batch: dict[str, Any]) -> torch.Tensor:
-    """Not 0 where a token counts in the loss, shape (B, C)."""
-    mask = batch["completion_mask"]
-    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
-
-
 def merge_metrics(
     metrics: dict[str, list[float]], num_logged: dict[str, int], sizes: list[int]
 ) -> None:
     """Make the values that each of several rounds has logged one value a batch, in place.
 
     Args:
-        metrics: all values by name.
         num_logged: values that each metric had before the batch.
         sizes: groups that each round has generated, the weights of the mean.
     """
@@ -163,14 +152,8 @@ def advantages(scale: str, rewards: torch.Tensor, num_generations: int) -> torch
         none    nothing is divided                  Dr. GRPO, arXiv:2503.20783
         batch   std r, that of all N*G rewards      arXiv:2508.08221
 
-    Args:
-        scale: group, none or batch.
-        rewards: weighted sums of complete groups of all processes, NaN where nothing scored the
-            completion, which then counts in no mean and no deviation, shape (N*G,).
-        num_generations: G.
-
-    Returns:
-        Shape (N*G,); 0 where the reward is NaN.
+    Rewards are weighted sums of complete groups of all processes, shape (N*G,); one that is NaN, as
+    nothing scored the completion, counts in no mean and no deviation, and its advantage is 0.
     """
     values = centred(rewards, num_generations)
     if scale == "group":

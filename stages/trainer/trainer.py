@@ -1,10 +1,9 @@
 """The GRPO trainer: TRL's, with curriculum, guards, a quicker update, early stop and exact resume.
 
-Thin by rule: every hook calls `super()` and only chooses what goes in, or looks at and adds to what
-comes out; with a part switched off it passes everything through, and with all of them off every
-step is TRL's. Hooks are in the order of a run: the order of problems, then a step (choose problems,
-generate, reward, generate again, judge, sort rows, log-probs, loss, gradient, log), then
-checkpoints, then evaluation.
+Every hook calls `super()` and only chooses what goes in, or adds to what comes out; with all parts
+off every step is TRL's. Hooks are in the order of a run: the order of problems, a step (choose,
+generate, reward, generate again, measure, sort rows, log-probs, loss, gradient, log), checkpoints,
+evaluation.
 """
 
 import copy
@@ -35,7 +34,6 @@ from stages.trainer.rollouts import (
     Groups,
     advantages,
     is_uniform,
-    loss_mask,
     merge_metrics,
     pair_groups,
     replace_rows,
@@ -67,8 +65,7 @@ class MathGRPOTrainer(GRPOTrainer):
 
     Attributes:
         extra_state: name -> object whose `state_dict()` gives JSON values, equal on all processes,
-            and whose `load_state_dict(state)` takes them back. Whatever steers the training and is
-            no weight belongs there before `train`.
+            and whose `load_state_dict(state)` takes them back; registered before `train`.
         num_completions: generated for training so far, by all processes.
     """
 
@@ -86,7 +83,7 @@ class MathGRPOTrainer(GRPOTrainer):
         self.curriculum, self.num_completions = curriculum, 0
         self.max_mean_ratio, self.update_tokens = max_mean_ratio, update_tokens
         self.extra_state: dict[str, Any] = {}
-        self._checkpoint: str | None = None  # that this call of `train` starts from
+        self.start_checkpoint: str | None = None  # of this call of `train`
         self._groups: Groups | None = None  # of the last call of `_calculate_rewards`
         self._minibatch: dict[str, Any] | None = None  # whose loss is computed right now
         self._logps: torch.Tensor | None = None  # of that minibatch, with their graph, (B, C)
@@ -121,13 +118,13 @@ class MathGRPOTrainer(GRPOTrainer):
     def _train_from(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> Any:
         if checkpoint:
             self.args.eval_on_start = False  # the run has started before
-        self._checkpoint = checkpoint
+        self.start_checkpoint = checkpoint
         return super().train(checkpoint, *args, **kwargs)
 
     def _check(self) -> None:
         """Refuse what only the built trainer can tell."""
-        guards = self.guard_actions.actions if self.guard_actions is not None else {}
-        rollback = next((f"guard_{name}" for name in guards if guards[name] == "rollback"), "")
+        actions = self.guard_actions.actions.items() if self.guard_actions is not None else ()
+        rollback = next((f"guard_{name}" for name, does in actions if does == "rollback"), "")
         if self.is_deepspeed_enabled and (self.max_mean_ratio is not None or rollback):
             raise UserError(
                 f"{rollback or 'max_mean_ratio'}: does not work with DeepSpeed, which steps within "
@@ -197,11 +194,7 @@ class MathGRPOTrainer(GRPOTrainer):
         return [self.train_dataset[i] for i in mine for _ in range(self.num_generations)]
 
     def _calculate_rewards(
-        self,
-        inputs: list[dict[str, Any]],
-        prompts: list,
-        completions: list,
-        completion_ids_list: list[list[int]],
+        self, inputs: list[dict], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
         # Gathered over processes, shape (N*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
@@ -270,7 +263,7 @@ class MathGRPOTrainer(GRPOTrainer):
         values = advantages(self.scale_rewards, rewards, groups.size)
         self._logs["advantages"].extend(values.tolist())  # pushes TRL's own out
         batch["advantages"] = values.chunk(self.accelerator.num_processes)[rank]
-        batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
+        batch["num_items_in_batch"] = self.accelerator.gather(batch["completion_mask"].sum()).sum()
         metrics = self._metrics["train"]
         merge_metrics(metrics, num_logged, sizes)
         metrics["train/uniform_groups"].append(groups.is_uniform().float().mean().item())
@@ -340,7 +333,8 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _drop_if_far(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         """The loss, or zero where the mean ratio over all processes is above `max_mean_ratio`."""
-        totals = ratio_totals(self._logps, inputs.get("old_per_token_logps"), loss_mask(inputs))
+        old_logps, mask = inputs.get("old_per_token_logps"), inputs["completion_mask"]
+        totals = ratio_totals(self._logps, old_logps, mask)
         totals = torch.stack([*totals, (~loss.isfinite()).float()])
         ratio_sum, num_tokens, num_bad = self.accelerator.reduce(totals, reduction="sum").tolist()
         mean_ratio = ratio_sum / num_tokens if num_tokens else 1.0
@@ -385,8 +379,8 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _load_checkpoint(self) -> None:
         """Called as training starts, when the Trainer has loaded what it keeps itself."""
-        if self._checkpoint:
-            load_generation_state(self, Path(self._checkpoint))
+        if self.start_checkpoint:
+            load_generation_state(self, Path(self.start_checkpoint))
             if self.args.should_save:
                 abandon_later_checkpoints(self.args.output_dir, self.state.global_step)
 

@@ -4,13 +4,12 @@
 prompt tokens, padded on the left, and C completion tokens, padded on the right, both as long as the
 longest of the generation batch. Here each row is cut down to its own tokens, and what comes out is
 put back where TRL expects it. Loss and gradient are TRL's but for the rounding; metrics that TRL
-averages over micro-batches (entropy, KL, clip shares) weigh the rows differently where they are
-sorted. Three things save time:
+averages over micro-batches weigh the rows differently where these are sorted. What saves time:
 
 - the rows of an optimizer step are sorted by length, so that a micro-batch holds similar ones;
-- a micro-batch, of the update as of the old and the reference log-probs, is run in several forward
-  passes of at most `update_tokens` tokens. They are kept until the one backward pass, so memory
-  follows a micro-batch's own tokens. With FlashAttention a pass is packed and has no padding;
+- a micro-batch, also of the old and the reference log-probs, is run in several forward passes of at
+  most `update_tokens` tokens, kept until the one backward pass, so that memory follows its own
+  tokens. With FlashAttention a pass is packed and has no padding;
 - rows whose advantage is 0 have no gradient where there is neither KL nor entropy bonus; they run
   under no_grad, for the metrics: 63 % of the groups in a published run.
 
@@ -19,20 +18,17 @@ which is the same only for models with relative positions (RoPE).
 
 **Minibatch early-stop** (`max_mean_ratio`), the rule of RealHF, AReaL and RLinf: where the mean
 importance ratio of a minibatch's completion tokens, taken over all processes, exceeds a threshold
-(5.0 there), its loss is replaced by zero. Unlike theirs, a ratio or a loss that is not finite
-counts as exceeding, where `nan > 5` would let it pass; and an optimizer step whose minibatches were
-all dropped, or whose gradient is not finite, is not taken: with a gradient of zero Adam would still
-apply its momentum and the weight decay. It still counts as a step, for the learning-rate schedule
-too. The minibatches that remain keep their weight: the loss is divided by what it would be divided
-by without the drop. The ratio is 1 by construction unless TRL keeps `old_per_token_logps`, which it
-does where several optimizer steps share a generation batch, and with vLLM.
+(5.0 there), its loss is replaced by zero; the others are divided by what they would be without the
+drop. Unlike theirs, a ratio or a loss that is not finite counts as exceeding, and an optimizer step
+whose minibatches were all dropped, or whose gradient is not finite, is not taken: with a gradient
+of zero Adam would still apply its momentum and weight decay. The ratio is 1 by construction unless
+TRL keeps `old_per_token_logps`: where several optimizer steps share a generation, and with vLLM.
 
 **Stochastic rounding** (`stochastic_rounding`). bf16 keeps 8 significant bits, so AdamW at a
 learning rate of 5e-7 rounds nearly all of its updates away. torchao's 8-bit AdamW rounds a new
-weight up or down by chance, the nearer neighbour the likelier: each weight is noisier, its mean is
-exact, in 6 bytes a parameter against 16 with float32 weights (docs/recipes.md). Here is what
-torchao leaves to its user: every process draws the same numbers, or the replicas drift apart; a
-resumed run draws those of an uninterrupted one; sampling does not notice.
+weight up or down by chance, the nearer neighbour the likelier: its mean is exact (docs/recipes.md).
+Here is what torchao leaves to its user: every process draws the same numbers, or the replicas drift
+apart; a resumed run draws those of an uninterrupted one; sampling does not notice.
 """
 
 from collections.abc import Callable, Sequence
@@ -76,11 +72,7 @@ def sort_rows(batches: list[dict[str, Any]], window: int) -> list[dict[str, Any]
     """The same rows with those of similar length in one micro-batch, longest first.
 
     Rows move only within `window` consecutive micro-batches, those of one optimizer step: the sum
-    of their gradients stays what it was.
-
-    Args:
-        batches: micro-batches of TRL, all with the same keys and number of rows.
-        window: micro-batches; divides their number.
+    of their gradients stays what it was. `window` divides the number of micro-batches.
     """
     ordered = []
     for first in range(0, len(batches), window):
@@ -107,8 +99,7 @@ class PackedForward:
     """Stands in for the model where TRL asks for per-token log-probs; runs it in several passes.
 
     Args:
-        model: TRL's, with its fused head, wrapped or not.
-        max_tokens: of a pass.
+        model: TRL's, with its fused head, wrapped or not; max_tokens: of a pass.
         is_packed: whether a pass is one row without padding, its parts told apart by
             `position_ids` (FlashAttention); otherwise rows are padded to the longest of the pass.
         agree: number of passes with and without gradient, shape (2,), int -> the highest of all
@@ -130,10 +121,7 @@ class PackedForward:
     ) -> SimpleNamespace:
         """Log-probs and, where the head gives it, entropy of every label, shapes (B, L - 1).
 
-        Args:
-            input_ids, attention_mask: shape (B, L); the tokens of a row lie side by side.
-            labels: shape (B, L), -100 where none is asked for.
-            kwargs: for the model, in every pass.
+        All inputs have shape (B, L); the tokens of a row lie side by side.
         """
         lengths = attention_mask.sum(dim=1)  # (B,)
         starts = attention_mask.argmax(dim=1)  # (B,)
@@ -234,14 +222,9 @@ def ratio_totals(
 
         ratio_t = pi(o_t) / pi_old(o_t) = exp(logp_t - old_logp_t)
 
-    Args:
-        logps: of the policy, shape (B, C).
-        old_logps: of the policy that wrote the completions, shape (B, C); None where it is the
-            policy itself.
-        mask: not 0 where a token counts, shape (B, C).
-
-    Returns:
-        Two 0-d float32 tensors. The sum is inf or NaN where the ratio of a token that counts is.
+    All of shape (B, C); `old_logps` are of the policy that wrote the completions, None where it is
+    the policy itself, `mask` is not 0 where a token counts. The sum is inf or NaN where the ratio
+    of a token that counts is.
     """
     logps = logps.detach().float()
     old_logps = logps if old_logps is None else old_logps.float()

@@ -73,7 +73,7 @@ def test_rows_of_a_wider_batch():
     assert merged["completion_ids"].tolist() == [
         [510, 511, 512, 513], [110, 111, PAD, PAD], [500, 501, 502, 503],
     ]  # fmt: skip
-    for key in ("completion_mask", "tool_mask"):
+    for key in ("completion_mask",):
         assert merged[key].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
     for key in ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps"):
         assert merged[key].tolist() == [
