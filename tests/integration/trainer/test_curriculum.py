@@ -1,6 +1,6 @@
-"""The curriculum in real runs: which problems are generated for, what is trained on.
+"""Refill in real runs: which problems are generated for, what is trained on.
 
-One process and two over gloo do the same: groups, rewards, advantages, loss, curriculum.
+What one process does two do as well: `test_parallel`, and with a curriculum `test_resume`.
 """
 
 import copy
@@ -8,6 +8,8 @@ import copy
 import pytest
 
 from data_prep import manifest
+from stages.arguments import GrpoArguments
+from stages.trainer.curriculum import build_curriculum
 from tests.integration.trainer.recorders import generation_batches, read_steps, record_batches
 from tests.integration.trainer.rollout_checks import check_advantages, check_logs, check_step
 
@@ -99,134 +101,21 @@ def test_uniform_groups_are_replaced(train, pool, name):
         assert table["verdict"].tolist() == step["table"]["verdict"]
 
 
-class InTurn:
-    """An own curriculum: problems one after the other, and a second round in every other batch."""
-
-    def __init__(self):
-        self.start, self.seen, self.is_due = 0, [], False
-
-    def choose(self, count):
-        self.start, self.is_due = self.start + count, not self.is_due
-        return list(range(self.start - count, self.start))
-
-    def next_round(self, groups):
-        if self.is_due and len(self.seen) % 8 == 4:
-            return list(range(20, 24))
-
-    def observe(self, problems, num_right, num_generations):
-        assert num_generations == 4 and max(num_right) <= 4
-        self.seen += problems
-
-    def state_dict(self):
-        return {"start": self.start, "seen": self.seen}
-
-    def load_state_dict(self, state):
-        self.start, self.seen = state["start"], state["seen"]
-
-
-def test_an_own_curriculum(train, pool, monkeypatch):
-    """It chooses, is told what was generated, may ask for a second round, and is saved."""
-    from stages import grpo
-
-    own = InTurn()
-    monkeypatch.setattr(grpo, "build_curriculum", lambda *_: own)
-    steps, trainer, _ = train(max_steps=3, **ONE)
-    ids = list(pool[1])
-    found = [
-        [ids.index(key) for key in one["ids"][::4]] for step in steps for one in step["rounds"]
-    ]
-    assert found[:2] == [[0, 1, 2, 3], [20, 21, 22, 23]] and found[2] == [4, 5, 6, 7]
-    assert [problem for problems in found for problem in problems] == own.seen
-    assert trainer.extra_state["curriculum"] is own
-
-    class TooFew(InTurn):
-        def choose(self, count):
-            return [0]
-
-    monkeypatch.setattr(grpo, "build_curriculum", lambda *_: TooFew())
-    with pytest.raises(ValueError, match="curriculum: chose 1 problems, 4 are needed"):
-        train(max_steps=1, **ONE)
-
-
 # Several processes
 
 
-@pytest.fixture
-def launch(fork_server, write_recipe, pool, tmp_path):
-    """Train with 4 groups a batch, beta 0.1; returns each rank's steps, its curriculum, the twin.
-
-    Completions are made of prompt and number in the group, in all processes alike.
-    """
-    from stages.arguments import GrpoArguments
-    from stages.trainer.curriculum import build_curriculum
-
-    def call(num_processes, verdicts="by problem", **settings):
-        folder = tmp_path / f"{num_processes} processes"
-        values = {"per_device_train_batch_size": 16 // num_processes, "max_steps": 4, "beta": 0.1}
-        values |= {"train_file": str(pool[0]), "output_dir": str(folder)} | settings
-        recipe = write_recipe("grpo", **values)
-        fork_server.finish(recipe, num_processes, setup=(record_batches, verdicts))
-        found = [read_steps(f"{folder}.rank{rank}.jsonl") for rank in range(num_processes)]
-        known = ("curriculum", "explore_share", "rest_batches")
-        keys = {key: settings[key] for key in known if key in settings}
-        twin = build_curriculum([*pool[1].values()], GrpoArguments(train_file="", **keys), 4, 0)
-        return [steps[:-1] for steps in found], [steps[-1]["curriculum"] for steps in found], twin
-
-    return call
-
-
-CASES = {
-    "off": ({}, "by problem", 0, "group"),
-    "predictive": (
-        {"curriculum": "predictive", "max_steps": 6, "explore_share": 0.5, "rest_batches": 1},
-        "by problem", 0, "group",
-    ),
-    # Every first group is uniform and no second one: else the ranks need unlike numbers, and
-    # two processes generate more than one.
-    "refill": (
-        {"curriculum": "predictive+refill", "scale_rewards": "batch"}, "second round", 2,
-        "batch",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_two_processes_do_what_one_does(launch, pool, name):
-    settings, verdicts, max_rounds, kind = CASES[name]
-    (one,), (curriculum,), twin = launch(1, verdicts, **settings)
-    two, curricula, _ = launch(2, verdicts, **settings)
-    assert len(one) == len(two[0]) == len(two[1]) == settings.get("max_steps", 4)
-    for step, *ranks in zip(one, *two, strict=True):
-        batch, _ = check_step([step], pool[1], twin, max_rounds)
-        check_advantages([step], batch, PAID, kind)
-        assert texts_of(ranks) == texts_of([step]) == [t for one in batch for t in one["texts"]]
-        for key in ("given", "advantages"):
-            assert [x for part in ranks for x in part[key]] == step[key], key
-        for key in ("num_items", "num_completions", "table"):
-            assert ranks[0][key] == ranks[1][key] == step[key], key
-        for number, alone in enumerate(step["rounds"]):
-            both = [part["rounds"][number] for part in ranks]
-            assert both[0]["ids"] + both[1]["ids"] == alone["ids"]
-            assert both[0]["rewards"] == both[1]["rewards"] == alone["rewards"]
-        losses = [part["losses"][0] for part in ranks]
-        assert sum(losses) / 2 == pytest.approx(step["losses"][0], abs=1e-6)
-        assert losses[0] != losses[1]
-        for key in ("loss", "rollout/rewards", "rollout/uniform_groups", "frac_reward_zero_std"):
-            assert ranks[0]["logs"][key] == pytest.approx(step["logs"][key], abs=1e-6), key
-    if name == "predictive":  # not what TRL's loader gives
-        assert all([*step["rounds"][0]["ids"][::4]] != step["given"] for step in one[1:])
-    assert curricula == [curriculum] * 2 == [twin.state_dict() if twin else None] * 2
-    assert any(step["losses"][0] != one[0]["losses"][0] for step in one)
-
-
-def texts_of(ranks):
-    return [row["text"] for step in ranks for row in step["rows"]]
-
-
-def test_ranks_with_unlike_numbers_of_uniform_groups_stay_together(launch, pool):
+def test_ranks_with_unlike_numbers_of_uniform_groups_stay_together(
+    fork_server, write_recipe, pool, tmp_path
+):
     """Each generates as many as the one with most, and keeps what it needs."""
-    settings = {"curriculum": "refill", "max_refill_rounds": 3, "max_steps": 6}
-    ranks, curricula, twin = launch(2, **settings)
+    settings = {"curriculum": "refill", "max_refill_rounds": 3, "max_steps": 6, "beta": 0.1}
+    settings |= {"train_file": str(pool[0]), "per_device_train_batch_size": 8}
+    recipe = write_recipe("grpo", **settings)
+    fork_server.finish(recipe, 2, setup=record_batches)
+    found = [read_steps(f"{tmp_path / 'grpo'}.rank{rank}.jsonl") for rank in range(2)]
+    ranks, curricula = [part[:-1] for part in found], [part[-1]["curriculum"] for part in found]
+    args = GrpoArguments(train_file="", curriculum="refill")
+    twin = build_curriculum([*pool[1].values()], args, 4, 0)
     unlike = 0
     for both in zip(*ranks, strict=True):
         batch, generated = check_step(both, pool[1], twin, 3)

@@ -155,25 +155,6 @@ def test_the_best_model_is_kept_and_the_last_saved(run_stage, eval_file, scripte
     assert not [*folder.glob("best.*")]
 
 
-@pytest.mark.usefixtures("graded_by_chance")
-def test_of_lora_the_best_adapter_is_kept(run_stage, eval_file, scripted):
-    """And no limit to the checkpoints deletes it."""
-    from transformers import AutoModelForCausalLM
-
-    scripted(0.2, 0.1, 0.1)
-    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
-    settings = lora | {"max_steps": 3, "save_steps": 1, "save_total_limit": 1}
-    folder = run_stage("grpo", **EVERY_STEP, eval_file=eval_file, **settings)
-    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-3"]
-    assert manifest.read(folder)["best"]["step"] == 1
-    assert (folder / "best/adapter_config.json").is_file()
-    AutoModelForCausalLM.from_pretrained(folder / "best")
-    # The last one is merged.
-    assert (folder / "adapter/adapter_config.json").is_file()
-    assert not (folder / "adapter_config.json").exists()
-    AutoModelForCausalLM.from_pretrained(folder)
-
-
 def report_held_out():
     from trl import GRPOTrainer
 

@@ -81,12 +81,6 @@ CASES = {
         {"max_steps": 15, "per_device_train_batch_size": 4, "steps_per_generation": 4},
         ["saved 2", "saving 7", "generating 12", "any 13"],  # 12 steps an epoch
     ),
-    "one batch twice, steps across batches": (
-        1,
-        {"max_steps": 8, "per_device_train_batch_size": 4, "steps_per_generation": 2,
-         "num_iterations": 2, "gradient_accumulation_steps": 5},
-        ["saved 2", "saved 5", "saved 6"],  # 24 micro-steps an epoch: 4 steps of 5, one of 4
-    ),
     "two processes": (
         2,
         {"max_steps": 9, "per_device_train_batch_size": 4, "steps_per_generation": 2,
