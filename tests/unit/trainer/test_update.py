@@ -1,12 +1,15 @@
 """The update by hand: ratios and dropped windows, rows of a forward pass, order of the problems."""
 
+import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from trl.trainer.utils import RepeatSampler
 
-from stages.trainer.resume import EpochSampler
+from data_prep.config import UserError
+from stages.trainer.resume import EpochSampler, load_generation_state
 from stages.trainer.update import plan_passes, ratio_totals, sort_rows, zero_loss
 
 INF, NAN = math.inf, math.nan
@@ -104,3 +107,20 @@ def test_an_epoch_is_the_same_however_often_and_whatever_came_before():
     for epoch in (2, 2, 0, 3, 1):
         assert list(ours) == orders[epoch]
     assert list(EpochSampler(build(seed=8), lambda: 0)) != orders[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (None, "extra_state.json is missing; resume from a checkpoint that"),
+        ({"extra": {}}, "holds the state of nothing, this recipe needs that of guards;"),
+        ({"extra": {"guards": {}}, "num_buffers": 2}, "of 2 processes, this run has 1;"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, state, words):
+    if state is not None:
+        (tmp_path / "extra_state.json").write_text(json.dumps(state))
+    args = SimpleNamespace(world_size=1)
+    trainer = SimpleNamespace(args=args, extra_state={"guards": None})
+    with pytest.raises(UserError, match=words):
+        load_generation_state(trainer, tmp_path)
