@@ -216,8 +216,6 @@ class PredictiveCurriculum:
         Levels, spreads and offsets are fitted together by expectation maximisation: nothing is
         known of the levels yet, so offsets measured against them one by one would be wrong.
         """
-        if not counts:
-            return
         problems = np.array(list(counts), dtype=int)
         right, total = np.array(list(counts.values())).T
         peers = self._peers[problems]
@@ -255,8 +253,7 @@ class PredictiveCurriculum:
 
 
 def _nodes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Quadrature points, shape (N, 31)."""
-    return mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+    return mean[:, None] + np.sqrt(variance)[:, None] * _NODES  # (N, 31), quadrature points
 
 
 def _sigmoid(eta: np.ndarray) -> np.ndarray:
@@ -269,10 +266,9 @@ def expected_rate(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def useful_chance(mean: np.ndarray, variance: np.ndarray, num_generations: int) -> np.ndarray:
-    """Chance that a group is neither all right nor all wrong.
+    """Chance, shape (N,), that a group is neither all right nor all wrong.
 
     U = E[1 - p^G - (1-p)^G],  logit p ~ N(mean, variance)
-
     """
     eta = _nodes(mean, variance)  # (N, nodes)
     # log p and log (1-p) without overflow

@@ -97,11 +97,9 @@ class GuardActions(TrainerCallback):
                 setattr(scheduler, name, [lr * factor for lr in getattr(scheduler, name, ())])
 
     def measure_batch(self, batch: dict[str, Any], num_logged: dict[str, int]) -> None:
-        """Measure a generation batch of TRL, the first of an optimizer step.
+        """Measure the first generation batch of an optimizer step.
 
-        Args:
-            batch: rows of this process.
-            num_logged: values that each metric had before the batch.
+        Before it each metric had `num_logged` values.
         """
         metrics = self.trainer._metrics["train"]
         is_masked = batch["completion_mask"].sum(dim=1) == 0

@@ -4,14 +4,6 @@ Each guard has a statistic, a limit and an action that the recipe chooses. The t
 statistics of every step to `Guards.observe`, carries out the actions of the firings it gets back,
 and writes each as a line of `events.jsonl`. What a statistic measures is about this process's share
 of a batch or a model; the caller gathers it. Importing this needs no torch.
-
-    guard       fires where                                              statistic
-    repetition  too many completions repeat themselves                   repetition
-    eos         completions no longer end, and reward falls              cut_off_rate, reward
-    entropy     the policy is (nearly) deterministic, or not a number    entropy
-    length      completions grow suddenly                                length
-    alignment   sampler and trainer disagree about log-probs             logp_mismatch
-    weights     optimizer steps leave most weights as they were          moved_share
 """
 
 import copy

@@ -1,10 +1,10 @@
 """Exact resume: what TRL forgets at a checkpoint, so that a run goes on after `kill -9` unchanged.
 
-On a CPU with one or two processes the resumed run has the weights, the prompts and the registered
-state of an uninterrupted one, bit for bit; elsewhere up to the arithmetic's own noise. TRL loses
-the order of the problems in every epoch but the first, the generation batch that a checkpoint lies
-inside, and the metrics not logged yet. A checkpoint gets two more kinds of file, on disk before
-`trainer_state.json`, which marks a complete checkpoint for `resume_checks.last_checkpoint`:
+On a CPU the resumed run has the weights, the prompts and the registered state of an uninterrupted
+one, bit for bit; elsewhere up to the arithmetic's own noise. TRL loses the order of the problems in
+every epoch but the first, the generation batch that a checkpoint lies inside, and the metrics not
+logged yet. A checkpoint gets two more kinds of file, on disk before `trainer_state.json`, the mark
+of a complete one:
 
     extra_state.json             counters, metrics not logged yet, and what is in `extra_state`
     generation_buffer_<rank>.pt  completions that later steps use, if the checkpoint lies inside one
@@ -31,10 +31,7 @@ class EpochSampler(RepeatSampler):
 
     TRL's draws the next permutation at every iteration, so a resumed run starts with the first one
     again. `set_epoch` would not do: it reaches no sampler behind accelerate's shards and skips.
-
-    Args:
-        sampler: TRL's, from which everything but the epoch is taken.
-        epoch: called as an iteration starts; number of finished epochs.
+    `epoch` is called as an iteration starts and gives the number of finished epochs.
     """
 
     def __init__(self, sampler: RepeatSampler, epoch: Callable[[], int]) -> None:
@@ -76,12 +73,7 @@ def save_generation_state(trainer: Any, folder: Path) -> None:
 
 
 def load_generation_state(trainer: Any, folder: Path) -> None:
-    """Go on from a checkpoint, whose weights, optimizer and schedule have been loaded.
-
-    Raises:
-        UserError: another recipe or another trainer wrote it, or as many processes as its
-            generation batch needs have not been started.
-    """
+    """Go on from a checkpoint, whose weights, optimizer and schedule have been loaded."""
     file, args = folder / STATE_FILE, trainer.args
     if not file.is_file():
         raise UserError(f"{file} is missing; resume from a checkpoint that this stage wrote")

@@ -58,8 +58,7 @@ class MathGRPOTrainer(GRPOTrainer):
         curriculum: chooses the problems of each generation batch; None leaves them to TRL. Rows
             then need an `id`, and the rewards a function that tells right from wrong (`GRADED`).
         guards: what `GuardActions` does; None watches nothing.
-        max_mean_ratio: mean importance ratio above which a minibatch is dropped, see `update`.
-        update_tokens: most tokens of a forward pass of the update, see `update`.
+        max_mean_ratio, update_tokens: see `update`.
         grader: that of the rewards, so that a batch is graded once; None where there is no
             `eval_dataset`, whose rows have a `held_out` number.
 

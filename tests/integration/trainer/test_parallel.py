@@ -146,15 +146,6 @@ def type_in(tmp_path):
 LAUNCH = "accelerate launch --config_file configs/accelerate/{}.yaml --num_processes 2 -m stages."
 
 
-@pytest.mark.slow
-def test_two_processes_on_a_cpu(type_in, write_recipe, tmp_path):
-    found = type_in(LAUNCH.format("cpu") + f"sft --config {write_recipe('sft')}")
-    assert found.returncode == 0, found.stderr
-    assert (tmp_path / "sft" / "manifest.json").is_file()
-    assert json.loads((tmp_path / "sft" / "run.json").read_text())["num_processes"] == 2
-    assert len(list(tmp_path.glob("sft/checkpoint-2/rng_state_*.pth"))) == 2
-
-
 PROBE = """
 import importlib, sys
 from data_prep.config import run_cli

@@ -86,17 +86,6 @@ def test_rows_of_a_wider_batch():
     assert_same(other, kept_other)
 
 
-def test_the_merged_batch_shares_no_memory():
-    """The batch may be the wide one, where there is nothing to fill up."""
-    batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
-    kept, kept_other = copy_of(batch), copy_of(other)
-    merged = replace_rows(batch, other, index(0), index(0), PAD)
-    for key in (*PROMPT_KEYS, *COMPLETION_KEYS):
-        merged[key].fill_(7)
-    assert_same(batch, kept)
-    assert_same(other, kept_other)
-
-
 @pytest.mark.parametrize("is_in_batch", [True, False])
 def test_unknown_keys_are_refused(is_in_batch):
     batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
