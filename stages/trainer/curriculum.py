@@ -48,14 +48,10 @@ class Curriculum(Protocol):
     """What chooses the problems of every generation batch; give your own to `MathGRPOTrainer`.
 
     Problems are indices into `train_dataset`. Every process holds a curriculum, and all must decide
-    alike: from what they observe, which is gathered, and from random numbers keyed on the seed. A
-    curriculum may also have
-
-        next_round(groups: Groups) -> list[int] | None
-
-    called with the groups to train on so far, again until it gives None: other problems to generate
-    for, in rank order and as many for each process. Groups without signal are then replaced by new
-    ones that have some.
+    alike: from what they observe, which is gathered, and from random numbers keyed on the seed. It
+    may also have `next_round(groups: Groups) -> list[int] | None`, called with the groups to train
+    on so far, again until it gives None: other problems to generate for, in rank order and as many
+    for each process. Groups without signal are then replaced by new ones that have some.
     """
 
     def choose(self, count: int) -> list[int] | None:

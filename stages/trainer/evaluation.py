@@ -26,8 +26,7 @@ from data_prep import manifest
 from stages.held_out import average_at_k
 from stages.run import is_main_process
 
-NAME = "best"
-FILE = "best.json"
+NAME, FILE = "best", "best.json"
 
 
 @contextmanager

@@ -53,12 +53,8 @@ STATISTICS = {
 class GuardActions(TrainerCallback):
     """Measures generation batches and optimizer steps of a trainer and acts on the verdicts.
 
-    Logs the last value of each guard as `guard/<name>` and the share of completions that
-    `mask_truncated_completions` leaves out of the loss as `train/masked_completions`.
-
-    Args:
-        trainer: a `MathGRPOTrainer`; calls `measure_batch` and `note_entropy`, and trains again
-            from `rollback_to` where that is set at the end of `train`.
+    The trainer calls `measure_batch` and `note_entropy`, and trains again from `rollback_to` where
+    that is set at the end of `train`.
     """
 
     def __init__(self, trainer: Any, settings: GuardSettings) -> None:

@@ -246,8 +246,6 @@ def repeated_ngram_share(ids: list[int], ngram_size: int) -> float:
         1,024 tokens and more (65)   23.1 %    4.6 %     0        0
 
     So 8 is the default: formulas that are written again and tables of cases are no collapse.
-
-    0 for a completion shorter than n.
     """
     ngrams = list(zip(*(ids[start:] for start in range(ngram_size)), strict=False))
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0

@@ -59,8 +59,7 @@ class MathGRPOTrainer(GRPOTrainer):
             then need an `id`, and the rewards a function that tells right from wrong (`GRADED`).
         guards: what `GuardActions` does; None watches nothing.
         max_mean_ratio, update_tokens: see `update`.
-        grader: that of the rewards, so that a batch is graded once; None where there is no
-            `eval_dataset`, whose rows have a `held_out` number.
+        grader: that of the rewards; None without `eval_dataset`, whose rows have a `held_out`.
 
     Attributes:
         extra_state: name -> object whose `state_dict()` gives JSON values, equal on all processes,

@@ -50,12 +50,9 @@ FIELDS = ("log_probs", "entropy")  # of TRL's fused head, one value for each tok
 
 
 def plan_passes(lengths: Sequence[int], max_tokens: int, is_padded: bool) -> list[list[int]]:
-    """Rows of each forward pass, longest first.
+    """Rows of each forward pass of at most `max_tokens`, longest first; a longer row goes alone.
 
-    Args:
-        lengths: of each row, tokens.
-        max_tokens: of one pass; a longer row goes alone.
-        is_padded: whether the rows of a pass are padded to its longest and the padding counts.
+    `is_padded`: whether the rows of a pass are padded to its longest and the padding counts.
     """
     passes: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
