@@ -314,8 +314,7 @@ def keep_by_pass_rate(
 def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Which problems are alike: source and level or, without a level, how long the question is.
 
-    Lengths are cut into eight equal parts of their source: a longer question is often a harder one,
-    and where it is not, the posterior of each problem finds out.
+    Lengths are cut into eight equal parts of their source: longer questions are often harder.
     """
     lengths = [len(row["prompt"][-1]["content"]) for row in rows]
     by_source: dict[str, list[int]] = {}

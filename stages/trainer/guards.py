@@ -121,9 +121,8 @@ class GuardSettings:
 class Firing:
     """A guard's call for its action.
 
-    `since` is the first step that looks unhealthy: the first of the streak or, where a guard judges
-    the mean of several steps, the first of those, the run's baseline left out. Checkpoints from
-    there on are not to be trusted.
+    `since` is the first step that looks unhealthy, of the streak or of the steps whose mean is
+    judged, the run's baseline left out. Checkpoints from there on are not to be trusted.
     """
 
     guard: str

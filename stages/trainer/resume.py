@@ -107,8 +107,7 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
 def abandon_later_checkpoints(output_dir: str, step: int) -> None:
     """Take their mark off the checkpoints behind this step's; their other files stay.
 
-    Training goes on from here. Killed later, it must come back to what it wrote itself, and not to
-    an older checkpoint with a higher number, nor to one that it had half overwritten.
+    Training goes on from here. Killed later, it must come back to what it wrote itself.
     """
     for mark in Path(output_dir).glob(f"checkpoint-*[0-9]/{TRAINER_STATE_NAME}"):
         if int(mark.parent.name.rpartition("-")[2]) > step:

@@ -233,9 +233,8 @@ def ratio_totals(
 def zero_loss(logps: torch.Tensor) -> torch.Tensor:
     """0.0 whatever the log-probs (B, C), with a gradient of 0 for each of them.
 
-    The gradient must run through the model: DDP and FSDP wait for every parameter's, and at a
-    step's last minibatch they also carry those of the others. Where the model's own activations
-    are not finite, 0 * inf makes some NaN on the way; then the whole step is left out.
+    The gradient must run through the model: DDP and FSDP wait for every parameter's. Where the
+    model's own activations are not finite it is NaN, and then the whole step is left out.
     """
     return (torch.nan_to_num(logps) * 0.0).sum()
 
