@@ -146,40 +146,6 @@ def type_in(tmp_path):
 LAUNCH = "accelerate launch --config_file configs/accelerate/{}.yaml --num_processes 2 -m stages."
 
 
-PROBE = """
-import importlib, sys
-from data_prep.config import run_cli
-stage = importlib.import_module("stages." + sys.argv.pop(1))
-try:
-    run_cli(stage.main)
-except SystemExit as end:
-    print(end.code, "torch" in sys.modules)
-"""
-AT_ONCE = {
-    "the number of make": (
-        "sft", {}, {"NUM_PROCESSES": "2"},
-        ["error: NUM_PROCESSES: 2 asked for, the launch has started 1;"],
-    ),
-    # Two processes with 6 each hold three groups of 4, one of them half here and half there.
-    "groups across ranks": (
-        "grpo", {"per_device_train_batch_size": 6}, {"WORLD_SIZE": "2", "RANK": "0"},
-        ["num_generations: 4 does not divide the 6 completions of one process",
-         "use per_device_train_batch_size 4 or 8, or num_generations 3"],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", AT_ONCE)
-def test_refused_by_the_stage_before_torch_is_imported(write_recipe, name):
-    stage, settings, env, words = AT_ONCE[name]
-    command = [sys.executable, "-c", PROBE, stage, "--config", str(write_recipe(stage, **settings))]
-    env = os.environ | {"PYTHONPATH": str(ROOT)} | env
-    found = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-    assert found.stdout.split() == ["2", "False"], found
-    assert all(part in found.stderr for part in words)
-    assert len(found.stderr.splitlines()) == 1
-
-
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_fsdp2_in_one_process_on_a_gpu(type_in, write_recipe, tmp_path):

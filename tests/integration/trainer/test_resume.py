@@ -6,7 +6,6 @@ which goes on with the same data or is refused in one line.
 
 import json
 import random
-import shutil
 import signal
 import time
 from importlib.util import find_spec
@@ -164,40 +163,13 @@ ZERO2 = (2, "zero2", {"per_device_train_batch_size": 4})
 ZERO2_ALONE = (1, "zero2", {})
 ZERO3 = (2, "zero3", {"per_device_train_batch_size": 4})
 
-# What is killed; the launches that are refused, with what they say; those that go on from it.
+# What is killed; the launches that are refused; the one that goes on.
 LAUNCHES = {
-    "sft, two": (
-        "sft", TWO,
-        [
-            (SAME_RECIPE, "with 2 processes and 16 rows a step, this launch has 1 and 8; change per"
-                          "_device"),
-            (ZERO2, "with data parallel, this launch has DeepSpeed ZeRO-2; start"),
-        ],
-        [ONE],
-    ),
-    "grpo, two": (
-        "grpo", TWO,
-        [
-            (SAME_RECIPE, "with 2 processes and 16 rows a step, this launch has 1"),
-            (OTHER_GENERATION, "with 2 processes and 16 rows a generation batch, this launch has 1 "
-                               "and 8;"),
-        ],
-        [ONE],
-    ),
-    "zero2": (
-        "sft", ZERO2,
-        [
-            (ZERO2_ALONE, "with 2 processes and DeepSpeed ZeRO-2, which loads it with as many "
-                          "only; this launch has 1;"),
-            (TWO, "with DeepSpeed ZeRO-2, this launch has data parallel; start"),
-        ],
-        [ZERO2],
-    ),
-    "zero3": (
-        "grpo", ZERO3,
-        [(ZERO2, "with DeepSpeed ZeRO-3, this launch has DeepSpeed ZeRO-2;")], [ZERO3],
-    ),
-}  # fmt: skip
+    "sft, two": ("sft", TWO, [SAME_RECIPE, ZERO2], ONE),
+    "grpo, two": ("grpo", TWO, [SAME_RECIPE, OTHER_GENERATION], ONE),
+    "zero2": ("sft", ZERO2, [ZERO2_ALONE, TWO], ZERO2),
+    "zero3": ("grpo", ZERO3, [ZERO2], ZERO3),
+}
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +197,7 @@ def launch(fork_server, write_recipe, tmp_path):
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_another_launch_goes_on_or_is_refused(launch, straight, name, tmp_path_factory):
-    stage, before, refused, goes_on = LAUNCHES[name]
+    stage, before, refused, after = LAUNCHES[name]
     if "zero" in name and not find_spec("deepspeed"):
         pytest.skip("DeepSpeed not installed")
     if stage not in straight:
@@ -234,26 +206,19 @@ def test_another_launch_goes_on_or_is_refused(launch, straight, name, tmp_path_f
     codes, logs, folder = launch(stage, before, die_at=DIE_AT)
     assert codes == [DIED] * before[0], logs
     files = sorted(path.name for path in folder.iterdir())
-    for after, message in refused:
-        if after == ZERO2 and not find_spec("deepspeed"):
+    for other in refused:
+        if other == ZERO2 and not find_spec("deepspeed"):
             continue
-        codes, logs, _ = launch(stage, after)
-        assert codes == [2] * after[0], logs
+        codes, logs, _ = launch(stage, other)
+        assert codes == [2] * other[0], logs
         lines = [line for line in logs[0].splitlines() if line.startswith("error: ")]
-        start = f"error: {folder}/checkpoint-{DIE_AT}: was made {message}"
-        assert len(lines) == 1 and lines[0].startswith(start)
-        assert "Traceback" not in logs[0]
+        assert len(lines) == 1 and f"{folder}/checkpoint-{DIE_AT}: was made with" in lines[0]
         # Nothing is lost: started as before it would go on.
         assert sorted(path.name for path in folder.iterdir()) == files
-    copy = folder.with_name("copy")
-    shutil.copytree(folder, copy)
-    for after in goes_on:
-        shutil.rmtree(folder)
-        shutil.copytree(copy, folder)
-        codes, logs, _ = launch(stage, after)
-        assert codes == [0] * after[0], logs
-        assert f"resuming from {folder}/checkpoint-{DIE_AT}\n" in logs[0]
-        assert_close(folder, straight[stage], stage)
+    codes, logs, _ = launch(stage, after)
+    assert codes == [0] * after[0], logs
+    assert f"resuming from {folder}/checkpoint-{DIE_AT}\n" in logs[0]
+    assert_close(folder, straight[stage], stage)
     assert not folder.with_name("resumed.previous").exists()
 
 

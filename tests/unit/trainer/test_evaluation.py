@@ -21,20 +21,6 @@ def grpo(values):
 
 
 @pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"eval_strategy": False},  # a bare `no` in YAML
-        ON | {"eval_problems": None, "eval_file": "validation.jsonl", "eval_on_start": True},
-        ON | {"num_generations_eval": "1", "per_device_eval_batch_size": "3"},
-        ON | {"num_generations": 4, "per_device_train_batch_size": 4},
-    ],
-)
-def test_sound(values):
-    check_grpo_keys(grpo(values))
-
-
-@pytest.mark.parametrize(
     ("key", "values"),
     [
         # Without `eval_strategy` they have no effect.

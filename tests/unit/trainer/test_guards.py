@@ -19,7 +19,6 @@ from stages.trainer.guards import (
     length_growth,
     logp_mismatch,
     moved_share,
-    reference_window,
     repeated_ngram_share,
     repeated_tag_share,
     repetition_scores,
@@ -381,23 +380,6 @@ def test_of_a_sharded_parameter_this_process_part_is_looked_at():
 
 
 # Windows over the steps behind
-
-
-@pytest.mark.parametrize(
-    ("num_steps", "num_baseline", "first", "last"),
-    [
-        (6, 5, 0, 4),  # young: the baseline
-        (15, 5, 0, 4),
-        (16, 5, 0, 5),  # then all but ten
-        (50, 5, 0, 39),
-        (51, 5, 1, 40),  # then forty steps, ten ago
-        (500, 5, 450, 489),
-        (30, 25, 0, 24),
-    ],
-)
-def test_reference_window(num_steps, num_baseline, first, last):
-    window = reference_window(range(num_steps), num_baseline)
-    assert (window[0], window[-1]) == (first, last)
 
 
 def test_length_growth_by_hand():
