@@ -88,25 +88,13 @@ def generation_batches(base, steps, patch=setattr, rollout=None):
                     "rounds": list(rounds),
                     "rows": rows_of(output, self._tokenizer),
                     "keys": sorted(output),
-                    "shape": [output["prompt_ids"].size(1), output["completion_ids"].size(1)],
                     "advantages": output["advantages"].tolist(),
                     "num_items": output["num_items_in_batch"].item(),
                     "num_completions": self.num_completions,
                     "table": {name: list(values) for name, values in columns.items()},
-                    "losses": [],
                 }
             )
             return output
-
-        def training_step(self, *args, **kwargs):
-            loss = super().training_step(*args, **kwargs)
-            steps[-1]["losses"].append(loss.item())
-            return loss
-
-        def log(self, logs, *args):
-            super().log(logs, *args)
-            if "loss" in logs and "logs" not in steps[-1]:  # the others of a batch repeat nothing
-                steps[-1]["logs"] = dict(logs)
 
     return Recorder
 
