@@ -123,7 +123,7 @@ def check_batch(ranks, batch):
         assert len(names) == len(paid[0])
 
 
-def check_advantages(ranks, batch, weights, kind="group", tolerance=1e-5):
+def check_advantages(ranks, batch, weights, kind="group"):
     """Advantages of the trained rows, in the table too, by the formulas of the recipe's keys."""
     sums = [[dot(weights, row) for row in group["rewards"]] for group in batch]
     whole = stdev(value for group in sums for value in group)
@@ -132,10 +132,9 @@ def check_advantages(ranks, batch, weights, kind="group", tolerance=1e-5):
         scale = {"group": stdev(paid) + 1e-4, "none": 1.0, "batch": whole + 1e-4}[kind]
         expected += [(value - fmean(paid)) / scale for value in paid]
     found = [value for step in ranks for value in step["advantages"]]
-    assert found == pytest.approx(expected, abs=tolerance)
+    assert found == pytest.approx(expected, abs=1e-5)
     for step in ranks:
         assert step["table"]["advantage"] == found
-    return found
 
 
 def dot(weights, values):

@@ -128,18 +128,6 @@ def test_no_problem_is_forgotten(share, num_groups):
     assert {i for problems in chosen[window:] for i in problems} == {*range(30)}
 
 
-def test_exploring_takes_its_share_and_refills_explore_nothing():
-    curriculum = build(peers=["useful"] * 20 + ["sure"] * 20, explore_share=0.25, rest=0)
-    curriculum.learn_prior({i: (4, 8) if i < 20 else (64, 64) for i in range(40)})
-    for batch in range(1, 5):
-        curriculum.choose(1)
-        chosen = curriculum.draw(8)
-        assert chosen[0] != chosen[1] and all(i < 20 for i in chosen[2:])
-        curriculum.observe(chosen, [4 if i < 20 else 8 for i in chosen], SIZE)
-        refill = curriculum.draw(8, chosen)
-        assert not {*refill} & {*chosen} and sum(i < 20 for i in refill) >= 7, batch
-
-
 # Learning
 
 

@@ -76,25 +76,6 @@ def test_any_of_several_golds_will_do():
     assert reward(completions=three, **ask(*golds)) == [1.0, 0.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("name", GRADED)
-@pytest.mark.parametrize(
-    ("completion", "is_right"),
-    [
-        ("<think>so</think> \\boxed{2}", (True, True)),
-        ("<think>so</think> The answer is 2.", (False, True)),
-        ("<think>so</think> The answer is 3.", (False, False)),
-        ("<think>so</think> \\boxed{3}. The answer is 2.", (False, False)),  # the box counts
-        ("<think>The answer is 2.</think> so it is", (False, False)),
-        ("The answer is 2.", (False, False)),  # no thought
-    ],
-)
-def test_a_plain_final_number_counts_where_the_recipe_asks_for_it(name, completion, is_right):
-    batch = {"completions": chat(completion)} | ask("2")
-    for final_number in (False, True):
-        (value,) = build(name, final_number=final_number)(**batch)
-        assert (value > 0) == is_right[final_number]
-
-
 def graded(monkeypatch, *verdicts):
     """Let the grader say this; returns the list that counts its calls."""
     calls = []
