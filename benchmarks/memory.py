@@ -181,7 +181,7 @@ def measure(case: Case) -> int:
     from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
 
     from stages.tiny_model import build_tokenizer
-    from stages.trainer.rounding import use_stochastic_rounding
+    from stages.trainer.update import use_stochastic_rounding
 
     quiet()
     set_seed(0)

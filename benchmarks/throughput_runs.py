@@ -25,7 +25,7 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer, pack_dataset
 
 from benchmarks.throughput_workload import Rollouts, draw_groups, draw_sft_rows
 from data_prep.config import UserError
-from stages.trainer.guards import Guards, GuardSettings
+from stages.trainer.guards import GuardSettings
 from stages.trainer.trainer import MathGRPOTrainer
 
 GRPO_PARTS = {  # method of TRL's trainer -> part of a step
@@ -335,7 +335,7 @@ def build_grpo(
         train_dataset=Dataset.from_list([{"prompt": group.prompt} for group in rollouts.groups]),
         processing_class=rollouts.tokenizer,
         rollout_func=rollouts.generate if is_forced else None,
-        **({} if is_bounded is None else {"guards": Guards(GuardSettings())}),
+        **({} if is_bounded is None else {"guards": GuardSettings()}),
     )
     if is_bounded is not None:
         trainer.update_tokens = args.update_tokens if is_bounded else ONE_PASS

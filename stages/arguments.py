@@ -71,10 +71,6 @@ class GrpoArguments(_GuardKeys):
         "tokens, padding included, of one forward pass of the update: rows of similar length go "
         "through the model together; unset: all rows padded to the longest, as TRL",
     )
-    guard_rollback_lr_factor: float = _key(
-        0.5, "a roll-back multiplies the learning rate with it, 0..1"
-    )
-    guard_max_rollbacks: int = _key(3, "roll-backs after which the next one stops the run")
 
     # Which problems are used, and how a group becomes a gradient.
     curriculum: str = _key(
@@ -172,8 +168,6 @@ class GrpoArguments(_GuardKeys):
                 self.update_tokens is None or self.update_tokens >= 1,
                 "be at least 1; the longest prompt and completion together are a good start",
             ),
-            ("guard_rollback_lr_factor", 0 < self.guard_rollback_lr_factor <= 1, "be within 0..1"),
-            ("guard_max_rollbacks", self.guard_max_rollbacks >= 0, "be at least 0"),
         ):
             if not is_right:
                 raise ValueError(f"{key}: must {rule} (got {getattr(self, key)!r})")

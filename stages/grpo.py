@@ -95,7 +95,6 @@ def build_trainer(
     from stages import run
     from stages.rewards import BatchGrader, build_rewards
     from stages.trainer import trainer
-    from stages.trainer.guards import Guards
 
     if grpo.use_vllm:
         from stages.trainer.vllm_cpu import generate_on_cpu
@@ -118,9 +117,7 @@ def build_trainer(
         curriculum=build_curriculum(problems, args, grpo.num_generations, grpo.seed),
         max_mean_ratio=args.max_mean_ratio,
         update_tokens=args.update_tokens,
-        guards=Guards(args.guard_settings()),
-        rollback_lr_factor=args.guard_rollback_lr_factor,
-        max_rollbacks=args.guard_max_rollbacks,
+        guards=args.guard_settings(),
         **run.trainer_kwargs(model, grpo),
     )
 
@@ -172,7 +169,7 @@ def main() -> None:
         )
     trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
     if args.stochastic_rounding:
-        from stages.trainer.rounding import use_stochastic_rounding
+        from stages.trainer.update import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
     run.train(trainer, "grpo", checkpoint)

@@ -13,6 +13,7 @@ ZeRO-3 ends with a folder that no other stage can load.
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import re
 import secrets
@@ -323,16 +324,17 @@ BATCH_KEYS = (
 )  # fmt: skip
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint; one cut short (state not written or not readable) is skipped.
+def last_checkpoint(folder: Path, before: float = math.inf) -> Path | None:
+    """The newest whole checkpoint of a step below `before`; one cut short is skipped.
 
     The Trainer writes `trainer_state.json` after weights, optimizer and random state.
     """
-    found = sorted(folder.glob("checkpoint-*[0-9]"), key=lambda p: int(p.name.rpartition("-")[2]))
-    for checkpoint in reversed(found):
+    found = {int(p.name.rpartition("-")[2]): p for p in folder.glob("checkpoint-*[0-9]")}
+    for step in sorted((step for step in found if step < before), reverse=True):
+        checkpoint = found[step]
         try:
             json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError):
+        except (OSError, ValueError):
             continue
         return checkpoint
     return None

@@ -91,7 +91,7 @@ def main() -> None:
         **run.trainer_kwargs(model, sft),
     )
     if args.stochastic_rounding:
-        from stages.trainer.rounding import use_stochastic_rounding
+        from stages.trainer.update import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
     run.train(trainer, "sft", checkpoint)

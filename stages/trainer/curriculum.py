@@ -10,9 +10,9 @@ Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two norma
     eta_i = level[peers of i] + offset_i        p_i = 1 / (1 + exp(-eta_i))
 
 where peers share a source and a level, and a group with k of G right is a binomial observation of
-it, whose correction the two share by their variances. So a group
-that gets better lifts its peers too, and problems not seen for long follow the policy. What is
-known fades: a level walks by `DRIFT` a batch, an offset returns to its prior with a half-life.
+it, whose correction the two share by their variances. So a group that gets better lifts its peers
+too, and problems not seen for long follow the policy. What is known fades: a level walks by `DRIFT`
+a batch, an offset returns to its prior with a half-life.
 
 Decided on raw correctness, never on the summed reward. All processes hold the same state and draw
 the same numbers: they are fed gathered results, and the random stream is keyed on (seed, batch).
@@ -37,6 +37,8 @@ PRIOR_LEVEL, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 1.5, 20.0
 DRIFT = 0.1
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
+ARRAYS = ("level", "offset", "spread", "last_used")  # of a saved state
+
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2  # without the normal, for densities of any shape
@@ -46,14 +48,10 @@ class Curriculum(Protocol):
     """What chooses the problems of every generation batch; give your own to `MathGRPOTrainer`.
 
     Problems are indices into `train_dataset`. Every process holds a curriculum, and all must decide
-    alike: from what they observe, which is gathered, and from random numbers keyed on the seed. A
-    curriculum may also have
-
-        next_round(groups: Groups) -> list[int] | None
-
-    called with the groups to train on so far, again until it gives None: other problems to generate
-    for, in rank order and as many for each process. Groups without signal are then replaced by new
-    ones that have some.
+    alike: from what they observe, which is gathered, and from random numbers keyed on the seed. It
+    may also have `next_round(groups: Groups) -> list[int] | None`, called with the groups to train
+    on so far, again until it gives None: other problems to generate for, in rank order and as many
+    for each process. Groups without signal are then replaced by new ones that have some.
     """
 
     def choose(self, count: int) -> list[int] | None:
@@ -75,11 +73,7 @@ class Refill:
     """A curriculum that replaces groups which are all right or all wrong (DAPO's resampling).
 
     Every rank generates as many groups as the rank with most uniform ones, so that all go through
-    the same collective calls.
-
-    Args:
-        curriculum: chooses, also the problems of the new groups.
-        max_rounds: times that the uniform groups of a batch are replaced.
+    the same collective calls. `curriculum` chooses the problems of the new groups too.
     """
 
     def __init__(self, curriculum: "PredictiveCurriculum", max_rounds: int) -> None:
@@ -108,8 +102,7 @@ class PredictiveCurriculum:
 
     Args:
         peers: what is known to be alike, one hashable per problem, such as (source, level).
-        num_generations: G, rollouts in a group.
-        seed: of the choice; the same on every process.
+        num_generations: G, rollouts in a group; seed: the same on every process.
         is_predictive: choose by the chance of a useful group; else all problems alike.
         explore_share: share of all choices, in [0, 1], that goes to the problems not used for
             longest: with n problems a batch, each of N is used once in N / (share n) batches.
@@ -167,17 +160,10 @@ class PredictiveCurriculum:
         return expected_rate(mean, variance).tolist()
 
     def draw(self, count: int, taken: Iterable[int] = ()) -> list[int]:
-        """Problems of this batch, all different.
+        """So many problems of this batch, all different, the explored ones first.
 
         Args:
-            count: how many.
             taken: problems already in this batch; used again only where no other is left.
-
-        Returns:
-            Indices, shape (count,), the explored ones first.
-
-        Raises:
-            ValueError: there are fewer problems than `count`.
         """
         num = len(self._peers)
         if count > num:
@@ -226,8 +212,6 @@ class PredictiveCurriculum:
         Levels, spreads and offsets are fitted together by expectation maximisation: nothing is
         known of the levels yet, so offsets measured against them one by one would be wrong.
         """
-        if not counts:
-            return
         problems = np.array(list(counts), dtype=int)
         right, total = np.array(list(counts.values())).T
         peers = self._peers[problems]
@@ -248,13 +232,8 @@ class PredictiveCurriculum:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as JSON takes it; floats survive the round trip exactly."""
-        return {
-            "batch": self._batch,
-            "level": self._level.tolist(),
-            "offset": self._offset.tolist(),
-            "spread": self._spread.tolist(),
-            "last_used": self._last_used.tolist(),
-        }
+        arrays = {name: getattr(self, f"_{name}").tolist() for name in ARRAYS}
+        return {"batch": self._batch} | arrays
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of a curriculum over the same problems."""
@@ -265,15 +244,12 @@ class PredictiveCurriculum:
                 "resume with the same data and keys, or train anew in another output_dir"
             )
         self._batch = state["batch"]
-        self._level, self._offset, self._spread = (
-            np.array(state[name]) for name in ("level", "offset", "spread")
-        )
-        self._last_used = np.array(state["last_used"])
+        for name in ARRAYS:
+            setattr(self, f"_{name}", np.array(state[name]))
 
 
 def _nodes(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Quadrature points, shape (N, 31)."""
-    return mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+    return mean[:, None] + np.sqrt(variance)[:, None] * _NODES  # (N, 31), quadrature points
 
 
 def _sigmoid(eta: np.ndarray) -> np.ndarray:
@@ -286,16 +262,9 @@ def expected_rate(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def useful_chance(mean: np.ndarray, variance: np.ndarray, num_generations: int) -> np.ndarray:
-    """Chance that a group is neither all right nor all wrong.
+    """Chance, shape (N,), that a group is neither all right nor all wrong.
 
-        U = E[1 - p^G - (1-p)^G],  logit p ~ N(mean, variance)
-
-    Args:
-        mean, variance: of the logit, shape (N,).
-        num_generations: G.
-
-    Returns:
-        Shape (N,), in [0, 1].
+    U = E[1 - p^G - (1-p)^G],  logit p ~ N(mean, variance)
     """
     eta = _nodes(mean, variance)  # (N, nodes)
     # log p and log (1-p) without overflow
@@ -311,11 +280,7 @@ def add_binomial(
 
         of  N(eta; mean, variance) * p^right * (1-p)^(total-right),  p = 1 / (1 + exp(-eta))
 
-    Args:
-        mean, variance: of the normal priors; right, total: counts; all shape (N,).
-
-    Returns:
-        Means and variances, shape (N,), to be taken for a normal again (assumed density filter).
+    Means and variances, all of shape (N,), are taken for a normal again (assumed density filter).
     """
     # Nodes around the prior would step over the peak of many rollouts. Newton's method finds the
     # mode from 0 without overshooting: there the slope of the log density has its inflection.
@@ -349,22 +314,20 @@ def keep_by_pass_rate(
 def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Which problems are alike: source and level or, without a level, how long the question is.
 
-    Lengths are cut into eight equal parts of their source: a longer question is often a harder one,
-    and where it is not, the posterior of each problem finds out.
+    Lengths are cut into eight equal parts of their source: longer questions are often harder.
     """
-    lengths: dict[str, list[int]] = {}
-    for row in rows:
+    lengths = [len(row["prompt"][-1]["content"]) for row in rows]
+    by_source: dict[str, list[int]] = {}
+    for row, length in zip(rows, lengths, strict=True):
         if row.get("level") is None:
-            lengths.setdefault(row.get("source", ""), []).append(len(row["prompt"][-1]["content"]))
-    cuts = {name: np.quantile(found, np.arange(1, 8) / 8) for name, found in lengths.items()}
+            by_source.setdefault(row.get("source", ""), []).append(length)
+    cuts = {name: np.quantile(found, np.arange(1, 8) / 8) for name, found in by_source.items()}
     peers = []
-    for row in rows:
-        source, level = row.get("source", ""), row.get("level")
-        if level is None:
-            part = int(np.searchsorted(cuts[source], len(row["prompt"][-1]["content"])))
-            peers.append((source, f"length {part + 1} of 8"))
-        else:
-            peers.append((source, f"level {level}"))
+    for row, length in zip(rows, lengths, strict=True):
+        source, level = row.get("source", ""), f"level {row.get('level')}"
+        if row.get("level") is None:
+            level = f"length {int(np.searchsorted(cuts[source], length)) + 1} of 8"
+        peers.append((source, level))
     return peers
 
 

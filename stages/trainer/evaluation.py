@@ -5,37 +5,33 @@ things. Every problem counts once, where TRL averages over batches and over the 
 the last one when several processes share the problems; right is what the project's grader calls
 right, whatever the rewards are; and the training goes on as if nothing had been evaluated.
 
-The best model lies in `<output_dir>/best`. The new one is written to another folder and then takes
-its place by renaming: killed between two renames a run leaves none under the name, and the resumed
-run puts the finished one there. `best.json` is written last into the folder, and is all that is
-remembered: it goes where the folder goes.
+The best model lies in `<output_dir>/best`. The new one is written to another folder, `best.json`
+last, and then takes its place by renaming: killed between two renames a run leaves none under the
+name, and the resumed run puts the finished one there.
 """
 
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import broadcast_object_list
 
 from data_prep import manifest
 from stages.held_out import average_at_k
+from stages.run import is_main_process
 
-NUMBER = "held_out"  # column of the evaluation's rows: the problem's number among them
-NAME = "best"
-FILE = "best.json"
+NAME, FILE = "best", "best.json"
 
 
 @contextmanager
 def random_state_kept(device: torch.device) -> Iterator[None]:
-    """Afterwards the random numbers of Python, numpy and torch go on as they would have before.
-
-    Not those of a vLLM server, which is another process.
-    """
+    """Afterwards Python's, numpy's and torch's random numbers go on; not a vLLM server's."""
     state, numpy_state = random.getstate(), np.random.get_state()
     devices = [] if device.type == "cpu" else [device]
     try:
@@ -47,12 +43,7 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
 
 
 class HeldOutCounts:
-    """Right completions, cut-off completions and tokens of every held-out problem.
-
-    Args:
-        num_generations: k, completions of each problem.
-        ends: token ids of which a finished completion ends with one.
-    """
+    """Right, cut-off (without one of the ids `ends`) completions and tokens of each problem."""
 
     def __init__(self, num_generations: int, ends: set[int]) -> None:
         self._k, self._ends = num_generations, ends
@@ -66,17 +57,17 @@ class HeldOutCounts:
         inputs: list[dict[str, Any]],
         verdicts: list[str],
         completions: list[list[int]],
-        gather: Callable[[torch.Tensor], torch.Tensor],
-        device: torch.device,
+        accelerator: Any,
     ) -> None:
         """Note what the groups of all processes have shown, of copies of a problem one."""
         counts = [
             [verdict == "right", ids[-1] not in self._ends, len(ids)]
             for verdict, ids in zip(verdicts, completions, strict=True)
         ]
-        mine = torch.tensor(counts, device=device).view(-1, self._k, 3).sum(dim=1)
-        numbers = torch.tensor([[row[NUMBER]] for row in inputs[:: self._k]], device=device)
-        for number, *sums in gather(torch.cat([numbers, mine], dim=1)).tolist():
+        mine = torch.tensor(counts, device=accelerator.device).view(-1, self._k, 3).sum(dim=1)
+        numbers = [[row["held_out"]] for row in inputs[:: self._k]]
+        rows = torch.cat([torch.tensor(numbers, device=accelerator.device), mine], dim=1)
+        for number, *sums in accelerator.gather(rows).tolist():
             self._counts.setdefault(number, tuple(sums))
 
     def metrics(self) -> dict[str, float]:
@@ -111,31 +102,25 @@ def is_better(value: float, step: int, best: dict[str, Any] | None) -> bool:
     return best is None or (value, -step) > (best["value"], -best["step"])
 
 
-def write_best(
-    output_dir: str | Path,
-    record: dict[str, Any],
-    save_model: Callable[[str], None],
-    writes: bool,
-    wait: Callable[[], None],
-) -> None:
-    """Put a model into the place of the best one.
-
-    Args:
-        record: for `best.json`.
-        save_model: writes a model to a folder; called on every process.
-        writes: whether this process writes files.
-        wait: returns when every process has called it.
-    """
+def keep_if_best(trainer: Any, name: str, metrics: dict[str, float]) -> bool:
+    """Whether a trainer's model is the best so far by this metric; then it is saved as that."""
+    output_dir, step = trainer.args.output_dir, trainer.state.global_step
+    (best,) = broadcast_object_list([read_best(output_dir) if is_main_process() else None])
+    value = metrics[f"eval_{name}"]
+    if not is_better(value, step, best):
+        return False
     folder, written, replaced = _folders(output_dir)
-    save_model(str(written))
-    wait()  # the other processes may write parts of a sharded model
-    if writes:
-        manifest.write_json(written / FILE, record)
+    trainer.save_model(str(written), _internal_call=True)  # else to the hub too
+    trainer.accelerator.wait_for_everyone()  # others may write parts of a sharded model
+    if trainer.args.should_save:
+        record = {"metric": name, "value": value, "stderr": metrics[f"eval_{name}_stderr"]}
+        manifest.write_json(written / FILE, record | {"step": step})
         if folder.exists():
             folder.rename(replaced)
         written.rename(folder)
         shutil.rmtree(replaced, ignore_errors=True)
-    wait()
+    trainer.accelerator.wait_for_everyone()
+    return True
 
 
 def _folders(output_dir: str | Path) -> tuple[Path, Path, Path]:

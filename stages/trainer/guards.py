@@ -3,28 +3,17 @@
 Each guard has a statistic, a limit and an action that the recipe chooses. The trainer hands the
 statistics of every step to `Guards.observe`, carries out the actions of the firings it gets back,
 and writes each as a line of `events.jsonl`. What a statistic measures is about this process's share
-of a batch or a model; the caller gathers it. No torch, but for the probe of the weights.
-
-    guard       fires where                                              statistic
-    repetition  too many completions repeat themselves                   repetition
-    eos         completions no longer end, and reward falls              cut_off_rate, reward
-    entropy     the policy is (nearly) deterministic, or not a number    entropy
-    length      completions grow suddenly                                length
-    alignment   sampler and trainer disagree about log-probs             logp_mismatch
-    weights     optimizer steps leave most weights as they were          moved_share
+of a batch or a model; the caller gathers it. Importing this needs no torch.
 """
 
 import copy
-import json
 import math
-import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from data_prep.manifest import finite
 from data_prep.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 
 if TYPE_CHECKING:
@@ -34,43 +23,53 @@ TAG = re.compile("|".join(map(re.escape, (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, 
 RECENT = 10  # steps too young for the reference
 SPAN = 40  # steps of the reference
 
-ACTIONS = ("off", "warn", "mask", "rollback", "stop")
-GUARDS = ("repetition", "eos", "entropy", "length", "alignment", "weights")
-NOT_MASKABLE = ("entropy", "weights")  # they are about the policy, not about single completions
+ACTIONS = ("off", "warn", "rollback", "stop")
 
-# Guards that compare one statistic with one limit: statistic, limit, whether more is worse.
-LEVELS = {
-    "repetition": ("repetition", "max_repetitive_share", True),
-    "entropy": ("entropy", "min_entropy", False),
-    "alignment": ("logp_mismatch", "max_logp_mismatch", True),
-    "weights": ("moved_share", "min_moved_share", False),
-}
-# What a guard's value is, its limit and what helps, for the message.
-WORDS = {
-    "repetition": (
-        "share of repetitive completions", "max_repetitive_share",
-        "lower learning_rate or add repetition_penalty to reward_funcs",
+
+class Rule(NamedTuple):
+    """The setting that limits a guard's value (`min_...` from below), what it is, what helps."""
+
+    limit: str
+    value: str
+    remedy: str
+    statistic: str = ""  # where the value is a single one
+
+
+RULES = {
+    "repetition": Rule(
+        "max_repetitive_share", "share of repetitive completions",
+        "lower learning_rate or add repetition_penalty to reward_funcs", "repetition",
     ),
-    "eos": (
-        "rise of the cut-off rate since the best reward", "cut_off_rise",
+    "eos": Rule(
+        "cut_off_rise", "rise of the cut-off rate since the best reward",
         "lower learning_rate, or raise beta or max_completion_length",
     ),
-    "entropy": (
-        "entropy in nats per token", "min_entropy",
-        "lower learning_rate, or raise epsilon_high, temperature or beta",
+    "entropy": Rule(
+        "min_entropy", "entropy in nats per token",
+        "lower learning_rate, or raise epsilon_high, temperature or beta", "entropy",
     ),
-    "length": (
-        "growth of the mean length", "max_length_growth",
+    "length": Rule(
+        "max_length_growth", "growth of the mean length",
         "lower learning_rate or add soft_length_penalty or overlong to reward_funcs",
     ),
-    "alignment": (
-        "mean exp|log-prob difference| of sampler and trainer", "max_logp_mismatch",
+    "alignment": Rule(
+        "max_logp_mismatch", "mean exp|log-prob difference| of sampler and trainer",
         "check that the sampler has the trainer's weights, precision and temperature",
+        "logp_mismatch",
     ),
-    "weights": (
-        "share of weights that moved", "min_moved_share",
-        "keep the weights in float32 or raise learning_rate",
+    "weights": Rule(
+        "min_moved_share", "share of weights that moved",
+        "keep the weights in float32 or raise learning_rate", "moved_share",
     ),
+}  # fmt: skip
+GUARDS = tuple(RULES)
+# Settings that lie within 0..1, and those with other ranges.
+SHARES = ("max_repetition", "max_repetitive_share", "cut_off_rise", "min_moved_share")
+RANGES = dict.fromkeys(SHARES, (0, 1)) | {
+    "repetition_ngram": (1, math.inf), "min_entropy": (0, math.inf),
+    "max_length_growth": (1, math.inf), "max_logp_mismatch": (1, math.inf),
+    "patience": (1, RECENT), "baseline_steps": (1, SPAN), "rollback_lr_factor": (1e-6, 1),
+    "max_rollbacks": (0, math.inf),
 }  # fmt: skip
 
 
@@ -83,18 +82,14 @@ def _key(default: Any, text: str) -> Any:
 class GuardSettings:
     """What each guard does, and from where on. A recipe's key is `guard_` and the name here.
 
-    An action is one of `ACTIONS`: "mask" leaves the completions concerned out of the loss,
     "rollback" goes back to the last healthy checkpoint. Shares and rates are in [0, 1].
-
-    Raises:
-        ValueError: an action that is none or cannot work, or a limit out of its range.
     """
 
-    repetition: str = _key("warn", "where many completions repeat: off, warn, mask, rollback, stop")
-    eos: str = _key("warn", "where completions no longer end: off, warn, mask, rollback, stop")
+    repetition: str = _key("warn", "where many completions repeat: off, warn, rollback, stop")
+    eos: str = _key("warn", "where completions no longer end: off, warn, rollback, stop")
     entropy: str = _key("warn", "where the policy gets deterministic: off, warn, rollback, stop")
-    length: str = _key("warn", "where completions grow suddenly: off, warn, mask, rollback, stop")
-    alignment: str = _key("warn", "where the sampler disagrees: off, warn, mask, rollback, stop")
+    length: str = _key("warn", "where completions grow suddenly: off, warn, rollback, stop")
+    alignment: str = _key("warn", "where the sampler disagrees: off, warn, rollback, stop")
     weights: str = _key("warn", "where most weights do not move: off, warn, rollback, stop")
     # `repeated_ngram_share` says why not fewer; a healthy run's entropy may end near 0.02.
     repetition_ngram: int = _key(8, "n of the n-grams that are compared, tokens")
@@ -107,42 +102,27 @@ class GuardSettings:
     min_moved_share: float = _key(0.05, "share of the weights that an optimizer step moves")
     patience: int = _key(3, "violating steps in a row before a guard acts")
     baseline_steps: int = _key(5, "steps before any verdict on length and end-of-sequence")
+    rollback_lr_factor: float = _key(0.5, "a roll-back multiplies the learning rate with it, 0..1")
+    max_rollbacks: int = _key(3, "roll-backs after which the next one stops the run")
 
     def __post_init__(self) -> None:
         for name in GUARDS:
-            action = getattr(self, name)
-            usable = [a for a in ACTIONS if a != "mask" or name not in NOT_MASKABLE]
-            why = "has no single completions to mask" if action in ACTIONS else "is no action"
-            if action not in usable:
+            if (action := getattr(self, name)) not in ACTIONS:
                 raise ValueError(
-                    f"guard_{name}: {action!r} {why}; use {', '.join(usable[1:])} or {usable[0]}"
+                    f"guard_{name}: must be one of {', '.join(ACTIONS)} (got {action!r})"
                 )
-        ranges = {
-            "repetition_ngram": (1, math.inf),
-            "max_repetition": (0, 1),
-            "max_repetitive_share": (0, 1),
-            "cut_off_rise": (0, 1),
-            "min_entropy": (0, math.inf),
-            "max_length_growth": (1, math.inf),
-            "max_logp_mismatch": (1, math.inf),
-            "min_moved_share": (0, 1),
-            "patience": (1, RECENT),
-            "baseline_steps": (1, SPAN),
-        }
-        assert {*ranges, *GUARDS} == {f.name for f in fields(self)}
-        for name, (low, high) in ranges.items():
-            if not low <= getattr(self, name) <= high:  # NaN too
+        for name, (low, high) in RANGES.items():
+            if not low <= (value := getattr(self, name)) <= high:  # NaN too
                 reach = f"at least {low}" if high == math.inf else f"within {low}..{high}"
-                raise ValueError(f"guard_{name}: {getattr(self, name)} must be {reach}")
+                raise ValueError(f"guard_{name}: must be {reach} (got {value!r})")
 
 
 @dataclass(frozen=True)
 class Firing:
     """A guard's call for its action.
 
-    `since` is the first step that looks unhealthy: the first of the streak or, where a guard judges
-    the mean of several steps, the first of those, the run's baseline left out. Checkpoints from
-    there on are not to be trusted.
+    `since` is the first step that looks unhealthy, of the streak or of the steps whose mean is
+    judged, the run's baseline left out. Checkpoints from there on are not to be trusted.
     """
 
     guard: str
@@ -157,36 +137,32 @@ class Firing:
 class Guards:
     """Streaks of violating steps, one per guard.
 
-    A guard that has found `patience` violating steps in a row fires: "mask" at every step while
-    the streak lasts, all else once per streak. A step whose statistic is missing or NaN neither
-    adds to a streak nor ends it; only an entropy that is no finite number is a violation.
+    A guard that has found `patience` violating steps in a row fires, once per streak. A statistic
+    that is missing or NaN neither adds to a streak nor ends it; an entropy that is no finite number
+    is a violation. `length` looks at `length_growth`, `eos` at the last 10 steps:
 
-    `length` looks at `length_growth`. `eos` compares the last 10 steps with `best_reference`:
-
-        mean cut-off rate > the reference's + `cut_off_rise`  and  mean reward < the reference's
+        mean cut-off rate > `best_reference`'s + `cut_off_rise`  and  mean reward < its
     """
 
     def __init__(self, settings: GuardSettings) -> None:
         self.settings = settings
-        self._streaks = {name: {"count": 0, "since": 0} for name in GUARDS}
-        self._eos_trace: list[list[float]] = []  # step, cut-off rate, reward
-        self._length_trace: list[list[float]] = []  # step, length
-        self._best: list[float] | None = None
-        self._values: dict[str, float] = {}
+        self._state: dict[str, Any] = {
+            "streaks": {name: {"count": 0, "since": 0} for name in GUARDS},
+            "best": None,  # cut-off rate and reward of the best reference
+            "eos_trace": [],  # [step, cut-off rate, reward] of the last steps
+            "length_trace": [],  # [step, length]
+        }
+        self.values: dict[str, float] = {}  # the last that each guard has judged
 
     def observe(self, step: int, statistics: dict[str, float]) -> list[Firing]:
-        """Take a step's statistics, all or some; each may come once a step.
+        """The actions to take now, in the order of `GUARDS`, after a step's statistics.
 
         Args:
             step: optimizer steps behind the weights that wrote the completions, so that the
-                checkpoint of this very number counts as unhealthy. The same for the statistics of
-                the generation and of the step's end.
-            statistics: `repetition` (see `repetitive_share`) and `cut_off_rate` in [0, 1],
-                `reward`, `length` in tokens, `logp_mismatch` from 1, `entropy` in nats per token,
-                `moved_share` in [0, 1]; means over all completions of all processes.
-
-        Returns:
-            The actions to take now, in the order of `GUARDS`.
+                checkpoint of this very number counts as unhealthy.
+            statistics: all or some of `repetition` (share of repetitive completions),
+                `cut_off_rate`, `reward`, `length` in tokens, `logp_mismatch`, `entropy` in nats per
+                token, `moved_share`; means over all completions of all processes.
         """
         measured = self._measure(step, statistics)
         firings = []
@@ -195,70 +171,64 @@ class Guards:
             if name not in measured or action == "off":
                 continue
             value, limit, is_violation, first = measured[name]
-            self._values[name] = value
-            streak = self._streaks[name]
+            self.values[name] = value
+            streak = self._state["streaks"][name]
             streak["count"] = streak["count"] + 1 if is_violation else 0
             if streak["count"] == 1:
                 streak["since"] = first
-            late = streak["count"] - self.settings.patience
-            if late == 0 or (late > 0 and action == "mask"):
-                (what, key, remedy), since = WORDS[name], streak["since"]
-                message = f"{name}: {what} is {value:.4g}, guard_{key} {limit:g}, "
-                message += f"since step {since}; {remedy}"
+            if streak["count"] == self.settings.patience:
+                rule, since = RULES[name], streak["since"]
+                message = f"{name}: {rule.value} is {value:.4g}, guard_{rule.limit} {limit:g}, "
+                message += f"since step {since}; {rule.remedy}"
                 firings.append(Firing(name, step, value, limit, action, since, message))
         return firings
 
-    def metrics(self) -> dict[str, float]:
-        """The last value each guard has judged, as `guard/<name>`."""
-        return {f"guard/{name}": value for name, value in self._values.items()}
-
     def state_dict(self) -> dict[str, Any]:
         """All that later verdicts depend on, ready for JSON."""
-        state = {"streaks": self._streaks, "best": self._best}
-        state |= {"eos_trace": self._eos_trace, "length_trace": self._length_trace}
-        return copy.deepcopy(state)
+        return copy.deepcopy(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on as the guards that gave `state` would have, with the same settings."""
-        state = copy.deepcopy(state)
-        self._streaks, self._best = state["streaks"], state["best"]
-        self._eos_trace, self._length_trace = state["eos_trace"], state["length_trace"]
-        self._values = {}
+        self._state, self.values = copy.deepcopy(state), {}
 
     def _measure(
         self, step: int, statistics: dict[str, float]
     ) -> dict[str, tuple[float, float, bool, int]]:
         """`{guard: (value, limit, is a violation, first step looked at)}` of those to be judged."""
         s, measured = self.settings, {}
-        get = {"cut_off_rate": math.nan, "reward": math.nan, "length": math.nan} | statistics
-        for name, (key, limit_name, more_is_worse) in LEVELS.items():
-            value, limit = statistics.get(key, math.nan), getattr(s, limit_name)
-            if name == "entropy" and key in statistics:
+        for name, rule in RULES.items():
+            value, limit = statistics.get(rule.statistic, math.nan), getattr(s, rule.limit)
+            if name == "entropy" and "entropy" in statistics:
                 measured[name] = (value, limit, not limit <= value < math.inf, step)
             elif not math.isnan(value):
-                is_violation = value > limit if more_is_worse else value < limit
-                measured[name] = (value, limit, is_violation, step)
+                is_bad = value < limit if rule.limit.startswith("min_") else value > limit
+                measured[name] = (value, limit, is_bad, step)
 
-        if math.isfinite(get["cut_off_rate"]) and math.isfinite(get["reward"]):
-            row = [step, get["cut_off_rate"], get["reward"]]
-            self._eos_trace = [*self._eos_trace, row][-RECENT - SPAN :]
-            steps, cut_off_rates, rewards = zip(*self._eos_trace, strict=True)
-            if len(steps) > s.baseline_steps:
-                best = best_reference(cut_off_rates, rewards, s.baseline_steps, self._best)
-                rise = mean(cut_off_rates[-RECENT:]) - best[0]
-                is_violation = rise > s.cut_off_rise and mean(rewards[-RECENT:]) < best[1]
-                first = steps[max(len(steps) - RECENT, s.baseline_steps)]
-                measured["eos"] = (rise, s.cut_off_rise, is_violation, first)
-                self._best = best
-        if math.isfinite(get["length"]):
-            self._length_trace = [*self._length_trace, [step, get["length"]]][-RECENT - SPAN :]
-            steps, lengths = zip(*self._length_trace, strict=True)
+        if steps := self._trace("eos_trace", step, statistics, "cut_off_rate", "reward"):
+            _, cut_off_rates, rewards = zip(*self._state["eos_trace"], strict=True)
+            best = best_reference(cut_off_rates, rewards, s.baseline_steps, self._state["best"])
+            rise = fmean(cut_off_rates[-RECENT:]) - best[0]
+            is_bad = rise > s.cut_off_rise and fmean(rewards[-RECENT:]) < best[1]
+            first = steps[max(len(steps) - RECENT, s.baseline_steps)]
+            measured["eos"] = (rise, s.cut_off_rise, is_bad, first)
+            self._state["best"] = best
+        if steps := self._trace("length_trace", step, statistics, "length"):
+            lengths = [length for _, length in self._state["length_trace"]]
             growth = length_growth(lengths, s.patience, s.baseline_steps)
             if not math.isnan(growth):
                 first = steps[max(len(steps) - s.patience, s.baseline_steps)]
                 limit = s.max_length_growth
                 measured["length"] = (growth, limit, growth > limit, first)
         return measured
+
+    def _trace(self, name: str, step: int, statistics: dict[str, float], *keys: str) -> list[int]:
+        """Steps of a trace with these statistics added; none where they do not get a verdict."""
+        row = [statistics.get(key, math.nan) for key in keys]
+        if not all(map(math.isfinite, row)):
+            return []
+        self._state[name] = [*self._state[name], [step, *row]][-RECENT - SPAN :]
+        steps = [step for step, *_ in self._state[name]]
+        return steps if len(steps) > self.settings.baseline_steps else []
 
 
 def repeated_ngram_share(ids: list[int], ngram_size: int) -> float:
@@ -275,13 +245,6 @@ def repeated_ngram_share(ids: list[int], ngram_size: int) -> float:
         1,024 tokens and more (65)   23.1 %    4.6 %     0        0
 
     So 8 is the default: formulas that are written again and tables of cases are no collapse.
-
-    Args:
-        ids: token ids without padding.
-        ngram_size: n, at least 1.
-
-    Returns:
-        A number in [0, 1); 0 for a completion shorter than n.
     """
     ngrams = list(zip(*(ids[start:] for start in range(ngram_size)), strict=False))
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
@@ -292,9 +255,6 @@ def repeated_tag_share(text: str) -> float:
 
     The text is cut before each `<think>`, `</think>`, `<answer>` and `</answer>`; a piece whose tag
     has come before counts. One thought and one answer score 0, k equal blocks (k - 1) / k.
-
-    Returns:
-        A number in [0, 1); 0 for an empty text.
     """
     tags = list(TAG.finditer(text))
     ends = [tag.start() for tag in tags[1:]] + [len(text)]
@@ -311,18 +271,10 @@ def repetition_scores(
 ) -> list[float]:
     """How much of each completion repeats itself, in tokens or in tag blocks, whichever is more.
 
-    Args:
-        completion_ids: token ids of each completion, without padding.
-        texts: the same completions as text.
-        ngram_size: n of the n-grams, tokens.
-
-    Returns:
-        One number in [0, 1) a completion: near 0 for honest work, near 1 for a loop.
+    From 0 to below 1: near 0 for honest work, near 1 for a loop. Ids are without padding.
     """
-    return [
-        max(repeated_ngram_share(ids, ngram_size), repeated_tag_share(text))
-        for ids, text in zip(completion_ids, texts, strict=True)
-    ]
+    pairs = zip(completion_ids, texts, strict=True)
+    return [max(repeated_ngram_share(ids, ngram_size), repeated_tag_share(t)) for ids, t in pairs]
 
 
 def logp_mismatch(
@@ -336,23 +288,17 @@ def logp_mismatch(
     for less than 1.05. The absolute value keeps differences of both signs from cancelling.
 
     Args:
-        reference_logps: log-probs under the weights that train, shape (B, C).
-        sampling_logps: log-probs the sampler reported, shape (B, C); NaN tokens are left out.
+        reference_logps, sampling_logps: of the trainer and of the sampler, whose NaN tokens are
+            left out, shape (B, C).
         mask: non-zero where a token counts, shape (B, C).
 
     Returns:
-        Shape (B,), float32; NaN for a row without tokens, infinity where a log-prob of the trainer
-        is NaN.
+        Shape (B,); NaN for a row without tokens, infinity where the trainer's log-prob is NaN.
     """
     counts = mask.bool() & ~sampling_logps.isnan()  # (B, C)
     ratio = (reference_logps.float() - sampling_logps.float()).abs().exp()
     ratio = ratio.nan_to_num(nan=math.inf, posinf=math.inf)
     return ratio.where(counts, 0.0).sum(dim=1) / counts.sum(dim=1)
-
-
-def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean, correctly rounded, so that a resumed run finds the same."""
-    return math.fsum(values) / len(values)
 
 
 def reference_window(values: Sequence[float], num_baseline: int) -> Sequence[float]:
@@ -372,18 +318,12 @@ def length_growth(lengths: Sequence[float], num_recent: int, num_baseline: int) 
         mean(last num_recent steps) / mean(steps t - 50 .. t - 10)
 
     A reasoning run may lengthen for thousands of steps: doubling within 30 is an explosion, within
-    300 it is not.
-
-    Args:
-        lengths: mean completion length of each step in tokens, newest last.
-
-    Returns:
-        A ratio; NaN until there are more than `num_baseline` steps, or if the reference is 0.
+    300 it is not. NaN until there are more than `num_baseline` steps, or if the reference is 0.
     """
     if len(lengths) <= num_baseline:
         return math.nan
-    reference = mean(reference_window(lengths, num_baseline))
-    return mean(lengths[-num_recent:]) / reference if reference else math.nan
+    reference = fmean(reference_window(lengths, num_baseline))
+    return fmean(lengths[-num_recent:]) / reference if reference else math.nan
 
 
 def best_reference(
@@ -397,107 +337,38 @@ def best_reference(
     The best, not the last: a slow collapse would pull its reference along. And not the start:
     reward rises first in a run that collapses later. Both means are of the same steps, so length
     that grows and pays off takes its reference along. While the run is younger than a whole window
-    the last one counts, as a few lucky steps would else remain the best for long.
-
-    Args:
-        cut_off_rates, rewards: means of each step, newest last; at most `RECENT + SPAN` are kept.
-        best: what this returned a step ago.
-
-    Returns:
-        `[cut-off rate, reward]`.
+    the last one counts, as a few lucky steps would else remain the best for long. `best` is what
+    this returned a step ago.
     """
-    found = [mean(reference_window(values, num_baseline)) for values in (cut_off_rates, rewards)]
+    found = [fmean(reference_window(values, num_baseline)) for values in (cut_off_rates, rewards)]
     is_whole = len(rewards) >= RECENT + SPAN
     return list(best) if best and is_whole and found[1] < best[1] else found
 
 
-class WeightProbe:
-    """The share of a model's weights that an optimizer step really moves.
+def sample_weights(model: Any, max_elements: int = 1_000_000) -> list["torch.Tensor"]:
+    """Views of every k-th element of the trainable weights, counted through them all.
+
+    Of a sharded weight this process's part. About `max_elements` at most; k is odd, so that it
+    shares no factor with the usual row lengths and meets every column.
+    """
+    weights = [p.detach() for p in model.parameters() if p.requires_grad]
+    flat = [(w.to_local() if hasattr(w, "to_local") else w).flatten() for w in weights]
+    stride = -(-sum(part.numel() for part in flat) // max_elements) | 1
+    views, skip = [], 0
+    for part in flat:
+        views.append(part[skip::stride])
+        skip = (skip - part.numel()) % stride
+    return views
+
+
+def moved_share(before: list["torch.Tensor"], after: list["torch.Tensor"]) -> float:
+    """Share, 0..1, of the elements that an optimizer step has changed; NaN of none.
 
     In bf16 an update below half the distance to the next number is rounded away: AdamW with a
     learning rate of 5e-7 moves 1 % of weights around 0.02. Weights that hold float32 move nearly
-    all. Call `before()` and `after()` right around the optimizer's step.
-
-    A low share is no loss where the exact weights are kept elsewhere (DeepSpeed's float32 copies)
-    or the rounding is stochastic, and none at all while the learning rate is 0.
-
-    Args:
-        model: its trainable parameters count; of a sharded one, this process's part.
-        max_elements: at most about this many are looked at: every k-th of all, k odd, so that
-            it shares no factor with the usual row lengths and meets every column.
+    all. A low share is no loss where the exact weights are kept elsewhere (DeepSpeed's float32
+    copies) or the rounding is stochastic, and none at all while the learning rate is 0.
     """
-
-    def __init__(self, model: Any, max_elements: int = 1_000_000) -> None:
-        self._model, self._max_elements = model, max_elements
-        self._before: list[torch.Tensor] | None = None
-
-    def before(self) -> None:
-        """Copy the sample."""
-        self._before = [part.clone() for part in self._sample()]
-
-    def after(self) -> float:
-        """Share of the sample whose bits have changed since `before()`.
-
-        Returns:
-            A number in [0, 1]; NaN where this process holds no trainable weight.
-        """
-        assert self._before is not None, "before() comes first"
-        import torch
-
-        integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-        pairs, self._before = zip(self._before, self._sample(), strict=True), None
-        # As integers: -0.0 is not 0.0 then, and a NaN that stays has not moved.
-        moved = [
-            (old.view(integers[old.element_size()]) != new.view(integers[new.element_size()]))
-            for old, new in pairs
-        ]
-        total = sum(part.numel() for part in moved)
-        if not total:
-            return math.nan
-        counts = [part.sum().to(moved[0].device) for part in moved]
-        return torch.stack(counts).sum().item() / total
-
-    def _sample(self) -> list["torch.Tensor"]:
-        """Views of every k-th element of the local trainable weights, counted through them all."""
-        weights = [p.detach() for p in self._model.parameters() if p.requires_grad]
-        flat = [(w.to_local() if hasattr(w, "to_local") else w).flatten() for w in weights]
-        stride = -(-sum(part.numel() for part in flat) // self._max_elements) | 1
-        views, skip = [], 0
-        for part in flat:
-            views.append(part[skip::stride])
-            skip = (skip - part.numel()) % stride
-        return views
-
-
-def append_event(path: str | Path, event: dict[str, Any]) -> None:
-    """Add one JSON line to a file, on disk when this returns.
-
-    Numbers that JSON does not know (NaN, infinity) become null. After a line that was cut short
-    the event starts on a line of its own.
-    """
-    line = json.dumps(finite(event), allow_nan=False, default=str).encode() + b"\n"
-    with Path(path).open("a+b") as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            line = line if file.read(1) == b"\n" else b"\n" + line
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def last_healthy_checkpoint(folder: str | Path, since: int) -> Path | None:
-    """The newest whole checkpoint of a step before `since`; None where there is none.
-
-    Whole as `resume_checks.last_checkpoint` has it: the Trainer writes `trainer_state.json` last.
-    """
-    found = {}
-    for path in Path(folder).glob("checkpoint-*"):
-        if (name := re.fullmatch(r"checkpoint-(\d+)", path.name)) and int(name[1]) < since:
-            found[int(name[1])] = path
-    for step in sorted(found, reverse=True):
-        try:
-            json.loads((found[step] / "trainer_state.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # not written, cut short
-            continue
-        return found[step]
-    return None
+    moved = [old != new for old, new in zip(before, after, strict=True)]
+    total = sum(part.numel() for part in moved)
+    return sum(part.sum().item() for part in moved) / total if total else math.nan

@@ -1,10 +1,10 @@
 """Exact resume: what TRL forgets at a checkpoint, so that a run goes on after `kill -9` unchanged.
 
-On a CPU with one or two processes the resumed run has the weights, the prompts and the registered
-state of an uninterrupted one, bit for bit; elsewhere up to the arithmetic's own noise. TRL loses
-the order of the problems in every epoch but the first, the generation batch that a checkpoint lies
-inside, and the metrics not logged yet. A checkpoint gets two more kinds of file, on disk before
-`trainer_state.json`, which marks a complete checkpoint for `resume_checks.last_checkpoint`:
+On a CPU the resumed run has the weights, the prompts and the registered state of an uninterrupted
+one, bit for bit; elsewhere up to the arithmetic's own noise. TRL loses the order of the problems in
+every epoch but the first, the generation batch that a checkpoint lies inside, and the metrics not
+logged yet. A checkpoint gets two more kinds of file, on disk before `trainer_state.json`, the mark
+of a complete one:
 
     extra_state.json             counters, metrics not logged yet, and what is in `extra_state`
     generation_buffer_<rank>.pt  completions that later steps use, if the checkpoint lies inside one
@@ -22,7 +22,7 @@ from trl.trainer.utils import RepeatSampler
 
 from data_prep.config import UserError
 
-STATE_FILE = "extra_state.json"
+STATE_FILE, BUFFER_FILE = "extra_state.json", "generation_buffer_{}.pt"
 ABANDONED = "abandoned_trainer_state.json"  # the mark of a checkpoint that a roll-back left behind
 
 
@@ -31,22 +31,11 @@ class EpochSampler(RepeatSampler):
 
     TRL's draws the next permutation at every iteration, so a resumed run starts with the first one
     again. `set_epoch` would not do: it reaches no sampler behind accelerate's shards and skips.
-
-    Args:
-        sampler: TRL's, from which everything but the epoch is taken.
-        epoch: called as an iteration starts; number of finished epochs.
+    `epoch` is called as an iteration starts and gives the number of finished epochs.
     """
 
     def __init__(self, sampler: RepeatSampler, epoch: Callable[[], int]) -> None:
-        super().__init__(
-            sampler.data_source,
-            mini_repeat_count=sampler.mini_repeat_count,
-            batch_size=sampler.batch_size,
-            repeat_count=sampler.repeat_count,
-            shuffle=sampler.shuffle,
-            seed=sampler.seed,
-        )
-        self._epoch = epoch
+        vars(self).update(vars(sampler), _epoch=epoch)
 
     def __iter__(self) -> Iterator[int]:
         if self.shuffle:
@@ -68,16 +57,15 @@ class LoadAtStart(TrainerCallback):
 
 def save_generation_state(trainer: Any, folder: Path) -> None:
     """Write this process's part of both kinds of file; rank 0 alone writes `extra_state.json`."""
-    is_inside = trainer._step % _batch_uses(trainer) != 0
+    args = trainer.args
+    is_inside = trainer._step % (args.steps_per_generation * trainer.num_iterations) != 0
     if is_inside:
-        torch.save(trainer._buffered_inputs, _buffer_file(trainer, folder))
-    if trainer.args.should_save:
+        torch.save(trainer._buffered_inputs, folder / BUFFER_FILE.format(args.process_index))
+    if args.should_save:
         state = {
             "step": trainer._step,
-            "num_buffers": trainer.args.world_size if is_inside else 0,
+            "num_buffers": args.world_size if is_inside else 0,
             "metrics": trainer._metrics["train"],
-            # TRL writes these too, but behind the mark, where a kill can lose them.
-            "entropy": [trainer.entropy_coef, trainer._last_world_entropy],
             "num_completions": trainer.num_completions,
             "extra": {name: part.state_dict() for name, part in trainer.extra_state.items()},
         }
@@ -85,13 +73,8 @@ def save_generation_state(trainer: Any, folder: Path) -> None:
 
 
 def load_generation_state(trainer: Any, folder: Path) -> None:
-    """Go on from a checkpoint, whose weights, optimizer and schedule have been loaded.
-
-    Raises:
-        UserError: another recipe or another trainer wrote it, or as many processes as its
-            generation batch needs have not been started.
-    """
-    file, num_processes = folder / STATE_FILE, trainer.args.world_size
+    """Go on from a checkpoint, whose weights, optimizer and schedule have been loaded."""
+    file, args = folder / STATE_FILE, trainer.args
     if not file.is_file():
         raise UserError(f"{file} is missing; resume from a checkpoint that this stage wrote")
     state = json.loads(file.read_text(encoding="utf-8"))
@@ -102,25 +85,20 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
             f"needs that of {', '.join(sorted(needed)) or 'nothing'}; resume with the recipe that "
             "wrote the checkpoint, or train from the start in another output_dir"
         )
-    if state["num_buffers"] not in (0, num_processes):
+    if state["num_buffers"] not in (0, args.world_size):
         raise UserError(
             f"{folder}: lies inside a generation batch of {state['num_buffers']} processes, "
-            f"this run has {num_processes}; start as many as before"
+            f"this run has {args.world_size}; start as many as before"
         )
     trainer._step, trainer._buffered_inputs = state["step"], None
     if state["num_buffers"]:
-        trainer._buffered_inputs = torch.load(
-            _buffer_file(trainer, folder),
-            map_location=trainer.accelerator.device,
-            weights_only=True,
-        )
-    elif trainer._step % _batch_uses(trainer):
+        buffer, device = folder / BUFFER_FILE.format(args.process_index), trainer.accelerator.device
+        trainer._buffered_inputs = torch.load(buffer, map_location=device, weights_only=True)
+    elif trainer._step % (args.steps_per_generation * trainer.num_iterations):
         # Between two batches, of another division into micro-batches: the next is generated.
         trainer._step = 0
     trainer._metrics["train"].clear()
     trainer._metrics["train"].update(state["metrics"])
-    if trainer.use_adaptive_entropy:
-        trainer.entropy_coef, trainer._last_world_entropy = state["entropy"]
     trainer.num_completions = state["num_completions"]
     for name, part in needed.items():
         part.load_state_dict(saved[name])
@@ -129,18 +107,8 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
 def abandon_later_checkpoints(output_dir: str, step: int) -> None:
     """Take their mark off the checkpoints behind this step's; their other files stay.
 
-    Training goes on from here. Killed later, it must come back to what it wrote itself, and not to
-    an older checkpoint with a higher number, nor to one that it had half overwritten.
+    Training goes on from here. Killed later, it must come back to what it wrote itself.
     """
     for mark in Path(output_dir).glob(f"checkpoint-*[0-9]/{TRAINER_STATE_NAME}"):
         if int(mark.parent.name.rpartition("-")[2]) > step:
             mark.replace(mark.with_name(ABANDONED))
-
-
-def _batch_uses(trainer: Any) -> int:
-    """Micro-steps that a generation batch is used for."""
-    return trainer.args.steps_per_generation * trainer.num_iterations
-
-
-def _buffer_file(trainer: Any, folder: Path) -> Path:
-    return folder / f"generation_buffer_{trainer.args.process_index}.pt"

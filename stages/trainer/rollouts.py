@@ -5,16 +5,17 @@ rows of one process, and on `Groups`, which holds what all processes know of all
 N = B / G groups, P prompt tokens (padded on the left), C completion tokens (padded on the right).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import isnan, nan_to_num, nanmean
 from torch.nn.functional import pad
+from trl.trainer.utils import nanstd
 
 PROMPT_KEYS = ("prompt_ids", "prompt_mask")  # (B, P)
 COMPLETION_KEYS = (  # (B, C); importance_sampling_ratio also (B, 1)
-    "completion_ids", "completion_mask", "tool_mask", "old_per_token_logps", "ref_per_token_logps",
+    "completion_ids", "completion_mask", "old_per_token_logps", "ref_per_token_logps",
     "sampling_per_token_logps", "importance_sampling_ratio",
 )  # fmt: skip
 OTHER_KEYS = ("advantages", "num_items_in_batch")  # (B,) and 0-d, recomputed by the caller
@@ -23,15 +24,10 @@ EPSILON = 1e-4  # TRL's; what it adds to every deviation it divides by
 
 
 def is_uniform(correctness: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Which groups have rollouts that are all right or all wrong.
+    """Which groups have rollouts that are all right or all wrong: (N*G,) of 0 and 1 -> (N,), bool.
 
-    Args:
-        correctness: 1 for right and 0 for the rest, complete groups in order, shape (N*G,).
-        num_generations: G.
-
-    Returns:
-        Bool, shape (N,). Unlike TRL's `frac_reward_zero_std` it looks at correctness alone, so a
-        length or format term cannot make a group without signal look useful.
+    Unlike TRL's `frac_reward_zero_std` it looks at correctness alone, so a length or format term
+    cannot make a group without signal look useful.
     """
     groups = correctness.view(-1, num_generations)  # (N, G)
     return groups.amax(dim=1) == groups.amin(dim=1)
@@ -62,26 +58,12 @@ class Groups:
         """Groups that are all right or all wrong, bool, a row for each rank, (ranks, N / ranks)."""
         return is_uniform(self.correctness, self.size).view(self.world_size, -1)
 
-    def replaced(self, other: "Groups", old: torch.Tensor, new: torch.Tensor) -> "Groups":
-        """These groups with the groups `old` replaced by the groups `new` of `other`."""
-        parts = {}
-        for name in ("problems", "rewards", "correctness"):
-            is_per_group = name == "problems"
-            rows = [index if is_per_group else rows_of(index, self.size) for index in (old, new)]
-            parts[name] = getattr(self, name).clone()
-            parts[name][rows[0]] = getattr(other, name)[rows[1]]
-        return replace(self, **parts)
-
 
 def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Which groups to replace by which, on every rank as many as it has of both.
 
-    Args:
-        is_bad: groups of the batch, a row for each rank, bool, shape (ranks, N).
-        is_good: new groups, shape (ranks, M).
-
-    Returns:
-        Numbers of the old and of the new groups, counted over all ranks, shapes (n,).
+    Groups of the batch, (ranks, N), and new ones, (ranks, M), bool -> numbers of the old and of the
+    new groups, counted over all ranks, shapes (n,).
     """
     num = torch.minimum(is_bad.sum(dim=1), is_good.sum(dim=1)).unsqueeze(1)
     # The first so many of each row.
@@ -92,12 +74,6 @@ def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tens
 def rows_of(groups: torch.Tensor, size: int) -> torch.Tensor:
     """Row numbers of groups of `size` rows: shape (n,) -> (n*size,)."""
     return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()
-
-
-def resize(tensor: torch.Tensor, width: int, is_left: bool, value: int) -> torch.Tensor:
-    """A copy of a (B, W) tensor, filled up to (B, width) on the left or the right."""
-    missing = width - tensor.size(1)
-    return pad(tensor, (missing, 0) if is_left else (0, missing), value=value).clone()
 
 
 def replace_rows(
@@ -112,9 +88,6 @@ def replace_rows(
 
     Returns:
         A new dictionary; `advantages` and `num_items_in_batch` are still those of `batch`.
-
-    Raises:
-        ValueError: TRL gave a key that is not known here (images).
     """
     known = (*PROMPT_KEYS, *COMPLETION_KEYS, *OTHER_KEYS)
     if unknown := sorted({*batch, *other} - {*known}):
@@ -124,29 +97,13 @@ def replace_rows(
         if key in batch:
             width = max(batch[key].size(1), other[key].size(1))
             fill = pad_id if key.endswith("_ids") else 0
-            merged[key], rows = (
-                resize(part[key], width, key in PROMPT_KEYS, fill) for part in (batch, other)
-            )
-            merged[key][old] = rows[new]
+            wide = []
+            for values in (batch[key], other[key]):
+                missing = width - values.size(1)
+                sides = (missing, 0) if key in PROMPT_KEYS else (0, missing)
+                wide.append(pad(values, sides, value=fill))
+            merged[key] = wide[0].index_copy(0, old, wide[1][new])
     return merged
-
-
-def mask_rows(batch: dict[str, Any], rows: torch.Tensor) -> dict[str, Any]:
-    """`batch` with some completions out of the loss; the advantages of the others stay.
-
-    Args:
-        batch: output of TRL.
-        rows: bool, shape (B,), True for those to leave out.
-    """
-    keep = (~rows).unsqueeze(1)
-    masks = {key: batch[key] for key in ("completion_mask", "tool_mask") if key in batch}
-    return batch | {key: mask * keep.to(mask.dtype) for key, mask in masks.items()}
-
-
-def loss_mask(batch: dict[str, Any]) -> torch.Tensor:
-    """Not 0 where a token counts in the loss, shape (B, C)."""
-    mask = batch["completion_mask"]
-    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
 def merge_metrics(
@@ -155,7 +112,6 @@ def merge_metrics(
     """Make the values that each of several rounds has logged one value a batch, in place.
 
     Args:
-        metrics: all values by name.
         num_logged: values that each metric had before the batch.
         sizes: groups that each round has generated, the weights of the mean.
     """
@@ -175,23 +131,10 @@ def sum_rewards(rewards_per_func: torch.Tensor, weights: torch.Tensor) -> torch.
         r_i = sum_f w_f r_if        a function that did not score it (NaN) adds nothing
 
     Args:
-        rewards_per_func: shape (N*G, number of functions).
-        weights: shape (number of functions,).
-
-    Returns:
-        Shape (N*G,).
+        rewards_per_func: shape (N*G, number of functions); weights: (number of functions,).
     """
     sums = (rewards_per_func * weights).nansum(dim=1)
     return sums.masked_fill(isnan(rewards_per_func).all(dim=1), float("nan"))
-
-
-def _nan_std(values: torch.Tensor, dim: int) -> torch.Tensor:
-    """Unbiased standard deviation (n - 1) of what is not NaN; NaN where that is fewer than two."""
-    mean = nanmean(values, dim=dim, keepdim=True)
-    variance = nanmean((values - mean) ** 2, dim=dim, keepdim=True)
-    count = (~isnan(values)).sum(dim=dim, keepdim=True)
-    # 1/0 is inf and 0 * inf NaN, as it should be for one value.
-    return torch.sqrt(variance * (count / (count - 1))).squeeze(dim)
 
 
 def centred(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
@@ -209,19 +152,13 @@ def advantages(scale: str, rewards: torch.Tensor, num_generations: int) -> torch
         none    nothing is divided                  Dr. GRPO, arXiv:2503.20783
         batch   std r, that of all N*G rewards      arXiv:2508.08221
 
-    Args:
-        scale: group, none or batch.
-        rewards: weighted sums of complete groups of all processes, NaN where nothing scored the
-            completion, which then counts in no mean and no deviation, shape (N*G,).
-        num_generations: G.
-
-    Returns:
-        Shape (N*G,); 0 where the reward is NaN.
+    Rewards are weighted sums of complete groups of all processes, shape (N*G,); one that is NaN, as
+    nothing scored the completion, counts in no mean and no deviation, and its advantage is 0.
     """
     values = centred(rewards, num_generations)
     if scale == "group":
-        stds = _nan_std(rewards.view(-1, num_generations), dim=1)  # (N,)
+        stds = nanstd(rewards.view(-1, num_generations), dim=1)  # (N,)
         values = values / (stds.repeat_interleave(num_generations) + EPSILON)
     elif scale == "batch":
-        values = values / (_nan_std(rewards, dim=0) + EPSILON)
+        values = values / (nanstd(rewards) + EPSILON)
     return nan_to_num(values, nan=0.0)

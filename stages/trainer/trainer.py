@@ -1,10 +1,9 @@
 """The GRPO trainer: TRL's, with curriculum, guards, a quicker update, early stop and exact resume.
 
-Thin by rule: every hook calls `super()` and only chooses what goes in, or looks at and adds to what
-comes out; with a part switched off it passes everything through, and with all of them off every
-step is TRL's. Hooks are in the order of a run: the order of problems, then a step (choose problems,
-generate, reward, generate again, judge, sort rows, log-probs, loss, gradient, log), then
-checkpoints, then evaluation.
+Every hook calls `super()` and only chooses what goes in, or adds to what comes out; with all parts
+off every step is TRL's. Hooks are in the order of a run: the order of problems, a step (choose,
+generate, reward, generate again, measure, sort rows, log-probs, loss, gradient, log), checkpoints,
+evaluation.
 """
 
 import copy
@@ -20,19 +19,10 @@ from trl import GRPOTrainer
 from data_prep.config import UserError
 from stages.arguments import GRADED
 from stages.rewards import BatchGrader
-from stages.run import is_main_process
 from stages.trainer.curriculum import Curriculum
-from stages.trainer.evaluation import (
-    HeldOutCounts,
-    is_better,
-    random_state_kept,
-    read_best,
-    write_best,
-)
-from stages.trainer.guard_actions import GuardActions, of_main_process, tell
-from stages.trainer.guards import Guards
-from stages.trainer.packed_update import PackedForward, sort_rows
-from stages.trainer.ratio import Window, ratio_totals, zero_loss
+from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
+from stages.trainer.guard_actions import GuardActions, tell
+from stages.trainer.guards import GuardSettings
 from stages.trainer.resume import (
     EpochSampler,
     LoadAtStart,
@@ -44,13 +34,13 @@ from stages.trainer.rollouts import (
     Groups,
     advantages,
     is_uniform,
-    loss_mask,
     merge_metrics,
     pair_groups,
     replace_rows,
     rows_of,
     sum_rewards,
 )
+from stages.trainer.update import PackedForward, ratio_totals, sort_rows, zero_loss
 
 # Our name -> TRL's. Both are logged; ours are what the report and the dashboards read.
 METRIC_NAMES = {
@@ -67,17 +57,13 @@ class MathGRPOTrainer(GRPOTrainer):
     Args:
         curriculum: chooses the problems of each generation batch; None leaves them to TRL. Rows
             then need an `id`, and the rewards a function that tells right from wrong (`GRADED`).
-        guards: watch the run, see `GuardActions`; None watches nothing.
-        rollback_lr_factor, max_rollbacks: see `GuardActions`.
-        max_mean_ratio: mean importance ratio above which a minibatch is dropped, see `ratio`.
-        update_tokens: most tokens of a forward pass of the update, see `packed_update`.
-        grader: that of the rewards, so that a batch is graded once; None where there is no
-            `eval_dataset`, whose rows have a `held_out` number.
+        guards: what `GuardActions` does; None watches nothing.
+        max_mean_ratio, update_tokens: see `update`.
+        grader: that of the rewards; None without `eval_dataset`, whose rows have a `held_out`.
 
     Attributes:
         extra_state: name -> object whose `state_dict()` gives JSON values, equal on all processes,
-            and whose `load_state_dict(state)` takes them back. Whatever steers the training and is
-            no weight belongs there before `train`.
+            and whose `load_state_dict(state)` takes them back; registered before `train`.
         num_completions: generated for training so far, by all processes.
     """
 
@@ -85,9 +71,7 @@ class MathGRPOTrainer(GRPOTrainer):
         self,
         *args: Any,
         curriculum: Curriculum | None = None,
-        guards: Guards | None = None,
-        rollback_lr_factor: float = 0.5,
-        max_rollbacks: int = 3,
+        guards: GuardSettings | None = None,
         max_mean_ratio: float | None = None,
         update_tokens: int | None = None,
         grader: BatchGrader | None = None,
@@ -96,15 +80,13 @@ class MathGRPOTrainer(GRPOTrainer):
         super().__init__(*args, **kwargs)
         self.curriculum, self.num_completions = curriculum, 0
         self.max_mean_ratio, self.update_tokens = max_mean_ratio, update_tokens
-        self.ends = {*self.eos_token_ids, self.processing_class.pad_token_id}
         self.extra_state: dict[str, Any] = {}
-        self._checkpoint: str | None = None  # that this call of `train` starts from
+        self.start_checkpoint: str | None = None  # of this call of `train`
         self._groups: Groups | None = None  # of the last call of `_calculate_rewards`
         self._minibatch: dict[str, Any] | None = None  # whose loss is computed right now
         self._logps: torch.Tensor | None = None  # of that minibatch, with their graph, (B, C)
-        self._window = Window()
+        self._is_kept: list[bool] = []  # each minibatch of this optimizer step
         self._grader = grader
-        self._held_out = HeldOutCounts(self.num_generations_eval, self.ends)
         self._graded = [i for i, name in enumerate(self.reward_func_names) if name in GRADED]
         if curriculum is not None:
             if not self._graded:
@@ -114,7 +96,7 @@ class MathGRPOTrainer(GRPOTrainer):
         self.add_callback(LoadAtStart(self._load_checkpoint))
         self.guard_actions: GuardActions | None = None
         if guards is not None:
-            actions = GuardActions(self, guards, rollback_lr_factor, max_rollbacks)
+            actions = GuardActions(self, guards)
             if actions.actions:
                 self.guard_actions = self.extra_state["guards"] = actions
                 self.add_callback(actions)
@@ -134,25 +116,26 @@ class MathGRPOTrainer(GRPOTrainer):
     def _train_from(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> Any:
         if checkpoint:
             self.args.eval_on_start = False  # the run has started before
-        self._checkpoint = checkpoint
+        self.start_checkpoint = checkpoint
         return super().train(checkpoint, *args, **kwargs)
 
     def _check(self) -> None:
         """Refuse what only the built trainer can tell."""
-        if self.max_mean_ratio is not None and self.is_deepspeed_enabled:
+        actions = self.guard_actions.actions.items() if self.guard_actions is not None else ()
+        rollback = next((f"guard_{name}" for name, does in actions if does == "rollback"), "")
+        if self.is_deepspeed_enabled and (self.max_mean_ratio is not None or rollback):
             raise UserError(
-                f"max_mean_ratio: {self.max_mean_ratio} does not work with DeepSpeed, which takes "
-                "the optimizer step within the backward pass, where it cannot be left out any "
-                "more; remove the key, or train with DDP or FSDP"
+                f"{rollback or 'max_mean_ratio'}: does not work with DeepSpeed, which steps within "
+                "the backward pass and cannot start again in one process; train with DDP, or "
+                + ("use stop" if rollback else "remove the key")
             )
+        if rollback and self.args.save_only_model:
+            raise UserError(f"{rollback}: rollback needs save_only_model: false")
         if self.update_tokens is not None and self.aux_loss_enabled:
             raise UserError(
-                f"update_tokens: {self.update_tokens} would balance the experts of each forward "
-                "pass by themselves, not of the micro-batch; remove the key, or set "
-                "router_aux_loss_coef: 0"
+                "update_tokens: would balance the experts of each forward pass by themselves; "
+                "remove the key, or set router_aux_loss_coef: 0"
             )
-        if self.guard_actions is not None:
-            self.guard_actions.check()
 
     # The order of problems
 
@@ -175,7 +158,9 @@ class MathGRPOTrainer(GRPOTrainer):
         batches = self._buffered_inputs
         if self.update_tokens is None or batches is before or batches is None:
             return inputs
-        if not self._has_mean_of_micro_batch():
+        # Where a row's weight depends on the others of its micro-batch, sorting would change it.
+        is_by_entropy = self._has_entropy_bonus() or self.top_entropy_quantile < 1.0
+        if self.loss_type != "bnpo" and not is_by_entropy:
             window = math.gcd(len(batches), self.args.gradient_accumulation_steps)
             self._buffered_inputs = sort_rows(batches, window)
         return self._buffered_inputs[self._step % len(batches)]
@@ -188,39 +173,38 @@ class MathGRPOTrainer(GRPOTrainer):
         if hasattr(self.curriculum, "next_round"):
             batch = self._generate_again(batch, num_logged)
         if self.guard_actions is not None:
-            batch = self.guard_actions.judge_batch(batch, num_logged)
+            self.guard_actions.measure_batch(batch, num_logged)
         return batch
 
     def _choose(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The curriculum's rows in place of TRL's."""
-        if self.curriculum is None:
-            return inputs
         num_groups = len(inputs) // self.num_generations * self.accelerator.num_processes
-        problems = self.curriculum.choose(num_groups)
-        if problems is None:
-            return inputs
-        if len(problems) != num_groups:
+        problems = self.curriculum.choose(num_groups) if self.curriculum is not None else None
+        if problems is not None and len(problems) != num_groups:
             raise ValueError(f"curriculum: chose {len(problems)} problems, {num_groups} are needed")
-        return self._rows(problems)
+        return inputs if problems is None else self._rows(problems)
 
     def _rows(self, problems: list[int]) -> list[dict[str, Any]]:
         """This process's part of the problems, each repeated for its rollouts."""
         num_mine = len(problems) // self.accelerator.num_processes
         first = self.accelerator.process_index * num_mine
-        mine = [self.train_dataset[index] for index in problems[first : first + num_mine]]
-        return [row for row in mine for _ in range(self.num_generations)]
+        mine = problems[first : first + num_mine]
+        return [self.train_dataset[i] for i in mine for _ in range(self.num_generations)]
 
     def _calculate_rewards(
-        self,
-        inputs: list[dict[str, Any]],
-        prompts: list,
-        completions: list,
-        completion_ids_list: list[list[int]],
+        self, inputs: list[dict], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
         # Gathered over processes, shape (N*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self.model.training:
-            self._count_held_out(inputs, completions, completion_ids_list)
+            verdicts = self._grader.verdicts(
+                completions,
+                [row["answers"] for row in inputs],
+                [row["answer_form"] for row in inputs],
+                log_metric=lambda name, value: None,  # where no reward has asked, none is logged
+                log_extra=lambda name, values: None,
+            )
+            self._held_out.add(inputs, verdicts, completion_ids_list, self.accelerator)
             return rewards
         self.num_completions += len(rewards)
         if self._graded:
@@ -230,18 +214,12 @@ class MathGRPOTrainer(GRPOTrainer):
             metrics["rollout/correctness"].append(correctness.mean().item())
             metrics["rollout/uniform_groups"].append(share_uniform)
         if self.curriculum is not None:
-            self._groups = self._observe(inputs[:: self.num_generations], rewards, correctness)
+            mine = [self._index[row["id"]] for row in inputs[:: self.num_generations]]
+            problems = self.accelerator.gather(torch.tensor(mine, device=rewards.device))  # (N,)
+            num_right = correctness.view(len(problems), -1).sum(dim=1).int().tolist()
+            self.curriculum.observe(problems.tolist(), num_right, self.num_generations)
+            self._groups = Groups(problems, rewards, correctness, self.accelerator.num_processes)
         return rewards
-
-    def _observe(
-        self, rows: list[dict[str, Any]], rewards: torch.Tensor, correctness: torch.Tensor
-    ) -> Groups:
-        """Tell the curriculum what the groups of these rows, one each, have shown."""
-        mine = torch.tensor([self._index[row["id"]] for row in rows], device=rewards.device)
-        problems = self.accelerator.gather(mine)  # (N,)
-        num_right = correctness.view(len(problems), -1).sum(dim=1).int().tolist()
-        self.curriculum.observe(problems.tolist(), num_right, self.num_generations)
-        return Groups(problems, rewards, correctness, self.accelerator.num_processes)
 
     def _generate_again(self, batch: dict[str, Any], num_logged: dict[str, int]) -> dict[str, Any]:
         """Replace uniform groups by useful ones of other problems as long as the curriculum wants.
@@ -256,23 +234,34 @@ class MathGRPOTrainer(GRPOTrainer):
             new = self._groups
             sizes.append(len(problems))
             is_bad, is_good = groups.is_uniform(), ~new.is_uniform()
-            old_ones, new_ones = pair_groups(is_bad, is_good)
-            groups = groups.replaced(new, old_ones, new_ones)
-            self._replace_in_table(table, rows_of(old_ones, new.size), rows_of(new_ones, new.size))
-            num_mine, num_new = is_bad.size(1), is_good.size(1)
-            is_mine = old_ones // num_mine == rank
+            old, new_ones = pair_groups(is_bad, is_good)
+            old_rows, new_rows = rows_of(old, new.size), rows_of(new_ones, new.size)
+            groups = Groups(
+                groups.problems.index_copy(0, old, new.problems[new_ones]),
+                groups.rewards.index_copy(0, old_rows, new.rewards[new_rows]),
+                groups.correctness.index_copy(0, old_rows, new.correctness[new_rows]),
+                groups.world_size,
+            )
+            for values, column in zip(table, self._table(), strict=True):
+                # TRL keeps as many rows as a batch has, so the new ones have pushed others out.
+                added = list(column)[-len(new.rewards) :]
+                for old_row, new_row in zip(old_rows.tolist(), new_rows.tolist(), strict=True):
+                    values[old_row] = added[new_row]
+                column.extend(values)
+            num_mine, num_new = is_bad.size(1) * new.size, is_good.size(1) * new.size
+            is_mine = old_rows // num_mine == rank
             batch = replace_rows(
                 batch,
                 new_batch,
-                rows_of(old_ones[is_mine] % num_mine, new.size),
-                rows_of(new_ones[is_mine] % num_new, new.size),
+                old_rows[is_mine] % num_mine,
+                new_rows[is_mine] % num_new,
                 self.processing_class.pad_token_id,
             )
         rewards = sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device))
         values = advantages(self.scale_rewards, rewards, groups.size)
         self._logs["advantages"].extend(values.tolist())  # pushes TRL's own out
         batch["advantages"] = values.chunk(self.accelerator.num_processes)[rank]
-        batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
+        batch["num_items_in_batch"] = self.accelerator.gather(batch["completion_mask"].sum()).sum()
         metrics = self._metrics["train"]
         merge_metrics(metrics, num_logged, sizes)
         metrics["train/uniform_groups"].append(groups.is_uniform().float().mean().item())
@@ -283,21 +272,8 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _table(self) -> list[deque]:
         """Columns of TRL's table of completions: a row for each of the batch, of all processes."""
-        logs = self._logs
-        columns = [*logs["rewards"].values(), *logs["extra"].values()]
-        return [logs["prompt"], logs["completion"], *columns]
-
-    def _replace_in_table(
-        self, table: list[list], old_rows: torch.Tensor, new_rows: torch.Tensor
-    ) -> None:
-        """Make the table what it was before this round, with the rows that are replaced."""
-        for values, column in zip(table, self._table(), strict=True):
-            # TRL keeps as many rows as a batch has, so the new ones have pushed others out.
-            new = list(column)
-            first = len(new) - self._groups.rewards.size(0)
-            for old_row, new_row in zip(old_rows.tolist(), new_rows.tolist(), strict=True):
-                values[old_row] = new[first + new_row]
-            column.extend(values)
+        columns = (self._logs[name] for name in ("prompt", "completion"))
+        return [*columns, *self._logs["rewards"].values(), *self._logs["extra"].values()]
 
     def compute_loss(
         self,
@@ -331,7 +307,7 @@ class MathGRPOTrainer(GRPOTrainer):
                 model,
                 self.update_tokens,
                 is_packed="flash" in str(self.model.config._attn_implementation),
-                agree=self._highest,
+                agree=lambda counts: self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0),
                 has_gradient=self._has_gradient(),
             )
             batch_size = None  # `update_tokens` bounds the passes
@@ -344,34 +320,25 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _has_gradient(self) -> torch.Tensor | None:
         """Rows of the minibatch whose gradient can differ from 0, shape (B,); None: all."""
-        if self._minibatch is None or not torch.is_grad_enabled():
-            return None
-        if self.beta != 0.0 or self._has_entropy_bonus():
+        is_update = self._minibatch is not None and torch.is_grad_enabled()
+        if not is_update or self.beta != 0.0 or self._has_entropy_bonus():
             return None
         values = self._minibatch["advantages"]  # (B,) or (B, C)
         return values.reshape(len(values), -1).ne(0).any(dim=1)
 
-    def _has_mean_of_micro_batch(self) -> bool:
-        """Whether a row's weight depends on the others of its micro-batch: sorting changes it."""
-        is_by_entropy = self._has_entropy_bonus() or self.top_entropy_quantile < 1.0
-        return self.loss_type == "bnpo" or is_by_entropy
-
     def _has_entropy_bonus(self) -> bool:
         return self.entropy_coef != 0.0 or self.use_adaptive_entropy
 
-    def _highest(self, counts: torch.Tensor) -> torch.Tensor:
-        """The highest of each count over all processes, shape (n,)."""
-        return self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0)
-
     def _drop_if_far(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         """The loss, or zero where the mean ratio over all processes is above `max_mean_ratio`."""
-        totals = ratio_totals(self._logps, inputs.get("old_per_token_logps"), loss_mask(inputs))
+        old_logps, mask = inputs.get("old_per_token_logps"), inputs["completion_mask"]
+        totals = ratio_totals(self._logps, old_logps, mask)
         totals = torch.stack([*totals, (~loss.isfinite()).float()])
         ratio_sum, num_tokens, num_bad = self.accelerator.reduce(totals, reduction="sum").tolist()
         mean_ratio = ratio_sum / num_tokens if num_tokens else 1.0
         # A comparison with NaN is False, so what is not a number is dropped.
         is_kept = num_bad == 0 and mean_ratio <= self.max_mean_ratio
-        self._window.add(is_kept)
+        self._is_kept.append(is_kept)
         metrics = self._metrics["train"]
         metrics["train/dropped_minibatches"].append(float(not is_kept))
         if math.isfinite(mean_ratio):
@@ -383,7 +350,8 @@ class MathGRPOTrainer(GRPOTrainer):
         grad_norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         if self.max_mean_ratio is None:
             return grad_norm
-        is_taken = self._window.close(float(grad_norm))
+        is_taken = any(self._is_kept) and math.isfinite(grad_norm)
+        self._is_kept.clear()
         self._metrics["train"]["train/skipped_steps"].append(float(not is_taken))
         if is_taken:
             return grad_norm
@@ -409,8 +377,8 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _load_checkpoint(self) -> None:
         """Called as training starts, when the Trainer has loaded what it keeps itself."""
-        if self._checkpoint:
-            load_generation_state(self, Path(self._checkpoint))
+        if self.start_checkpoint:
+            load_generation_state(self, Path(self.start_checkpoint))
             if self.args.should_save:
                 abandon_later_checkpoints(self.args.output_dir, self.state.global_step)
 
@@ -423,24 +391,22 @@ class MathGRPOTrainer(GRPOTrainer):
         try:
             with random_state_kept(self.accelerator.device):
                 metrics = super().evaluate(*args, **kwargs)
-                is_best = self._keep_if_best(metrics)
+                is_best = keep_if_best(self, f"avg@{self.num_generations_eval}", metrics)
         finally:
             self._logs, self.log_completions = table, writes_table
             self.model.train(was_training)
-        if is_main_process():
-            name = self._avg_name
-            tell(
-                f"grpo: step {self.state.global_step}: {name.removeprefix('eval_')} "
-                f"{metrics[name]:.3f} ± {metrics[f'{name}_stderr']:.3f} on "
-                f"{len(self._held_out)} held-out problems, "
-                f"{metrics['eval_response_length']:.0f} tokens, "
-                f"{metrics['eval_cut_off_rate']:.1%} cut off"
-                + ("; the best so far" if is_best else "")
-            )
+        name = f"avg@{self.num_generations_eval}"
+        tell(
+            f"grpo: step {self.state.global_step}: {name} {metrics[f'eval_{name}']:.3f} ± "
+            f"{metrics[f'eval_{name}_stderr']:.3f} on {len(self._held_out)} held-out problems, "
+            f"{metrics['eval_response_length']:.0f} tokens, "
+            f"{metrics['eval_cut_off_rate']:.1%} cut off{'; the best so far' if is_best else ''}"
+        )
         return metrics
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        self._held_out = HeldOutCounts(self.num_generations_eval, self.ends)
+        ends = {*self.eos_token_ids, self.processing_class.pad_token_id}
+        self._held_out = HeldOutCounts(self.num_generations_eval, ends)
         output = super().evaluation_loop(*args, **kwargs)
         output.metrics.update(self._held_out.metrics())
         return output
@@ -450,37 +416,3 @@ class MathGRPOTrainer(GRPOTrainer):
         # nothing, as the advantages of a group sum to zero.
         self._prepare_inputs(inputs)
         return None, None, None
-
-    def _count_held_out(
-        self, inputs: list[dict], completions: list, completion_ids: list[list[int]]
-    ) -> None:
-        verdicts = self._grader.verdicts(
-            completions,
-            [row["answers"] for row in inputs],
-            [row["answer_form"] for row in inputs],
-            log_metric=lambda name, value: None,  # where no reward has asked, none is logged
-            log_extra=lambda name, values: None,
-        )
-        accelerator = self.accelerator
-        self._held_out.add(inputs, verdicts, completion_ids, accelerator.gather, accelerator.device)
-
-    @property
-    def _avg_name(self) -> str:
-        return f"eval_avg@{self.num_generations_eval}"
-
-    def _keep_if_best(self, metrics: dict[str, float]) -> bool:
-        """Save the model to `<output_dir>/best` where it is the best so far."""
-        value, step = metrics[self._avg_name], self.state.global_step
-        best = of_main_process(read_best(self.args.output_dir) if is_main_process() else None)
-        if not is_better(value, step, best):
-            return False
-        record = {"metric": self._avg_name.removeprefix("eval_"), "value": value}
-        record |= {"stderr": metrics[f"{self._avg_name}_stderr"], "step": step}
-        write_best(
-            self.args.output_dir,
-            record,
-            lambda folder: self.save_model(folder, _internal_call=True),  # else to the hub too
-            self.args.should_save,
-            self.accelerator.wait_for_everyone,
-        )
-        return True

@@ -20,18 +20,17 @@ def kind_of(question):
     return ("right", "wrong", "mixed", "mixed")[checksum(question) % 4]
 
 
-def is_right(question, completion, number):
+def is_right(question, completion):
     kind = kind_of(question)
     return kind == "right" or (kind == "mixed" and checksum(completion) % 2 == 1)
 
 
-def generation_batches(base, steps, patch=setattr, is_right=is_right, rollout=None):
+def generation_batches(base, steps, patch=setattr, rollout=None):
     """A trainer that appends what every generation batch was to `steps`, as JSON takes it.
 
     Args:
         base: the stage's trainer.
         patch: sets an attribute, such as `monkeypatch.setattr`.
-        is_right: (question, completion, number in the group) -> verdict.
         rollout: (prompt ids, number in the group) -> completion ids; the model's without it.
     """
     from trl import GRPOTrainer
@@ -45,8 +44,7 @@ def generation_batches(base, steps, patch=setattr, is_right=is_right, rollout=No
 
     def grade_rollouts(completions, golds, forms, **_):
         golds_seen[:] = zip(questions, golds, strict=True)
-        pairs = enumerate(zip(questions, completions, strict=True))
-        found = [is_right(question, text, n % SIZE) for n, (question, text) in pairs]
+        found = [is_right(*pair) for pair in zip(questions, completions, strict=True)]
         return [Grade("right" if right else "wrong", None) for right in found]
 
     def spy_generate(self, prompt_ids, *args):
@@ -90,25 +88,13 @@ def generation_batches(base, steps, patch=setattr, is_right=is_right, rollout=No
                     "rounds": list(rounds),
                     "rows": rows_of(output, self._tokenizer),
                     "keys": sorted(output),
-                    "shape": [output["prompt_ids"].size(1), output["completion_ids"].size(1)],
                     "advantages": output["advantages"].tolist(),
                     "num_items": output["num_items_in_batch"].item(),
                     "num_completions": self.num_completions,
                     "table": {name: list(values) for name, values in columns.items()},
-                    "losses": [],
                 }
             )
             return output
-
-        def training_step(self, *args, **kwargs):
-            loss = super().training_step(*args, **kwargs)
-            steps[-1]["losses"].append(loss.item())
-            return loss
-
-        def log(self, logs, *args):
-            super().log(logs, *args)
-            if "loss" in logs and "logs" not in steps[-1]:  # the others of a batch repeat nothing
-                steps[-1]["logs"] = dict(logs)
 
     return Recorder
 
@@ -143,25 +129,11 @@ def hashed_rollout(prompt_ids, number):
     return [draw.randrange(5, 290) for _ in range(draw.randrange(3, 11))]
 
 
-def reporter(base, verdicts=""):
-    """A trainer whose rollouts are hashed, and which writes `<output_dir>.rank<n>.jsonl`.
+def reporter(base):
+    """A trainer whose rollouts are hashed, and which writes `<output_dir>.rank<n>.jsonl`."""
+    steps = []
 
-    Args:
-        verdicts: "second round" for uniform groups at first and mixed ones when asked again.
-    """
-    calls, steps = [], []
-
-    def in_the_second_round(question, completion, number):
-        return len(calls) % 2 == 0 and number % 2 == 1
-
-    class Counted(base):
-        def _calculate_rewards(self, *args):
-            calls.append(1)
-            return super()._calculate_rewards(*args)
-
-    verdict = in_the_second_round if verdicts == "second round" else is_right
-
-    class Reporter(generation_batches(Counted, steps, is_right=verdict, rollout=hashed_rollout)):
+    class Reporter(generation_batches(base, steps, rollout=hashed_rollout)):
         def train(self, *args, **kwargs):
             output = super().train(*args, **kwargs)
             curriculum = self.curriculum.state_dict() if self.curriculum else None
@@ -243,11 +215,11 @@ def micro_steps(base):
     return Recorder
 
 
-def record_batches(verdicts=""):
+def record_batches():
     """Set up a process for `reporter`."""
     from stages.trainer import trainer
 
-    trainer.MathGRPOTrainer = reporter(trainer.MathGRPOTrainer, verdicts)
+    trainer.MathGRPOTrainer = reporter(trainer.MathGRPOTrainer)
 
 
 def record_micro_steps():

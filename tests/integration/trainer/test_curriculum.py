@@ -1,20 +1,144 @@
-"""The curriculum in real runs: which problems are generated for, what is trained on.
+"""Refill in real runs: which problems are generated for, what is trained on.
 
-One process and two over gloo do the same: groups, rewards, advantages, loss, curriculum.
+What one process does two do as well: `test_parallel`, and with a curriculum `test_resume`.
 """
 
 import copy
+from statistics import fmean, stdev
 
 import pytest
 
 from data_prep import manifest
-from tests.integration.trainer.recorders import generation_batches, read_steps, record_batches
-from tests.integration.trainer.rollout_checks import check_advantages, check_logs, check_step
+from stages.arguments import GrpoArguments
+from stages.trainer.curriculum import build_curriculum
+from tests.integration.trainer.recorders import (
+    SIZE,
+    generation_batches,
+    read_steps,
+    record_batches,
+)
 
 pytestmark = pytest.mark.integration
 
 PAID = [1.0, 0.5, 1.0]  # correctness, form, length
 ONE = {"reward_funcs": ["correctness_reward"], "reward_weights": [1.0]}
+
+
+# What the recorders have written down, worked out anew without tensors
+
+
+def groups_of(ranks, number):
+    """Groups of all ranks in one round of a step: id, rows, texts, rewards and correctness."""
+    rounds = [step["rounds"][number] for step in ranks]
+    assert all(one["rewards"] == rounds[0]["rewards"] for one in rounds), "gathered on every rank"
+    paid = rounds[0]["rewards"]
+    ids, rows, texts = ([x for one in rounds for x in one[key]] for key in ("ids", "rows", "texts"))
+    groups = []
+    for n in range(0, len(ids), SIZE):
+        part = slice(n, n + SIZE)
+        assert len({*ids[part]}) == 1, "the rows of a group follow one another"
+        correct = [row[0] > 0 for row in paid[part]]
+        one = {"id": ids[n], "rows": rows[part], "texts": texts[part], "rewards": paid[part]}
+        groups.append(one | {"correct": correct, "is_uniform": len({*correct}) == 1})
+    return groups
+
+
+def check_step(ranks, pool, twin, max_rounds):
+    """Follow a step with a curriculum of its own; returns the groups to train on and all.
+
+    Args:
+        ranks: what each process has written down of the step.
+        pool: `{id: problem}`, in the order of the trainer's data.
+        twin: what the trainer's curriculum was before the step; None for none.
+        max_rounds: how often uniform groups may be replaced.
+    """
+    ids, world = list(pool), len(ranks)
+    index = {key: number for number, key in enumerate(ids)}
+    rounds = [groups_of(ranks, number) for number in range(len(ranks[0]["rounds"]))]
+    batch, taken = list(rounds[0]), []
+    chosen, draw = twin and twin.choose(len(batch)), getattr(twin, "curriculum", twin)
+    for number, new in enumerate(rounds):
+        num, num_new = len(batch) // world, len(new) // world
+        if number:
+            bad = [group["is_uniform"] for group in batch]
+            assert num_new == max(sum(bad[r * num : (r + 1) * num]) for r in range(world)) > 0
+        found = [group["id"] for group in new]
+        if number or chosen is not None:
+            drawn = draw.draw(len(new), taken) if number else chosen
+            expected = [ids[problem] for problem in drawn]
+        else:
+            expected = [key for step in ranks for key in step["given"]]
+        assert found == expected
+        problems = [index[key] for key in found]
+        assert not {*taken} & {*problems}, "other problems than those at hand"
+        taken += problems
+        if twin is not None:
+            twin.observe(problems, [sum(group["correct"]) for group in new], SIZE)
+        if number:
+            for rank in range(world):
+                part = new[rank * num_new : (rank + 1) * num_new]
+                good = [group for group in part if not group["is_uniform"]]
+                for n in range(rank * num, (rank + 1) * num):
+                    if batch[n]["is_uniform"] and good:
+                        batch[n] = good.pop(0)
+    assert len(rounds) <= 1 + max_rounds
+    if len(rounds) <= max_rounds:
+        assert not any(group["is_uniform"] for group in batch), "stopped too early"
+    generated = [group for groups in rounds for group in groups]
+    check_answers(ranks, pool, generated)
+    check_batch(ranks, batch)
+    return batch, generated
+
+
+def check_answers(ranks, pool, generated):
+    """Rewards see the problems that were generated for: ids, prompts, completions and golds."""
+    for step in ranks:
+        for one in step["rounds"]:
+            problems = [pool[key] for key in one["ids"]]
+            pairs = [[p["question"], p["answers"]] for p in problems]
+            assert one["golds"] == pairs
+    for group in generated:
+        prompts = {tuple(row["prompt"]) for row in group["rows"]}
+        assert prompts == {tuple(pool[group["id"]]["prompt_ids"])}
+        assert [row["text"] for row in group["rows"]] == group["texts"]
+
+
+def check_batch(ranks, batch):
+    """What the trainer hands on is made of the groups to train on."""
+    rows = [row for group in batch for row in group["rows"]]
+    assert [row for step in ranks for row in step["rows"]] == rows
+    num_tokens = sum(len(row["completion"]) for row in rows)
+    for step in ranks:
+        assert step["keys"] == step["rounds"][0]["keys"]
+        assert step["num_items"] == num_tokens
+        table = step["table"]
+        ids = [(group["id"], text) for group in batch for text in group["texts"]]
+        assert [c[-1]["content"] for c in table["completion"]] == [text for _, text in ids]
+        verdicts = ["right" if right else "wrong" for group in batch for right in group["correct"]]
+        assert table["verdict"] == verdicts
+        paid = [row for group in batch for row in group["rewards"]]
+        names = [name for name in table if name.endswith(("_reward", "_penalty"))]
+        for number, name in enumerate(names):
+            assert table[name] == [row[number] for row in paid]
+        assert len(names) == len(paid[0])
+
+
+def check_advantages(ranks, batch, weights, kind="group"):
+    """Advantages of the trained rows, in the table too, by the formulas of the recipe's keys."""
+    sums = [[dot(weights, row) for row in group["rewards"]] for group in batch]
+    whole = stdev(value for group in sums for value in group)
+    expected = []
+    for paid in sums:
+        scale = {"group": stdev(paid) + 1e-4, "none": 1.0, "batch": whole + 1e-4}[kind]
+        expected += [(value - fmean(paid)) / scale for value in paid]
+    found = [value for step in ranks for value in step["advantages"]]
+    assert found == pytest.approx(expected, abs=1e-5)
+    for step in ranks:
+        assert step["table"]["advantage"] == found
+
+
+def dot(weights, values):
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
 @pytest.fixture
@@ -46,14 +170,12 @@ def train(run_stage, monkeypatch, pool):
 
 
 def check(steps, trainer, twin, pool, weights=PAID, kind="group", max_rounds=0):
-    """Every step; returns the groups that were trained on, the generated ones, the advantages."""
+    """Every step; returns the groups that were trained on and the generated ones."""
     found = []
     for step in steps:
         batch, generated = check_step([step], pool[1], twin, max_rounds)
-        values = check_advantages([step], batch, weights, kind)
-        if max_rounds:
-            check_logs([step], batch, generated, weights)
-        found.append((batch, generated, values))
+        check_advantages([step], batch, weights, kind)
+        found.append((batch, generated))
     assert twin is None or trainer.curriculum.state_dict() == twin.state_dict()
     return found
 
@@ -91,147 +213,35 @@ def test_uniform_groups_are_replaced(train, pool, name):
     # Where nothing is replaced or all rounds are equally wide, nothing is tested.
     shapes = [[one["shape"] for one in step["rounds"]] for step in steps]
     assert any(len({shape[side] for shape in part}) > 1 for part in shapes for side in (0, 1))
-    assert any(group not in generated[:4] for batch, generated, _ in found for group in batch)
-    for step, table in zip(steps, read_tables(trainer)[:: len(steps[0]["losses"])], strict=True):
+    assert any(group not in generated[:4] for batch, generated in found for group in batch)
+    for step, table in zip(
+        steps, read_tables(trainer)[:: trainer.state.global_step // 4], strict=True
+    ):
         assert table["advantage"].tolist() == pytest.approx(step["advantages"])
         texts = [completion[-1]["content"] for completion in table["completion"]]
         assert texts == [one[-1]["content"] for one in step["table"]["completion"]]
         assert table["verdict"].tolist() == step["table"]["verdict"]
 
 
-class InTurn:
-    """An own curriculum: problems one after the other, and a second round in every other batch."""
-
-    def __init__(self):
-        self.start, self.seen, self.is_due = 0, [], False
-
-    def choose(self, count):
-        self.start, self.is_due = self.start + count, not self.is_due
-        return list(range(self.start - count, self.start))
-
-    def next_round(self, groups):
-        if self.is_due and len(self.seen) % 8 == 4:
-            return list(range(20, 24))
-
-    def observe(self, problems, num_right, num_generations):
-        assert num_generations == 4 and max(num_right) <= 4
-        self.seen += problems
-
-    def state_dict(self):
-        return {"start": self.start, "seen": self.seen}
-
-    def load_state_dict(self, state):
-        self.start, self.seen = state["start"], state["seen"]
-
-
-def test_an_own_curriculum(train, pool, monkeypatch):
-    """It chooses, is told what was generated, may ask for a second round, and is saved."""
-    from stages import grpo
-
-    own = InTurn()
-    monkeypatch.setattr(grpo, "build_curriculum", lambda *_: own)
-    steps, trainer, _ = train(max_steps=3, **ONE)
-    ids = list(pool[1])
-    found = [
-        [ids.index(key) for key in one["ids"][::4]] for step in steps for one in step["rounds"]
-    ]
-    assert found[:2] == [[0, 1, 2, 3], [20, 21, 22, 23]] and found[2] == [4, 5, 6, 7]
-    assert [problem for problems in found for problem in problems] == own.seen
-    assert trainer.extra_state["curriculum"] is own
-
-    class TooFew(InTurn):
-        def choose(self, count):
-            return [0]
-
-    monkeypatch.setattr(grpo, "build_curriculum", lambda *_: TooFew())
-    with pytest.raises(ValueError, match="curriculum: chose 1 problems, 4 are needed"):
-        train(max_steps=1, **ONE)
-
-
 # Several processes
 
 
-@pytest.fixture
-def launch(fork_server, write_recipe, pool, tmp_path):
-    """Train with 4 groups a batch, beta 0.1; returns each rank's steps, its curriculum, the twin.
-
-    Completions are made of prompt and number in the group, in all processes alike.
-    """
-    from stages.arguments import GrpoArguments
-    from stages.trainer.curriculum import build_curriculum
-
-    def call(num_processes, verdicts="by problem", **settings):
-        folder = tmp_path / f"{num_processes} processes"
-        values = {"per_device_train_batch_size": 16 // num_processes, "max_steps": 4, "beta": 0.1}
-        values |= {"train_file": str(pool[0]), "output_dir": str(folder)} | settings
-        recipe = write_recipe("grpo", **values)
-        fork_server.finish(recipe, num_processes, setup=(record_batches, verdicts))
-        found = [read_steps(f"{folder}.rank{rank}.jsonl") for rank in range(num_processes)]
-        known = ("curriculum", "explore_share", "rest_batches")
-        keys = {key: settings[key] for key in known if key in settings}
-        twin = build_curriculum([*pool[1].values()], GrpoArguments(train_file="", **keys), 4, 0)
-        return [steps[:-1] for steps in found], [steps[-1]["curriculum"] for steps in found], twin
-
-    return call
-
-
-CASES = {
-    "off": ({}, "by problem", 0, "group"),
-    "predictive": (
-        {"curriculum": "predictive", "max_steps": 6, "explore_share": 0.5, "rest_batches": 1},
-        "by problem", 0, "group",
-    ),
-    # Every first group is uniform and no second one: else the ranks need unlike numbers, and
-    # two processes generate more than one.
-    "refill": (
-        {"curriculum": "predictive+refill", "scale_rewards": "batch"}, "second round", 2,
-        "batch",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_two_processes_do_what_one_does(launch, pool, name):
-    settings, verdicts, max_rounds, kind = CASES[name]
-    (one,), (curriculum,), twin = launch(1, verdicts, **settings)
-    two, curricula, _ = launch(2, verdicts, **settings)
-    assert len(one) == len(two[0]) == len(two[1]) == settings.get("max_steps", 4)
-    for step, *ranks in zip(one, *two, strict=True):
-        batch, _ = check_step([step], pool[1], twin, max_rounds)
-        check_advantages([step], batch, PAID, kind)
-        assert texts_of(ranks) == texts_of([step]) == [t for one in batch for t in one["texts"]]
-        for key in ("given", "advantages"):
-            assert [x for part in ranks for x in part[key]] == step[key], key
-        for key in ("num_items", "num_completions", "table"):
-            assert ranks[0][key] == ranks[1][key] == step[key], key
-        for number, alone in enumerate(step["rounds"]):
-            both = [part["rounds"][number] for part in ranks]
-            assert both[0]["ids"] + both[1]["ids"] == alone["ids"]
-            assert both[0]["rewards"] == both[1]["rewards"] == alone["rewards"]
-        losses = [part["losses"][0] for part in ranks]
-        assert sum(losses) / 2 == pytest.approx(step["losses"][0], abs=1e-6)
-        assert losses[0] != losses[1]
-        for key in ("loss", "rollout/rewards", "rollout/uniform_groups", "frac_reward_zero_std"):
-            assert ranks[0]["logs"][key] == pytest.approx(step["logs"][key], abs=1e-6), key
-    if name == "predictive":  # not what TRL's loader gives
-        assert all([*step["rounds"][0]["ids"][::4]] != step["given"] for step in one[1:])
-    assert curricula == [curriculum] * 2 == [twin.state_dict() if twin else None] * 2
-    assert any(step["losses"][0] != one[0]["losses"][0] for step in one)
-
-
-def texts_of(ranks):
-    return [row["text"] for step in ranks for row in step["rows"]]
-
-
-def test_ranks_with_unlike_numbers_of_uniform_groups_stay_together(launch, pool):
+def test_ranks_with_unlike_numbers_of_uniform_groups_stay_together(
+    fork_server, write_recipe, pool, tmp_path
+):
     """Each generates as many as the one with most, and keeps what it needs."""
-    settings = {"curriculum": "refill", "max_refill_rounds": 3, "max_steps": 6}
-    ranks, curricula, twin = launch(2, **settings)
+    settings = {"curriculum": "refill", "max_refill_rounds": 3, "max_steps": 6, "beta": 0.1}
+    settings |= {"train_file": str(pool[0]), "per_device_train_batch_size": 8}
+    recipe = write_recipe("grpo", **settings)
+    fork_server.finish(recipe, 2, setup=record_batches)
+    found = [read_steps(f"{tmp_path / 'grpo'}.rank{rank}.jsonl") for rank in range(2)]
+    ranks, curricula = [part[:-1] for part in found], [part[-1]["curriculum"] for part in found]
+    args = GrpoArguments(train_file="", curriculum="refill")
+    twin = build_curriculum([*pool[1].values()], args, 4, 0)
     unlike = 0
     for both in zip(*ranks, strict=True):
         batch, generated = check_step(both, pool[1], twin, 3)
         check_advantages(both, batch, PAID)
-        check_logs(both, batch, generated, PAID)
         bad = [group["is_uniform"] for group in generated[:4]]
         unlike += sum(bad[:2]) != sum(bad[2:])
         assert both[0]["num_completions"] == both[1]["num_completions"]

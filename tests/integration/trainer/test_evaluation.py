@@ -155,65 +155,6 @@ def test_the_best_model_is_kept_and_the_last_saved(run_stage, eval_file, scripte
     assert not [*folder.glob("best.*")]
 
 
-@pytest.mark.usefixtures("graded_by_chance")
-def test_of_lora_the_best_adapter_is_kept(run_stage, eval_file, scripted):
-    """And no limit to the checkpoints deletes it."""
-    from transformers import AutoModelForCausalLM
-
-    scripted(0.2, 0.1, 0.1)
-    lora = {"use_peft": True, "lora_r": 4, "lora_target_modules": "all-linear"}
-    settings = lora | {"max_steps": 3, "save_steps": 1, "save_total_limit": 1}
-    folder = run_stage("grpo", **EVERY_STEP, eval_file=eval_file, **settings)
-    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-3"]
-    assert manifest.read(folder)["best"]["step"] == 1
-    assert (folder / "best/adapter_config.json").is_file()
-    AutoModelForCausalLM.from_pretrained(folder / "best")
-    # The last one is merged.
-    assert (folder / "adapter/adapter_config.json").is_file()
-    assert not (folder / "adapter_config.json").exists()
-    AutoModelForCausalLM.from_pretrained(folder)
-
-
-def test_held_out_of_the_training_file_and_counted(run_stage, data_dir, batches):
-    settings = {"eval_problems": 4, "max_completion_length": 4, "max_steps": 4}
-    folder = run_stage("grpo", **EVERY_STEP, **settings)
-    ids = {
-        mode: {row["id"] for name, rows, _, _ in batches for row in rows if name == mode}
-        for mode in ("train", "eval")
-    }
-    rows = [json.loads(line) for line in (data_dir / "grpo_train.jsonl").read_text().splitlines()]
-    assert len(ids["train"]) == 8 and len(ids["eval"]) == 4
-    assert ids["train"] | ids["eval"] == {row["id"] for row in rows}
-    found = manifest.read(folder)
-    assert (found["rows_in"], found["rows_out"], found["dropped"]) == (12, 8, {"held_out": 4})
-    assert found["counts"]["held_out_problems"] == 4
-
-
-def test_prompts_over_the_limit_are_counted(run_stage, data_dir, eval_file, tiny_model_dir):
-    from transformers import AutoTokenizer
-
-    from data_prep.config import UserError
-    from data_prep.prompts import render_prompt
-    from data_prep.schema import read_problems
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-
-    def lengths_of(path):
-        prompts = [render_prompt(row["prompt"], tokenizer) for row in read_problems(path)]
-        return sorted(len(tokenizer(prompt)["input_ids"]) for prompt in prompts)
-
-    held_out, trained = lengths_of(eval_file), lengths_of(str(data_dir / "grpo_train.jsonl"))
-    limit = held_out[2]
-    settings = {"max_steps": 1, "max_completion_length": 4, "eval_file": eval_file}
-    found = manifest.read(run_stage("grpo", **EVERY_STEP, **settings, max_prompt_length=limit))
-    num_held_out, num_kept = (sum(n <= limit for n in one) for one in (held_out, trained))
-    assert found["counts"]["held_out_problems"] == num_held_out < 5
-    assert found["dropped"] == {"over_max_prompt_length": 12 - num_kept}
-    assert found["rows_out"] == num_kept < 12
-    with pytest.raises(UserError, match=r"max_prompt_length: 3 leaves 0 of 5 held-out problems"):
-        run_stage("grpo", **EVERY_STEP, **settings, max_prompt_length=3)
-
-
 def report_held_out():
     from trl import GRPOTrainer
 

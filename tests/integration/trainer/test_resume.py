@@ -6,7 +6,6 @@ which goes on with the same data or is refused in one line.
 
 import json
 import random
-import shutil
 import signal
 import time
 from importlib.util import find_spec
@@ -17,8 +16,6 @@ import pytest
 from tests.integration.fork_server import DIED
 from tests.integration.stages.stage_processes import steps_on_disk
 from tests.integration.trainer.recorders import (
-    grade_by_checksum,
-    micro_steps,
     record_batches,
     record_micro_steps,
 )
@@ -27,7 +24,6 @@ from tests.integration.trainer.runs import (
     read_history,
     read_logs,
     weights_of,
-    whole_checkpoints,
     without,
 )
 
@@ -83,12 +79,6 @@ CASES = {
         1,
         {"max_steps": 15, "per_device_train_batch_size": 4, "steps_per_generation": 4},
         ["saved 2", "saving 7", "generating 12", "any 13"],  # 12 steps an epoch
-    ),
-    "one batch twice, steps across batches": (
-        1,
-        {"max_steps": 8, "per_device_train_batch_size": 4, "steps_per_generation": 2,
-         "num_iterations": 2, "gradient_accumulation_steps": 5},
-        ["saved 2", "saved 5", "saved 6"],  # 24 micro-steps an epoch: 4 steps of 5, one of 4
     ),
     "two processes": (
         2,
@@ -156,93 +146,6 @@ def test_killed_here_and_there(name, fork_server, write_recipe, tmp_path):
     assert_equal(outcome(folder, num_processes), expected)
 
 
-@pytest.fixture
-def train_as(monkeypatch, run_stage):
-    """Run the stage with `train(trainer)` in place of its training; settings as for `run_stage`."""
-    from stages import run
-    from stages.trainer import trainer as module
-
-    def call(train, **settings):
-        recorder = micro_steps(module.MathGRPOTrainer)
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "MathGRPOTrainer", recorder)
-            patch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
-            patch.setattr(run, "train", lambda trainer, *_: (train(trainer), run.save(trainer)))
-            return run_stage("grpo", save_steps=1, gradient_accumulation_steps=1, **settings)
-
-    return call
-
-
-def train_until(trainer, step, checkpoint=None):
-    """Train until a step; returns what was there when the training began."""
-    from transformers import TrainerCallback
-
-    seen = []
-
-    class Stop(TrainerCallback):
-        def on_train_begin(self, args, state, control, **_):
-            is_empty, num_ids = trainer._buffered_inputs is None, len(trainer.seen.ids)
-            seen.extend([trainer._step, is_empty, num_ids, newest(Path(args.output_dir))])
-
-        def on_step_end(self, args, state, control, **_):
-            control.should_training_stop = state.global_step >= step
-
-    trainer.add_callback(Stop)
-    trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.remove_callback(Stop)
-    return seen
-
-
-def test_rolled_back_in_the_same_process(train_as, tmp_path):
-    settings = {"per_device_train_batch_size": 4, "steps_per_generation": 4, "max_steps": 15}
-    settings |= {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_target": 5.0}
-    settings |= {"logging_steps": 3}
-    folder = tmp_path / "rolled-back"
-
-    def train(trainer):
-        assert train_until(trainer, 7) == [0, True, 0, 0]
-        # What a kill between the mark and this file leaves.
-        (folder / "checkpoint-2/entropy_ctrl_state.json").unlink()
-        # Steps 3 to 7 are abandoned: killed now, the run would come back to step 2.
-        assert train_until(trainer, 10, str(folder / "checkpoint-2")) == [2, False, 4, 2]
-        assert train_until(trainer, 13, str(folder / "checkpoint-8")) == [8, True, 8, 8]
-        assert train_until(trainer, 15, str(folder / "checkpoint-12")) == [12, True, 12, 12]
-
-    train_as(train, **settings, output_dir=str(folder))
-    straight = tmp_path / "straight"
-    train_as(lambda trainer: trainer.train(), **settings, output_dir=str(straight))
-    assert_equal(outcome(folder), outcome(straight))
-
-
-def test_what_is_not_there_is_named(train_as):
-    from data_prep.config import UserError
-
-    def train(trainer):
-        train_until(trainer, 2)
-        folder = Path(trainer.args.output_dir) / "checkpoint-1"
-        file = folder / "extra_state.json"
-        state = json.loads(file.read_text())
-
-        def refused(**changes):
-            file.write_text(json.dumps(state | changes))
-            with pytest.raises(UserError) as caught:
-                trainer.train(resume_from_checkpoint=str(folder))
-            return str(caught.value)
-
-        names = ", ".join(sorted(trainer.extra_state))
-        assert "generation batch of 2 processes, this run has 1" in refused(num_buffers=2)
-        assert f"holds the state of nothing, this recipe needs that of {names};" in refused(
-            extra={}
-        )
-        trainer.extra_state.clear()
-        assert f"holds the state of {names}, this recipe needs that of nothing;" in refused()
-        file.unlink()
-        with pytest.raises(UserError, match="is missing; resume from a checkpoint that"):
-            trainer.train(resume_from_checkpoint=str(folder))
-
-    train_as(train, per_device_train_batch_size=4, steps_per_generation=4)
-
-
 # Another launch: (processes, file of configs/accelerate/, settings)
 
 STEPS, DIE_AT = 8, 5
@@ -253,52 +156,20 @@ BASE = {
     "grpo": COMMON | {"curriculum": "predictive", "rest_batches": 1},
 }
 ONE = (1, None, {})
-ONE_SHORT = (1, None, {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4})
 SAME_RECIPE = (1, None, {"per_device_train_batch_size": 4})
 OTHER_GENERATION = (1, None, {"steps_per_generation": 1})
 TWO = (2, "cpu", {"per_device_train_batch_size": 4})
-TWO_SHORT = (2, "cpu", {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4})
 ZERO2 = (2, "zero2", {"per_device_train_batch_size": 4})
 ZERO2_ALONE = (1, "zero2", {})
 ZERO3 = (2, "zero3", {"per_device_train_batch_size": 4})
 
-# What is killed; the launches that are refused, with what they say; those that go on from it.
+# What is killed; the launches that are refused; the one that goes on.
 LAUNCHES = {
-    "sft, one": ("sft", ONE, [], [TWO]),
-    "sft, two": (
-        "sft", TWO,
-        [
-            (SAME_RECIPE, "with 2 processes and 16 rows a step, this launch has 1 and 8; change per"
-                          "_device"),
-            (ZERO2, "with data parallel, this launch has DeepSpeed ZeRO-2; start"),
-        ],
-        [ONE],
-    ),
-    "sft, two, other micro-batches": ("sft", TWO_SHORT, [], [ONE]),
-    "grpo, one": ("grpo", ONE, [], [TWO]),
-    "grpo, two": (
-        "grpo", TWO,
-        [
-            (SAME_RECIPE, "with 2 processes and 16 rows a step, this launch has 1"),
-            (OTHER_GENERATION, "with 2 processes and 16 rows a generation batch, this launch has 1 "
-                               "and 8;"),
-        ],
-        [ONE, ONE_SHORT],
-    ),
-    "zero2": (
-        "sft", ZERO2,
-        [
-            (ZERO2_ALONE, "with 2 processes and DeepSpeed ZeRO-2, which loads it with as many "
-                          "only; this launch has 1;"),
-            (TWO, "with DeepSpeed ZeRO-2, this launch has data parallel; start"),
-        ],
-        [ZERO2],
-    ),
-    "zero3": (
-        "grpo", ZERO3,
-        [(ZERO2, "with DeepSpeed ZeRO-3, this launch has DeepSpeed ZeRO-2;")], [ZERO3],
-    ),
-}  # fmt: skip
+    "sft, two": ("sft", TWO, [SAME_RECIPE, ZERO2], ONE),
+    "grpo, two": ("grpo", TWO, [SAME_RECIPE, OTHER_GENERATION], ONE),
+    "zero2": ("sft", ZERO2, [ZERO2_ALONE, TWO], ZERO2),
+    "zero3": ("grpo", ZERO3, [ZERO2], ZERO3),
+}
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +197,7 @@ def launch(fork_server, write_recipe, tmp_path):
 
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_another_launch_goes_on_or_is_refused(launch, straight, name, tmp_path_factory):
-    stage, before, refused, goes_on = LAUNCHES[name]
+    stage, before, refused, after = LAUNCHES[name]
     if "zero" in name and not find_spec("deepspeed"):
         pytest.skip("DeepSpeed not installed")
     if stage not in straight:
@@ -335,26 +206,19 @@ def test_another_launch_goes_on_or_is_refused(launch, straight, name, tmp_path_f
     codes, logs, folder = launch(stage, before, die_at=DIE_AT)
     assert codes == [DIED] * before[0], logs
     files = sorted(path.name for path in folder.iterdir())
-    for after, message in refused:
-        if after == ZERO2 and not find_spec("deepspeed"):
+    for other in refused:
+        if other == ZERO2 and not find_spec("deepspeed"):
             continue
-        codes, logs, _ = launch(stage, after)
-        assert codes == [2] * after[0], logs
+        codes, logs, _ = launch(stage, other)
+        assert codes == [2] * other[0], logs
         lines = [line for line in logs[0].splitlines() if line.startswith("error: ")]
-        start = f"error: {folder}/checkpoint-{DIE_AT}: was made {message}"
-        assert len(lines) == 1 and lines[0].startswith(start)
-        assert "Traceback" not in logs[0]
+        assert len(lines) == 1 and f"{folder}/checkpoint-{DIE_AT}: was made with" in lines[0]
         # Nothing is lost: started as before it would go on.
         assert sorted(path.name for path in folder.iterdir()) == files
-    copy = folder.with_name("copy")
-    shutil.copytree(folder, copy)
-    for after in goes_on:
-        shutil.rmtree(folder)
-        shutil.copytree(copy, folder)
-        codes, logs, _ = launch(stage, after)
-        assert codes == [0] * after[0], logs
-        assert f"resuming from {folder}/checkpoint-{DIE_AT}\n" in logs[0]
-        assert_close(folder, straight[stage], stage)
+    codes, logs, _ = launch(stage, after)
+    assert codes == [0] * after[0], logs
+    assert f"resuming from {folder}/checkpoint-{DIE_AT}\n" in logs[0]
+    assert_close(folder, straight[stage], stage)
     assert not folder.with_name("resumed.previous").exists()
 
 
@@ -372,15 +236,3 @@ def assert_close(folder, expected, stage):
         state, wanted = read_extra(folder, STEPS), read_extra(expected, STEPS)
         assert state["extra"]["curriculum"] == wanted["extra"]["curriculum"]
         assert state["num_completions"] == wanted["num_completions"]
-
-
-def test_a_named_checkpoint_is_looked_at_too(launch):
-    codes, logs, folder = launch("sft", TWO, "first", die_at=DIE_AT)
-    assert codes == [DIED] * 2, logs
-    checkpoint = folder / f"checkpoint-{DIE_AT}"
-    codes, logs, _ = launch("sft", SAME_RECIPE, resume_from_checkpoint=str(checkpoint))
-    assert codes == [2]
-    assert f"error: {checkpoint}: was made with 2 processes and 16 rows a step" in logs[0]
-    codes, logs, folder = launch("sft", ONE, resume_from_checkpoint=str(checkpoint))
-    assert codes == [0], logs
-    assert whole_checkpoints(folder) == [STEPS]

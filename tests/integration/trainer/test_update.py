@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
-from stages.trainer.packed_update import PackedForward
+from stages.trainer.update import PackedForward
 from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration

@@ -4,8 +4,6 @@ import json
 import math
 import random
 import re
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,20 +12,17 @@ import torch
 from data_prep.prompts import build_completion
 from data_prep.sources import synthetic
 from stages.trainer.guards import (
-    ACTIONS,
     GUARDS,
     Guards,
     GuardSettings,
-    WeightProbe,
-    append_event,
     best_reference,
-    last_healthy_checkpoint,
     length_growth,
     logp_mismatch,
-    reference_window,
+    moved_share,
     repeated_ngram_share,
     repeated_tag_share,
     repetition_scores,
+    sample_weights,
 )
 
 NAN, INF = math.nan, math.inf
@@ -36,38 +31,25 @@ NAN, INF = math.nan, math.inf
 # Settings
 
 
-@pytest.mark.parametrize("name", GUARDS)
-def test_actions_are_checked(name):
-    for action in ACTIONS:
-        if action == "mask" and name in ("entropy", "weights"):
-            with pytest.raises(ValueError, match=f"guard_{name}: 'mask' .* use warn, rollback, st"):
-                GuardSettings(**{name: action})
-        else:
-            assert getattr(GuardSettings(**{name: action}), name) == action
-    with pytest.raises(ValueError, match=f"guard_{name}: 'halt' is no action; use warn, .*or off"):
-        GuardSettings(**{name: "halt"})
-
-
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("repetition_ngram", (1, 40), (0, -1)),
+        *[(name, ("off", "rollback"), ("halt", True)) for name in GUARDS],
+        ("repetition_ngram", (1, 40), (0,)),
         ("max_repetition", (0, 1), (-0.1, 1.1, NAN)),
-        ("max_repetitive_share", (0, 1), (-0.1, 20)),
-        ("cut_off_rise", (0, 1), (-0.1, 20)),
         ("min_entropy", (0, 3), (-0.1, NAN)),
-        ("max_length_growth", (1, 9), (0.9,)),
         ("max_logp_mismatch", (1, 2), (0.05,)),
-        ("min_moved_share", (0, 1), (-0.1, 5)),
         ("patience", (1, 10), (0, 11)),
         ("baseline_steps", (1, 40), (0, 41)),
+        ("rollback_lr_factor", (0.1, 1), (0, 1.1)),
+        ("max_rollbacks", (0, 9), (-1,)),
     ],
 )
-def test_limits_are_checked(name, good, bad):
+def test_settings_are_checked(name, good, bad):
     for value in good:
         GuardSettings(**{name: value})
     for value in bad:
-        with pytest.raises(ValueError, match=f"guard_{name}: {value} must be "):
+        with pytest.raises(ValueError, match=f"guard_{name}: must be "):
             GuardSettings(**{name: value})
 
 
@@ -100,16 +82,7 @@ def test_a_level_fires_at_the_third_violating_step_once_per_streak(name, key, fi
     guards = Guards(GuardSettings(patience=1))
     assert steps_of(guards, key, trace) == [0, 3, 9]
     guards.observe(12, {key: fine})
-    assert guards.metrics() == {f"guard/{name}": fine}
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-def test_mask_lasts_while_the_streak_lasts_and_off_is_silent(action):
-    guards = Guards(GuardSettings(repetition=action))
-    expected = {"off": [], "mask": [2, 3, 4, 5]}.get(action, [2])
-    assert steps_of(guards, "repetition", [0.9] * 6) == expected
-    assert steps_of(guards, "repetition", [0.1, 0.9], first=6) == []
-    assert bool(guards.metrics()) == (action != "off")
+    assert guards.values == {name: fine}
 
 
 def test_a_step_without_a_number_neither_adds_to_a_streak_nor_ends_it():
@@ -122,73 +95,17 @@ def test_a_step_without_a_number_neither_adds_to_a_streak_nor_ends_it():
         assert steps_of(Guards(GuardSettings()), key, [NAN] * 20) == []
 
 
-def test_a_firing_says_all():
-    guards = Guards(GuardSettings(alignment="rollback", weights="stop"))
-    half = {"logp_mismatch": 1.5}
-    for step in (20, 21):
-        assert guards.observe(step, half) == []
-        assert guards.observe(step, {"moved_share": 0.01, "entropy": 0.3}) == []
-    (first,) = guards.observe(22, half)
-    (second,) = guards.observe(22, {"moved_share": 0.01, "entropy": 0.3})
+def test_a_firing_says_all_and_off_is_silent():
+    guards = Guards(GuardSettings(alignment="rollback", weights="stop", entropy="off"))
+    bad = {"logp_mismatch": 1.5, "moved_share": 0.01, "entropy": NAN}
+    assert guards.observe(20, bad) == guards.observe(21, bad) == []
+    first, second = guards.observe(22, bad)
     assert (first.guard, first.step, first.value, first.limit) == ("alignment", 22, 1.5, 1.05)
     assert (first.action, first.since) == ("rollback", 20)
-    assert first.message == (
-        "alignment: mean exp|log-prob difference| of sampler and trainer is 1.5, "
-        "guard_max_logp_mismatch 1.05, since step 20; "
-        "check that the sampler has the trainer's weights, precision and temperature"
-    )
+    assert first.message.startswith("alignment: ") and "\n" not in first.message
     assert (second.guard, second.action, second.value) == ("weights", "stop", 0.01)
-    assert "\n" not in second.message and "guard_min_moved_share 0.05" in second.message
-
-
-def test_guards_need_no_torch():
-    code = "import sys, stages.trainer.guards; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# Events and checkpoints
-
-
-def test_events_are_lines_of_strict_json(tmp_path):
-    path = tmp_path / "events.jsonl"
-    append_event(
-        path, {"value": NAN, "list": [INF, 1.5, {"x": -INF}], "text": 'a\n"\ud800', "n": 3}
-    )
-    append_event(str(path), {"path": path})
-    first, second = path.read_text(encoding="utf-8").splitlines()
-    assert json.loads(first) == {
-        "value": None, "list": [None, 1.5, {"x": None}], "text": 'a\n"\ud800', "n": 3,
-    }  # fmt: skip
-    assert json.loads(second) == {"path": str(path)}
-
-
-@pytest.mark.parametrize("before", [b"", b'{"a": 1}\n', b'{"a": 1}', b'{"a": 1}\n{"cut sho', b"\n"])
-def test_an_event_starts_on_a_line_of_its_own(tmp_path, before):
-    path = tmp_path / "events.jsonl"
-    path.write_bytes(before)
-    append_event(path, {"b": 2})
-    append_event(path, {"c": 3})
-    written = path.read_bytes()
-    assert written.startswith(before) and written.endswith(b'\n{"c": 3}\n')
-    assert written.splitlines()[-2:] == [b'{"b": 2}', b'{"c": 3}']
-    assert written.count(b"\n") == before.count(b"\n") + 2 + bool(before and before[-1:] != b"\n")
-
-
-def test_last_healthy_checkpoint(tmp_path):
-    assert last_healthy_checkpoint(tmp_path / "none", 5) is None
-    whole = '{"global_step": 1}'
-    found = {"9": whole, "20": whole, "100": whole, "120": '{"log', "140": None, "160": b"\xff"}
-    for step, state in (found | {"best2": whole, "30.partial": whole}).items():
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        if isinstance(state, str):
-            (folder / "trainer_state.json").write_text(state)
-        elif state:
-            (folder / "trainer_state.json").write_bytes(state)
-    cases = {9: None, 10: 9, 20: 9, 21: 20, 100: 20, 101: 100, 121: 100, 10_000: 100}
-    for since, step in cases.items():
-        expected = step and tmp_path / f"checkpoint-{step}"
-        assert last_healthy_checkpoint(str(tmp_path), since) == expected
+    assert "guard_min_moved_share 0.05, since step 20; " in second.message
+    assert {*guards.values} == {"alignment", "weights"}
 
 
 # Whole runs
@@ -265,7 +182,7 @@ def test_a_collapse_is_seen_soon_and_by_its_guard_alone(name, seed):
 def test_a_healthy_run_is_silent(seed):
     guards, rng = Guards(GuardSettings()), random.Random(seed)
     assert [f for step in range(400) for f in guards.observe(step, healthy(step, rng))] == []
-    assert {*guards.metrics()} == {f"guard/{name}" for name in GUARDS}
+    assert {*guards.values} == {*GUARDS}
 
 
 def cut_off_run(rates, rewards):
@@ -285,17 +202,6 @@ def test_cut_off_rate_alone_and_reward_alone_do_not_fire():
     # Ten steps on average: 0.27 at the third of them, 0.45 at the fifth, that is in steps 53..62.
     assert (firing.step, firing.since, firing.value) == (64, 53, pytest.approx(0.45))
     assert firing.message.startswith("eos: rise of the cut-off rate since the best reward is 0.45")
-
-
-def test_length_by_hand():
-    guards, found = Guards(GuardSettings()), []
-    for step in range(80):
-        length = NAN if step == 30 else 100.0 if step < 60 else 300.0
-        found += guards.observe(step, {"length": length})
-    # Three steps on average: 167 at step 60, 233 at step 61, that is in steps 59..61.
-    assert [(f.step, f.since, f.value) for f in found] == [(63, 59, 3.0)]
-    # Twenty steps later a quarter of the reference is as long, and it is no explosion any more.
-    assert guards.metrics() == {"guard/length": 2.0}
 
 
 def test_the_baseline_is_never_called_unhealthy():
@@ -320,23 +226,15 @@ def mixed(step):
     return statistics
 
 
-def both_halves(guards, step):
-    statistics = mixed(step)
-    end = {key: statistics.pop(key) for key in ("entropy", "moved_share")}
-    return guards.observe(step, statistics) + guards.observe(step, end)
-
-
-SETTINGS = GuardSettings(
-    repetition="mask", eos="rollback", length="mask", alignment="mask", weights="off", patience=2
-)
+SETTINGS = GuardSettings(eos="rollback", weights="off", patience=2)
 
 
 def test_a_resumed_run_acts_as_an_uninterrupted_one():
     straight, resumed = Guards(SETTINGS), Guards(SETTINGS)
     fired = set()
     for step in range(120):
-        expected = both_halves(straight, step)
-        assert repr(both_halves(resumed, step)) == repr(expected)  # NaN equals NaN so
+        expected = straight.observe(step, mixed(step))
+        assert repr(resumed.observe(step, mixed(step))) == repr(expected)  # NaN equals NaN so
         fired |= {firing.guard for firing in expected}
         state = json.loads(json.dumps(resumed.state_dict(), allow_nan=False))
         assert state == straight.state_dict()
@@ -353,12 +251,9 @@ def test_a_resumed_run_acts_as_an_uninterrupted_one():
     ("ids", "size", "share"),
     [
         ([], 2, 0),
-        ([1], 2, 0),  # shorter than n
-        ([1, 2], 2, 0),
         ([1, 2, 3, 4], 2, 0),
         ([1, 2, 1, 2, 1, 2], 2, 3 / 5),  # 12 21 12 21 12
         ([1, 1, 1, 1], 1, 3 / 4),
-        ([7] * 103, 4, 0.99),  # 100 n-grams, all the same
         ([*range(50), *[50, 51] * 25], 2, 47 / 99),  # half of it a loop: 50 + 2 distinct
         ([*range(10)] * 10, 8, 83 / 93),  # a loop of 10: 10 distinct of 93
     ],
@@ -373,14 +268,10 @@ def test_repeated_ngrams(ids, size, share):
         ("", 0),
         ("no tags at all, no tags at all", 0),
         ("<think>so</think>\n\n\\boxed{4}", 0),
-        ("so</think>\n\n\\boxed{4}", 0),  # the template has opened the thought
-        ("<think>so</think> <answer>4</answer>", 0),
         ("<think>a<b and b>c, 2 < 3 > 1 <br><br></think> 4", 0),  # other tags are text
         ("<think>so</think>" * 4, 3 / 4),
-        ("</think>" * 50, 49 / 50),
         ("<answer>4</answer>" * 10, 9 / 10),
         ("<think>" * 8 + "</think>" * 8, 7 / 8),  # all but the first of each
-        ("x" * 83 + "<answer>4</answer>", 0),
         # 100 characters: the last 20, from the second </think> on, repeat
         ("x" * 64 + "</think>" + "y" * 8 + "</think>" + "z" * 12, 20 / 100),
     ],
@@ -417,23 +308,6 @@ def test_honest_arithmetic_is_low_and_loops_are_high():
         assert min(score(*loops)) > 0.85
 
 
-def repetitive(scores):
-    return sum(score > 0.5 for score in scores) / len(scores)
-
-
-def test_honest_solutions_of_real_data(shared_data):
-    lines = (shared_data / "gsm8k" / "train.jsonl").read_text(encoding="utf-8").splitlines()
-    solutions = [json.loads(line)["answer"] for line in lines[:1000]]
-    lines = (shared_data / "numinamath_cot" / "numina_cot_2k.jsonl").read_text("utf-8").splitlines()
-    solutions += [json.loads(line)["response"] for line in lines]
-    long = [text for text in solutions if len(tokens(text)) > 512]
-    assert len(long) > 300
-    assert repetitive(score(*solutions)) < 0.005
-    assert repetitive(score(*long)) < 0.02
-    # Why n is not 4: formulas come again, and long solutions would look like loops.
-    assert repetitive(score(*long, ngram_size=4)) > 0.05
-
-
 @pytest.mark.parametrize("text", ["<think", "<", "</think>", "<think></think>", "a", "<answer>x "])
 def test_hostile_text_costs_little(text):
     text = (text * 100_000)[:100_000]
@@ -467,43 +341,30 @@ def model_of(*parts):
 
 
 def moved(model, change, **keys):
-    probe = WeightProbe(model, **keys)
-    probe.before()
+    before = [part.clone() for part in sample_weights(model, **keys)]
     with torch.no_grad():
         change([p.data for p in model.parameters()])
-    return probe.after()
+    return moved_share(before, sample_weights(model, **keys))
 
 
-def test_the_probe_counts_changed_elements():
+def test_changed_weights_are_counted():
     model = model_of(torch.zeros(3), torch.zeros(2, 2), torch.zeros(1, dtype=torch.bfloat16))
-
-    def change(parts):
-        parts[0][1] = 1
-        parts[1][0, 1] = -0.0  # another pattern of bits
-        parts[2][0] = 1e-30
-
-    assert moved(model, change) == 3 / 8
+    assert moved(model, lambda parts: (parts[0][1:2].add_(1), parts[2].add_(1e-30))) == 2 / 8
     assert moved(model, lambda parts: None) == 0
-    assert moved(model, lambda parts: [p.add_(1) for p in parts]) == 1
+    assert math.isnan(moved_share([], []))
 
 
-def test_the_probe_looks_at_every_kth_element_through_all_parameters():
+def test_every_kth_weight_is_looked_at_through_all_parameters():
     # 5 + 4 + 3 elements, at most 4 of them: every third, that is 0, 3 | 1 | 0 within each.
-    seen = {(0, 0), (0, 3), (1, 1), (2, 0)}
-    for part, size in enumerate((5, 4, 3)):
-        for element in range(size):
-            model = model_of(torch.zeros(5), torch.zeros(4), torch.zeros(3))
-            found = moved(
-                model, lambda parts, p=part, e=element: parts[p][e].add_(1), max_elements=4
-            )
-            assert found == ((part, element) in seen) / 4
+    parts = [torch.arange(5.0), torch.arange(4.0), torch.arange(3.0)]
+    views = sample_weights(model_of(*parts), max_elements=4)
+    assert [view.tolist() for view in views] == [[0, 3], [1], [0]]
     # 64 columns, one element a row would be column 0 alone.
-    model = model_of(torch.zeros(64, 64))
-    found = moved(model, lambda parts: parts[0][:, :32].add_(1), max_elements=64)
-    assert found == pytest.approx(0.5, abs=0.05)
+    (view,) = sample_weights(model_of(torch.arange(64.0).repeat(64, 1)), max_elements=64)
+    assert len({*view.tolist()}) > 60
 
 
-def test_a_sharded_parameter_counts_with_this_process_part():
+def test_of_a_sharded_parameter_this_process_part_is_looked_at():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -518,39 +379,7 @@ def test_a_sharded_parameter_counts_with_this_process_part():
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "low", "high"), [(torch.bfloat16, 0.003, 0.03), (torch.float32, 0.95, 1.0)]
-)
-def test_a_small_learning_rate_moves_few_bf16_weights(dtype, low, high):
-    generator = torch.Generator().manual_seed(0)
-    model = model_of((torch.randn(50_000, generator=generator) * 0.02).to(dtype))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-7, weight_decay=0.0)
-    weights = next(model.parameters())
-    weights.grad = torch.randn(50_000, generator=generator).to(dtype)
-    probe = WeightProbe(model)
-    probe.before()
-    optimizer.step()
-    assert low < probe.after() <= high
-
-
 # Windows over the steps behind
-
-
-@pytest.mark.parametrize(
-    ("num_steps", "num_baseline", "first", "last"),
-    [
-        (6, 5, 0, 4),  # young: the baseline
-        (15, 5, 0, 4),
-        (16, 5, 0, 5),  # then all but ten
-        (50, 5, 0, 39),
-        (51, 5, 1, 40),  # then forty steps, ten ago
-        (500, 5, 450, 489),
-        (30, 25, 0, 24),
-    ],
-)
-def test_reference_window(num_steps, num_baseline, first, last):
-    window = reference_window(range(num_steps), num_baseline)
-    assert (window[0], window[-1]) == (first, last)
 
 
 def test_length_growth_by_hand():

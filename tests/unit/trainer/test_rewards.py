@@ -69,38 +69,11 @@ def test_correctness_with_tags_and_with_a_prefilled_thought():
     assert reward(completions=rest, **ask("2", "2")) == [1.0, 0.0]
 
 
-def test_each_completion_meets_its_own_gold():
-    reward = build("correctness_reward")
-    three = chat(RIGHT, RIGHT, RIGHT)
-    assert reward(completions=three, **ask("2", "3", "2")) == [1.0, 0.0, 1.0]
-    with pytest.raises(ValueError):
-        reward(completions=chat(RIGHT, RIGHT), **ask("2"))
-
-
 def test_any_of_several_golds_will_do():
     reward = build("correctness_reward")
     golds = [["3", "\\frac{4}{2}"], ["3", "4"], ["2"], "2"]
     three = chat(RIGHT, RIGHT, RIGHT, RIGHT)
     assert reward(completions=three, **ask(*golds)) == [1.0, 0.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize("name", GRADED)
-@pytest.mark.parametrize(
-    ("completion", "is_right"),
-    [
-        ("<think>so</think> \\boxed{2}", (True, True)),
-        ("<think>so</think> The answer is 2.", (False, True)),
-        ("<think>so</think> The answer is 3.", (False, False)),
-        ("<think>so</think> \\boxed{3}. The answer is 2.", (False, False)),  # the box counts
-        ("<think>The answer is 2.</think> so it is", (False, False)),
-        ("The answer is 2.", (False, False)),  # no thought
-    ],
-)
-def test_a_plain_final_number_counts_where_the_recipe_asks_for_it(name, completion, is_right):
-    batch = {"completions": chat(completion)} | ask("2")
-    for final_number in (False, True):
-        (value,) = build(name, final_number=final_number)(**batch)
-        assert (value > 0) == is_right[final_number]
 
 
 def graded(monkeypatch, *verdicts):
@@ -153,23 +126,17 @@ def test_a_batch_is_graded_and_logged_once(monkeypatch):
     ("completion", "value"),
     [
         ("<think>so</think> It is 2.", 1.0),
-        ("  <think>\nso\n</think>\n\n2", 1.0),
         ("<think>so</think>", 0.0),  # nothing after the thought
         ("<think>so</think> \n\u200b", 0.0),
         ("<think></think> 2", 0.0),  # empty
-        ("<think> \n</think> \\boxed{2}", 0.0),
         ("<think>\u200b</think> 2", 0.0),
         ("<think>a</think> <think>b</think> 2", 0.0),  # doubled
         ("<think>a</think> 2 <think>", 0.0),  # reopened
-        ("<think>a</think> 2 <think>b", 0.0),
         ("<think>a</think> 2 </think>", 0.0),  # closed twice
         ("<think><think>a</think></think> 2", 0.0),  # nested
-        ("<think><think>a</think> 2", 0.0),
         ("</think> 2 <think>", 0.0),  # reversed
-        ("</think>a<think> 2", 0.0),
         ("so</think> 2", 0.0),  # never opened
         ("<think>so 2", 0.0),  # never closed
-        ("2", 0.0),
         ("", 0.0),
     ],
 )
@@ -193,54 +160,31 @@ def test_length_penalty(num_tokens, value):
     assert found == pytest.approx(value, abs=1e-12)
 
 
-def test_length_penalty_follows_its_keys():
-    keys = {"length_penalty_start": 0, "length_penalty_end": 4, "length_penalty_max": 2.0}
-    reward = build("soft_length_penalty", **keys)
-    assert reward(completion_ids=[[1], [1] * 2, [1] * 9]) == [-0.5, -1.0, -2.0]
-
-
 @pytest.mark.parametrize(
     ("ids", "size", "value"),
     [
-        ([], 3, 0),
         ([1, 2], 3, 0),  # shorter than n
-        ([1, 1, 1], 3, 0),  # one n-gram cannot repeat
-        ([1, 1, 1, 1], 3, -0.5),  # 111, 111
         ([1, 2, 1, 2, 1, 2], 2, -0.6),  # 12, 21, 12, 21, 12: two of five are distinct
-        ([1, 2, 3, 4, 5], 2, 0),
-        ([7, 7, 8, 7], 1, -0.5),
         ([5] * 101, 2, -0.99),  # a loop that is cut off; never -1 in full
     ],
 )
 def test_repetition_penalty(ids, size, value):
     """TRL's function, by hand."""
+    keys = {"repetition_ngram_size": size, "repetition_max_penalty": 0.5}
+    reward = build("repetition_penalty", **keys)
     batch = {"completion_ids": [ids], "completions": chat("x")}
-    reward = build("repetition_penalty", repetition_ngram_size=size)
-    assert reward(**batch) == pytest.approx([value], abs=1e-12)
-    reward = build("repetition_penalty", repetition_ngram_size=size, repetition_max_penalty=0.5)
     assert reward(**batch) == pytest.approx([value / 2], abs=1e-12)
-
-
-def test_repetition_counts_trigrams_by_default():
-    ids = [[1, 2, 3, 1, 2, 3], [1, 2, 1, 2]]  # 123 231 312 123; 121 212
-    assert build("repetition_penalty")(completion_ids=ids) == pytest.approx([-0.25, 0.0])
 
 
 @pytest.mark.parametrize(
     ("num_tokens", "value"),
-    [(0, 0), (79, 0), (80, 0), (81, -0.05), (90, -0.5), (99, -0.95), (100, -1), (101, -1)],
+    [(0, 0), (80, 0), (81, -0.05), (90, -0.5), (100, -1), (101, -1)],
 )
 def test_overlong(num_tokens, value):
     """TRL's function, by hand; a completion that is cut off has all 100 tokens."""
     reward = build("overlong", overlong_cache=20)
     (found,) = reward(completion_ids=[[7] * num_tokens], completions=chat("x"))
     assert found == pytest.approx(value, abs=1e-12)
-
-
-def test_overlong_with_a_cache_of_the_whole_length():
-    reward = build("overlong", config=config(max_completion_length=4), overlong_cache=4)
-    found = reward(completion_ids=[[7] * n for n in range(6)])
-    assert found == [0.0, -0.25, -0.5, -0.75, -1.0, -1.0]
 
 
 def toss(reward, step, text=RIGHT, number=2000):

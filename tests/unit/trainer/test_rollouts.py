@@ -8,11 +8,8 @@ import torch
 from stages.trainer.rollouts import (
     COMPLETION_KEYS,
     PROMPT_KEYS,
-    Groups,
     advantages,
     is_uniform,
-    loss_mask,
-    mask_rows,
     merge_metrics,
     pair_groups,
     replace_rows,
@@ -76,7 +73,7 @@ def test_rows_of_a_wider_batch():
     assert merged["completion_ids"].tolist() == [
         [510, 511, 512, 513], [110, 111, PAD, PAD], [500, 501, 502, 503],
     ]  # fmt: skip
-    for key in ("completion_mask", "tool_mask"):
+    for key in ("completion_mask",):
         assert merged[key].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
     for key in ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps"):
         assert merged[key].tolist() == [
@@ -89,70 +86,12 @@ def test_rows_of_a_wider_batch():
     assert_same(other, kept_other)
 
 
-def test_the_merged_batch_shares_no_memory():
-    """The batch may be the wide one, where there is nothing to fill up."""
-    batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
-    kept, kept_other = copy_of(batch), copy_of(other)
-    merged = replace_rows(batch, other, index(0), index(0), PAD)
-    for key in (*PROMPT_KEYS, *COMPLETION_KEYS):
-        merged[key].fill_(7)
-    assert_same(batch, kept)
-    assert_same(other, kept_other)
-
-
 @pytest.mark.parametrize("is_in_batch", [True, False])
 def test_unknown_keys_are_refused(is_in_batch):
     batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
     (batch if is_in_batch else other)["pixel_values"] = torch.zeros(2, 3)
     with pytest.raises(ValueError, match="refill cannot merge pixel_values; use another"):
         replace_rows(batch, other, index(0), index(0), PAD)
-
-
-@pytest.mark.parametrize("has_tools", [True, False])
-def test_masked_rows_are_out_of_the_loss(has_tools):
-    batch = {
-        "completion_mask": torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0]]),
-        "advantages": torch.tensor([1.0, 2.0, 3.0]),
-    }
-    if has_tools:
-        batch["tool_mask"] = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1]])
-    kept = copy_of(batch)
-    assert loss_mask(batch).sum() == (4 if has_tools else 6)
-    masked = mask_rows(batch, torch.tensor([False, True, False]))
-    assert masked["completion_mask"].tolist() == [[1, 1, 1], [0, 0, 0], [1, 0, 0]]
-    assert masked["completion_mask"].dtype == batch["completion_mask"].dtype
-    assert torch.equal(masked["advantages"], batch["advantages"])
-    assert loss_mask(masked).sum() == (3 if has_tools else 4)
-    if has_tools:
-        assert masked["tool_mask"].tolist() == [[1, 0, 1], [0, 0, 0], [1, 1, 1]]
-    assert masked.keys() == batch.keys()
-    assert_same(batch, kept)
-
-
-def build_groups(num, base):
-    return Groups(
-        problems=base + torch.arange(num),
-        rewards=base + torch.arange(4.0 * num).view(2 * num, 2),
-        correctness=base + torch.arange(2.0 * num),
-    )
-
-
-def tensors(groups):
-    return groups.problems, groups.rewards, groups.correctness
-
-
-def test_groups_are_replaced_with_all_that_is_known_of_them():
-    groups, other = build_groups(3, 100), build_groups(2, 500)
-    kept = build_groups(3, 100)
-    assert groups.size == other.size == 2
-    found = groups.replaced(other, index(2, 0), index(0, 1))
-    assert found.problems.tolist() == [501, 101, 500]
-    assert found.correctness.tolist() == [502, 503, 102, 103, 500, 501]
-    assert found.rewards.tolist() == [
-        [504, 505], [506, 507], [104, 105], [106, 107], [500, 501], [502, 503],
-    ]  # fmt: skip
-    for same in (groups, groups.replaced(other, index(), index())):
-        assert all(torch.equal(x, y) for x, y in zip(tensors(same), tensors(kept), strict=True))
 
 
 # Advantages

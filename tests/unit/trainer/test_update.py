@@ -1,14 +1,16 @@
 """The update by hand: ratios and dropped windows, rows of a forward pass, order of the problems."""
 
+import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from trl.trainer.utils import RepeatSampler
 
-from stages.trainer.packed_update import plan_passes, sort_rows
-from stages.trainer.ratio import Window, ratio_totals, zero_loss
-from stages.trainer.resume import EpochSampler
+from data_prep.config import UserError
+from stages.trainer.resume import EpochSampler, load_generation_state
+from stages.trainer.update import plan_passes, ratio_totals, sort_rows, zero_loss
 
 INF, NAN = math.inf, math.nan
 
@@ -34,24 +36,6 @@ def test_zero_loss():
     loss = zero_loss(logps)
     loss.backward()
     assert loss == 0 and torch.equal(logps.grad, torch.zeros(3, 2))
-
-
-@pytest.mark.parametrize(
-    ("kept", "grad_norm", "is_taken"),
-    [
-        ([True, True], 1.0, True),
-        ([False, True], 1.0, True),
-        ([False, False], 1.0, False),
-        ([True, True], NAN, False),
-        ([True], INF, False),
-    ],
-)
-def test_a_window_without_anything_to_learn_takes_no_step(kept, grad_norm, is_taken):
-    window = Window()
-    for _ in range(2):  # a window starts from nothing
-        for is_kept in kept:
-            window.add(is_kept)
-        assert window.close(grad_norm) is is_taken
 
 
 CASES = {
@@ -125,14 +109,18 @@ def test_an_epoch_is_the_same_however_often_and_whatever_came_before():
     assert list(EpochSampler(build(seed=8), lambda: 0)) != orders[0]
 
 
-def test_the_epoch_is_asked_for_when_the_iteration_starts():
-    """And not when the loader is made: the trainer's state is loaded in between."""
-    epoch = 0
-    ours = EpochSampler(build(), lambda: epoch)
-    iterator = iter(ours)
-    epoch = 1
-    first = next(iterator)
-    epoch = 2
-    stock = build()
-    expected = [list(stock) for _ in range(2)][1]
-    assert [first, *iterator] == expected
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (None, "extra_state.json is missing; resume from a checkpoint that"),
+        ({"extra": {}}, "holds the state of nothing, this recipe needs that of guards;"),
+        ({"extra": {"guards": {}}, "num_buffers": 2}, "of 2 processes, this run has 1;"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path, state, words):
+    if state is not None:
+        (tmp_path / "extra_state.json").write_text(json.dumps(state))
+    args = SimpleNamespace(world_size=1)
+    trainer = SimpleNamespace(args=args, extra_state={"guards": None})
+    with pytest.raises(UserError, match=words):
+        load_generation_state(trainer, tmp_path)

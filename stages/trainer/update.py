@@ -1,0 +1,279 @@
+"""The policy update where it is not TRL's: no padding, early stop, rounded weights.
+
+**Without its padding** (`update_tokens`). TRL runs a micro-batch as one rectangle: B rows of P
+prompt tokens, padded on the left, and C completion tokens, padded on the right, both as long as the
+longest of the generation batch. Here each row is cut down to its own tokens, and what comes out is
+put back where TRL expects it. Loss and gradient are TRL's but for the rounding; metrics that TRL
+averages over micro-batches weigh the rows differently where these are sorted. What saves time:
+
+- the rows of an optimizer step are sorted by length, so that a micro-batch holds similar ones;
+- a micro-batch, also of the old and the reference log-probs, is run in several forward passes of at
+  most `update_tokens` tokens, kept until the one backward pass, so that memory follows its own
+  tokens. With FlashAttention a pass is packed and has no padding;
+- rows whose advantage is 0 have no gradient where there is neither KL nor entropy bonus; they run
+  under no_grad, for the metrics: 63 % of the groups in a published run.
+
+Positions start at each row's first token, as in generation; TRL counts the padding before it, too,
+which is the same only for models with relative positions (RoPE).
+
+**Minibatch early-stop** (`max_mean_ratio`), the rule of RealHF, AReaL and RLinf: where the mean
+importance ratio of a minibatch's completion tokens, taken over all processes, exceeds a threshold
+(5.0 there), its loss is replaced by zero; the others are divided by what they would be without the
+drop. Unlike theirs, a ratio or a loss that is not finite counts as exceeding, and an optimizer step
+whose minibatches were all dropped, or whose gradient is not finite, is not taken: with a gradient
+of zero Adam would still apply its momentum and weight decay. The ratio is 1 by construction unless
+TRL keeps `old_per_token_logps`: where several optimizer steps share a generation, and with vLLM.
+
+**Stochastic rounding** (`stochastic_rounding`). bf16 keeps 8 significant bits, so AdamW at a
+learning rate of 5e-7 rounds nearly all of its updates away. torchao's 8-bit AdamW rounds a new
+weight up or down by chance, the nearer neighbour the likelier: its mean is exact (docs/recipes.md).
+Here is what torchao leaves to its user: every process draws the same numbers, or the replicas drift
+apart; a resumed run draws those of an uninterrupted one; sampling does not notice.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import TrainerCallback
+
+from data_prep.config import UserError
+
+FIELDS = ("log_probs", "entropy")  # of TRL's fused head, one value for each token but a row's first
+
+
+# Without padding
+
+
+def plan_passes(lengths: Sequence[int], max_tokens: int, is_padded: bool) -> list[list[int]]:
+    """Rows of each forward pass of at most `max_tokens`, longest first; a longer row goes alone.
+
+    `is_padded`: whether the rows of a pass are padded to its longest and the padding counts.
+    """
+    passes: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        last = [*passes[-1], row] if passes else [row]
+        size = lengths[last[0]] * len(last) if is_padded else sum(lengths[i] for i in last)
+        if passes and size <= max_tokens:
+            passes[-1].append(row)
+        else:
+            passes.append([row])
+    return passes
+
+
+def sort_rows(batches: list[dict[str, Any]], window: int) -> list[dict[str, Any]]:
+    """The same rows with those of similar length in one micro-batch, longest first.
+
+    Rows move only within `window` consecutive micro-batches, those of one optimizer step: the sum
+    of their gradients stays what it was. `window` divides the number of micro-batches.
+    """
+    ordered = []
+    for first in range(0, len(batches), window):
+        group = batches[first : first + window]
+        lengths = torch.cat([b["prompt_mask"].sum(1) + b["completion_mask"].sum(1) for b in group])
+        order = lengths.argsort(descending=True, stable=True)
+        for rows in order.split(len(group[0]["completion_mask"])):
+            ordered.append({key: _take([b[key] for b in group], rows) for key in group[0]})
+    return ordered
+
+
+def _take(values: list[Any], rows: torch.Tensor) -> Any:
+    """Rows of the values of several micro-batches put together; what has no rows is the same."""
+    if isinstance(values[0], torch.Tensor) and values[0].ndim:
+        return torch.cat(values)[rows]
+    if isinstance(values[0], list):
+        joined = [item for value in values for item in value]
+        return [joined[row] for row in rows.tolist()]
+    return values[0]
+
+
+@dataclass
+class PackedForward:
+    """Stands in for the model where TRL asks for per-token log-probs; runs it in several passes.
+
+    Args:
+        model: TRL's, with its fused head, wrapped or not; max_tokens: of a pass.
+        is_packed: whether a pass is one row without padding, its parts told apart by
+            `position_ids` (FlashAttention); otherwise rows are padded to the longest of the pass.
+        agree: number of passes with and without gradient, shape (2,), int -> the highest of all
+            processes. Sharded and replicated models exchange data in every pass, so all processes
+            must make as many; those with fewer rows make them with two tokens.
+        has_gradient: rows whose gradient can differ from 0, bool, shape (B,); None for all. The
+            others go through without one.
+    """
+
+    model: Callable[..., Any]
+    max_tokens: int
+    is_packed: bool
+    agree: Callable[[torch.Tensor], torch.Tensor]
+    has_gradient: torch.Tensor | None = None
+    num_passes: list[int] = field(default_factory=list)  # with and without gradient, last call
+
+    def __call__(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **kwargs
+    ) -> SimpleNamespace:
+        """Log-probs and, where the head gives it, entropy of every label, shapes (B, L - 1).
+
+        All inputs have shape (B, L); the tokens of a row lie side by side.
+        """
+        lengths = attention_mask.sum(dim=1)  # (B,)
+        starts = attention_mask.argmax(dim=1)  # (B,)
+        offsets = torch.arange(input_ids.size(1), device=input_ids.device)
+        columns = [offsets[:n] + start for n, start in zip(lengths.tolist(), starts, strict=True)]
+        parts: dict[str, list[torch.Tensor]] = {name: [] for name in FIELDS}
+        places, zero = [], 0.0
+        for rows, is_graded in self._passes(lengths):
+            # Two tokens of the first row where there is nothing to do but to keep in step.
+            chosen = [(row, columns[row]) for row in rows] or [(0, columns[0][:2])]
+            with nullcontext() if is_graded else torch.no_grad():
+                outputs = self.model(
+                    **self._inputs(input_ids, labels, chosen), **kwargs
+                )  # (b, W - 1) each, or (1, T - 1) packed
+            if not rows:
+                zero = zero + outputs.log_probs.sum() * 0.0
+                continue
+            scored = self._scored(chosen, outputs.log_probs)
+            for name in FIELDS:
+                if getattr(outputs, name) is not None:
+                    parts[name].append(getattr(outputs, name).flatten()[scored])
+            places.extend((cols[1:] - 1) + row * (input_ids.size(1) - 1) for row, cols in chosen)
+        place, shape = torch.cat(places), (input_ids.size(0), input_ids.size(1) - 1)
+        values = {
+            name: part[0].new_zeros(shape[0] * shape[1]).index_put((place,), torch.cat(part))
+            for name, part in parts.items()
+            if part
+        }
+        entropy = values["entropy"].view(shape) if "entropy" in values else None
+        log_probs = values["log_probs"].view(shape) + zero
+        return SimpleNamespace(log_probs=log_probs, entropy=entropy, aux_loss=None)
+
+    def _passes(self, lengths: torch.Tensor) -> list[tuple[list[int], bool]]:
+        """Rows of each pass, and whether it has a gradient; those with one go first.
+
+        The order matters under autocast, which keeps the weights that it casts: cast without a
+        gradient first, they would have none later in the same context.
+        """
+        if self.has_gradient is None:
+            graded = torch.ones_like(lengths, dtype=torch.bool)
+        else:
+            graded = self.has_gradient.clone()
+            if not graded.any():  # every process has to go backward through every weight
+                graded[lengths.argmin()] = True
+        passes = []
+        for mask in (graded, ~graded):
+            rows = mask.nonzero().flatten().tolist()
+            planned = plan_passes(lengths[rows].tolist(), self.max_tokens, not self.is_packed)
+            passes.append([[rows[i] for i in members] for members in planned])
+        counts = torch.tensor([len(part) for part in passes], device=lengths.device)
+        self.num_passes = self.agree(counts).tolist()
+        return [
+            (part[i] if i < len(part) else [], is_graded)
+            for part, number, is_graded in zip(passes, self.num_passes, (True, False), strict=True)
+            for i in range(number)
+        ]
+
+    def _inputs(
+        self,
+        input_ids: torch.Tensor,
+        labels: torch.Tensor,
+        chosen: list[tuple[int, torch.Tensor]],
+    ) -> dict[str, torch.Tensor]:
+        """The model's inputs for these columns of these rows: (b, W) padded, or (1, T) packed."""
+        tokens = [input_ids[row, cols] for row, cols in chosen]
+        asked = [labels[row, cols] for row, cols in chosen]
+        if not self.is_packed:
+            masks = [torch.ones_like(part) for part in tokens]
+            return {
+                "input_ids": pad_sequence(tokens, batch_first=True),
+                "attention_mask": pad_sequence(masks, batch_first=True),
+                "labels": pad_sequence(asked, batch_first=True, padding_value=-100),
+            }
+        for part in asked:
+            part[0] = -100  # the row before cannot foretell it
+        positions = [torch.arange(len(part), device=input_ids.device) for part in tokens]
+        packed = {"input_ids": tokens, "position_ids": positions, "labels": asked}
+        return {key: torch.cat(parts).unsqueeze(0) for key, parts in packed.items()}
+
+    def _scored(
+        self, chosen: list[tuple[int, torch.Tensor]], log_probs: torch.Tensor
+    ) -> torch.Tensor:
+        """Where, in a pass's values laid end to end, those of second to last tokens are."""
+        found, start = [], 0
+        for _, cols in chosen:
+            found.append(torch.arange(start, start + len(cols) - 1, device=log_probs.device))
+            start += len(cols) if self.is_packed else log_probs.size(1)
+        return torch.cat(found)
+
+
+# Minibatch early-stop
+
+
+def ratio_totals(
+    logps: torch.Tensor, old_logps: torch.Tensor | None, mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum of the importance ratios of one process's completion tokens, and their number.
+
+        ratio_t = pi(o_t) / pi_old(o_t) = exp(logp_t - old_logp_t)
+
+    All of shape (B, C); `old_logps` are of the policy that wrote the completions, None where it is
+    the policy itself, `mask` is not 0 where a token counts. The sum is inf or NaN where the ratio
+    of a token that counts is.
+    """
+    logps = logps.detach().float()
+    old_logps = logps if old_logps is None else old_logps.float()
+    # Chosen, not multiplied, because padding may hold anything and NaN * 0 is NaN.
+    ratios = torch.where(mask.bool(), torch.exp(logps - old_logps), 0.0)
+    return ratios.sum(), mask.bool().sum().float()
+
+
+def zero_loss(logps: torch.Tensor) -> torch.Tensor:
+    """0.0 whatever the log-probs (B, C), with a gradient of 0 for each of them.
+
+    The gradient must run through the model: DDP and FSDP wait for every parameter's. Where the
+    model's own activations are not finite it is NaN, and then the whole step is left out.
+    """
+    return (torch.nan_to_num(logps) * 0.0).sum()
+
+
+# Stochastic rounding
+
+
+def use_stochastic_rounding(trainer: Any) -> None:
+    """Give a trainer that has not started yet torchao's optimizer, rounding as this file says."""
+    trainer.args.optim = "adamw_torch_8bit"  # transformers' name of torchao's AdamW8bit
+    trainer.args.optim_args = "bf16_stochastic_round=True"
+    trainer.add_callback(RoundingNumbers(trainer.args.device))
+
+
+def rounds_stochastically(optimizer: Any) -> bool:
+    """Whether an optimizer, or the one inside accelerate's wrapper, rounds by chance."""
+    return getattr(getattr(optimizer, "optimizer", optimizer), "bf16_stochastic_round", False)
+
+
+class RoundingNumbers(TrainerCallback):
+    """Gives each optimizer step random numbers of its own, the same on all processes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._around = device, ExitStack()
+
+    def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
+        weights = [p for group in optimizer.param_groups for p in group["params"]]
+        if others := {p.dtype for p in weights} - {torch.bfloat16}:
+            raise UserError(
+                f"stochastic_rounding: true rounds bfloat16 weights, the optimizer has "
+                f"{', '.join(map(str, others))}; remove the key"
+            )
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        devices = [self._device] if self._device.type == "cuda" else []
+        self._around.enter_context(torch.random.fork_rng(devices))
+        if self._device.type == "cpu":  # torchao compiles its update; on a CPU that takes long
+            self._around.enter_context(torch.compiler.set_stance("force_eager"))
+        torch.manual_seed(args.seed * 1_000_003 + state.global_step)
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self._around.close()
