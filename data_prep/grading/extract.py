@@ -14,7 +14,8 @@ Nothing here evaluates anything, and every function runs in time linear in the t
 import re
 from dataclasses import dataclass
 
-from data_prep.grading.equivalence import is_measure, is_same_value
+from data_prep.grading.equivalence.compare import is_same_value
+from data_prep.grading.equivalence.values import is_measure
 from data_prep.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 
 MAX_SPELLINGS = 8  # of one answer in a completion

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from data_prep.grading.equivalence import TooLarge, compare
+from data_prep.grading.equivalence.compare import TooLarge, compare
 from data_prep.grading.extract import Extraction, extract, extract_short, read_leniently
 from data_prep.grading.pool import shared_pool
 from data_prep.prompts import ANSWER_FORMS

@@ -32,7 +32,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-FUNCTION = "data_prep.grading.equivalence.worker:compare_in_worker"
+FUNCTION = "data_prep.grading.equivalence.fallback:compare_in_worker"
 TIMEOUT_SECONDS = 2.0
 MAX_WORKERS = 4
 MEMORY_BYTES = 2 << 30  # address space of one worker

@@ -10,25 +10,18 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, product
 
-from data_prep.grading.equivalence.fallback import can_be_asked
+from data_prep.grading.equivalence import relations
 from data_prep.grading.equivalence.numeric import exact_value, identical, is_defined
-from data_prep.grading.equivalence.relations import (
-    all_variables,
-    as_interval,
-    by_label,
-    intersection,
-    is_label,
-    is_rounded,
-    labels,
-    may_name_one,
-    names,
-    same_equation,
-    turned,
-    with_single_labels,
-)
 from data_prep.grading.equivalence.structure import read, read_bare
-from data_prep.grading.equivalence.tokens import TooLarge, Unreadable
-from data_prep.grading.equivalence.units import ratio
+from data_prep.grading.equivalence.tokens import (
+    FUNCTIONS,
+    Token,
+    TooLarge,
+    Unreadable,
+    is_balanced,
+    tokenise,
+    word_set,
+)
 from data_prep.grading.equivalence.values import (
     MINUS_ONE,
     Based,
@@ -40,6 +33,7 @@ from data_prep.grading.equivalence.values import (
     Tree,
     Value,
     Words,
+    ratio,
 )
 
 # Single values
@@ -59,17 +53,6 @@ def fold(text: str) -> str:
         return _ANSWERS[plain.upper()]
     is_name = len(plain) <= 2 or (plain.isupper() and len(plain) <= 4)
     return plain if is_name else plain.casefold()
-
-
-def same_based(ours: Value, theirs: Value) -> bool:
-    """Whether two values of which one is a number in a base are the same digits in the same base.
-
-    The question names the base, so a prediction may leave it out; a base that it adds is wrong.
-    """
-    if isinstance(ours, Based) and isinstance(theirs, Based):
-        return (ours.digits, ours.base) == (theirs.digits, theirs.base)
-    is_plain = isinstance(theirs, Based) and isinstance(ours, Scalar | Words)
-    return is_plain and ours.text == theirs.digits
 
 
 def same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
@@ -164,7 +147,7 @@ class Comparison:
         if ours.text == theirs.text and type(ours) is type(theirs):
             return True
         if not self.depth:
-            ours, theirs = with_single_labels(ours), with_single_labels(theirs)
+            ours, theirs = relations.with_single_labels(ours), relations.with_single_labels(theirs)
         if isinstance(ours, Choice) or isinstance(theirs, Choice):
             return self.choices(ours, theirs)
         if isinstance(ours, Relation) or isinstance(theirs, Relation):
@@ -172,7 +155,7 @@ class Comparison:
         if isinstance(ours, Opaque) or isinstance(theirs, Opaque):
             return self.opaque(ours, theirs)
         if isinstance(ours, Based) or isinstance(theirs, Based):
-            return same_based(ours, theirs)
+            return self.based(ours, theirs)
         if isinstance(ours, Sequence) or isinstance(theirs, Sequence):
             return self.sequences(ours, theirs)
         if isinstance(ours, Words) and isinstance(theirs, Words):
@@ -201,16 +184,23 @@ class Comparison:
             return None
         return self.algebra(ours, theirs) if self.algebra else None
 
+    def based(self, ours: Value, theirs: Value) -> bool:
+        """The same digits in the same base, which the question names: a prediction may omit it."""
+        if isinstance(ours, Based) and isinstance(theirs, Based):
+            return (ours.digits, ours.base) == (theirs.digits, theirs.base)
+        is_plain = isinstance(theirs, Based) and isinstance(ours, Scalar | Words)
+        return is_plain and ours.text == theirs.digits
+
     # Several values
 
     def sequences(self, ours: Value, theirs: Value) -> bool | None:
         if not (isinstance(ours, Sequence) and isinstance(theirs, Sequence)):
             return self.one_and_several(ours, theirs)
-        ours, theirs = intersection(ours), intersection(theirs)
+        ours, theirs = relations.intersection(ours), relations.intersection(theirs)
         kinds = {_KIND.get(ours.kind, ours.kind), _KIND.get(theirs.kind, theirs.kind)}
         if kinds == {"list", "union"}:
             one = ours if theirs.kind == "union" else theirs
-            is_both = one.kind == "list" and labels(one)  # x < 1 and x > 3 is nothing
+            is_both = one.kind == "list" and relations.labels(one)  # x < 1 and x > 3 is nothing
             return (
                 False
                 if is_both or not _are_intervals(ours, theirs)
@@ -227,7 +217,11 @@ class Comparison:
         if kinds == {"list", "pair"}:
             pair = theirs if ours.kind in ("list", "alternatives") else ours
             is_tuple = pair.kind == "pair" and pair.form == ("(", ")")
-            return self.ordered(by_label(ours), by_label(theirs)) if is_tuple else False
+            return (
+                self.ordered(relations.by_label(ours), relations.by_label(theirs))
+                if is_tuple
+                else False
+            )
         if len(kinds) > 1 or ours.form != theirs.form:
             return False
         return self.ordered(ours, theirs)
@@ -274,11 +268,15 @@ class Comparison:
         return all_of([self.items(*pair) for pair in zip(ours.items, theirs.items, strict=True)])
 
     def unordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
-        if labels(ours) != labels(theirs):
-            num_names = [len(names(side)) for side in (ours, theirs)]
+        if relations.labels(ours) != relations.labels(theirs):
+            num_names = [len(relations.names(side)) for side in (ours, theirs)]
             if 0 in num_names and max(num_names) > 1:
-                return self.ordered(by_label(ours), by_label(theirs))  # y = 2, x = 1 against 1, 2
-            is_one = max(num_names) == 1 and (0 in num_names or names(ours) == names(theirs))
+                return self.ordered(
+                    relations.by_label(ours), relations.by_label(theirs)
+                )  # y = 2, x = 1 against 1, 2
+            is_one = max(num_names) == 1 and (
+                0 in num_names or relations.names(ours) == relations.names(theirs)
+            )
             if is_one:  # x_1 = 1, x_2 = 2 against 1, 2
                 ours, theirs = self.without_names(ours), self.without_names(theirs)
         left, right = list(ours.items), list(theirs.items)
@@ -314,7 +312,7 @@ class Comparison:
         if isinstance(ours, Relation) and isinstance(theirs, Relation):
             return self.two_relations(ours, theirs)
         relation, other = (ours, theirs) if isinstance(ours, Relation) else (theirs, ours)
-        value = self.value_of(relation) or as_interval(relation)
+        value = self.value_of(relation) or relations.as_interval(relation)
         if value is None:
             return False
         return self.same(value, other) if relation is ours else self.same(other, value)
@@ -325,51 +323,135 @@ class Comparison:
         Every further part must be the same value: `x = 3 = 5` and `4 = 5` say nothing.
         """
         parts, ops = list(relation.parts), list(relation.ops)
-        if len(parts) == 2 and ops[0] == "=" and is_label(parts[1]) and not is_label(parts[0]):
+        if (
+            len(parts) == 2
+            and ops[0] == "="
+            and relations.is_label(parts[1])
+            and not relations.is_label(parts[0])
+        ):
             parts.reverse()
-        if is_label(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
+        if relations.is_label(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
             parts, ops = parts[1:], ops[1:]
         elif not all(isinstance(p, Scalar) for p in parts) or parts[0].tree[0] == "num":
             return None  # 4 = 5, 0 = 0
         value = parts[0]
         for op, part in zip(ops, parts[1:], strict=True):
             agrees = op == "=" and self.same(value, part) is True
-            if not (agrees or (op == r"\approx" and is_rounded(value, part))):
+            if not (agrees or (op == r"\approx" and relations.is_rounded(value, part))):
                 return None
         return value
 
     def interval_of(self, relation: Relation) -> Sequence | None:
         """The interval or set of `x > 5` and of `x \\in (5, \\infty)`."""
         value = self.value_of(relation) if r"\in" in relation.ops else None
-        return value if isinstance(value, Sequence) else as_interval(relation)
+        return value if isinstance(value, Sequence) else relations.as_interval(relation)
 
     def two_relations(self, ours: Relation, theirs: Relation) -> bool | None:
-        ours, theirs = turned(ours), turned(theirs)
+        ours, theirs = relations.turned(ours), relations.turned(theirs)
         if len(ours.parts) == len(theirs.parts) and ours.ops == theirs.ops:
             same = all_of([self.same(*p) for p in zip(ours.parts, theirs.parts, strict=True)])
             if same:
                 return True
         our_interval, their_interval = self.interval_of(ours), self.interval_of(theirs)
         if our_interval and their_interval:
-            if all_variables(ours) != all_variables(theirs):
+            if relations.all_variables(ours) != relations.all_variables(theirs):
                 return False
             return self.same(our_interval, their_interval)
         our_value, their_value = self.value_of(ours), self.value_of(theirs)
         are_values = our_value is not None and their_value is not None
-        if are_values and may_name_one(ours.parts[0], theirs.parts[0]):
+        if are_values and relations.may_name_one(ours.parts[0], theirs.parts[0]):
             same = self.same(our_value, their_value)
             if same is not False:
                 return same
-        return same_equation(ours, theirs)
+        return relations.same_equation(ours, theirs)
 
 
 def _are_intervals(*sequences: Sequence) -> bool:
     return all(
         (isinstance(item, Sequence) and item.kind in ("pair", "interval", "set"))
-        or as_interval(item)
+        or relations.as_interval(item)
         for sequence in sequences
         for item in sequence.items
     )
+
+
+# What math-verify may be asked. It reads almost anything, and what it misreads it accepts: a list
+# as a sum, a sentence as a product. So it is asked only about texts made of mathematics, and not
+# about those whose size alone would cost the time limit.
+
+_COMMANDS = FUNCTIONS | word_set(
+    """
+    frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil max
+    min gcd lcm partial over alpha beta gamma delta theta lambda mu omega phi sigma arccot
+    arcsec arccsc coth
+    """
+)
+_GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
+# Characters of a number outside, and inside an exponent or the bound of a sum, where every further
+# digit multiplies the work.
+_LONGEST = {False: 100, True: 4}
+# What our own grammar lacks; whatever else it refuses is malformed, and math-verify would guess.
+_ITS_OWN = {r"\sum", r"\prod", r"\int", r"\lim", r"\max", r"\min", r"\gcd", r"\lcm"}
+
+
+def _is_mathematics(tokens: list[Token]) -> bool:
+    """Whether the tokens are numbers, single letters, known commands and operators only."""
+    if not tokens or tokens[-1].text in "+-*/^_=(":
+        return False
+    previous = None
+    for token in tokens:
+        if token.kind == "text" or (
+            token.kind == "word" and len(token.text) > 1 and not re.fullmatch("d[a-z]", token.text)
+        ):
+            return False  # words; but dx
+        if token.kind == "cmd" and token.text[1:] not in _COMMANDS:
+            return False
+        if token.kind == "op" and token.text not in "+-*/^_!=(){}[]|,'":
+            return False
+        if token.kind == "num" and (token.text[-1:] == ")" or "e" in token.text.lower()):
+            return False  # repeating decimals are misread, 1e999999999 is a bomb
+        if previous and previous.kind == token.kind == "num":
+            return False  # 5 6 is read as 11
+        previous = token
+    # A lone bar divides 4 | 8, or separates candidates.
+    return [token.text for token in tokens].count("|") % 2 == 0
+
+
+def _is_bomb(tokens: list[Token]) -> bool:
+    """Whether exponents or bounds hold a power or a further sum, or numbers are huge."""
+    open_at: list[bool] = []  # for each open bracket: is it, or is it inside, an exponent or bound
+    raised = False
+    for token in tokens:
+        inside = raised or any(open_at)
+        if token.text in ("{", "(", "["):
+            open_at.append(inside)
+        elif token.text in ("}", ")", "]") and open_at:
+            open_at.pop()
+        is_long = token.kind == "num" and len(token.text) > _LONGEST[inside]
+        if is_long or token.text == "!" or (inside and token.text in _GROWING):
+            return True
+        raised = token.text in ("^", "_")
+    return False
+
+
+# math-verify guesses at operators without their bounds or operands, so each must be complete.
+_WHOLE = re.compile(
+    r"\\(?:max|min|gcd|lcm)\((?=[^()])"
+    r"|\\lim_\{[A-Za-z]\\to(?=[^{}=])"
+    r"|\\(?:sum|prod)_\{[A-Za-z]=[^{}=]+\}\^(?:\{[^{}=]*\}|\\infty ?|[^{}\\])(?=[^\s=+)}*/^,-])"
+    r"|\\int(?:_(?:\{[^{}=]*\}|[^{}\\])\^(?:\{[^{}=]*\}|\\infty|[^{}\\]))?(?=[^d].*d[a-z])"
+)
+
+
+def can_be_asked(value: Opaque | Scalar | Words) -> bool:
+    """Whether a value may go to math-verify: complete mathematics of a sane size."""
+    tokens = tokenise(value.text)
+    num_operators = sum(token.text in _ITS_OWN for token in tokens)
+    if not (num_operators or isinstance(value, Scalar)) or not is_balanced(tokens):
+        return False
+    found = [match[0] for match in _WHOLE.finditer(value.text)]
+    is_whole = len(found) == num_operators and value.text.count("=") == "".join(found).count("=")
+    return is_whole and _is_mathematics(tokens) and not _is_bomb(tokens)
 
 
 # Texts

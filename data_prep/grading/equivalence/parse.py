@@ -9,11 +9,7 @@ import re
 from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import (
-    COMBINATIONS,
-    ENGLISH,
     FUNCTIONS,
-    LETTERS,
-    MARKS,
     MAX_DEPTH,
     Token,
     Unreadable,
@@ -21,8 +17,8 @@ from data_prep.grading.equivalence.tokens import (
     read_number_words,
     split,
     to_fraction,
+    word_set,
 )
-from data_prep.grading.equivalence.units import split_unit
 from data_prep.grading.equivalence.values import (
     INFINITY,
     INVERSE,
@@ -35,8 +31,28 @@ from data_prep.grading.equivalence.values import (
     Value,
     Words,
     keep_order,
+    split_unit,
 )
 
+# Greek letters, as variables.
+_LETTERS = word_set(
+    """
+    alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma
+    tau phi chi psi omega Delta Omega Sigma Gamma Theta Lambda Phi Psi ell
+    """
+)
+# Words that are no products of letters: 0 (or 1) is not 0.
+_ENGLISH = word_set(
+    """
+    or and not is it to of in if no by be so we do go us up my me he as are for the was but can
+    may one two six ten four five nine zero half both else none any all yes also even odd then
+    than with from mod plus
+    """
+)
+# Commands that make a name of what is in their braces.
+_MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
+# C_{10}^{3}, as its tokens with spaces between.
+_COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 
 
@@ -111,7 +127,7 @@ class _Parser:
         if token.kind == "cmd":
             name = token.text[1:]
             return (
-                name in FUNCTIONS or name in LETTERS or name in MARKS
+                name in FUNCTIONS or name in _LETTERS or name in _MARKS
                 or name in ("frac", "sqrt", "binom", "pi", "lfloor", "lceil")
             )  # fmt: skip
         return token.text in ("(", "[", "{") or (token.text == "|" and not self.in_bars)
@@ -212,9 +228,9 @@ class _Parser:
             return ("const", "pi")
         if name in FUNCTIONS:
             return self.function(name)
-        if name in LETTERS:
+        if name in _LETTERS:
             return self.subscripted(name)
-        if name in MARKS:
+        if name in _MARKS:
             return self.named(name)
         raise Unreadable(token.text)
 
@@ -245,7 +261,7 @@ class _Parser:
             return binomial
         if len(word) == 1 or word.isupper():
             return self.subscripted(word)
-        if len(word) > 4 or word.lower() in ENGLISH:
+        if len(word) > 4 or word.lower() in _ENGLISH:
             raise Unreadable(word)
         self.tokens[self.at - 1 : self.at] = [Token("word", letter) for letter in word]
         self.at -= 1
@@ -253,7 +269,7 @@ class _Parser:
 
     def combinations(self) -> Tree | None:
         """`C_{10}^{3}`: 10 choose 3."""
-        match = COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
+        match = _COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
         if not match:
             return None
         self.at += len(match[0].split())

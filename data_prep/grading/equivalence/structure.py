@@ -34,7 +34,6 @@ from data_prep.grading.equivalence.tokens import (
     tokenise,
     wraps,
 )
-from data_prep.grading.equivalence.units import is_blurring, split_unit
 from data_prep.grading.equivalence.values import (
     ALL_REALS,
     INFINITY,
@@ -48,6 +47,8 @@ from data_prep.grading.equivalence.values import (
     Value,
     Words,
     interval,
+    is_blurring,
+    split_unit,
 )
 
 MAX_ITEMS = 64

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from data_prep.grading.equivalence import TooLarge, compare, is_parseable
+from data_prep.grading.equivalence.compare import TooLarge, compare, is_parseable
 from data_prep.grading.grade import VERDICTS, grade, grade_short_all
 from data_prep.grading.pool import MAX_WORKERS
 

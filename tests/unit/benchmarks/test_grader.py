@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import grader, grader_cases
 from benchmarks.grader import BASELINE, SINGLE, BenchArguments, Measured
-from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.equivalence.compare import is_parseable
 from data_prep.grading.extract import extract, is_well_formed
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from data_prep.grading.rows import encode
 
 from data_prep.config import UserError
 from data_prep.grading import __main__ as grade_file
 from data_prep.grading import rows
 from data_prep.grading.grade import grade_all
-from data_prep.grading.rows import encode
 
 ROOT = Path(__file__).parents[3]
 THOUGHT = "<think>so</think> "

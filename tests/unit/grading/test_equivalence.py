@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.equivalence import TooLarge, compare, is_parseable, is_same_value
-from data_prep.grading.equivalence.fallback import can_be_asked
+from data_prep.grading.equivalence.compare import (
+    TooLarge,
+    can_be_asked,
+    compare,
+    is_parseable,
+    is_same_value,
+)
 from data_prep.grading.equivalence.numeric import exact_value, identical, proportional
 from data_prep.grading.equivalence.parse import parse
 from data_prep.grading.equivalence.structure import read
