@@ -74,6 +74,7 @@ def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: GradeTexts
         if isinstance(row, BadRow) and row.row is not None:
             row = row.row  # half a surrogate pair, which models write, harms no verdict
         outputs.append({} if isinstance(row, BadRow) else dict(row))
+        outputs[at].pop("error", None)  # of an earlier run
         try:
             pairs[at] = read_pair(row)
         except ValueError as error:
@@ -171,7 +172,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         if getattr(args, flag) and args.form == "answer":
             raise UserError(f"command line: --{flag} goes with --form completion; leave one out")
     out = Path(args.out or "")
-    if args.out and out.exists() and (not out.is_file() or out.samefile(args.file)):
+    if (
+        args.out
+        and out.exists()
+        and not (out.is_file() and out.resolve() != Path(args.file).resolve())
+    ):
         raise UserError(f"{out}: is the input, or not a file; choose another --out")
     return args
 
