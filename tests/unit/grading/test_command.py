@@ -52,7 +52,7 @@ def test_a_line_that_can_be_read(line, verdict, extracted, tmp_path):
 
 UNREAD = [
     # line, words of the error
-    (b'{"prediction": "a", "gold', "truncated"), (b"[1, 2]", "found list"),
+    (b'{"prediction": "a", "gold', "truncated"), (b"7", "found int"),
     (b'{"gold": "4"}', "`prediction` .* no such column"),
     (b'{"prediction": "4"}', "`gold` .* no such column"),
     (b'{"prediction": ["4"], "gold": "4"}', "found list"), (row(gold=None), "found NoneType"),
