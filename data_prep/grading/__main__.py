@@ -95,32 +95,19 @@ def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: GradeTexts
     return outputs
 
 
-class Summary:
-    """What is told at the end; adds up row by row."""
-
-    def __init__(self) -> None:
-        self.verdicts: Counter[str] = Counter()
-        self.num_errors, self.first_error = 0, ""
-
-    def add(self, output: Row) -> None:
-        self.verdicts[output["verdict"]] += 1
-        self.num_errors += "error" in output
-        self.first_error = self.first_error or output.get("error", "")
-
-    def render(self, path: str, seconds: float) -> str:
-        """The summary as text of some lines; `seconds` is the wall-clock time."""
-        total = self.verdicts.total()
-        share = {name: f"{100 * num / total:.1f} %" for name, num in self.verdicts.items()}
-        lines = [f"{path}: {total:,} rows, {share.get('right', '0.0 %')} right"]
-        for name, num in self.verdicts.most_common():
-            lines.append(f"  {name:16} {num:9,} {share[name]:>8}")
-        lines.append(f"  rows with an error: {self.num_errors:,}")
-        if self.first_error:
-            lines.append(f"  the first: {self.first_error}")
-        lines.append(f"  {seconds:.1f} s, {total / seconds:,.0f} rows/s")
-        if self.verdicts["no_think"] > total / 2:
-            lines.append(HINT)
-        return "\n".join(lines) + "\n"
+def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: float) -> str:
+    """What is told at the end, some lines; `seconds` is the wall-clock time."""
+    total = verdicts.total()
+    share = {name: f"{100 * num / total:.1f} %" for name, num in verdicts.items()}
+    lines = [f"{path}: {total:,} rows, {share.get('right', '0.0 %')} right"]
+    for name, num in verdicts.most_common():
+        lines.append(f"  {name:16} {num:9,} {share[name]:>8}")
+    lines.append(f"  rows with an error: {len(errors):,}")
+    lines += [f"  the first: {error}" for error in errors[:1]]
+    lines.append(f"  {seconds:.1f} s, {total / seconds:,.0f} rows/s")
+    if verdicts["no_think"] > total / 2:
+        lines.append(HINT)
+    return "\n".join(lines) + "\n"
 
 
 @contextlib.contextmanager
@@ -137,14 +124,17 @@ def _open_output(out: str | None) -> Iterator[BinaryIO]:
         yield opened.enter_context(gzip.open(file, "wb")) if out.endswith(".gz") else file
 
 
-def _grade_file(args: argparse.Namespace, grade_texts: GradeTexts, summary: Summary) -> None:
+def _grade_file(
+    args: argparse.Namespace, grade_texts: GradeTexts, verdicts: Counter[str], errors: list[str]
+) -> None:
     rows = read_rows_and_faults(args.file)
     chunk = list(islice(rows, CHUNK_ROWS))  # first: a file that is refused leaves no --out
     with _open_output(args.out) as file:
         while chunk:
             for output in grade_rows(chunk, grade_texts):
                 file.write(encodable(json.dumps(output, ensure_ascii=False) + "\n").encode())
-                summary.add(output)
+                verdicts[output["verdict"]] += 1
+                errors += [output["error"]] if "error" in output else []
             file.flush()
             chunk = list(islice(rows, CHUNK_ROWS))
 
@@ -189,17 +179,19 @@ def main(argv: list[str] | None = None) -> None:
     if args.form == "completion":
         flags = {flag: getattr(args, flag) for flag in FLAGS}
         grade_texts = functools.partial(grade_all, **flags)
-    summary, start = Summary(), time.perf_counter()
+    verdicts: Counter[str] = Counter()
+    errors: list[str] = []
+    start = time.perf_counter()
     try:
-        _grade_file(args, grade_texts, summary)
-        sys.stderr.write(summary.render(args.file, time.perf_counter() - start))
+        _grade_file(args, grade_texts, verdicts, errors)
+        sys.stderr.write(summarise(args.file, verdicts, errors, time.perf_counter() - start))
     except BrokenPipeError:
         # Python flushes standard output once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(PIPE_CLOSED)
     except KeyboardInterrupt:
         kept = f"; their verdicts are in {args.out}{PARTIAL}" if args.out else ""
-        sys.stderr.write(f"\ninterrupted after {summary.verdicts.total():,} rows{kept}\n")
+        sys.stderr.write(f"\ninterrupted after {verdicts.total():,} rows{kept}\n")
         sys.exit(130)
 
 

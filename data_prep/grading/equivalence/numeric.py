@@ -154,15 +154,13 @@ class _Evaluation:
         if name in ("factorial", "binomial"):
             return self.combinatorial(name, arguments)
         if name in ("floor", "ceiling"):
-            if not isinstance(arguments[0], Fraction):
-                nearest = int(self.mp.nint(arguments[0].real))
-                if abs(arguments[0] - nearest) < self.mp.mpf(10) ** (15 - self.digits):
-                    return Fraction(nearest)
-                arguments = [Fraction(int(self.mp.floor(arguments[0].real)))]
-                return arguments[0] + (name == "ceiling")
-            return Fraction(
-                arguments[0].__floor__() if name == "floor" else arguments[0].__ceil__()
-            )
+            x = arguments[0]
+            if isinstance(x, Fraction):
+                return Fraction(math.floor(x) if name == "floor" else math.ceil(x))
+            nearest = int(self.mp.nint(x.real))
+            if abs(x - nearest) < self.mp.mpf(10) ** (15 - self.digits):
+                return Fraction(nearest)
+            return Fraction(int(self.mp.floor(x.real)) + (name == "ceiling"))
         if name == "abs":
             return abs(arguments[0])
         if name.startswith("function "):  # unknown: any function without symmetry serves
@@ -245,8 +243,9 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return a == b
         mp = context()
-        a, b = (mp.mpf(v.numerator) / v.denominator if isinstance(v, Fraction) else v
-                for v in (a, b))  # fmt: skip
+        a, b = (
+            mp.mpf(v.numerator) / v.denominator if isinstance(v, Fraction) else v for v in (a, b)
+        )
         error = max(scale_a, scale_b, abs(a), abs(b)) * mp.mpf(10) ** (5 - digits)
         if abs(a - b) > error:
             return False
@@ -368,11 +367,10 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
             if positive and (is_complex or (a > 0) != (b > 0)):
                 return False
         # left(p) * right(p0) - right(p) * left(p0) = 0, with the constants as trees.
-        elif not _agree(
-            ("mul", left, _at(right, first)), ("mul", right, _at(left, first)),
-            point, is_complex,
-        ):  # fmt: skip
-            return False
+        else:
+            ours, theirs = ("mul", left, _at(right, first)), ("mul", right, _at(left, first))
+            if not _agree(ours, theirs, point, is_complex):
+                return False
         agreeing += 1
     return agreeing >= NUM_AGREEING
 

@@ -4,13 +4,8 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from data_prep.grading.equivalence.numeric import (
-    difference,
-    exact_value,
-    is_number,
-    proportional,
-)
-from data_prep.grading.equivalence.tokens import TRIGONOMETRIC, TooLarge, Unreadable
+from data_prep.grading.equivalence.numeric import difference, exact_value, is_number, proportional
+from data_prep.grading.equivalence.tokens import TRIGONOMETRIC, TooLarge
 from data_prep.grading.equivalence.values import (
     INFINITY,
     INVERSE,
@@ -81,7 +76,7 @@ def is_rounded(exact: Value, decimal: Value) -> bool:
     try:
         quotient = ("call", "floor", ("mul", gap, ("pow", step, ("num", Fraction(-1)))))
         return exact_value(quotient) == 0
-    except Unreadable:
+    except TooLarge:
         return False
 
 
@@ -160,12 +155,11 @@ def _interval_of_abs(variable: Scalar, bound: Value, op: str) -> Sequence | None
     if op not in (">", r"\ge"):
         return None
     left = interval("(", MINUS_INFINITY, minus, ")" if op == ">" else "]")
-    return Sequence(
-        "|x|", "union", (left, interval("(" if op == ">" else "[", bound, INFINITY, ")"))
-    )
+    right = interval("(" if op == ">" else "[", bound, INFINITY, ")")
+    return Sequence("|x|", "union", (left, right))
 
 
-def same_equation(ours: Relation, theirs: Relation) -> bool | None:
+def same_equation(ours: Relation, theirs: Relation) -> bool:
     """Two equations or inequalities whose differences of sides are proportional."""
     trees = []
     for relation in (ours, theirs):
@@ -177,12 +171,7 @@ def same_equation(ours: Relation, theirs: Relation) -> bool | None:
         trees.append(difference(left, right))
     if ours.ops != theirs.ops:
         return False
-    try:
-        return proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
-    except TooLarge:
-        raise
-    except Unreadable:
-        return None
+    return proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
 
 
 def with_single_labels(value: Value) -> Value:
@@ -195,9 +184,8 @@ def with_single_labels(value: Value) -> Value:
     if len(names.items) != len(values.items):
         return value
     pairs = zip(names.items, values.items, strict=True)
-    return Sequence(
-        value.text, "list", tuple(Relation(f"{a.text}={b.text}", (a, b), ("=",)) for a, b in pairs)
-    )
+    items = tuple(Relation(f"{a.text}={b.text}", (a, b), ("=",)) for a, b in pairs)
+    return Sequence(value.text, "list", items)
 
 
 def names(values: Sequence) -> set[str]:
