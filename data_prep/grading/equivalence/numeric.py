@@ -9,6 +9,7 @@ allows. Roots, powers and logarithms follow the school's real conventions unless
 occurs.
 """
 
+import contextlib
 import math
 import random
 import threading
@@ -305,11 +306,9 @@ def is_defined(tree: Tree) -> bool:
     """Whether a tree has a value anywhere; raises TooLarge where no point is small enough."""
     names = sorted(variables(tree) - {"i"})
     for point in _points(names) if names else [{}]:
-        try:
+        with contextlib.suppress(Undefined):
             evaluate(tree, point, DIGITS, _has_i(tree))
             return True
-        except Undefined:
-            continue
     return False
 
 
@@ -330,12 +329,10 @@ def identical(left: Tree, right: Tree) -> bool:
             return False  # a number without a value equals nothing
     num_agreeing = 0
     for point in _points(names):
-        try:
+        with contextlib.suppress(Undefined, TooLarge):  # another point may serve
             if not _agree(left, right, point, is_complex):
                 return False
             num_agreeing += 1
-        except (Undefined, TooLarge):
-            continue  # another point may serve
     if num_agreeing < NUM_AGREEING:
         raise TooLarge("defined together almost nowhere, or too large to compute with")
     return True

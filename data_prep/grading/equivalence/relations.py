@@ -116,14 +116,10 @@ def as_interval(relation: Value) -> Sequence | None:
             return _interval_of_abs(variable, bound, op)
         if not (isinstance(variable, Scalar) and variable.tree[0] == "var" and _bound(bound)):
             return None
-        if op in (">", r"\ge"):
-            return interval("(" if op == ">" else "[", bound, INFINITY, ")")
-        if op in ("<", r"\le"):
-            return interval("(", MINUS_INFINITY, bound, ")" if op == "<" else "]")
-        if op == r"\ne":
-            pieces = interval("(", MINUS_INFINITY, bound, ")"), interval("(", bound, INFINITY, ")")
-            return Sequence(relation.text, "union", pieces)
-        return None
+        below = interval("(", MINUS_INFINITY, bound, "]" if op == r"\le" else ")")
+        above = interval("[" if op == r"\ge" else "(", bound, INFINITY, ")")
+        both = Sequence(relation.text, "union", (below, above))
+        return {"<": below, r"\le": below, ">": above, r"\ge": above, r"\ne": both}.get(op)
     if len(parts) != 3:
         return None
     (low, variable, high), ops = turned(relation).parts, turned(relation).ops
@@ -150,13 +146,13 @@ def _interval_of_abs(variable: Scalar, bound: Value, op: str) -> Sequence | None
     if variable.tree[2][0] != "var" or not (isinstance(bound, Scalar) and _bound(bound)):
         return None
     minus = Scalar("-" + bound.text, ("mul", MINUS_ONE, bound.tree))
+    opening, closing = ("[", "]") if op in (r"\le", r"\ge") else ("(", ")")
     if op in ("<", r"\le"):
-        return interval("(" if op == "<" else "[", minus, bound, ")" if op == "<" else "]")
+        return interval(opening, minus, bound, closing)
     if op not in (">", r"\ge"):
         return None
-    left = interval("(", MINUS_INFINITY, minus, ")" if op == ">" else "]")
-    right = interval("(" if op == ">" else "[", bound, INFINITY, ")")
-    return Sequence("|x|", "union", (left, right))
+    left = interval("(", MINUS_INFINITY, minus, closing)
+    return Sequence("|x|", "union", (left, interval(opening, bound, INFINITY, ")")))
 
 
 def same_equation(ours: Relation, theirs: Relation) -> bool:

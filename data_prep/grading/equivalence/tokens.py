@@ -340,13 +340,11 @@ def _word_token(words: str) -> Token:
 def canonical(tokens: list[Token]) -> str:
     """The tokens as one text in which print no longer differs; for comparison as written."""
     pieces: list[str] = []
+    wordy = ("word", "text")
     for previous, token in zip([None, *tokens], tokens, strict=False):
-        wordy = ("word", "text")
-        if (
-            (previous and token.spaced and previous.kind in wordy and token.kind in wordy)
-            or (previous and previous.kind == token.kind == "num")
-            or (previous and previous.kind == "cmd" and token.kind == "word")
-        ):
+        kinds = (previous.kind if previous else "", token.kind)
+        is_gap = token.spaced and kinds[0] in wordy and kinds[1] in wordy
+        if is_gap or kinds in (("num", "num"), ("cmd", "word")):
             pieces.append(" ")
         pieces.append(token.text)
     return "".join(pieces)

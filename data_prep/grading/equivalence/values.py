@@ -185,9 +185,8 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
 
 
 def _is_number_word(word: str) -> bool:
-    return any(
-        read_number_words(f"{before}{_singular(word)}") is not None for before in ("", "one ")
-    )
+    word = _singular(word)
+    return any(read_number_words(text) is not None for text in (word, f"one {word}"))
 
 
 def _find(name: str) -> tuple[str, Fraction, int] | None:
