@@ -70,11 +70,7 @@ def _split_thought(completion: str, think_prefilled: bool) -> tuple[str, str]:
 
 
 def is_well_formed(completion: str, think_prefilled: bool = False) -> bool:
-    """Whether the completion is one non-empty `<think>…</think>` followed by non-empty text.
-
-    Args:
-        think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
-    """
+    """Whether the completion is one non-empty `<think>…</think>` followed by non-empty text."""
     status, rest = _split_thought(completion, think_prefilled)
     return status == "ok" and not _BLANK.fullmatch(rest)
 
@@ -103,7 +99,7 @@ def extract(
 
 def _only_one(found: list[str]) -> Extraction:
     """The last of several answers if all are one value: hedging must not pay."""
-    if not any(not _BLANK.fullmatch(answer) for answer in found):
+    if all(map(_BLANK.fullmatch, found)):
         return Extraction(None, "no_answer")
     others = {*found} - {found[-1]}
     if len(others) > MAX_SPELLINGS or not all(is_same_value(one, found[-1]) for one in others):
@@ -138,6 +134,7 @@ _MARKER = re.compile(
     r"|(?:\\?#){4}\s*",
     re.IGNORECASE,
 )
+_LABEL = re.compile(r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", re.IGNORECASE)
 _POLITE = re.compile(r"[.\s]*I hope (?:it|this) (?:is correct|helps).*", re.IGNORECASE | re.DOTALL)
 _MATHS = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\*\*(.+?)\*\*", re.DOTALL
@@ -203,9 +200,7 @@ def _final_statement(text: str) -> Extraction:
     if markers := list(_MARKER.finditer(text)):
         text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
     # "Option C", "Total: 5 apples", "= 5"
-    text = re.sub(
-        r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", "", text, flags=re.IGNORECASE
-    )
+    text = _LABEL.sub("", text)
     if not text:
         return Extraction(None, "no_answer")
     if not _is_prose(text):
@@ -234,9 +229,7 @@ def _last_candidate(text: str) -> Extraction:
     if _DENIAL.search(text[: found[last][0].start()]):
         return Extraction(None, "no_answer")
     # Several candidates are one list: right only where the gold is that list.
-    answers = [
-        inside.strip().rstrip(".") + _unit_after(text, match) for match, inside in found[last:]
-    ]
+    answers = [inside.strip().rstrip(".") + _unit_after(text, at) for at, inside in found[last:]]
     return Extraction(", ".join(answers), "ok")
 
 
@@ -338,7 +331,7 @@ def read_leniently(completion: str, is_choice: bool = False) -> str | None:
         is_choice: whether the gold is the letter of an option.
     """
     after = completion.rpartition(THINK_CLOSE)[2]
-    for text in (after, completion) if len(after) < len(completion) else (completion,):
+    for text in dict.fromkeys((after, completion)):
         text = text.replace(THINK_OPEN, "\n").replace(THINK_CLOSE, "\n")
         if (answer := _read(text, is_choice)) is not None:
             return answer

@@ -150,9 +150,8 @@ def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]
     outcomes = shared_pool().map(list(open_calls.values())) if open_calls else []
     for (row, at), outcome in zip(open_calls, outcomes, strict=True):
         # An error is math-verify's own on a text it half understands.
-        verdicts[row][at] = {"ok": outcome.value, "error": "unparseable"}.get(
-            outcome.status, outcome.status
-        )
+        ends = {"ok": outcome.value, "error": "unparseable", "timeout": "timeout"}
+        verdicts[row][at] = ends[outcome.status]
         seconds[row] += outcome.seconds
     return [(_best(each), spent) for each, spent in zip(verdicts, seconds, strict=True)]
 
