@@ -81,13 +81,7 @@ def extract(
     answer_tags: bool = False,
     final_number: bool = False,
 ) -> Extraction:
-    """Find the answer that follows the thought.
-
-    Args:
-        think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
-        answer_tags: the answer is between `<answer>` and `</answer>`, not in a box.
-        final_number: where there is no box, the number that the text ends with counts.
-    """
+    """Find the answer that follows the thought; the arguments are those of `grade.grade_all`."""
     status, rest = _split_thought(completion, think_prefilled)
     if status != "ok":
         return Extraction(None, status)
@@ -325,10 +319,7 @@ def read_leniently(completion: str, is_choice: bool = False) -> str | None:
     6. the last "answer is …", "answer: …" or `<answer>…`, up to the end of its sentence;
     7. "… = x" at the end of the last line;
     8. the last formula or number of the text, unless it is denied ("not 7").
-
-    Args:
-        completion: what the model wrote, without the prompt; the tags may be missing.
-        is_choice: whether the gold is the letter of an option.
+    `is_choice` says whether the gold is the letter of an option.
     """
     after = completion.rpartition(THINK_CLOSE)[2]
     for text in dict.fromkeys((after, completion)):
