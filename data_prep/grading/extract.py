@@ -319,6 +319,7 @@ def read_leniently(completion: str, is_choice: bool = False) -> str | None:
     6. the last "answer is …", "answer: …" or `<answer>…`, up to the end of its sentence;
     7. "… = x" at the end of the last line;
     8. the last formula or number of the text, unless it is denied ("not 7").
+
     `is_choice` says whether the gold is the letter of an option.
     """
     after = completion.rpartition(THINK_CLOSE)[2]
