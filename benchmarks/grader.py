@@ -16,13 +16,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.grader_cases import MIX_BLOCK, NUM_HOSTILE, PAIRS, Case, make_round
+from benchmarks.grader_cases import NUM_HOSTILE, PAIRS, Case, make_round
 from benchmarks.table import Interval, about, publish, sum_ratio_interval
 from data_prep.config import parse, run_cli
 from data_prep.grading import pool as grading_pool
@@ -43,35 +43,23 @@ GRADERS = {
     "TRL": (True, 0),
     BASELINE: (True, 0),
 }
-NUM_FOR_BASELINES = {"hostile": NUM_HOSTILE, "mix": MIX_BLOCK}
 NUM_TURNS = 5  # per round, of a set without hostile completions
-# Sane to look at, and over the time limit in math-verify.
-OVER_LIMIT = (
-    r"\sum_{k=1}^{\infty} \frac{\sin(k)}{k^3+k+11}",
-    r"\sum_{k=1}^{\infty} \frac{\cos(k)}{k^4+k+13}",
-    r"\int_0^{\infty} \frac{\sin(x^3) \ln(1+x)}{\sqrt{1+x^5}} dx",
-    r"\int_0^{\infty} \frac{\cos(x^3) \ln(2+x)}{\sqrt{3+x^7}} dx",
-)
-# A single instruction of Python, which no handler of a signal can interrupt.
-ONE_INSTRUCTION = ("3 ** 10 ** 9", "7 ** 10 ** 9")
 # Only math-verify can read these; the second makes a second worker start.
 WARM_UP = (r"\int_0^1 x dx", r"\int_0^2 x dx")
 HOW = """`make bench-grader`. Completions: 15 to 60 lines of thought, then one to three sentences
 with the answer in a box. *integers*: eight completions to each gold, five of them right.
 *expressions*: each gold of {source} in other print and rewritten (both right), and with a wrong
 answer. *hostile*: towers of powers, huge factorials, thousands of brackets, code; all wrong.
-*mix*: 45 % integers, 45 % expressions, 10 % hostile. {num_rounds} rounds; no completion is given
-to a grader twice, and no gold of *expressions* serves in two rounds, so that caches help within
-a gold's group only.
+{num_rounds} rounds; no completion is given to a grader twice, and no gold of *expressions* serves
+in two rounds, so that caches help within a gold's group only.
 
 *ours, single* grades one completion a call, as TRL and math-verify do; the others grade a set in
 one call, and their latency is the work of each completion. TRL: `reasoning_accuracy_reward`;
-math-verify: `verify(parse(gold), parse(text after </think>))`; both with their defaults, the
-gold in `$…$`. A baseline gets the first {num_hostile} of *hostile* and the first {mix_block} of
-*mix*: they cost it seconds. *labels*: share of the verdicts that agree with how the completion
-was made; ours was developed with golds like these. *none*: the grader raised or was killed after
-20 s. *speed*: ratio of seconds to math-verify's on the completions both graded, 95 % bootstrap
-over the turns."""
+math-verify: `verify(parse(gold), parse(text after </think>))`; both with their defaults, the gold
+in `$…$`. A baseline gets the first {num_hostile} of *hostile*: they cost it seconds. *labels*:
+share of the verdicts that agree with how the completion was made; ours was developed with golds
+like these. *none*: the grader raised or was killed after 20 s. *speed*: ratio of seconds to
+math-verify's on the completions both graded, 95 % bootstrap over the turns."""
 
 
 @dataclass
@@ -86,21 +74,12 @@ class BenchArguments:
     rows: int = field(
         default=240, metadata={"help": "most rows of a set and round; 4 times as many integers"}
     )
-    graders: list[str] = field(
-        default_factory=lambda: list(GRADERS),
-        metadata={"help": "which take turns, ours and others"},
-    )
 
     def __post_init__(self) -> None:
         if not 2 <= self.rounds <= 10:
             raise ValueError(f"rounds: must be in 2..10 (got {self.rounds})")
-        if self.rows < MIX_BLOCK:
-            raise ValueError(f"rows: must be at least {MIX_BLOCK} (got {self.rows})")
-        for name in self.graders:
-            if name not in GRADERS:
-                raise ValueError(f"graders: must be some of {'; '.join(GRADERS)} (got {name!r})")
-        if missing := {SINGLE, BASELINE} - {*self.graders}:
-            raise ValueError(f"graders: {missing.pop()!r} is missing, which ratios are about")
+        if self.rows < 1:
+            raise ValueError(f"rows: must be above 0 (got {self.rows})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +96,6 @@ class Measured:
 Results = dict[str, dict[str, list[Measured]]]  # set -> grader -> turns
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """One call that is over the time limit: what, what became of it, wall-clock seconds."""
-
-    what: str
-    verdict: str
-    seconds: float
-
-
 def cost(measured: Measured, num: int) -> float:
     """Seconds per completion: of the first `num` where each was timed, else of the batch."""
     if measured.is_single:
@@ -140,15 +110,6 @@ def speed_ratio(ours: Sequence[Measured], theirs: Sequence[Measured]) -> Interva
         [cost(measured, num) for measured, num in zip(theirs, nums, strict=True)],
         [cost(measured, num) for measured, num in zip(ours, nums, strict=True)],
     )
-
-
-def half_and_half(first: Sequence[Measured], second: Sequence[Measured]) -> list[Measured]:
-    """As if a turn's completions came from two sets in equal parts."""
-    mixed = []
-    for a, b in zip(first, second, strict=True):
-        each = [cost(measured, len(measured.seconds)) for measured in (a, b)]
-        mixed.append(Measured(True, sum(each), each, [], []))
-    return mixed
 
 
 def percentile_ms(turns: Sequence[Measured], share: float) -> float:
@@ -189,11 +150,6 @@ def render(results: Results) -> list[dict[str, str]]:
                     "speed": show_ratio(speed_ratio(turns, found[BASELINE])),
                 }
             )
-    plain = zip(results["integers"].items(), results["expressions"].values(), strict=True)
-    mixed = {grader: half_and_half(first, second) for (grader, first), second in plain}
-    for grader, turns in mixed.items():
-        speed = show_ratio(speed_ratio(turns, mixed[BASELINE]))
-        rows.append({"set": "mix without hostile", "grader": grader, "speed": speed})
     return rows
 
 
@@ -298,10 +254,10 @@ class Child:
         return Measured(is_single, sum(walls), seconds, found, labels)
 
 
-def measure_rounds(graders: Sequence[str], rounds: Sequence[dict[str, list[Case]]]) -> Results:
-    """`{set: {grader: [of each turn]}}`; the graders take turns, in an order drawn each time."""
+def measure_rounds(rounds: Sequence[dict[str, list[Case]]]) -> Results:
+    """`{set: {grader: [of each turn]}}`; the graders take turns in an order drawn each time."""
     rng = random.Random(0)
-    children = {name: Child(name) for name in graders}
+    children = {name: Child(name) for name in GRADERS}
     results: Results = {}
     try:
         for child in children.values():
@@ -309,35 +265,19 @@ def measure_rounds(graders: Sequence[str], rounds: Sequence[dict[str, list[Case]
         for number, sets in enumerate(rounds, 1):
             for name, cases in sets.items():
                 sys.stderr.write(f"round {number} of {len(rounds)}: {name}\n")
-                found = results.setdefault(name, {grader: [] for grader in graders})
+                found = results.setdefault(name, {grader: [] for grader in GRADERS})
                 # In parts of a second at most, but where one completion may take longer.
-                num_turns = 1 if name in NUM_FOR_BASELINES else NUM_TURNS
+                num_turns = 1 if name == "hostile" else NUM_TURNS
                 bounds = [len(cases) * at // num_turns for at in range(num_turns + 1)]
                 for start, end in itertools.pairwise(bounds):
-                    for grader in rng.sample(graders, len(graders)):
-                        num = None if GRADERS[grader][1] else NUM_FOR_BASELINES.get(name)
+                    for grader in rng.sample([*GRADERS], len(GRADERS)):
+                        is_cut = name == "hostile" and not GRADERS[grader][1]
+                        num = NUM_HOSTILE if is_cut else None
                         found[grader].append(children[grader].measure(cases[start:end][:num]))
     finally:
         for child in children.values():
             child.stop()
     return results
-
-
-def measure_limits() -> list[Limit]:
-    """How long calls take that are over the time limit."""
-    limits = []
-    grade_all([rf"<think>a</think> \boxed{{{WARM_UP[0]}}}"], ["x"])
-    for text in OVER_LIMIT:
-        start = time.perf_counter()
-        (grade,) = grade_all([rf"<think>a</think> \boxed{{{text}}}"], ["1"])
-        limits.append(Limit(f"grade: {text}", grade.verdict, time.perf_counter() - start))
-    with GradingPool("builtins:eval", 1, TIMEOUT_SECONDS) as pool:
-        pool.call("1")
-        for text in ONE_INSTRUCTION:
-            start = time.perf_counter()
-            outcome = pool.call(text)
-            limits.append(Limit(f"pool: {text}", outcome.status, time.perf_counter() - start))
-    return limits
 
 
 def read_golds(data_root: str | None) -> list[tuple[str, str | None]]:
@@ -356,13 +296,11 @@ def main() -> None:
     quiet_loggers(grading_pool.logger.name)  # it tells of every time-out
     golds = read_golds(args.data_root)
     rounds = [make_round(at, args.rounds, golds, args.rows) for at in range(args.rounds)]
-    results = measure_rounds(args.graders, rounds)
-    limits = measure_limits()
+    results = measure_rounds(rounds)
     how = HOW.format(
         source="MATH-500" if args.data_root else "the embedded list",
         num_rounds=args.rounds,
         num_hostile=NUM_HOSTILE,
-        mix_block=MIX_BLOCK,
     )
     rows = render(results)
     publish(
@@ -370,8 +308,7 @@ def main() -> None:
         "The grader: speed and accuracy",
         how,
         rows,
-        {"about": about(), "rows": rows, "limits": [asdict(limit) for limit in limits]},
-        "\n".join(f"- `{limit.what}`: {limit.verdict}, {limit.seconds:.3f} s" for limit in limits),
+        {"about": about(), "rows": rows},
     )
 
 

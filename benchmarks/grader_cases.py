@@ -52,7 +52,6 @@ HOSTILE: tuple[Callable[[int], str], ...] = (
 
 
 NUM_HOSTILE = 4  # of the hostile set, that a baseline gets: they cost it seconds
-MIX_BLOCK = 20  # of the mix, that a baseline gets: nine integers, nine expressions, two hostile
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ def hostile_cases(which: Sequence[int], rng: random.Random) -> list[Case]:
 def make_round(
     at: int, num_rounds: int, golds: Sequence[tuple[str, str | None]], num_rows: int
 ) -> dict[str, list[Case]]:
-    """The four sets of one round: integers, expressions, hostile, and their mix (45, 45, 10 %).
+    """The three sets of one round: integers, expressions, hostile.
 
     Args:
         at: which round, from 0; its golds are its own.
@@ -169,22 +168,10 @@ def make_round(
             ones one of each kind.
     """
     rng = random.Random(f"round {at}")
-    own = list(golds)[at::num_rounds]
-    cut = len(own) * 3 // 5
-    more = expression_cases(own[cut:], rng)
-    num_blocks = max(1, min(num_rows // MIX_BLOCK, len(more) // 9))
-    integers = integer_cases(9 * num_blocks, rng)
     order = random.Random("hostile").sample(range(len(HOSTILE)), len(HOSTILE))
-    turn = (NUM_HOSTILE + 2) * at % len(order)  # over the rounds, baselines meet every one
-    order = order[turn:] + order[:turn]
-    hostile = hostile_cases(order[NUM_HOSTILE:] * num_blocks, rng)
-    mix: list[Case] = []
-    for block in range(num_blocks):
-        mix += integers[9 * block : 9 * block + 9] + more[9 * block : 9 * block + 9]
-        mix += hostile[2 * block : 2 * block + 2]
+    turn = NUM_HOSTILE * at % len(order)  # each round shows the baselines others
     return {
         "integers": integer_cases(4 * num_rows, rng),  # fast, so that it takes many to time them
-        "expressions": expression_cases(own[:cut], rng)[:num_rows],
-        "hostile": hostile_cases(order, rng),
-        "mix": mix,
+        "expressions": expression_cases(list(golds)[at::num_rounds], rng)[:num_rows],
+        "hostile": hostile_cases(order[turn:] + order[:turn], rng),
     }

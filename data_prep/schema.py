@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.equivalence.compare import is_parseable
 from data_prep.prompts import ANSWER_FORMS, build_completion, build_prompt, form_of
 from data_prep.reading.rows import read_rows
 

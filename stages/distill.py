@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from data_prep import manifest
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli
-from data_prep.grading.equivalence import is_same_value
+from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.grading.grade import Grade
 from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt, form_of
 from data_prep.sampling.problems import SampledSet, prepare_checkpoint, read_rows

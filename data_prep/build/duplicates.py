@@ -34,7 +34,7 @@ from data_prep.decontamination.words import (
     same_wording,
     tokenise,
 )
-from data_prep.grading.equivalence import is_same_value
+from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
 

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.config import UserError
 from data_prep.decontamination.index import Match
-from data_prep.grading.equivalence import is_parseable, is_same_value
+from data_prep.grading.equivalence.compare import is_parseable, is_same_value
 from data_prep.grading.extract import find_boxes
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel, without_commands

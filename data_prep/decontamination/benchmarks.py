@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.grading.equivalence import is_parseable, is_same_value
+from data_prep.grading.equivalence.compare import is_parseable, is_same_value
 from data_prep.reading.rows import load_hub, read_rows
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop

@@ -33,7 +33,7 @@ from data_prep.decontamination.words import (
     tokenise,
     unlike_words,
 )
-from data_prep.grading.equivalence import is_same_value
+from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.schema import Problem
 
 # Measured, see docs/results/decontamination.md. Lengths are in words that carry content.

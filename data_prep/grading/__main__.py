@@ -4,35 +4,36 @@
     python -m data_prep.grading answers.jsonl.gz --form answer | head
 
 A row is `{"prediction": ..., "gold": ...}`; the gold is a string or a list of strings of which any
-may match, numbers are taken as text, other columns pass through. Every line in gives one line out,
+may match, numbers are taken as text, other columns pass through. Every row in gives one line out,
 in order: its columns and `verdict`, `extracted` (what was compared, or null), `seconds` of work.
-A line that cannot be graded gets the verdict `unparseable` or `no_answer`, and an `error` that
-names file and line. NaN and infinities, which JSON lacks, become null. The summary goes to standard
-error. With --out the verdicts are written to FILE.partial, which becomes FILE at the end.
+A row that cannot be graded gets the verdict `unparseable` or `no_answer`, and an `error` that names
+its place. The summary goes to standard error. With --out the verdicts are written to FILE.partial,
+which becomes FILE at the end.
 """
 
 import argparse
 import contextlib
 import functools
 import gzip
+import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from data_prep.config import UserError, run_cli
-from data_prep.grading.grade import grade_all, grade_short_all
+from data_prep.grading.equivalence.compare import is_parseable
+from data_prep.grading.grade import Grade, grade_all, grade_short_all
 from data_prep.grading.pool import logger as pool_logger
-from data_prep.grading.rows import GradeTexts, Line, encode, grade_lines
-from data_prep.manifest import PARTIAL, open_whole
+from data_prep.manifest import PARTIAL, encodable, open_whole
 from data_prep.quiet import quiet_loggers
-from data_prep.reading.rows import Row, read_lines
+from data_prep.reading.rows import BadRow, Row, read_rows_and_faults
 
-# A chunk is graded at once, so that the workers run in parallel.
-CHUNK_LINES, CHUNK_BYTES = 256, 1 << 24
+CHUNK_ROWS = 256  # graded at once, so that the workers run in parallel
 FLAGS = {
     "think_prefilled": "the prompts already ended with <think>, so the completions lack it",
     "answer_tags": "the answer is between <answer> and </answer>, not in a box",
@@ -44,53 +45,69 @@ HINT = (
 )
 PIPE_CLOSED = 141  # what a shell reports of a tool that was ended by a closed pipe
 
-
-def in_chunks(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """Lists of up to `CHUNK_LINES` lines and, but for a longer line, `CHUNK_BYTES` bytes."""
-    chunk: list[Line] = []
-    num_bytes = 0
-    for number, line in lines:
-        if chunk and (len(chunk) == CHUNK_LINES or num_bytes + len(line) > CHUNK_BYTES):
-            yield chunk
-            chunk, num_bytes = [], 0
-        chunk.append((number, line))
-        num_bytes += len(line)
-    if chunk:
-        yield chunk
+GradeTexts = Callable[[list[str], list[list[str]]], list[Grade]]
 
 
-class Summary:
-    """What is told at the end; adds up row by row."""
+def _text(row: Row, key: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        found = f"found {type(value).__name__}" if key in row else "there is no such column"
+        raise ValueError(f"`{key}` must be a string or a number, {found}")
+    return str(value)
 
-    def __init__(self) -> None:
-        self.verdicts: Counter[str] = Counter()
-        self.num_errors, self.first_error = 0, ""
-        self.slowest = (0.0, 0, "")  # seconds, line, verdict
 
-    def add(self, line: int, output: Row, error: str | None) -> None:
-        self.verdicts[output["verdict"]] += 1
-        self.slowest = max(self.slowest, (output["seconds"], line, output["verdict"]))
-        self.num_errors += error is not None
-        self.first_error = self.first_error or error or ""
+def read_pair(row: Row | BadRow) -> tuple[str, list[str]]:
+    """The prediction and its golds, numbers as text; raises ValueError with what is wrong."""
+    if isinstance(row, BadRow):
+        raise ValueError(row.message)
+    gold = row.get("gold")
+    if gold == []:
+        raise ValueError("`gold` is an empty list; give one answer at least")
+    golds = [_text(row, "gold", one) for one in (gold if isinstance(gold, list) else [gold])]
+    return _text(row, "prediction", row.get("prediction")), golds
 
-    def render(self, path: str, seconds: float) -> str:
-        """The summary as text of some lines; `seconds` is the wall-clock time."""
-        total = self.verdicts.total()
-        share = {name: f"{100 * num / total:.1f} %" for name, num in self.verdicts.items()}
-        lines = [f"{path}: {total:,} rows, {share.get('right', '0.0 %')} right"]
-        lines += [f"  {name:16} {num:9,} {share[name]:>8}"
-                  for name, num in self.verdicts.most_common()]  # fmt: skip
-        num_late = self.verdicts["timeout"]
-        lines.append(f"  time-outs: {num_late:,}; rows with an error: {self.num_errors:,}")
-        if self.first_error:
-            lines.append(f"  the first: {self.first_error}")
-        lines.append(f"  {seconds:.1f} s, {total / seconds:,.0f} rows/s")
-        if total:
-            spent, line, verdict = self.slowest
-            lines[-1] += f"; slowest: line {line:,}, {spent:.3f} s ({verdict})"
-        if self.verdicts["no_think"] > total / 2:
-            lines.append(HINT)
-        return "\n".join(lines) + "\n"
+
+def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: GradeTexts) -> list[Row]:
+    """The output rows of some (place, row), in order; those that have an `error` name the place."""
+    outputs: list[Row] = []
+    pairs: dict[int, tuple[str, list[str]]] = {}
+    for at, (where, row) in enumerate(rows):
+        if isinstance(row, BadRow) and row.row is not None:
+            row = row.row  # half a surrogate pair, which models write, harms no verdict
+        outputs.append({} if isinstance(row, BadRow) else dict(row))
+        outputs[at].pop("error", None)  # of an earlier run
+        try:
+            pairs[at] = read_pair(row)
+        except ValueError as error:
+            is_null = outputs[at].get("prediction", "") is None
+            outputs[at] |= {"verdict": "no_answer" if is_null else "unparseable"}
+            problem = str(error).removeprefix(f"{where}: ")
+            outputs[at] |= {"extracted": None, "seconds": 0.0, "error": f"{where}: {problem}"}
+    grades = grade_texts(
+        [text for text, _ in pairs.values()], [golds for _, golds in pairs.values()]
+    )
+    for (at, (_, golds)), grade in zip(pairs.items(), grades, strict=True):
+        outputs[at] |= {"verdict": grade.verdict, "extracted": grade.prediction}
+        outputs[at]["seconds"] = round(grade.seconds, 6)
+        if grade.verdict != "right" and not any(map(is_parseable, golds)):
+            problem = f"the gold cannot be read: {', '.join(golds)[:100]!r}"
+            outputs[at]["error"] = f"{rows[at][0]}: {problem}"
+            outputs[at]["verdict"] = grade.verdict.replace("wrong", "unparseable")
+    return outputs
+
+
+def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: float) -> str:
+    """What is told at the end, some lines; `seconds` is the wall-clock time."""
+    total = verdicts.total()
+    share = {name: f"{100 * num / total:.1f} %" for name, num in verdicts.items()}
+    lines = [f"{path}: {total:,} rows, {share.get('right', '0.0 %')} right"]
+    for name, num in verdicts.most_common():
+        lines.append(f"  {name:16} {num:9,} {share[name]:>8}")
+    lines.append(f"  rows with an error: {len(errors):,}")
+    lines += [f"  the first: {error}" for error in errors[:1]]
+    lines.append(f"  {seconds:.1f} s, {total / seconds:,.0f} rows/s")
+    if verdicts["no_think"] > total / 2:
+        lines.append(HINT)
+    return "\n".join(lines) + "\n"
 
 
 @contextlib.contextmanager
@@ -107,28 +124,19 @@ def _open_output(out: str | None) -> Iterator[BinaryIO]:
         yield opened.enter_context(gzip.open(file, "wb")) if out.endswith(".gz") else file
 
 
-def _grade_file(args: argparse.Namespace, grade_texts: GradeTexts, summary: Summary) -> None:
-    from rich.console import Console  # late: --help needs none of it
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    console = Console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), console=console,
-        transient=True, redirect_stdout=False, redirect_stderr=False,
-        disable=not console.is_terminal or (args.out is None and sys.stdout.isatty()),
-    )  # fmt: skip
-    # What a packed file's bytes come to is not known before its end.
-    total = None if args.file.endswith(".gz") else os.path.getsize(args.file)
-    with _open_output(args.out) as file, progress:
-        task = progress.add_task("grading", total=total)
-        for chunk in in_chunks(read_lines(Path(args.file))):
-            outputs = grade_lines(args.file, chunk, grade_texts)
-            for (number, _), (output, error) in zip(chunk, outputs, strict=True):
-                file.write(encode(output))
-                summary.add(number, output, error)
+def _grade_file(
+    args: argparse.Namespace, grade_texts: GradeTexts, verdicts: Counter[str], errors: list[str]
+) -> None:
+    rows = read_rows_and_faults(args.file)
+    chunk = list(islice(rows, CHUNK_ROWS))  # first: a file that is refused leaves no --out
+    with _open_output(args.out) as file:
+        while chunk:
+            for output in grade_rows(chunk, grade_texts):
+                file.write(encodable(json.dumps(output, ensure_ascii=False) + "\n").encode())
+                verdicts[output["verdict"]] += 1
+                errors += [output["error"]] if "error" in output else []
             file.flush()
-            num_rows = f"{summary.verdicts.total():,} rows"
-            progress.update(task, advance=sum(len(line) for _, line in chunk), description=num_rows)
+            chunk = list(islice(rows, CHUNK_ROWS))
 
 
 def _refuse(message: str) -> None:
@@ -142,7 +150,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.error = _refuse  # argparse would print its usage as well
-    parser.add_argument("file", metavar="FILE", help="JSON lines, .gz or plain")
+    parser.add_argument("file", metavar="FILE", help="JSON lines (or a list, CSV, parquet)")
     forms = {"choices": ["completion", "answer"], "default": "completion"}
     parser.add_argument("--form", **forms, help="completion: texts with their thought "
                         "(default); answer: bare answers or short texts")  # fmt: skip
@@ -153,15 +161,13 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     for flag in FLAGS:
         if getattr(args, flag) and args.form == "answer":
             raise UserError(f"command line: --{flag} goes with --form completion; leave one out")
-    if not os.path.exists(args.file):
-        raise UserError(f"{args.file}: no such file; check the command line")
-    if os.path.isdir(args.file) or not os.access(args.file, os.R_OK):
-        raise UserError(f"{args.file}: not a file that can be read; check the command line")
-    for path in (args.out, f"{args.out}{PARTIAL}") if args.out else ():
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise UserError(f"{path}: not a file; choose another --out")
-        if os.path.exists(path) and os.path.samefile(path, args.file):
-            raise UserError(f"{path}: would overwrite the input; choose another --out")
+    out = Path(args.out or "")
+    if (
+        args.out
+        and out.exists()
+        and not (out.is_file() and out.resolve() != Path(args.file).resolve())
+    ):
+        raise UserError(f"{out}: is the input, or not a file; choose another --out")
     return args
 
 
@@ -173,17 +179,19 @@ def main(argv: list[str] | None = None) -> None:
     if args.form == "completion":
         flags = {flag: getattr(args, flag) for flag in FLAGS}
         grade_texts = functools.partial(grade_all, **flags)
-    summary, start = Summary(), time.perf_counter()
+    verdicts: Counter[str] = Counter()
+    errors: list[str] = []
+    start = time.perf_counter()
     try:
-        _grade_file(args, grade_texts, summary)
-        sys.stderr.write(summary.render(args.file, time.perf_counter() - start))
+        _grade_file(args, grade_texts, verdicts, errors)
+        sys.stderr.write(summarise(args.file, verdicts, errors, time.perf_counter() - start))
     except BrokenPipeError:
         # Python flushes standard output once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(PIPE_CLOSED)
     except KeyboardInterrupt:
         kept = f"; their verdicts are in {args.out}{PARTIAL}" if args.out else ""
-        sys.stderr.write(f"\ninterrupted after {summary.verdicts.total():,} rows{kept}\n")
+        sys.stderr.write(f"\ninterrupted after {verdicts.total():,} rows{kept}\n")
         sys.exit(130)
 
 

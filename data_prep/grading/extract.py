@@ -14,7 +14,8 @@ Nothing here evaluates anything, and every function runs in time linear in the t
 import re
 from dataclasses import dataclass
 
-from data_prep.grading.equivalence import is_measure, is_same_value
+from data_prep.grading.equivalence.compare import is_same_value
+from data_prep.grading.equivalence.values import is_measure
 from data_prep.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 
 MAX_SPELLINGS = 8  # of one answer in a completion
@@ -69,11 +70,7 @@ def _split_thought(completion: str, think_prefilled: bool) -> tuple[str, str]:
 
 
 def is_well_formed(completion: str, think_prefilled: bool = False) -> bool:
-    """Whether the completion is one non-empty `<think>…</think>` followed by non-empty text.
-
-    Args:
-        think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
-    """
+    """Whether the completion is one non-empty `<think>…</think>` followed by non-empty text."""
     status, rest = _split_thought(completion, think_prefilled)
     return status == "ok" and not _BLANK.fullmatch(rest)
 
@@ -84,13 +81,7 @@ def extract(
     answer_tags: bool = False,
     final_number: bool = False,
 ) -> Extraction:
-    """Find the answer that follows the thought.
-
-    Args:
-        think_prefilled: the prompt already ended with `<think>`, so the completion lacks it.
-        answer_tags: the answer is between `<answer>` and `</answer>`, not in a box.
-        final_number: where there is no box, the number that the text ends with counts.
-    """
+    """Find the answer that follows the thought; the arguments are those of `grade.grade_all`."""
     status, rest = _split_thought(completion, think_prefilled)
     if status != "ok":
         return Extraction(None, status)
@@ -102,7 +93,7 @@ def extract(
 
 def _only_one(found: list[str]) -> Extraction:
     """The last of several answers if all are one value: hedging must not pay."""
-    if not any(not _BLANK.fullmatch(answer) for answer in found):
+    if all(map(_BLANK.fullmatch, found)):
         return Extraction(None, "no_answer")
     others = {*found} - {found[-1]}
     if len(others) > MAX_SPELLINGS or not all(is_same_value(one, found[-1]) for one in others):
@@ -137,6 +128,7 @@ _MARKER = re.compile(
     r"|(?:\\?#){4}\s*",
     re.IGNORECASE,
 )
+_LABEL = re.compile(r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", re.IGNORECASE)
 _POLITE = re.compile(r"[.\s]*I hope (?:it|this) (?:is correct|helps).*", re.IGNORECASE | re.DOTALL)
 _MATHS = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\*\*(.+?)\*\*", re.DOTALL
@@ -202,9 +194,7 @@ def _final_statement(text: str) -> Extraction:
     if markers := list(_MARKER.finditer(text)):
         text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
     # "Option C", "Total: 5 apples", "= 5"
-    text = re.sub(
-        r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", "", text, flags=re.IGNORECASE
-    )
+    text = _LABEL.sub("", text)
     if not text:
         return Extraction(None, "no_answer")
     if not _is_prose(text):
@@ -233,9 +223,7 @@ def _last_candidate(text: str) -> Extraction:
     if _DENIAL.search(text[: found[last][0].start()]):
         return Extraction(None, "no_answer")
     # Several candidates are one list: right only where the gold is that list.
-    answers = [
-        inside.strip().rstrip(".") + _unit_after(text, match) for match, inside in found[last:]
-    ]
+    answers = [inside.strip().rstrip(".") + _unit_after(text, at) for at, inside in found[last:]]
     return Extraction(", ".join(answers), "ok")
 
 
@@ -332,12 +320,10 @@ def read_leniently(completion: str, is_choice: bool = False) -> str | None:
     7. "… = x" at the end of the last line;
     8. the last formula or number of the text, unless it is denied ("not 7").
 
-    Args:
-        completion: what the model wrote, without the prompt; the tags may be missing.
-        is_choice: whether the gold is the letter of an option.
+    `is_choice` says whether the gold is the letter of an option.
     """
     after = completion.rpartition(THINK_CLOSE)[2]
-    for text in (after, completion) if len(after) < len(completion) else (completion,):
+    for text in dict.fromkeys((after, completion)):
         text = text.replace(THINK_OPEN, "\n").replace(THINK_CLOSE, "\n")
         if (answer := _read(text, is_choice)) is not None:
             return answer

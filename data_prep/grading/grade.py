@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from data_prep.grading.equivalence import TooLarge, compare
+from data_prep.grading.equivalence.compare import TooLarge, compare
 from data_prep.grading.extract import Extraction, extract, extract_short, read_leniently
 from data_prep.grading.pool import shared_pool
 from data_prep.prompts import ANSWER_FORMS
@@ -56,9 +56,8 @@ def grade_all(
         answer_tags: the answer is between `<answer>` and `</answer>`, not in a box.
         final_number: where there is no box, the number that the text ends with counts.
     """
-    return _grade_all(
-        completions, golds, lambda c: extract(c, think_prefilled, answer_tags, final_number)
-    )
+    flags = think_prefilled, answer_tags, final_number
+    return _grade_all(completions, golds, lambda text: extract(text, *flags))
 
 
 def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]:
@@ -81,15 +80,11 @@ def grade_rollouts(
     """
     rows = list(zip(completions, golds, forms, strict=True))
     grades: dict[int, Grade] = {}
+    flags = {"think_prefilled": think_prefilled, "final_number": final_number}
     for form in ANSWER_FORMS:
         chosen = [i for i, row in enumerate(rows) if row[2] == form]
-        found = grade_all(
-            [rows[i][0] for i in chosen],
-            [rows[i][1] for i in chosen],
-            think_prefilled=think_prefilled,
-            answer_tags=form == "tags",
-            final_number=final_number,
-        )
+        texts, accepted = [rows[i][0] for i in chosen], [rows[i][1] for i in chosen]
+        found = grade_all(texts, accepted, answer_tags=form == "tags", **flags)
         grades |= zip(chosen, found, strict=True)
     return [grades[i] for i in range(len(rows))]
 
@@ -155,9 +150,8 @@ def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]
     outcomes = shared_pool().map(list(open_calls.values())) if open_calls else []
     for (row, at), outcome in zip(open_calls, outcomes, strict=True):
         # An error is math-verify's own on a text it half understands.
-        verdicts[row][at] = {"ok": outcome.value, "error": "unparseable"}.get(
-            outcome.status, outcome.status
-        )
+        ends = {"ok": outcome.value, "error": "unparseable", "timeout": "timeout"}
+        verdicts[row][at] = ends[outcome.status]
         seconds[row] += outcome.seconds
     return [(_best(each), spent) for each, spent in zip(verdicts, seconds, strict=True)]
 

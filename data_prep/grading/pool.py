@@ -32,7 +32,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-FUNCTION = "data_prep.grading.equivalence.worker:compare_in_worker"
+FUNCTION = "data_prep.grading.equivalence.fallback:compare_in_worker"
 TIMEOUT_SECONDS = 2.0
 MAX_WORKERS = 4
 MEMORY_BYTES = 2 << 30  # address space of one worker
@@ -110,8 +110,7 @@ class Worker:
         if self._process is not None:
             self._process.wait()
             self._socket.close()
-            self._process = None
-        self._is_ready = False
+        self._process, self._is_ready = None, False
 
     def disown(self) -> None:
         """Let go of a forked process's copy: not its child, and a copy that keeps a socket open."""
@@ -291,7 +290,7 @@ class GradingPool:
                 while len(self._cache) > self._cache_size:
                     self._cache.popitem(last=False)
         if outcome.status == "timeout":
-            shown = text if len(text) <= MAX_LOGGED_CHARS else text[:MAX_LOGGED_CHARS] + "..."
+            shown = text[:MAX_LOGGED_CHARS] + "..." * (len(text) > MAX_LOGGED_CHARS)
             logger.warning("stopped %s%s: %s", self._function, shown, outcome.error)
         return outcome
 

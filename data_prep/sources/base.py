@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_prep.config import UserError
-from data_prep.grading.equivalence import is_same_value
+from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.grading.extract import find_boxes, last_boxed
 from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 from data_prep.schema import Problem

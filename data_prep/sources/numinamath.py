@@ -16,7 +16,7 @@ sorted out for all sources alike, see `data_prep.build.filters`. `Drop` reasons:
 import re
 from typing import Any
 
-from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.equivalence.compare import is_parseable
 from data_prep.grading.extract import last_boxed
 from data_prep.schema import Problem
 from data_prep.sources.base import (

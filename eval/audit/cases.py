@@ -6,7 +6,7 @@ Pure functions over golds, the form of the answer and a wrong answer; no model, 
 import re
 from collections.abc import Sequence
 
-from data_prep.grading.equivalence import TooLarge, compare
+from data_prep.grading.equivalence.compare import TooLarge, compare
 from data_prep.prompts import (
     ANSWER_CLOSE,
     ANSWER_OPEN,

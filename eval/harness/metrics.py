@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from data_prep.grading.equivalence import is_same_value
+from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 
 # "right": the parser at hand scored it. "unread": the right answer is there after a closed thought,

@@ -9,6 +9,7 @@ allows. Roots, powers and logarithms follow the school's real conventions unless
 occurs.
 """
 
+import contextlib
 import math
 import random
 import threading
@@ -154,15 +155,13 @@ class _Evaluation:
         if name in ("factorial", "binomial"):
             return self.combinatorial(name, arguments)
         if name in ("floor", "ceiling"):
-            if not isinstance(arguments[0], Fraction):
-                nearest = int(self.mp.nint(arguments[0].real))
-                if abs(arguments[0] - nearest) < self.mp.mpf(10) ** (15 - self.digits):
-                    return Fraction(nearest)
-                arguments = [Fraction(int(self.mp.floor(arguments[0].real)))]
-                return arguments[0] + (name == "ceiling")
-            return Fraction(
-                arguments[0].__floor__() if name == "floor" else arguments[0].__ceil__()
-            )
+            x = arguments[0]
+            if isinstance(x, Fraction):
+                return Fraction(math.floor(x) if name == "floor" else math.ceil(x))
+            nearest = int(self.mp.nint(x.real))
+            if abs(x - nearest) < self.mp.mpf(10) ** (15 - self.digits):
+                return Fraction(nearest)
+            return Fraction(int(self.mp.floor(x.real)) + (name == "ceiling"))
         if name == "abs":
             return abs(arguments[0])
         if name.startswith("function "):  # unknown: any function without symmetry serves
@@ -245,8 +244,9 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return a == b
         mp = context()
-        a, b = (mp.mpf(v.numerator) / v.denominator if isinstance(v, Fraction) else v
-                for v in (a, b))  # fmt: skip
+        a, b = (
+            mp.mpf(v.numerator) / v.denominator if isinstance(v, Fraction) else v for v in (a, b)
+        )
         error = max(scale_a, scale_b, abs(a), abs(b)) * mp.mpf(10) ** (5 - digits)
         if abs(a - b) > error:
             return False
@@ -306,11 +306,9 @@ def is_defined(tree: Tree) -> bool:
     """Whether a tree has a value anywhere; raises TooLarge where no point is small enough."""
     names = sorted(variables(tree) - {"i"})
     for point in _points(names) if names else [{}]:
-        try:
+        with contextlib.suppress(Undefined):
             evaluate(tree, point, DIGITS, _has_i(tree))
             return True
-        except Undefined:
-            continue
     return False
 
 
@@ -331,12 +329,10 @@ def identical(left: Tree, right: Tree) -> bool:
             return False  # a number without a value equals nothing
     num_agreeing = 0
     for point in _points(names):
-        try:
+        with contextlib.suppress(Undefined, TooLarge):  # another point may serve
             if not _agree(left, right, point, is_complex):
                 return False
             num_agreeing += 1
-        except (Undefined, TooLarge):
-            continue  # another point may serve
     if num_agreeing < NUM_AGREEING:
         raise TooLarge("defined together almost nowhere, or too large to compute with")
     return True
@@ -368,11 +364,10 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
             if positive and (is_complex or (a > 0) != (b > 0)):
                 return False
         # left(p) * right(p0) - right(p) * left(p0) = 0, with the constants as trees.
-        elif not _agree(
-            ("mul", left, _at(right, first)), ("mul", right, _at(left, first)),
-            point, is_complex,
-        ):  # fmt: skip
-            return False
+        else:
+            ours, theirs = ("mul", left, _at(right, first)), ("mul", right, _at(left, first))
+            if not _agree(ours, theirs, point, is_complex):
+                return False
         agreeing += 1
     return agreeing >= NUM_AGREEING
 

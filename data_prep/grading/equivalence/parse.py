@@ -9,11 +9,7 @@ import re
 from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import (
-    COMBINATIONS,
-    ENGLISH,
     FUNCTIONS,
-    LETTERS,
-    MARKS,
     MAX_DEPTH,
     Token,
     Unreadable,
@@ -21,8 +17,8 @@ from data_prep.grading.equivalence.tokens import (
     read_number_words,
     split,
     to_fraction,
+    word_set,
 )
-from data_prep.grading.equivalence.units import split_unit
 from data_prep.grading.equivalence.values import (
     INFINITY,
     INVERSE,
@@ -35,8 +31,30 @@ from data_prep.grading.equivalence.values import (
     Value,
     Words,
     keep_order,
+    split_unit,
 )
 
+# Greek letters, as variables.
+_LETTERS = word_set(
+    """
+    alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma
+    tau phi chi psi omega Delta Omega Sigma Gamma Theta Lambda Phi Psi ell
+    """
+)
+# Words that are no products of letters: 0 (or 1) is not 0.
+_ENGLISH = word_set(
+    """
+    or and not is it to of in if no by be so we do go us up my me he as are for the was but can
+    may one two six ten four five nine zero half both else none any all yes also even odd then
+    than with from mod plus
+    """
+)
+# Commands that make a name of what is in their braces.
+_MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
+# Commands that a factor may start with.
+_STARTS = FUNCTIONS | _LETTERS | _MARKS | {"frac", "sqrt", "binom", "pi", "lfloor", "lceil"}
+# C_{10}^{3}, as its tokens with spaces between.
+_COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
 
 
@@ -109,11 +127,7 @@ class _Parser:
         if token.kind in ("num", "word"):
             return True
         if token.kind == "cmd":
-            name = token.text[1:]
-            return (
-                name in FUNCTIONS or name in LETTERS or name in MARKS
-                or name in ("frac", "sqrt", "binom", "pi", "lfloor", "lceil")
-            )  # fmt: skip
+            return token.text[1:] in _STARTS
         return token.text in ("(", "[", "{") or (token.text == "|" and not self.in_bars)
 
     def mixed_number(self) -> Tree | None:
@@ -125,11 +139,10 @@ class _Parser:
             start = self.at
             self.at += 1
             fraction = self.base()
-            _, *parts = fraction
-            if all(part[0] == "num" and part[1].denominator == 1 for part in parts[:1]) and (
-                parts[1][0] == "pow" and parts[1][1][0] == "num"
-            ):
-                if parts[0][1] >= parts[1][1][1] or self.peek().text in ("^", "!"):
+            _, top, inverse = fraction
+            is_integer = top[0] == "num" and top[1].denominator == 1
+            if is_integer and inverse[0] == "pow" and inverse[1][0] == "num":
+                if top[1] >= inverse[1][1] or self.peek().text in ("^", "!"):
                     raise Unreadable("neither a mixed number nor a product")
                 return ("add", ("num", to_fraction(first.text)), fraction)
             self.at = start
@@ -177,10 +190,8 @@ class _Parser:
         if token.kind == "num" and len(token.text) > 1:
             if not token.text.isdigit():
                 raise Unreadable(token.text)
-            self.tokens[self.at : self.at + 1] = [
-                Token("num", token.text[0]),
-                Token("num", token.text[1:]),
-            ]
+            first, rest = Token("num", token.text[0]), Token("num", token.text[1:])
+            self.tokens[self.at : self.at + 1] = [first, rest]
         return self.base()
 
     def base(self) -> Tree:
@@ -212,9 +223,9 @@ class _Parser:
             return ("const", "pi")
         if name in FUNCTIONS:
             return self.function(name)
-        if name in LETTERS:
+        if name in _LETTERS:
             return self.subscripted(name)
-        if name in MARKS:
+        if name in _MARKS:
             return self.named(name)
         raise Unreadable(token.text)
 
@@ -245,7 +256,7 @@ class _Parser:
             return binomial
         if len(word) == 1 or word.isupper():
             return self.subscripted(word)
-        if len(word) > 4 or word.lower() in ENGLISH:
+        if len(word) > 4 or word.lower() in _ENGLISH:
             raise Unreadable(word)
         self.tokens[self.at - 1 : self.at] = [Token("word", letter) for letter in word]
         self.at -= 1
@@ -253,7 +264,7 @@ class _Parser:
 
     def combinations(self) -> Tree | None:
         """`C_{10}^{3}`: 10 choose 3."""
-        match = COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
+        match = _COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
         if not match:
             return None
         self.at += len(match[0].split())
@@ -344,8 +355,7 @@ def read_words(tokens: list[Token]) -> Value | None:
     if any(is_conjunction(t) or t.text == "-" for t in tokens) and len(tokens) > 1:
         return None
     text = canonical(tokens)
-    number = read_number_words(text)
-    if number is not None:
+    if (number := read_number_words(text)) is not None:
         return Scalar(text, ("num", number))
     try:
         tree = parse(tokens)
@@ -354,10 +364,6 @@ def read_words(tokens: list[Token]) -> Value | None:
     return Words(text, tree)
 
 
-_BASE_WORDS = {
-    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
-    "nine": "9",
-}  # fmt: skip
 _BASED = re.compile(
     r"(-?)\(?([0-9A-Za-f]*\d[0-9A-Za-f]*(?:\.\d+)?|[A-F]+)\)?(?:_\{?(-?\w+)\}?|\(?base(-?\w+)\)?)",
     re.ASCII,
@@ -372,7 +378,7 @@ def read_based(tokens: list[Token]) -> Value | None:
         return None
     sign, digits = match[1], match[2]
     base = match[3] or match[4]
-    base = _BASE_WORDS.get(base, base)
+    base = str(read_number_words(base) or base)
     if not base.lstrip("-").isdecimal() or (digits.isalpha() and int(base) < 11):
         return None
     return Based(text, sign + digits.upper(), base)
@@ -401,9 +407,8 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
     """`45^\\circ` and `7^\\circ 30'` as a number of degrees; `\\sin 30^\\circ` is no angle."""
     if match := _ANGLE.fullmatch(text):
         whole, minutes, seconds = (int(part or 0) for part in match.groups())
-        return Scalar(
-            text, ("num", whole + Fraction(minutes, 60) + Fraction(seconds, 3600)), _DEGREE
-        )
+        degrees = whole + Fraction(minutes, 60) + Fraction(seconds, 3600)
+        return Scalar(text, ("num", degrees), _DEGREE)
     if tokens[-1].text != r"\degree" or any(token.text[1:] in FUNCTIONS for token in tokens):
         return None
     try:
@@ -412,7 +417,7 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
         return None
 
 
-_PERCENT = ("percent", "percentage", "per cent")
+_PERCENT = ("%", "percent", "percentage", "per cent")
 
 
 def _with_sign(tokens: list[Token], plus_minus: str, minus_plus: str) -> list[Token]:
@@ -436,7 +441,7 @@ def read_scalar(tokens: list[Token]) -> Value | None:
         return Scalar(text, parse(tokens))
     except Unreadable:
         pass
-    percent = tokens[-1].text == "%" or tokens[-1].text.lower() in _PERCENT
+    percent = tokens[-1].text.lower() in _PERCENT
     if percent:
         tokens = tokens[:-1]
     value, unit, scale = split_unit(tokens)

@@ -4,13 +4,8 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from data_prep.grading.equivalence.numeric import (
-    difference,
-    exact_value,
-    is_number,
-    proportional,
-)
-from data_prep.grading.equivalence.tokens import TRIGONOMETRIC, TooLarge, Unreadable
+from data_prep.grading.equivalence.numeric import difference, exact_value, is_number, proportional
+from data_prep.grading.equivalence.tokens import TRIGONOMETRIC, TooLarge
 from data_prep.grading.equivalence.values import (
     INFINITY,
     INVERSE,
@@ -81,7 +76,7 @@ def is_rounded(exact: Value, decimal: Value) -> bool:
     try:
         quotient = ("call", "floor", ("mul", gap, ("pow", step, ("num", Fraction(-1)))))
         return exact_value(quotient) == 0
-    except Unreadable:
+    except TooLarge:
         return False
 
 
@@ -121,14 +116,10 @@ def as_interval(relation: Value) -> Sequence | None:
             return _interval_of_abs(variable, bound, op)
         if not (isinstance(variable, Scalar) and variable.tree[0] == "var" and _bound(bound)):
             return None
-        if op in (">", r"\ge"):
-            return interval("(" if op == ">" else "[", bound, INFINITY, ")")
-        if op in ("<", r"\le"):
-            return interval("(", MINUS_INFINITY, bound, ")" if op == "<" else "]")
-        if op == r"\ne":
-            pieces = interval("(", MINUS_INFINITY, bound, ")"), interval("(", bound, INFINITY, ")")
-            return Sequence(relation.text, "union", pieces)
-        return None
+        below = interval("(", MINUS_INFINITY, bound, "]" if op == r"\le" else ")")
+        above = interval("[" if op == r"\ge" else "(", bound, INFINITY, ")")
+        both = Sequence(relation.text, "union", (below, above))
+        return {"<": below, r"\le": below, ">": above, r"\ge": above, r"\ne": both}.get(op)
     if len(parts) != 3:
         return None
     (low, variable, high), ops = turned(relation).parts, turned(relation).ops
@@ -155,17 +146,16 @@ def _interval_of_abs(variable: Scalar, bound: Value, op: str) -> Sequence | None
     if variable.tree[2][0] != "var" or not (isinstance(bound, Scalar) and _bound(bound)):
         return None
     minus = Scalar("-" + bound.text, ("mul", MINUS_ONE, bound.tree))
+    opening, closing = ("[", "]") if op in (r"\le", r"\ge") else ("(", ")")
     if op in ("<", r"\le"):
-        return interval("(" if op == "<" else "[", minus, bound, ")" if op == "<" else "]")
+        return interval(opening, minus, bound, closing)
     if op not in (">", r"\ge"):
         return None
-    left = interval("(", MINUS_INFINITY, minus, ")" if op == ">" else "]")
-    return Sequence(
-        "|x|", "union", (left, interval("(" if op == ">" else "[", bound, INFINITY, ")"))
-    )
+    left = interval("(", MINUS_INFINITY, minus, closing)
+    return Sequence("|x|", "union", (left, interval(opening, bound, INFINITY, ")")))
 
 
-def same_equation(ours: Relation, theirs: Relation) -> bool | None:
+def same_equation(ours: Relation, theirs: Relation) -> bool:
     """Two equations or inequalities whose differences of sides are proportional."""
     trees = []
     for relation in (ours, theirs):
@@ -177,12 +167,7 @@ def same_equation(ours: Relation, theirs: Relation) -> bool | None:
         trees.append(difference(left, right))
     if ours.ops != theirs.ops:
         return False
-    try:
-        return proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
-    except TooLarge:
-        raise
-    except Unreadable:
-        return None
+    return proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
 
 
 def with_single_labels(value: Value) -> Value:
@@ -195,9 +180,8 @@ def with_single_labels(value: Value) -> Value:
     if len(names.items) != len(values.items):
         return value
     pairs = zip(names.items, values.items, strict=True)
-    return Sequence(
-        value.text, "list", tuple(Relation(f"{a.text}={b.text}", (a, b), ("=",)) for a, b in pairs)
-    )
+    items = tuple(Relation(f"{a.text}={b.text}", (a, b), ("=",)) for a, b in pairs)
+    return Sequence(value.text, "list", items)
 
 
 def names(values: Sequence) -> set[str]:

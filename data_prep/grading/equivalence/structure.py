@@ -34,7 +34,6 @@ from data_prep.grading.equivalence.tokens import (
     tokenise,
     wraps,
 )
-from data_prep.grading.equivalence.units import is_blurring, split_unit
 from data_prep.grading.equivalence.values import (
     ALL_REALS,
     INFINITY,
@@ -48,6 +47,8 @@ from data_prep.grading.equivalence.values import (
     Value,
     Words,
     interval,
+    is_blurring,
+    split_unit,
 )
 
 MAX_ITEMS = 64
@@ -151,10 +152,8 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
     if start:
         if not isinstance(factor, Scalar) or not all(isinstance(c, Scalar) for c in cells):
             return None
-        cells = tuple(
-            Scalar(f"({factor.text})({cell.text})", ("mul", factor.tree, cell.tree))
-            for cell in cells
-        )
+        of = factor
+        cells = tuple(Scalar(f"({of.text})({c.text})", ("mul", of.tree, c.tree)) for c in cells)
     if name == "cases":
         return Sequence(text, "cases", tuple(map(_read_case, rows)))
     form = (name == "vmatrix", len(rows), len(rows[0]))
@@ -198,13 +197,12 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
             return read_tokens(condition[1])
     if opening == "{":
         return read_tokens(inside)
-    if opening == r"\{":
-        pieces, _ = split(inside, lambda token: token.text in (",", ";"))
-        if not all(pieces) or len(pieces) > MAX_ITEMS:
-            return None
-        return Sequence(text, "set", _read_items(pieces))
     pieces, separators = split(inside, lambda token: token.text in (",", ";"))
-    if not separators or not all(pieces) or len(pieces) > MAX_ITEMS:
+    if not all(pieces) or len(pieces) > MAX_ITEMS:
+        return None
+    if opening == r"\{":
+        return Sequence(text, "set", _read_items(pieces))
+    if not separators:
         return None
     form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
     return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
@@ -235,9 +233,8 @@ _CONDITION = re.compile(r"(?:for (?:all|every|any|each)|where)\b.*", re.IGNORECA
 def _without_condition(tokens: list[Token]) -> tuple[list[Token], str | None]:
     """(tokens before a trailing condition, its variable): `k\\pi, k \\in \\mathbb{Z}`."""
     for at, token in enumerate(tokens):
-        if at and (
-            token.text == r"\forall" or (token.kind == "text" and _CONDITION.match(token.text))
-        ):
+        is_condition = token.kind == "text" and _CONDITION.match(token.text)
+        if at and (is_condition or token.text == r"\forall"):
             return tokens[:at], None
     for at in range(len(tokens) - 1, 0, -1):
         rest = tokens[at:]
@@ -312,8 +309,6 @@ def _after_leading_words(tokens: list[Token]) -> list[Value]:
 
 
 _CHOICE = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])")
-
-
 _OPTION = re.compile(r"(?:option|choice|answer)\s*\(?([A-J])\)?", re.IGNORECASE)
 
 
@@ -359,12 +354,8 @@ def read(text: str, is_gold: bool) -> tuple[Value, ...]:
     choice = _read_choice(tokens)
     if choice and choice.value:
         return (choice,)
-    readings = [
-        read_tokens(tokens),
-        *([choice] if choice else []),
-        *_after_leading_words(tokens),
-        *_unconditional(tokens),
-    ]
+    readings = [read_tokens(tokens), *([choice] if choice else [])]
+    readings += _after_leading_words(tokens) + _unconditional(tokens)
     separate = tokens if is_gold else tokenise(normal, thousands=False)
     if separate != tokens:
         readings.append(read_tokens(separate))

@@ -156,62 +156,23 @@ def normalise(text: str) -> str:
     return text
 
 
-# Words and commands that the readers know
+def word_set(text: str) -> set[str]:
+    """A table of words, from its text."""
+    return set(text.split())
+
 
 # Functions of one argument.
-TRIGONOMETRIC = {
-    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
-}  # fmt: skip
+TRIGONOMETRIC = word_set("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh")
 FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}
-# Greek letters, as variables.
-LETTERS = {
-    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa",
-    "lambda", "mu", "nu", "xi", "omicron", "rho", "sigma", "tau", "phi", "chi", "psi",
-    "omega", "Delta", "Omega", "Sigma", "Gamma", "Theta", "Lambda", "Phi", "Psi", "ell",
-}  # fmt: skip
-# Words that are no products of letters: 0 (or 1) is not 0.
-ENGLISH = {
-    "or", "and", "not", "is", "it", "to", "of", "in", "if", "no", "by", "be", "so", "we", "do",
-    "go", "us", "up", "my", "me", "he", "as", "are", "for", "the", "was", "but", "can", "may",
-    "one", "two", "six", "ten", "four", "five", "nine", "zero", "half", "both", "else", "none",
-    "any", "all", "yes", "also", "even", "odd", "then", "than", "with", "from", "mod", "plus",
-}  # fmt: skip
-# Commands that make a name of what is in their braces.
-MARKS = {"overline", "vec", "hat", "mathbf", "angle", "triangle", "widehat", "mathcal", "tilde"}
-# Words after a number that are no unit: the number is not the value, or not alone.
-NO_UNIT = {
-    "is", "are", "was", "not", "no", "if", "for", "when", "or", "and", "but", "mod", "modulo",
-    "more", "less", "fewer", "than", "least", "most", "about", "approximately", "roughly",
-    "around", "to", "over", "plus", "minus", "times", "half", "halves", "third", "thirds",
-    "quarter", "quarters", "fourth", "fourths", "fifth", "fifths", "tenth", "tenths",
-    "hundredths", "pi", "root", "roots", "base", "point", "negative", "factorial", "maybe",
-    "perhaps", "possibly", "either", "neither", "both", "with", "without", "by", "from",
-    "where", "which", "that", "some", "any", "all", "other", "otherwise", "then", "so",
-    "also", "up", "down", "equals", "th", "st", "nd", "rd", "below", "above", "zero", "short",
-    "away", "ago", "off", "out", "radical", "followed", "percent",
-}  # fmt: skip
-# Words that deny or blur the value after them: `not 5`, `at least 5`.
-BLURRING = {
-    "cannot", "but", "anything", "everything", "negative", "root", "square", "cube", "reciprocal",
-    "opposite", "inverse", "half", "double", "twice", "triple", "impossible", "unless",
-    "not", "no", "never", "least", "most", "more", "less", "about", "approximately",
-    "roughly", "around", "or", "either", "neither", "maybe", "if", "than", "between",
-    "except", "without",
-}  # fmt: skip
-# C_{10}^{3}, as its tokens with spaces between.
-COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 
 
 # Number words
 
-_SMALL = {
+_NUMBERS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
-    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen":
-    14, "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19,
-}  # fmt: skip
-_TENS = {
-    "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
-    "eighty": 80, "ninety": 90,
+    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
+    "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20,
+    "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
 }  # fmt: skip
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _PARTS = {
@@ -243,12 +204,10 @@ def _cardinal(words: list[str]) -> int | None:
     for word in words:
         if word == "and" and last == 100:
             continue
-        if word in _SMALL and last in (None, 100, 1000, 10) and not (last == 10 and group % 10):
-            if last == 10 and not 0 < _SMALL[word] < 10:
-                return None
-            group, last = group + _SMALL[word], 1
-        elif word in _TENS and last in (None, 100, 1000):
-            group, last = group + _TENS[word], 10
+        number = _NUMBERS.get(word, 0)
+        follows_ten = last == 10 and 0 < number < 10  # twenty-one, not twenty twelve
+        if word in _NUMBERS and (last in (None, 100, 1000) or follows_ten):
+            group, last = group + number, 10 if number > 19 else 1
         elif word == "hundred" and last == 1 and 0 < group < 10:
             group, last = group * 100, 100
         elif word in _SCALES and 0 < group < 1000 and (not total or total > 1000 * _SCALES[word]):
@@ -381,13 +340,11 @@ def _word_token(words: str) -> Token:
 def canonical(tokens: list[Token]) -> str:
     """The tokens as one text in which print no longer differs; for comparison as written."""
     pieces: list[str] = []
+    wordy = ("word", "text")
     for previous, token in zip([None, *tokens], tokens, strict=False):
-        wordy = ("word", "text")
-        if (
-            (previous and token.spaced and previous.kind in wordy and token.kind in wordy)
-            or (previous and previous.kind == token.kind == "num")
-            or (previous and previous.kind == "cmd" and token.kind == "word")
-        ):
+        kinds = (previous.kind if previous else "", token.kind)
+        is_gap = token.spaced and kinds[0] in wordy and kinds[1] in wordy
+        if is_gap or kinds in (("num", "num"), ("cmd", "word")):
             pieces.append(" ")
         pieces.append(token.text)
     return "".join(pieces)

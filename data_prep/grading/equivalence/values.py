@@ -1,14 +1,256 @@
-"""Values: the kinds of thing an answer can be, and the expression trees inside them.
+"""Values: the kinds of thing an answer can be, the expression trees inside them, and their units.
 
 A tree is nested tuples: ("num", Fraction), ("var", name), ("const", "pi"), ("add", a, b, …),
 ("mul", a, b, …), ("pow", base, exponent), ("call", name, a, …).
+
+A unit is what is written with a number: `140 cm` is `1.4 m`. One that only one side writes is
+ignored (the question names it). Where both write one, measured quantities are converted with exact
+ratios, and counted things (`5 apples`) must name the same.
 """
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_prep.grading.equivalence.tokens import Token
-from data_prep.grading.equivalence.units import Unit
+from data_prep.grading.equivalence.tokens import Token, read_number_words, word_set
+
+# Units
+
+_MEASURES = """
+length: m meter metre = 1; cm centimeter centimetre = 1/100; mm millimeter millimetre = 1/1000
+length: km kilometer kilometre = 1000; dm decimeter decimetre = 1/10; in inch inches = 0.0254
+length: ft foot feet = 0.3048; yd yard = 0.9144; mi mile = 1609.344
+length^3: l liter litre = 1/1000; ml milliliter millilitre = 1/1000000
+time: s sec second = 1; ms millisecond = 1/1000; min minute = 60; h hr hour = 3600
+time: day = 86400; week = 604800
+time^-1: hz hertz = 1
+month: month = 1; yr year = 12
+mass: g gram gramme = 1; mg milligram = 1/1000; kg kilogram kilo = 1000; t ton tonne = 1000000
+mass: oz ounce = 28.349523125; lb pound = 453.59237
+dollar: dollar usd buck = 1; cent penny pennies = 1/100
+euro: euro eur = 1
+sterling: sterling gbp = 1
+yen: yen jpy = 1
+cup: cup = 1
+degree: degree = 1
+radian: radian rad = 1
+newton: n newton = 1
+joule: j joule = 1; kj kilojoule = 1000
+watt: w watt = 1; kw kilowatt = 1000
+volt: v volt = 1
+pascal: pa pascal = 1
+"""
+# name: (dimension, exact size in the dimension's base unit, exponent of the dimension)
+_TABLE: dict[str, tuple[str, Fraction, int]] = {}
+for _line in _MEASURES.strip().splitlines():
+    _dimension, _, _units = _line.partition(": ")
+    _dimension, _, _exponent = _dimension.partition("^")
+    for _names, _, _size in (unit.partition(" = ") for unit in _units.split("; ")):
+        _TABLE |= dict.fromkeys(_names.split(), (_dimension, Fraction(_size), int(_exponent or 1)))
+# Words after a number that are no unit: the number is not the value, or not alone.
+_NO_UNIT = word_set(
+    """
+    is are was not no if for when or and but mod modulo more less fewer than least most about
+    approximately roughly around to over plus minus times half halves third thirds quarter
+    quarters fourth fourths fifth fifths tenth tenths hundredths pi root roots base point
+    negative factorial maybe perhaps possibly either neither both with without by from where
+    which that some any all other otherwise then so also up down equals th st nd rd below above
+    zero short away ago off out radical followed percent
+    """
+)
+# Words that deny or blur the value after them: `not 5`, `at least 5`.
+_BLURRING = word_set(
+    """
+    cannot but anything everything negative root square cube reciprocal opposite inverse half
+    double twice triple impossible unless not no never least most more less about approximately
+    roughly around or either neither maybe if than between except without
+    """
+)
+_RATES = {"mph": ("mi", "h"), "kph": ("km", "h"), "kmh": ("km", "h"), "mpg": ("mi", "gallon")}
+_CURRENCY = {r"\$": "dollar", r"\euro": "euro", r"\pounds": "sterling", r"\yen": "yen"}
+# A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
+_SPACED_LETTERS = set("mshglLtNJWVCFK")
+_IGNORED = {"the", "a", "an", "each", "total", "altogether", "exactly", "only", "same"}
+SCALES = {
+    "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9,
+    "trillion": 10**12,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A measured part (dimension -> exponent, and size in base units) and the things counted."""
+
+    dimensions: frozenset[tuple[str, int]]
+    size: Fraction
+    things: frozenset[str]
+
+
+def _singular(word: str) -> str:
+    for ending, new in (("ies", "y"), ("ches", "ch"), ("xes", "x"), ("ses", "s"), ("s", "")):
+        if len(word) > 3 and word.endswith(ending) and not word.endswith("ss"):
+            return word[: -len(ending)] + new
+    return word
+
+
+def _words(token: Token) -> list[str]:
+    kept = "".join(c if c.isalpha() or c in "/-'" else " " for c in token.text.replace(".", ""))
+    return kept.replace("/", " / ").split()
+
+
+_EXPONENT = re.compile(r"[1-4](?!\S)|\{ (?:- )?[1-4] \}")
+
+
+def _flatten(tokens: list[Token]) -> list[str] | None:
+    """The tokens as lower-case words, "/" and "^2"; None where something else is there."""
+    flat: list[str] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        at += 1
+        if token.kind in ("text", "word"):
+            flat += [word.lower() for word in _words(token)]
+        elif token.text == r"\degree":
+            flat.append("degree")
+        elif token.text in _CURRENCY:
+            flat.append(_CURRENCY[token.text])
+        elif token.text == "/":
+            flat.append("/")
+        elif token.text == "^":
+            match = _EXPONENT.match(" ".join(t.text for t in tokens[at : at + 4]))
+            if not match:
+                return None
+            flat.append("^" + match[0].strip("{} ").replace(" ", ""))
+            at += len(match[0].split())
+        elif token.text not in (r"\cdot", "*", ".", "(", ")", "-", "'"):
+            return None
+    return flat
+
+
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}  # before the unit
+_RAISED = {"squared": 2, "cubed": 3} | {f"^{n}": n for n in (-4, -3, -2, -1, 1, 2, 3, 4)}
+
+
+def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
+    """(unit, scale) of the tokens after a number, None where they are no unit.
+
+    The scale is what `million` or `dozen` multiply the number with.
+    """
+    dimensions: Counter[str] = Counter()
+    things: set[str] = set()
+    size, scale, sign, power = Fraction(1), 1, 1, 1
+    last: list[tuple[str, int]] = []  # units named last, with their exponents
+
+    def add(name: str, exponent: int) -> None:
+        nonlocal size
+        known = _find(name)
+        if known:
+            dimension, unit_size, of_dimension = known
+            dimensions[dimension] += of_dimension * exponent
+            size *= unit_size**exponent
+        elif _singular(name) == "unit":
+            dimensions["unit"] += exponent
+        else:
+            things.add(_singular(name))
+
+    words = _flatten(tokens) or [None]
+    for word in words:
+        if word is None or (word in _NO_UNIT and words != ["times"]):
+            return None
+        if word == "of":
+            break  # 3 cups of flour
+        if word in ("/", "per"):
+            sign = -1
+        elif (_singular(word) in SCALES or word in SCALES) and not things and not dimensions:
+            scale *= SCALES.get(word) or SCALES[_singular(word)]
+        elif _is_number_word(word):
+            return None  # 5 eighths
+        elif word in _POWERS:
+            power = _POWERS[word]
+        elif word in _RAISED:
+            if not last:
+                return None  # 5 squared
+            for name, exponent in last:
+                add(name, exponent * (_RAISED[word] - 1))
+        elif word not in _IGNORED and not (word == "in" and (dimensions or things)):
+            names = _RATES.get(word, (word,))
+            last = [(n, power * sign * way) for n, way in zip(names, (1, -1), strict=False)]
+            for name, exponent in last:
+                add(name, exponent)
+            power = 1
+    return Unit(
+        frozenset((+dimensions).items() | (-dimensions).items()), size, frozenset(things)
+    ), scale
+
+
+def _is_number_word(word: str) -> bool:
+    word = _singular(word)
+    return any(read_number_words(text) is not None for text in (word, f"one {word}"))
+
+
+def _find(name: str) -> tuple[str, Fraction, int] | None:
+    return _TABLE.get(name) or _TABLE.get(_singular(name)) or _TABLE.get(name.removesuffix("s"))
+
+
+def is_measure(word: str) -> bool:
+    """Whether a word of three letters or more is a unit of measure or money."""
+    return len(word) > 2 and _find(word.lower()) is not None
+
+
+def is_blurring(token: Token) -> bool:
+    """Whether words deny or blur the value after them: `not 5`, `at least 5`."""
+    return any(word.lower() in _BLURRING for word in _words(token))
+
+
+def _starts_unit(token: Token, before: Token) -> bool:
+    if before.kind == "op" and before.text not in (")", "}", "]", "%", "!"):
+        return False
+    if before.kind == "cmd" and before.text not in (r"\pi", r"\degree"):
+        return False
+    if token.kind == "text" or token.text == r"\degree" or token.text in _CURRENCY:
+        return True
+    if token.kind != "word":
+        return False
+    if len(token.text) == 1:
+        return token.spaced and token.text in _SPACED_LETTERS and before.kind == "num"
+    known = token.text.lower() in _TABLE or token.text in _RATES or token.text in SCALES
+    return known or (token.spaced and len(token.text) > 3) or token.text in ("sq", "cu")
+
+
+def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
+    """(tokens of the value, unit or None, scale): `\\$5`, `5 m/s`, `3 million dollars`."""
+    signed = 1 if tokens and tokens[0].text == "-" else 0
+    prefix = None
+    if len(tokens) > signed + 1 and tokens[signed].text in _CURRENCY:
+        prefix = tokens[signed]
+        tokens = tokens[:signed] + tokens[signed + 1 :]
+    for at in range(1, len(tokens)):
+        if _starts_unit(tokens[at], tokens[at - 1]):
+            found = read_unit(tokens[at:] + ([prefix] if prefix else []))
+            if found:
+                return tokens[:at], *found
+            break
+    if prefix:
+        return tokens, *read_unit([prefix])
+    return tokens, None, 1
+
+
+def ratio(first: Unit, second: Unit) -> Fraction | None:
+    """How many of the second unit one of the first is; None where they cannot be compared."""
+    ours, theirs = dict(first.dimensions), dict(second.dimensions)
+    if "unit" in ours or "unit" in theirs:
+        # `18 units` may be anything, `18 square units` any area.
+        powers = {side.get("unit", side.get("length", 1)) for side in (ours, theirs)}
+        is_any = 1 in (ours.get("unit"), theirs.get("unit"))
+        return Fraction(1) if is_any or len(powers) == 1 else None
+    counted, other = first.things, second.things
+    if ours != theirs or (counted and other and not (counted <= other or other <= counted)):
+        return None
+    return first.size / second.size
+
+
+# Trees
 
 Tree = tuple
 ONE, MINUS_ONE = ("num", Fraction(1)), ("num", Fraction(-1))

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import grader, grader_cases
 from benchmarks.grader import BASELINE, SINGLE, BenchArguments, Measured
-from data_prep.grading.equivalence import is_parseable
-from data_prep.grading.extract import extract, is_well_formed
+from data_prep.grading.equivalence.compare import is_parseable
+from data_prep.grading.extract import is_well_formed
 
 
 def single(*seconds, found=True):
@@ -22,22 +22,17 @@ def test_speed_is_compared_on_the_completions_that_both_had():
     assert grader.speed_ratio([batch, batch], [theirs, theirs]) == (5, 5, 5)
 
 
-def test_half_and_half_weighs_both_sets_alike():
-    (mixed,) = grader.half_and_half([single(1.0, 3.0)], [single(10.0)])
-    assert grader.cost(mixed, 2) == 6.0
-
-
 def made_up(baseline_seconds):
     found = {
         SINGLE: [single(0.001, 0.002)] * 2,
         BASELINE: [single(baseline_seconds, found=None)] * 2,
     }
-    return dict.fromkeys(("integers", "expressions", "hostile", "mix"), found)
+    return dict.fromkeys(("integers", "expressions", "hostile"), found)
 
 
 def test_the_table_has_a_row_for_every_set_and_grader():
     rows = [[*row.values()] for row in grader.render(made_up(0.01))]
-    assert len(rows) == 10 and rows[8] == ["mix without hostile", SINGLE, "6.67 [6.67, 6.67]"]
+    assert len(rows) == 6
     assert rows[0] == [
         "integers", SINGLE, "4", "667", "1", "2", "2", "100.0", "0", "10 [10, 10]",
     ]  # fmt: skip
@@ -54,21 +49,9 @@ def test_completions_are_new_in_every_round_and_say_what_they_are_to_say():
     for sets in rounds:
         assert len(sets["integers"]) == 160 and len(sets["expressions"]) <= 40
         assert len(sets["hostile"]) == len(grader_cases.HOSTILE)
-        assert len(sets["mix"]) % grader_cases.MIX_BLOCK == 0
         assert {case.is_right for case in sets["expressions"]} == {True, False}
     golds = [{case.gold for case in sets["expressions"]} for sets in rounds]
     assert not golds[0] & golds[1] and not golds[1] & golds[2] and not golds[0] & golds[2]
-
-
-def test_over_five_rounds_a_baseline_meets_every_hostile_kind(monkeypatch):
-    kinds = range(len(grader_cases.HOSTILE))
-    monkeypatch.setattr(grader_cases, "HOSTILE", [lambda k, at=at: f"kind {at}." for at in kinds])
-    met = []
-    for at in range(5):
-        sets = grader_cases.make_round(at, 5, grader_cases.PAIRS, 240)
-        for name, num in grader.NUM_FOR_BASELINES.items():
-            met += [case.completion for case in sets[name][:num] if "kind " in case.completion]
-    assert sorted(int(text.split("kind ")[1].split(".")[0]) for text in met) == list(kinds)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +62,7 @@ def test_wrong_answers_differ_from_the_gold(gold):
         assert grader_cases.make_wrong(gold, random.Random(seed)) != gold
 
 
-def test_a_completion_boxes_its_answer_once():
-    for seed in range(20):
-        completion = grader_cases.write_completion("x+1", random.Random(seed))
-        assert extract(completion).prediction == "x+1"
-        assert 500 < len(completion) < 5_000
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("rounds", 1), ("rows", 3), ("graders", [SINGLE]), ("graders", ["mine"])]
-)
+@pytest.mark.parametrize(("key", "value"), [("rounds", 1), ("rows", 0)])
 def test_settings_that_give_no_figures_are_refused(key, value):
     with pytest.raises(ValueError, match=f"^{key}: "):
         BenchArguments(out="x.md", **{key: value})

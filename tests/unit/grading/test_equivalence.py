@@ -3,17 +3,18 @@
 import contextlib
 import json
 import time
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from data_prep.grading.equivalence import TooLarge, compare, is_parseable, is_same_value
-from data_prep.grading.equivalence.fallback import can_be_asked
-from data_prep.grading.equivalence.numeric import exact_value, identical, proportional
-from data_prep.grading.equivalence.parse import parse
+from data_prep.grading.equivalence.compare import (
+    TooLarge,
+    can_be_asked,
+    compare,
+    is_parseable,
+    is_same_value,
+)
 from data_prep.grading.equivalence.structure import read
-from data_prep.grading.equivalence.tokens import Unreadable, normalise, tokenise
 from data_prep.grading.grade import grade_all, grade_short_all
 
 TABLE = Path(__file__).parent / "tables/values.jsonl"
@@ -78,56 +79,7 @@ def test_is_parseable(answer, expected):
     assert is_parseable(answer) is expected
 
 
-def tree(text):
-    return parse(tokenise(normalise(text)))
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1/2/3", Fraction(1, 6)), ("2^3^2", 512), ("-2^2", -4), ("(-2)^2", 4), ("2(3+4)", 14),
-        ("6/2(1+2)", 9), ("2^{-1}", Fraction(1, 2)), ("10^-3", Fraction(1, 1000)), ("3!+1", 7),
-        (r"\frac{1}{2}\cdot 4", 2), (r"\lfloor 7/2 \rfloor", 3), (r"\lceil 7/2 \rceil", 4),
-        ("|-3|", 3),
-        (r"\frac{10!}{3!\,7!}", 120), (r"\lfloor\sqrt{2}\rfloor", 1), (r"\lceil\sqrt{2}\rceil", 2),
-        (r"\lfloor\sqrt{4}\rfloor", 2), (r"-1\frac{1}{2}", Fraction(-3, 2)),
-    ],
-)  # fmt: skip
-def test_values_by_hand(text, value):
-    assert exact_value(tree(text)) == value
-
-
-@pytest.mark.parametrize(
-    "text", ["5 6", "1+", "--5", r"\foo", "apples", r"2\frac{3}{2}", "()", "3..4"]
-)
-def test_what_is_outside_the_grammar_is_refused(text):
-    with pytest.raises(Unreadable):
-        tree(text)
-
-
-def test_identity_and_proportion():
-    assert identical(tree("(x+y)^3"), tree("x^3+3x^2y+3xy^2+y^3"))
-    assert not identical(tree("(x+y)^3"), tree("x^3+y^3"))
-    assert identical(tree(r"\sqrt{x}\sqrt{y}"), tree(r"\sqrt{xy}"))  # wherever both are real
-    assert proportional(tree("2x-2y"), tree("3y-3x"))
-    assert not proportional(tree("2x-2y"), tree("3y-3x"), positive=True)
-    assert not proportional(tree("x-y"), tree("x+y"))
-    assert not proportional(tree("0x"), tree("x"))
-    with pytest.raises(Unreadable):
-        identical(tree(r"\sqrt{-x^2-1}"), tree(r"\sqrt{-x^2-2}"))
-
-
 # Answers that were paid without being right, and inputs that broke the grader
-
-
-def test_prose_and_tags():
-    short = grade_short_all(
-        ["The area is 12 cm^2.", "The area is 12 cm^2.", "It is impossible to get 5."],
-        ["12", "2", "5"],
-    )
-    assert [one.verdict == "right" for one in short] == [True, False, False]
-    tagged = r"<think>a</think><answer>\boxed{4} \boxed{5}</answer>"
-    assert grade_all([tagged], ["5"], answer_tags=True)[0].verdict == "several_answers"
 
 
 @pytest.mark.parametrize(
@@ -150,14 +102,6 @@ def test_no_value_takes_seconds(text):
     started = time.perf_counter()
     with contextlib.suppress(TooLarge):
         assert compare(text[:500], r"\{1,2\}") is not True
-    assert time.perf_counter() - started < 5
-
-
-def test_extraction_is_linear():
-    started = time.perf_counter()
-    grade_short_all(["." * 100_000, "\n" * 100_000, "<answer>" * 12_500], ["5"] * 3)
-    boxes = " ".join(rf"\boxed{{{'1+' * n}{5 - n}}}" for n in range(40))
-    assert grade_all([f"<think>a</think>{boxes}"], ["5"])[0].verdict == "several_answers"
     assert time.perf_counter() - started < 5
 
 

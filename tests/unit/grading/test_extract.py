@@ -2,7 +2,6 @@
 
 import functools
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,11 @@ import pytest
 from data_prep.grading.extract import (
     extract,
     extract_short,
-    find_boxes,
     is_well_formed,
     last_boxed,
     read_leniently,
 )
-from data_prep.grading.grade import grade, grade_leniently
+from data_prep.grading.grade import grade_leniently
 
 TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, prediction
 
@@ -34,19 +32,6 @@ TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, p
 )  # fmt: skip
 def test_last_boxed(text, expected):
     assert last_boxed(text) == expected
-
-
-def test_find_boxes_is_linear_on_unclosed_boxes():
-    started = time.perf_counter()
-    assert find_boxes(r"\boxed{" * 20_000) == []
-    assert time.perf_counter() - started < 2
-
-
-def test_prefilled_think_tag_counts_as_opened():
-    assert extract(r"a</think> \boxed{4}", think_prefilled=True).prediction == "4"
-    assert is_well_formed(r"a</think> \boxed{4}", think_prefilled=True)
-    assert extract(r"<think>a</think> \boxed{4}", think_prefilled=True).status == "no_think"
-    assert extract(r"a \boxed{4}", think_prefilled=True).status == "unclosed_think"
 
 
 READERS = {
@@ -69,16 +54,6 @@ def test_what_each_reader_finds(row):
         assert (found.status, found.prediction) == (row["status"], row["prediction"])
     if "well_formed" in row:
         assert is_well_formed(row["text"]) is row["well_formed"]
-
-
-@pytest.mark.parametrize(
-    "text", ["1 " * 50_000, "$" * 50_000, "answer is " * 20_000, "**" * 50_000, "a" * 200_000]
-)
-def test_no_text_takes_long(text):
-    started = time.perf_counter()
-    extract_short(text)
-    extract("<think>" + text + "</think>" + text, final_number=True)
-    assert time.perf_counter() - started < 5
 
 
 def test_the_gold_tells_whether_letters_are_options():
@@ -120,18 +95,6 @@ def test_offering_many_answers_is_not_right(spam):
     assert "right" not in grade_leniently([spam], ["7"])
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
-        r"<think>a</think> \boxed{4}", r"<think>a</think> \boxed{4}, again \boxed{4.0}",
-        r"<think>\boxed{5}</think> That makes \boxed{\frac{8}{2}} in 3 steps.",
-    ],
-)  # fmt: skip
-def test_what_the_strict_grader_counts_is_read(completion):
-    assert grade(completion, "4").verdict == "right"
-    assert grade_leniently([completion], ["4"]) == ["right"]
-
-
 HOSTILE = [
     r"\boxed{", r"\boxed", "$", "answer is ", "answer ", "=", "(", "####", "<answer>", "</answer>",
     "(B)", "(A) or ", r"\[", "1", "1/", "<think>", "</think>", "{", "}", "*", "<<", "[", "\\",
@@ -146,4 +109,6 @@ def test_hostile_text_is_read_to_the_end(piece):
     for completion in (text, f"</think>{text} so 7", f"\\boxed{{{text}}}"):
         for is_choice in (False, True):
             read_leniently(completion, is_choice)
+        extract_short(completion)
+        extract("<think>" + completion + "</think>" + completion, final_number=True)
     assert read_leniently(f"{text}</think> \\boxed{{7}}") == "7"

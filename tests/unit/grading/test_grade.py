@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from data_prep.grading import pool
 from data_prep.grading.grade import (
     VERDICTS,
     grade,
@@ -20,7 +18,6 @@ from data_prep.grading.grade import (
 from data_prep.prompts import ANSWER_FORMS
 
 TABLES = Path(__file__).parent / "tables"
-PACKAGE = Path(pool.__file__).parents[1]
 FILES = {
     "answers.jsonl": grade_short_all,  # bare answers and short texts, class by class
     "tricks.jsonl": grade_short_all,  # answers that want to be paid, and their honest twins
@@ -55,13 +52,6 @@ def test_recall_over_all_tables_is_99_percent_and_every_miss_is_known(graded):
     assert missed == [row for row, _ in right if "missed" in row]  # and why it is left so
 
 
-def test_the_tables_cover_every_class_both_ways(graded):
-    count = Counter((row["class"], row["right"]) for row, _ in graded["answers.jsonl"])
-    classes = {name for name, _ in count}
-    assert all(count[name, False] for name in classes)
-    assert sum(bool(count[name, True]) for name in classes) >= 40
-
-
 @pytest.mark.parametrize(
     ("completion", "gold", "verdict", "prediction"),
     [
@@ -85,13 +75,6 @@ def test_a_verdict_says_why(completion, gold, verdict, prediction):
     assert graded.seconds > 0
 
 
-def test_forms():
-    assert grade("<think>a</think><answer>18</answer>", "18", answer_tags=True).verdict == "right"
-    assert grade(r"a</think>\boxed{18}", "18", think_prefilled=True).verdict == "right"
-    assert grade("<think>a</think>It is 18.", "18", final_number=True).verdict == "right"
-    assert grade("<think>a</think>It is 18.", "18").verdict == "no_answer"
-
-
 def test_what_our_grammar_cannot_read_is_decided_by_algebra_in_a_child():
     total = r"\sum_{k=1}^{5} k"
     pairs = [(total, ["15"]), (total, ["16"]), (r"\int_0^1 x \, dx", ["1/2"]), ("2", ["2"])]
@@ -109,19 +92,6 @@ def test_integers_are_graded_without_sympy_and_without_a_child():
         "assert pool._shared is None"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_one_answer_is_graded_in_at_most_ten_files():
-    """So that a reader can follow one: a new text, as what was read before is kept."""
-    files = set()
-    sys.setprofile(lambda frame, *_: files.add(frame.f_code.co_filename))
-    try:
-        graded = grade(r"<think>a</think> \boxed{\frac12}", "0.50000")
-    finally:
-        sys.setprofile(None)
-    assert graded.verdict == "right"
-    touched = {file for file in files if file.startswith(str(PACKAGE))}
-    assert 3 <= len(touched) <= 10, touched
 
 
 BOXED, TAGGED = ANSWER_FORMS

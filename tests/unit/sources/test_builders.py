@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from data_prep.config import UserError
-from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.equivalence.compare import is_parseable
 from data_prep.grading.grade import grade
 from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
