@@ -13,6 +13,7 @@ without which `make grpo` and `make eval` do not start. `audit.json` and `audit.
 It reads what every stage reads, so it may import any of them; nothing imports it.
 """
 
+import json
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
+from data_prep.quiet import quiet_evaluation
 from eval.audit import page
 from eval.harness.settings import EvalArguments, check_data
 
@@ -85,8 +87,6 @@ def main() -> None:
     (args,) = parse(__doc__, AuditArguments, check=check_recipe)
     folder = Path(args.run, "audit")
     if args.completions:
-        from eval.audit.completions import audit_completions
-
         audit_completions(args.completions, folder)
         return
     from eval.audit.checks import audit_recipe
@@ -127,13 +127,33 @@ def read_eval(args: AuditArguments) -> EvalArguments:
         if value is not None:
             argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
 
-    def check(values: dict[str, Any]) -> None:
-        # The other sets may be on the hub only: those that cannot be had are reported.
-        tasks = values.get("tasks", ["held_out"])
-        is_held_out = "held_out" in tasks
-        check_data(dict(values) | {"tasks": ["held_out"] if is_held_out else [], "official": []})
+    (settings,) = parse(__doc__, EvalArguments, argv=argv)
+    # The other sets may be on the hub only: those that cannot be had are reported.
+    check_data(settings, [task for task in settings.tasks if task == "held_out"], [])
+    return settings
 
-    return parse(__doc__, EvalArguments, check=check, argv=argv)[0]
+
+def audit_completions(path: str, folder: Path) -> None:
+    """Print what each parser makes of a file's completions; write it for each row to `folder`.
+
+    Raises:
+        UserError: the file has no completions, or a row cannot be used.
+    """
+    from eval.audit.parsers import parse_rows, read_completions
+
+    quiet_evaluation()
+    rows = list(read_completions(path))
+    if not rows:
+        raise UserError(f"{path}: has no completions; check the file")
+    sys.stderr.write(
+        f"audit: {len(rows):,} completions; the harness's own parsers take up to 0.2 s for each\n"
+    )
+    found = parse_rows(rows)
+    page.show_parsed(path, found)
+    folder.mkdir(parents=True, exist_ok=True)
+    out = folder / f"{Path(path).name}.parsed.jsonl"
+    out.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+    sys.stdout.write(f"audit: each row's verdicts are in {out}\n")
 
 
 def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
@@ -155,7 +175,7 @@ def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
             faults.append(f"{trick!r} is paid {found['num_paid']} of {found['num_rows']} times")
     if not report["sets"]:
         faults.append("no set could be audited")
-    elif report.get("skipped") and all(f["rates"]["task"] is None for f in report["sets"].values()):
+    elif report["skipped"] and all(f["rates"]["task"] is None for f in report["sets"].values()):
         faults.append(f"no task could be audited: {next(iter(report['skipped'].values()))}")
     return not faults, faults
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from eval.harness import fingerprint
+from eval import run
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
     ROOT,
@@ -143,8 +143,8 @@ def test_other_sampling_code_generates_all_and_says_so(again, monkeypatch, capfd
 
 def test_another_grader_scores_the_stored_samples(again, monkeypatch, tmp_path):
     (tmp_path / "edited.py").touch()
-    packages = (*fingerprint.SCORING_PACKAGES, tmp_path)
-    monkeypatch.setattr(fingerprint, "SCORING_PACKAGES", packages)
+    packages = (*run.SCORING_PACKAGES, tmp_path)
+    monkeypatch.setattr(run, "SCORING_PACKAGES", packages)
     folder, count = again()
     assert count.asked == []
     assert read_evaluated(folder.parent) == ["base"]
