@@ -30,26 +30,11 @@ from data_prep.sampling import load_engine
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_package, installed
 from data_prep.sampling.processes import Processes
 from data_prep.sampling.store import SampleStore
-from eval.harness.score import (
-    official_metrics,
-    official_rows,
-    think_metrics,
-    think_rows,
-    write_parquet,
-)
+from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
-from eval.harness.suite import (
-    FOLDER,
-    MODES,
-    find_official,
-    load_official_tasks,
-    load_think_tasks,
-    read_metadata,
-    read_official_metadata,
-)
 
 # A change in these changes scores: old results are stale, the stored completions are not.
-SCORING_PACKAGES = (Path(manifest.__file__).parent, Path(__file__).parent / "harness", FOLDER)
+SCORING_PACKAGES = (Path(manifest.__file__).parent, Path(__file__).parent / "harness", suite.FOLDER)
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
 SETTINGS = (
     "tasks", "official", "system_prompt", "answer_form", "backend", "num_samples", "temperature",
@@ -121,7 +106,7 @@ def evaluate_checkpoint(
     # Now, and not before: a mistake that shows on the way costs no earlier result.
     for old in (folder.parent / manifest.NAME, folder / "scores.json"):
         old.unlink(missing_ok=True)
-    write_parquet(folder / "completions.parquet", rows)
+    score.write_parquet(folder / "completions.parquet", rows)
     manifest.write_json(
         folder / "scores.json",
         {
@@ -169,14 +154,14 @@ def run_tasks(
     greedy = {"max_gen_toks": args.max_new_tokens}
     sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
     how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}
-    for mode in MODES if args.tasks else ():
-        results = evaluate(load_think_tasks(args.tasks, metadata, *how[mode]), mode)
+    for mode in suite.MODES if args.tasks else ():
+        results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), mode)
         for task in args.tasks if processes.is_main else ():
-            found = think_rows(task, mode, results["samples"][task])
-            tasks.setdefault(task, {})[mode] = think_metrics(found, mode)
+            found = score.think_rows(task, mode, results["samples"][task])
+            tasks.setdefault(task, {})[mode] = score.think_metrics(found, mode)
             rows += found
     if args.official:
-        loaded, stopped = load_official_tasks(args.official, metadata)
+        loaded, stopped = suite.load_official_tasks(args.official, metadata)
         results = evaluate(loaded, "official")
         if stopped and processes.is_main:
             sys.stderr.write(
@@ -186,8 +171,8 @@ def run_tasks(
         for task, one in loaded.items() if processes.is_main else ():
             benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]
             samples = results["samples"][task]
-            found = official_rows(task, benchmark, main, samples, args.final_number)
-            measured = official_metrics(results["results"][task], found, main)
+            found = score.official_rows(task, benchmark, main, samples, args.final_number)
+            measured = score.official_metrics(results["results"][task], found, main)
             tasks.setdefault(benchmark, {})[f"official:{task}"] = measured
             rows += found
     return tasks, rows
@@ -208,7 +193,7 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
     """For each task its problems' origin: `{file: hash}`, and hub ids as they are."""
     found: list[str | Path] = []
     for task in args.tasks:
-        metadata = read_metadata(task)
+        metadata = suite.read_metadata(task)
         if task == "held_out":
             found.append(args.test_file)
         elif args.data_root:
@@ -216,10 +201,10 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
         else:
             found.append(metadata["hub"])
     for task in args.official:
-        for metadata in read_official_metadata(task).values():
+        for metadata in suite.read_official_metadata(task).values():
             hub = metadata["hub"]
             if args.data_root:
-                found += find_official(hub, metadata["files"], args.data_root).values()
+                found += suite.find_official(hub, metadata["files"], args.data_root).values()
             else:
                 found.append(hub)
     return manifest.hash_inputs(found)

@@ -29,41 +29,29 @@ THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line
 
 
+def _key(default: Any, text: str) -> Any:
+    """A key and its line of `--help`."""
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass
 class AuditArguments:
     """Keys of the command line; there is no YAML for this one."""
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
-    run: str = field(
-        default="", metadata={"help": "the run's folder; runs/<name of the recipe> by default"}
-    )
+    run: str = _key("", "the run's folder; runs/<name of the recipe> by default")
     tasks: list[str] | None = field(
         default=None, metadata={"help": "think-aware tasks instead of eval.yaml's"}
     )
-    data_root: str | None = field(default=None, metadata={"help": "folder of their local files"})
-    tokenizer: str | None = field(
-        default=None,
-        metadata={"help": "path or hub id instead of the recipe's; `bytes` is a stand-in"},
-    )
-    max_new_tokens: int | None = field(default=None, metadata={"help": "instead of eval.yaml's"})
-    limit: int | None = field(
-        default=None, metadata={"help": "only the first so many problems of each task"}
-    )
-    num_rows: int = field(default=300, metadata={"help": "at most so many of each training file"})
-    num_tricked: int = field(
-        default=100, metadata={"help": "problems of each set that all tricks are tried on"}
-    )
-    num_parsed: int = field(
-        default=100,
-        metadata={"help": "problems of each set that the harness's parsers read (slow)"},
-    )
-    opens_gate: bool = field(
-        default=True, metadata={"help": "a pass lets make grpo and make eval start"}
-    )
-    completions: str | None = field(
-        default=None,
-        metadata={"help": "only show what each parser makes of this file's completions"},
-    )
+    data_root: str | None = _key(None, "folder of their local files")
+    tokenizer: str | None = _key(None, "path or hub id of another one; `bytes` is a stand-in")
+    max_new_tokens: int | None = _key(None, "instead of eval.yaml's")
+    limit: int | None = _key(None, "only the first so many problems of each task")
+    num_rows: int = _key(300, "at most so many of each training file")
+    num_tricked: int = _key(100, "problems of each set that all tricks are tried on")
+    num_parsed: int = _key(100, "problems of each set that the harness's parsers read (slow)")
+    opens_gate: bool = _key(True, "a pass lets make grpo and make eval start")
+    completions: str | None = _key(None, "only show what each parser makes of this file")
 
     def __post_init__(self) -> None:
         self.recipe = self.recipe.rstrip("/")
@@ -126,7 +114,6 @@ def read_eval(args: AuditArguments) -> EvalArguments:
         value = getattr(args, key)
         if value is not None:
             argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
-
     (settings,) = parse(__doc__, EvalArguments, argv=argv)
     # The other sets may be on the hub only: those that cannot be had are reported.
     check_data(settings, [task for task in settings.tasks if task == "held_out"], [])

@@ -15,14 +15,8 @@ from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_completion
 from data_prep.quiet import quiet_evaluation
 from data_prep.sampling.store import Completion, Settings
-from eval.audit.cases import (
-    ENDINGS,
-    TRICKS,
-    ending_completion,
-    gold_completion,
-    trick_completions,
-    wrong_answers,
-)
+from eval.audit import cases as audit_cases
+from eval.audit.cases import ENDINGS, TRICKS
 from eval.audit.inputs import NO_LIMIT, Recipe, collect_sets, load_recipe
 from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
@@ -138,15 +132,17 @@ class Audit:
         prompts = render_prompts(rows, self._recipe.tokenizer)
         # SFT rows bring the very completions that will be trained on.
         golds = [
-            row.get("completion") or gold_completion(row["answers"], row["answer_form"])
+            row.get("completion") or audit_cases.gold_completion(row["answers"], row["answer_form"])
             for row in rows
         ]
         some = rows[: self._args.num_tricked]
-        wrong = wrong_answers([row["answers"] for row in some])
+        wrong = audit_cases.wrong_answers([row["answers"] for row in some])
         tricks = [
             [
                 render_completion(text, prompt)
-                for text in trick_completions(row["answers"], row["answer_form"], answer)
+                for text in audit_cases.trick_completions(
+                    row["answers"], row["answer_form"], answer
+                )
             ]
             for row, prompt, answer in zip(some, prompts, wrong, strict=False)
         ]
@@ -278,7 +274,7 @@ class Audit:
         if name not in settings.tasks:
             return None
         metadata = settings.problem_keys() | {"final_number": settings.final_number}
-        metadata["tokenizer"] = self._recipe.tokenizer_path
+        metadata["tokenizer"] = self._recipe.tokenizer.name_or_path
         length = {"max_gen_toks": settings.max_new_tokens}
 
         def grade(texts: list[list[str]]) -> list[list[dict]]:
@@ -305,7 +301,10 @@ class Audit:
         golds, forms = [[row[key] for row in rows] for key in ("answers", "answer_form")]
         found = {}
         for ending in ENDINGS:
-            written = [ending_completion(*one, ending) for one in zip(golds, forms, strict=True)]
+            written = [
+                audit_cases.ending_completion(*one, ending)
+                for one in zip(golds, forms, strict=True)
+            ]
             texts = _render(written, cases.prompts)
             grades = grade_rollouts(
                 texts,

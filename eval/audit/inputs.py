@@ -32,7 +32,6 @@ class Recipe:
     """
 
     tokenizer: Any
-    tokenizer_path: str
     end_ids: set[int]
     context: int | None
     files: dict[str, str | None]  # what the stages read: sft_train, grpo_train, grpo_eval
@@ -90,7 +89,6 @@ def load_recipe(args: Any, folder: str) -> Recipe:
         configured, context = _read_limits(model.model_name_or_path)
     return Recipe(
         tokenizer=tokenizer,
-        tokenizer_path=folder,
         end_ids=eos_token_ids(configured, tokenizer),
         context=context,
         files={

@@ -15,11 +15,7 @@ from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
-from lm_eval.tasks.minerva_math.utils import (
-    last_boxed_only_string,
-    normalize_final_answer,
-    remove_boxed,
-)
+from lm_eval.tasks.minerva_math import utils as minerva
 
 from data_prep.config import UserError
 from data_prep.grading.grade import grade_all, grade_leniently
@@ -138,7 +134,8 @@ def _fits(gold: str) -> bool:
         return False
     try:
         gold.encode()  # half of a surrogate pair cannot be written
-        normalize_final_answer(remove_boxed(last_boxed_only_string(_boxed(gold))))
+        boxed = minerva.last_boxed_only_string(_boxed(gold))
+        minerva.normalize_final_answer(minerva.remove_boxed(boxed))
     # The harness takes the golds of its data on trust: unbalanced braces end in one of these.
     except (UnicodeEncodeError, AssertionError, TypeError, IndexError):
         return False

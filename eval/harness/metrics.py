@@ -6,7 +6,7 @@ and `lenient`, the worth of its lenient reading. Pure functions; no model, no ha
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -206,22 +206,6 @@ def mean_interval(
     return {"value": mean, "stderr": stderr, "low": float(low), "high": float(high), "n": n}
 
 
-def paired_difference(
-    before: Mapping[Hashable, float], after: Mapping[Hashable, float], resamples: int = 10_000
-) -> dict[str, float | int | None]:
-    """Mean over problems of `after - before`, with standard error and bootstrap interval.
-
-    Pairing takes the problems' own difficulty out: the error is that of the differences (Miller
-    2024, section 4.2), usually far below the two scores' own.
-
-    Args:
-        before, after: `problem_means` of two checkpoints over the same problems, in any order.
-    """
-    # Sorted, so that the order of the files' lines does not move the interval.
-    differences = [after[problem] - before[problem] for problem in sorted(before, key=repr)]
-    return mean_interval(differences, resamples)
-
-
 def split_change(
     before_rows: Sequence[dict], after_rows: Sequence[dict], resamples: int = 10_000
 ) -> dict[str, dict]:
@@ -232,8 +216,10 @@ def split_change(
         score_after - score_before = - sum over causes of (share_after - share_before)
 
     and a part is positive where fewer completions are lost to its cause. Each part is the mean of
-    paired differences over problems, the k samples of a problem averaged first; all four are
-    resampled with the same draws, so that they add up in every bootstrap sample too.
+    paired differences over problems, the k samples of a problem averaged first. Pairing takes the
+    problems' own difficulty out: the error is that of the differences (Miller 2024, section 4.2),
+    usually far below the two scores' own. All four are resampled with the same draws, so that they
+    add up in every bootstrap sample too.
 
     Args:
         before_rows, after_rows: rows of one task, one mode and the same problems.
@@ -243,14 +229,17 @@ def split_change(
         sum to that of the score, up to the rounding of floats.
     """
 
-    def means(rows: Sequence[dict], outcomes: tuple[str, ...], sign: float) -> dict:
+    def means(rows: Sequence[dict], outcomes: tuple[str, ...]) -> dict:
         return problem_means(
-            ((row["source"], row["id"]), sign if row["outcome"] in outcomes else 0.0)
-            for row in rows
+            ((row["source"], row["id"]), float(row["outcome"] in outcomes)) for row in rows
         )
 
-    signed = {"score": (("right",), 1.0)} | {cause: (of, -1.0) for cause, of in CAUSES.items()}
-    return {
-        name: paired_difference(means(before_rows, *part), means(after_rows, *part), resamples)
-        for name, part in signed.items()
-    }
+    found = {}
+    for name, outcomes in {"score": ("right",), **CAUSES}.items():
+        less, more = means(before_rows, outcomes), means(after_rows, outcomes)
+        if name != "score":
+            less, more = more, less
+        # Sorted, so that the order of the files' lines does not move the interval.
+        differences = [more[problem] - less[problem] for problem in sorted(less, key=repr)]
+        found[name] = mean_interval(differences, resamples)
+    return found

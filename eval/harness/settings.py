@@ -12,14 +12,8 @@ from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import UserError
 from data_prep.prompts import ANSWER_FORMS, SYSTEM_PROMPTS
 from data_prep.sampling.settings import SamplingArguments
-from eval.harness.suite import (
-    OFFICIAL_TASKS,
-    THINK_TASKS,
-    find_official,
-    read_metadata,
-    read_official_metadata,
-    read_problem_rows,
-)
+from eval.harness import suite
+from eval.harness.suite import OFFICIAL_TASKS, THINK_TASKS
 
 
 @dataclass(kw_only=True)
@@ -41,22 +35,16 @@ class EvalArguments(SamplingArguments):
         metadata={"help": f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"},
     )
     test_file: str | None = field(
-        default=None,
-        metadata={"help": "problems of held_out: JSON lines, the shape of GRPO rows"},
+        default=None, metadata={"help": "problems of held_out, in the shape of GRPO rows"}
     )
     data_root: str | None = field(
         default=None, metadata={"help": "folder of the other tasks' local files; else the hub"}
     )
     system_prompt: str = field(
-        default="none",
-        metadata={"help": f"of all tasks but held_out: {', '.join(SYSTEM_PROMPTS)}"},
+        default="none", metadata={"help": f"of the other tasks: {', '.join(SYSTEM_PROMPTS)}"}
     )
     answer_form: str | None = field(
-        default=None,
-        metadata={
-            "help": f"of the same: {' or '.join(ANSWER_FORMS)}; unset: what their system prompt "
-            "asks for"
-        },
+        default=None, metadata={"help": f"{' or '.join(ANSWER_FORMS)}; else the system prompt's"}
     )
     temperature: float = field(default=0.7, metadata={"help": "of the samples"})
     top_p: float = field(default=0.95, metadata={"help": "of the samples"})
@@ -115,10 +103,10 @@ def check_data(args: EvalArguments, tasks: list[str], official: list[str]) -> No
         raise UserError(f"test_file: {args.test_file} does not exist; `make data` builds it")
     for task in tasks:
         if root is not None or task == "held_out":
-            read_problem_rows(**read_metadata(task), **args.problem_keys())
+            suite.read_problem_rows(**suite.read_metadata(task), **args.problem_keys())
     for task in official if root is not None else ():
-        for metadata in read_official_metadata(task).values():
-            find_official(metadata["hub"], metadata["files"], root)
+        for metadata in suite.read_official_metadata(task).values():
+            suite.find_official(metadata["hub"], metadata["files"], root)
 
 
 def check_inputs(args: EvalArguments) -> None:

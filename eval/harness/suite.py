@@ -110,27 +110,24 @@ def read_problem_rows(
     data_root: str | None,
     system_prompt: str,
     answer_form: str | None = None,
-    files: tuple[str, ...] = (),
-    split: str = "test",
-    hub: str | None = None,
-    config: str | None = None,
-    **_: Any,
+    **place: Any,
 ) -> list[dict]:
     """The rows of one think-aware task, before any tokenizer is asked.
 
     Args:
         source: `held_out`, or a key of `data_prep.sources.registry.BUILDERS`.
         test_file: what `held_out` reads.
-        data_root: folder of the local `files`, of which the first that exists is read; without it
-            the hub's set `hub`, `config`, `split` is.
+        data_root: folder of the local files; None asks the hub.
         system_prompt, answer_form: see `data_prep.schema.grpo_row`; the test file has its own.
+        place: `files`, `split`, `hub` and `config` of `load_benchmark`.
 
     Returns:
         Rows with `COLUMNS`.
     """
     if source == "held_out":
         return read_held_out(test_file)
-    problems = load_benchmark(source, hub, config, split, list(files), data_root)
+    hub, config = place["hub"], place.get("config")
+    problems = load_benchmark(source, hub, config, place["split"], place["files"], data_root)
     return [grpo_row(one, system_prompt, answer_form) for one in problems]
 
 
