@@ -75,18 +75,6 @@ def test_what_a_run_leaves(folder, tiny_model_dir, capsys):
     }
 
 
-def test_a_limit(folder, tiny_model_dir):
-    base = evaluate(folder, f"base={tiny_model_dir}", limit=1)
-    assert {row["id"] for row in read_rows(base)} == {"p0"}
-    metrics = read_scores(base)["tasks"]["held_out"]["greedy"]["metrics"]
-    assert metrics["accuracy"]["stderr"] is None, "one problem has no error"
-    with Counting() as count:
-        evaluate(folder, f"base={tiny_model_dir}")
-    assert {request.prompt for request in count.asked} == {
-        row["prompt"] for row in read_rows(base) if row["id"] != "p0"
-    }
-
-
 def test_only_what_changed_is_evaluated(folder, tiny_model_dir, capsys):
     """A checkpoint that is added, and one that is taken out."""
     evaluate(folder, f"base={tiny_model_dir}")

@@ -3,10 +3,7 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +15,6 @@ from eval import run
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 
-ROOT = Path(__file__).parents[3]
 ROW = json.dumps(
     {"question": "2+2?", "id": "a", "source": "s", "level": 1, "answers": ["4"]}
     | {"answer_form": "box", "prompt": [{"role": "user", "content": "2 + 2?"}]}
@@ -147,55 +143,6 @@ def test_a_data_root_that_is_no_folder(inputs, tmp_path):
 def test_offline_only_where_nothing_of_the_hub_is_asked_for(inputs, changes, offline):
     check_inputs(arguments(**inputs | changes))
     assert os.environ["HF_HUB_OFFLINE"] == offline
-
-
-# All command lines in one process: each must end with code 2 and one line, without torch.
-SCRIPT = """
-import io, json, sys
-from unittest import mock
-from data_prep.config import run_cli
-from eval import run
-
-for argv in json.loads(sys.argv[1]):
-    with mock.patch.object(sys, "argv", ["eval.run", *argv]), \\
-            mock.patch("sys.stderr", io.StringIO()) as err:
-        try:
-            run_cli(run.main)
-            code = 0
-        except SystemExit as end:
-            code = end.code
-    heavy = sorted({"torch", "transformers", "lm_eval", "datasets"} & set(sys.modules))
-    print(json.dumps([code, err.getvalue(), heavy]))
-"""
-
-
-def test_every_mistake_costs_one_line_and_no_time(inputs, tmp_path):
-    values = inputs | {"output_dir": f"{tmp_path}/eval", "report_dir": f"{tmp_path}/report"}
-    changes = [{key: value} for key, value, _ in REFUSED if value is not None and value != []]
-    changes += [
-        {"checkpoints": [f"sft={tmp_path}/nowhere"]}, {"temperature": "hot"}, {"limit": "1.5"},
-        {"test_file": f"{tmp_path}/nowhere.jsonl"}, {"data_root": "/nowhere"}, {"backends": "hf"},
-        {"config": f"{tmp_path}/nowhere.yaml"},
-    ]  # fmt: skip
-    lines = [
-        [
-            part
-            for key, value in (values | change).items()
-            for part in (f"--{key}", *map(str, value if isinstance(value, list) else [value]))
-        ]
-        for change in changes
-    ]
-    command = [sys.executable, "-c", SCRIPT, json.dumps(lines)]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(changes)
-    for change, (code, error, heavy) in zip(changes, found, strict=True):
-        assert code == 2, change
-        assert error.startswith("error: ") and error.count("\n") == 1, (change, error)
-        assert next(iter(change)).removesuffix("s") in error, (change, error)
-        assert heavy == [], change
-    assert not (tmp_path / "eval").exists()
 
 
 def test_all_that_scores_is_in_the_packages():
