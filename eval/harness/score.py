@@ -32,16 +32,15 @@ OPTIONS = tuple(enumerate("ABCD", 1))
 
 
 def grade_completions(
-    golds: list[str],
+    prompt: str,
     completions: Sequence[Completion],
+    golds: list[str],
     answer_form: str,
-    *,
-    think_prefilled: bool,
     final_number: bool,
 ) -> list[dict[str, Any]]:
     """Grade the completions of one problem, of whose `golds` any may match: a record for each."""
     texts = [str(completion) for completion in completions]
-    num = len(texts)
+    num, think_prefilled = len(texts), prefills_think(prompt)
     form = {"think_prefilled": think_prefilled, "final_number": final_number}
     grades = grade_rollouts(texts, [golds] * num, [answer_form] * num, **form)
     failed = [at for at, grade in enumerate(grades) if grade.verdict != "right"]
@@ -74,13 +73,8 @@ def process_completions(
         `score`, the mean correctness of the k completions, and their records as `completions`:
         carried as a metric because the harness hands nothing else back for each problem.
     """
-    records = grade_completions(
-        doc["answers"],
-        results[0],
-        doc["answer_form"],
-        think_prefilled=prefills_think(doc["rendered"]),
-        final_number=final_number,
-    )
+    prompt, golds, form = doc["rendered"], doc["answers"], doc["answer_form"]
+    records = grade_completions(prompt, results[0], golds, form, final_number)
     for record in records:
         is_right = record["verdict"] == "right"
         record |= {"score": float(is_right), "outcome": outcome(record, is_right=is_right)}
@@ -168,13 +162,7 @@ def _diagnose(row: dict, response: Any, final_number: bool) -> dict:
     is_right = row["score"] == 1
     if isinstance(response, tuple):  # a log-likelihood: nothing was written
         return {"completion": None, "outcome": "right" if is_right else "wrong"}
-    (record,) = grade_completions(
-        row["gold"],
-        [response],
-        "box",
-        think_prefilled=prefills_think(row["prompt"]),
-        final_number=final_number,
-    )
+    (record,) = grade_completions(row["prompt"], [response], row["gold"], "box", final_number)
     found = outcome(record, is_right=is_right)
     # A few-shot prompt asks for no thought: what is missing is not `</think>` but a parser's eye.
     if found == "unclosed" and THINK_OPEN not in record["completion"]:

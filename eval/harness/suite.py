@@ -26,6 +26,9 @@ from data_prep.reading.rows import read_rows
 from data_prep.schema import grpo_row, read_problems
 
 FOLDER = Path(__file__).parents[1] / "tasks"
+_FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+THINK_TASKS = [name for name in _FILES if not name.startswith(("official_", "think_common"))]
+OFFICIAL_TASKS = [name[len("official_") :] for name in _FILES if name.startswith("official_")]
 MODES = ("greedy", "sampled")
 COLUMNS = ("id", "source", "level", "prompt", "question", "answers", "answer_form")
 KINDS = {"id": str, "source": str, "level": int | float, "question": str}  # or null
@@ -40,17 +43,6 @@ MEMORY_BYTES = 3 << 30
 MAX_CHARS = 100_000
 
 load_tokenizer_once = functools.cache(load_tokenizer)  # however many tasks ask for it
-
-
-def _names(prefix: str) -> list[str]:
-    found = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "think_common")
-    return [
-        name.removeprefix(prefix) for name in found if name.startswith("official_") == bool(prefix)
-    ]
-
-
-THINK_TASKS = _names("")
-OFFICIAL_TASKS = _names("official_")
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -240,8 +232,7 @@ def load_think_tasks(
     """
     from lm_eval.tasks import TaskManager
 
-    of_rows = {key: value for key, value in metadata.items() if key != "final_number"}
-    manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata=of_rows)
+    manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata=metadata)
     loaded = manager.load([f"{name}_think" for name in names])["tasks"]
     for task in loaded.values():
         score = functools.partial(
