@@ -23,25 +23,27 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.checkpoints import tokenizer_path
-from data_prep.config import UserError, parse, run_cli
+from data_prep.config import UserError, build, parse, run_cli
+from data_prep.decontamination.benchmarks import find_benchmark_file
 from data_prep.quiet import quiet_evaluation, quiet_harness
 from data_prep.sampling import load_engine
+from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_package, installed
 from data_prep.sampling.processes import Processes
 from data_prep.sampling.store import SampleStore
-from eval.harness.fingerprint import SETTINGS, fingerprint
-from eval.harness.score import (
-    official_metrics,
-    official_rows,
-    think_metrics,
-    think_rows,
-    write_parquet,
-)
+from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
-from eval.harness.suite import MODES, load_official_tasks, load_think_tasks
+
+# A change in these changes scores: old results are stale, the stored completions are not.
+SCORING_PACKAGES = (Path(manifest.__file__).parent, Path(__file__).parent / "harness", suite.FOLDER)
+SCORING_LIBRARIES = ("lm-eval", "math-verify")
+SETTINGS = (
+    "tasks", "official", "system_prompt", "answer_form", "backend", "num_samples", "temperature",
+    "top_p", "max_new_tokens", "final_number", "dtype", "seed", "limit",
+)  # fmt: skip
 
 
 def main() -> None:
-    (args,) = parse(__doc__, EvalArguments, check=check_inputs)
+    (args,) = parse(__doc__, EvalArguments, check=lambda v: check_inputs(*build(v, EvalArguments)))
     processes = Processes.from_environment()
     started = time.time()
     if processes.is_main:
@@ -62,23 +64,19 @@ def main() -> None:
         elif processes.is_main:
             sys.stdout.write(f"{name}: already evaluated with the same inputs, kept\n")
     if processes.is_main:
-        first = read_scores(Path(args.output_dir) / next(iter(checkpoints)))
-        num_problems, num_completions = first["num_problems"], first["num_completions"]
-        data = next(iter(prints.values()))["data"]
+        first = next(iter(checkpoints))
+        scores = read_scores(Path(args.output_dir) / first)
+        counts = {key: scores[f"num_{key}"] for key in ("problems", "completions")}
+        inputs = {path: prints[name]["checkpoint"] for name, path in checkpoints.items()}
         manifest.write(
-            args.output_dir,
-            "eval",
-            asdict(args),
-            inputs=data | {path: prints[name]["checkpoint"] for name, path in checkpoints.items()},
-            counts={"problems": num_problems, "completions": num_completions},
-            started=started,
+            args.output_dir, "eval", asdict(args), prints[first]["data"] | inputs, counts, started,
             evaluated=evaluated,
-        )
+        )  # fmt: skip
         tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
         sys.stdout.write(
             f"eval: {len(checkpoints)} checkpoints ({len(evaluated)} now, in "
-            f"{time.time() - started:.0f} s) on {num_problems:,} problems of {tasks}, "
-            f"{num_completions:,} completions each; results in {args.output_dir}/\n"
+            f"{time.time() - started:.0f} s) on {counts['problems']:,} problems of {tasks}, "
+            f"{counts['completions']:,} completions each; results in {args.output_dir}/\n"
         )
     processes.meet()  # the main process holds the others' key-value store
 
@@ -108,13 +106,13 @@ def evaluate_checkpoint(
     # Now, and not before: a mistake that shows on the way costs no earlier result.
     for old in (folder.parent / manifest.NAME, folder / "scores.json"):
         old.unlink(missing_ok=True)
-    write_parquet(folder / "completions.parquet", rows)
+    score.write_parquet(folder / "completions.parquet", rows)
     manifest.write_json(
         folder / "scores.json",
         {
             "checkpoint": path,
             "fingerprint": prints,
-            "settings": {key: getattr(args, key) for key in SETTINGS},
+            "settings": prints["settings"],
             "num_problems": sum(
                 max(mode["num_problems"] for mode in modes.values()) for modes in tasks.values()
             ),
@@ -138,42 +136,33 @@ def run_tasks(
     import lm_eval
 
     from eval.harness.cached_lm import CachedLM
-    from eval.harness.parser_process import protect
 
     quiet_harness()
     tasks: dict[str, dict[str, dict]] = {}
     rows: list[dict] = []
 
-    def evaluate(loaded: dict[str, Any], label: str, is_chat: bool = False) -> dict[str, Any]:
+    def evaluate(loaded: dict[str, Any], label: str) -> dict[str, Any]:
         return lm_eval.evaluate(
-            CachedLM(engine, store, processes, f"{name} {label}", args.seed, is_chat),
+            CachedLM(engine, store, processes, f"{name} {label}", args.seed),
             {"tasks": loaded, "groups": {}, "group_map": {}},
             limit=args.limit,
             bootstrap_iters=1,  # switches standard errors on; those of means need no bootstrap
-            apply_chat_template=is_chat,
-            fewshot_as_multiturn=is_chat,
         )
 
-    keys = ("test_file", "data_root", "system_prompt", "answer_form", "final_number")
-    metadata = {key: getattr(args, key) for key in keys} | {"tokenizer": tokenizer_path(path)}
-    length = {"max_gen_toks": args.max_new_tokens}
+    metadata = args.problem_keys() | {"final_number": args.final_number}
+    metadata["tokenizer"] = tokenizer_path(path)
+    greedy = {"max_gen_toks": args.max_new_tokens}
     sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
-    for mode in MODES if args.tasks else ():
-        is_greedy = mode == "greedy"
-        generation, num_samples = (
-            (length, 1) if is_greedy else (length | sampling, args.num_samples)
-        )
-        samples = evaluate(load_think_tasks(args.tasks, metadata, generation, num_samples), mode)[
-            "samples"
-        ]
+    how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}
+    for mode in suite.MODES if args.tasks else ():
+        results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), mode)
         for task in args.tasks if processes.is_main else ():
-            found = think_rows(task, mode, samples[task])
-            tasks.setdefault(task, {})[mode] = think_metrics(found, mode)
+            found = score.think_rows(task, mode, results["samples"][task])
+            tasks.setdefault(task, {})[mode] = score.think_metrics(found, mode)
             rows += found
     if args.official:
-        loaded = load_official_tasks(args.official, metadata)
-        stopped = protect(loaded)
-        results = evaluate(loaded, "official", args.official_chat_template)
+        loaded, stopped = suite.load_official_tasks(args.official, metadata)
+        results = evaluate(loaded, "official")
         if stopped and processes.is_main:
             sys.stderr.write(
                 f"notice: {name}: the harness's parsers had to be stopped on {len(stopped)} "
@@ -181,13 +170,44 @@ def run_tasks(
             )
         for task, one in loaded.items() if processes.is_main else ():
             benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]
-            found = official_rows(
-                task, benchmark, main, results["samples"][task], args.final_number
-            )
-            measured = official_metrics(results["results"][task], found, main)
+            samples = results["samples"][task]
+            found = score.official_rows(task, benchmark, main, samples, args.final_number)
+            measured = score.official_metrics(results["results"][task], found, main)
             tasks.setdefault(benchmark, {})[f"official:{task}"] = measured
             rows += found
     return tasks, rows
+
+
+def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:
+    """Everything a checkpoint's scores depend on; equal fingerprints mean equal results."""
+    return {
+        "checkpoint": hash_checkpoint(path, "checkpoints"),
+        "engine": hash_engine(args.backend, args.dtype),
+        "data": hash_data(args),
+        "code": f"{hash_package(*SCORING_PACKAGES)} {installed(SCORING_LIBRARIES)}",
+        "settings": {key: getattr(args, key) for key in SETTINGS},
+    }
+
+
+def hash_data(args: EvalArguments) -> dict[str, str]:
+    """For each task its problems' origin: `{file: hash}`, and hub ids as they are."""
+    found: list[str | Path] = []
+    for task in args.tasks:
+        metadata = suite.read_metadata(task)
+        if task == "held_out":
+            found.append(args.test_file)
+        elif args.data_root:
+            found.append(find_benchmark_file(metadata["files"], args.data_root))
+        else:
+            found.append(metadata["hub"])
+    for task in args.official:
+        for metadata in suite.read_official_metadata(task).values():
+            hub = metadata["hub"]
+            if args.data_root:
+                found += suite.find_official(hub, metadata["files"], args.data_root).values()
+            else:
+                found.append(hub)
+    return manifest.hash_inputs(found)
 
 
 def make_folder(folder: str | Path) -> None:

@@ -13,6 +13,7 @@ without which `make grpo` and `make eval` do not start. `audit.json` and `audit.
 It reads what every stage reads, so it may import any of them; nothing imports it.
 """
 
+import json
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
+from data_prep.quiet import quiet_evaluation
 from eval.audit import page
 from eval.harness.settings import EvalArguments, check_data
 
@@ -27,41 +29,29 @@ THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line
 
 
+def _key(default: Any, text: str) -> Any:
+    """A key and its line of `--help`."""
+    return field(default=default, metadata={"help": text})
+
+
 @dataclass
 class AuditArguments:
     """Keys of the command line; there is no YAML for this one."""
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
-    run: str = field(
-        default="", metadata={"help": "the run's folder; runs/<name of the recipe> by default"}
-    )
+    run: str = _key("", "the run's folder; runs/<name of the recipe> by default")
     tasks: list[str] | None = field(
         default=None, metadata={"help": "think-aware tasks instead of eval.yaml's"}
     )
-    data_root: str | None = field(default=None, metadata={"help": "folder of their local files"})
-    tokenizer: str | None = field(
-        default=None,
-        metadata={"help": "path or hub id instead of the recipe's; `bytes` is a stand-in"},
-    )
-    max_new_tokens: int | None = field(default=None, metadata={"help": "instead of eval.yaml's"})
-    limit: int | None = field(
-        default=None, metadata={"help": "only the first so many problems of each task"}
-    )
-    num_rows: int = field(default=300, metadata={"help": "at most so many of each training file"})
-    num_tricked: int = field(
-        default=100, metadata={"help": "problems of each set that all tricks are tried on"}
-    )
-    num_parsed: int = field(
-        default=100,
-        metadata={"help": "problems of each set that the harness's parsers read (slow)"},
-    )
-    opens_gate: bool = field(
-        default=True, metadata={"help": "a pass lets make grpo and make eval start"}
-    )
-    completions: str | None = field(
-        default=None,
-        metadata={"help": "only show what each parser makes of this file's completions"},
-    )
+    data_root: str | None = _key(None, "folder of their local files")
+    tokenizer: str | None = _key(None, "path or hub id of another one; `bytes` is a stand-in")
+    max_new_tokens: int | None = _key(None, "instead of eval.yaml's")
+    limit: int | None = _key(None, "only the first so many problems of each task")
+    num_rows: int = _key(300, "at most so many of each training file")
+    num_tricked: int = _key(100, "problems of each set that all tricks are tried on")
+    num_parsed: int = _key(100, "problems of each set that the harness's parsers read (slow)")
+    opens_gate: bool = _key(True, "a pass lets make grpo and make eval start")
+    completions: str | None = _key(None, "only show what each parser makes of this file")
 
     def __post_init__(self) -> None:
         self.recipe = self.recipe.rstrip("/")
@@ -85,8 +75,6 @@ def main() -> None:
     (args,) = parse(__doc__, AuditArguments, check=check_recipe)
     folder = Path(args.run, "audit")
     if args.completions:
-        from eval.audit.completions import audit_completions
-
         audit_completions(args.completions, folder)
         return
     from eval.audit.checks import audit_recipe
@@ -126,14 +114,33 @@ def read_eval(args: AuditArguments) -> EvalArguments:
         value = getattr(args, key)
         if value is not None:
             argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+    (settings,) = parse(__doc__, EvalArguments, argv=argv)
+    # The other sets may be on the hub only: those that cannot be had are reported.
+    check_data(settings, [task for task in settings.tasks if task == "held_out"], [])
+    return settings
 
-    def check(values: dict[str, Any]) -> None:
-        # The other sets may be on the hub only: those that cannot be had are reported.
-        tasks = values.get("tasks", ["held_out"])
-        is_held_out = "held_out" in tasks
-        check_data(dict(values) | {"tasks": ["held_out"] if is_held_out else [], "official": []})
 
-    return parse(__doc__, EvalArguments, check=check, argv=argv)[0]
+def audit_completions(path: str, folder: Path) -> None:
+    """Print what each parser makes of a file's completions; write it for each row to `folder`.
+
+    Raises:
+        UserError: the file has no completions, or a row cannot be used.
+    """
+    from eval.audit.parsers import parse_rows, read_completions
+
+    quiet_evaluation()
+    rows = list(read_completions(path))
+    if not rows:
+        raise UserError(f"{path}: has no completions; check the file")
+    sys.stderr.write(
+        f"audit: {len(rows):,} completions; the harness's own parsers take up to 0.2 s for each\n"
+    )
+    found = parse_rows(rows)
+    page.show_parsed(path, found)
+    folder.mkdir(parents=True, exist_ok=True)
+    out = folder / f"{Path(path).name}.parsed.jsonl"
+    out.write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+    sys.stdout.write(f"audit: each row's verdicts are in {out}\n")
 
 
 def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
@@ -155,7 +162,7 @@ def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
             faults.append(f"{trick!r} is paid {found['num_paid']} of {found['num_rows']} times")
     if not report["sets"]:
         faults.append("no set could be audited")
-    elif report.get("skipped") and all(f["rates"]["task"] is None for f in report["sets"].values()):
+    elif report["skipped"] and all(f["rates"]["task"] is None for f in report["sets"].values()):
         faults.append(f"no task could be audited: {next(iter(report['skipped'].values()))}")
     return not faults, faults
 

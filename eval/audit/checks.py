@@ -5,29 +5,22 @@ ended by the first end-of-sequence token, cut at the token limit, decoded as an 
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.config import UserError
 from data_prep.grading.grade import grade_rollouts
-from data_prep.prompts import prefills_think, render_completion, render_prompt
+from data_prep.prompts import prefills_think, render_completion
 from data_prep.quiet import quiet_evaluation
 from data_prep.sampling.store import Completion, Settings
-from eval.audit.cases import (
-    ENDINGS,
-    TRICKS,
-    ending_completion,
-    gold_completion,
-    trick_completions,
-    wrong_answers,
-)
-from eval.audit.inputs import NO_LIMIT, Channel, Recipe, collect_sets, load_recipe
+from eval.audit import cases as audit_cases
+from eval.audit.cases import ENDINGS, TRICKS
+from eval.audit.inputs import NO_LIMIT, Recipe, collect_sets, load_recipe
 from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
-from eval.harness.suite import load_think_tasks
+from eval.harness.suite import load_think_tasks, render_prompts
 
 CHOICES = ("gpqa", "arc")  # their official tasks compare options and read no text
 FORMAT = "think_format_reward"
@@ -87,8 +80,24 @@ def find_notes(
         found.append(f"GRPO starts from {recipe.grpo_model}, whose tokenizer was not audited")
     if args.tokenizer:
         found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} stood in for it")
-    found += differing_systems(sets) or differing_forms(sets)
+    found += _differing("system prompts", sets, _system_prompts) or _differing(
+        "answer forms", sets, lambda row: [row["answer_form"]]
+    )
     return found + [f"not audited: {name}: {why}" for name, why in skipped.items()]
+
+
+def _differing(what: str, sets: dict[str, list[dict]], read: Callable) -> list[str]:
+    """A line where training and evaluation differ in what `read(row)` finds."""
+    names: dict[str, list[str]] = {}
+    for name, rows in sets.items():
+        values = sorted({value for row in rows for value in read(row)})
+        names.setdefault(" and ".join(values) or "none", []).append(name)
+    parts = "; ".join(f"{', '.join(found)}: {value}" for value, found in names.items())
+    return [f"the {what} differ: {parts}"] if len(names) > 1 else []
+
+
+def _system_prompts(row: dict) -> list[str]:
+    return [f"{m['content'][:40]!r}…" for m in row["prompt"] if m["role"] == "system"]
 
 
 @dataclass
@@ -111,9 +120,8 @@ class Audit:
     """What was found so far; see `audit_recipe`."""
 
     def __init__(self, recipe: Recipe, settings: EvalArguments, args: Any) -> None:
-        self._recipe, self._settings = recipe, settings
-        self._num_tricked, self._num_parsed = args.num_tricked, args.num_parsed
-        self._send = Channel(recipe.tokenizer, recipe.end_ids).send
+        self._recipe, self._settings, self._args = recipe, settings, args
+        self._send = recipe.send
         self.sets: dict[str, dict] = {}
         self.tricks = {name: {"num_rows": 0, "num_paid": 0} for name in TRICKS}
         self.failures: list[dict] = []
@@ -123,20 +131,22 @@ class Audit:
         """Audit one set of problems."""
         prompts = render_prompts(rows, self._recipe.tokenizer)
         # SFT rows bring the very completions that will be trained on.
-        written = [
-            r.get("completion") or gold_completion(r["answers"], r["answer_form"]) for r in rows
+        golds = [
+            row.get("completion") or audit_cases.gold_completion(row["answers"], row["answer_form"])
+            for row in rows
         ]
-        golds = [render_completion(text, p) for text, p in zip(written, prompts, strict=True)]
-        some = rows[: self._num_tricked]
-        wrong = wrong_answers([row["answers"] for row in some])
+        some = rows[: self._args.num_tricked]
+        wrong = audit_cases.wrong_answers([row["answers"] for row in some])
         tricks = [
             [
                 render_completion(text, prompt)
-                for text in trick_completions(row["answers"], row["answer_form"], answer)
+                for text in audit_cases.trick_completions(
+                    row["answers"], row["answer_form"], answer
+                )
             ]
             for row, prompt, answer in zip(some, prompts, wrong, strict=False)
         ]
-        cases = Cases(name, rows, prompts, golds, tricks)
+        cases = Cases(name, rows, prompts, _render(golds, prompts), tricks)
         rates = {
             "template": self._check_template(cases),
             "reward": self._check_reward(cases),
@@ -145,7 +155,7 @@ class Audit:
         official = self._ask_official(cases)
         self.sets[name] = {"num_rows": len(rows), "rates": rates, "official": official}
 
-    def _rate(self, cases: Cases, check: str, found: Sequence[str]) -> float:
+    def _rate(self, cases: Cases, check: str, found: list[str]) -> float:
         """The share of rows without a fault; the first faults are kept."""
         faults = [(row, fault) for row, fault in zip(cases.rows, found, strict=True) if fault]
         for row, fault in faults[:MAX_FAILURES]:
@@ -159,7 +169,7 @@ class Audit:
         """Whether each prompt is whole, and each gold survives the tokenizer and ends in place."""
         found = []
         for row, prompt, text in zip(cases.rows, cases.prompts, cases.golds, strict=True):
-            fault = prompt_fault(cases.name, row, prompt, self._recipe, self._settings)
+            fault = self._prompt_fault(cases.name, row, prompt)
             kept = str(self._send(text, Settings(max_new_tokens=NO_LIMIT)))
             if not fault and kept != text:
                 pairs = enumerate(zip(text, kept, strict=False))
@@ -170,15 +180,39 @@ class Audit:
             found.append(fault)
         return self._rate(cases, "template", found)
 
+    def _prompt_fault(self, name: str, row: dict, prompt: str) -> str:
+        """What is wrong with a rendered prompt of the set `name`, or nothing."""
+        for message in row["prompt"]:
+            if message["content"].strip() not in prompt:  # templates strip contents
+                return f"the template leaves out the {message['role']} message"
+        recipe = self._recipe
+        ids = recipe.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        start = recipe.tokenizer.bos_token_id
+        if start is not None and ids[:2] == [start, start]:
+            return f"the template writes {recipe.tokenizer.bos_token!r} twice"
+        room = 0  # tokens that may be generated after it
+        if name in self._settings.tasks:
+            room = self._settings.max_new_tokens
+        elif name == "grpo_train":
+            limit = recipe.grpo.max_prompt_length
+            is_dropped = limit is not None and len(ids) > limit
+            room = 0 if is_dropped else recipe.config.max_completion_length or 0
+        if recipe.context is not None and len(ids) + room > recipe.context:
+            return (
+                f"a prompt of {len(ids)} tokens and {room} new ones exceed the model's context of "
+                f"{recipe.context}"
+            )
+        return ""
+
     def _check_reward(self, cases: Cases) -> float | None:
         """Whether the recipe's rewards for right and for well-formed completions pay each gold."""
         if self._recipe.grpo is None:
             return None
-        limit = Settings(max_new_tokens=self._recipe.completion_limit)
+        limit = Settings(self._recipe.config.max_completion_length or NO_LIMIT)
         # Worked solutions: what SFT teaches may be longer than what GRPO lets a model write.
-        own = limit if cases.name != "sft_train" else Settings(max_new_tokens=NO_LIMIT)
+        own = limit if cases.name != "sft_train" else Settings(NO_LIMIT)
         sent = [self._send(text, own) for text in cases.golds]
-        found = ["" for _ in cases.rows]
+        found = [""] * len(sent)
         paid = self._pay(cases, sent)
         for reward, values in paid.items():
             for place, value in enumerate(values):
@@ -186,11 +220,11 @@ class Audit:
                     cut = f", cut off at {own.max_new_tokens} tokens" * sent[place].cut_off
                     found[place] = f"{reward} pays {value:g}{cut}"
         graded = [reward for reward in paid if reward != FORMAT]
-        for place, trick in enumerate(TRICKS):
-            texts = [self._send(each[place], limit) for each in cases.tricks]
-            paid = self._pay(cases, texts)
+        for trick, texts in zip(TRICKS, zip(*cases.tricks, strict=True), strict=True):
+            sent = [self._send(text, limit) for text in texts]
+            paid = self._pay(cases, sent)
             for reward in graded:
-                self._count(cases, trick, texts, [v > 0 for v in paid[reward]], "reward")
+                self._count(cases, trick, sent, paid[reward], "reward")
         rate = self._rate(cases, "reward", found)
         return rate if graded else None
 
@@ -205,12 +239,11 @@ class Audit:
         prefilled = prefills_think(cases.prompts[0])
         functions = build_rewards(self._recipe.grpo, self._recipe.config, prefilled)
         rows = cases.rows[: len(completions)]
-        batch = {
+        batch = {key: [row[key] for row in rows] for key in ("answers", "answer_form")}
+        batch |= {
             "prompts": [row["prompt"] for row in rows],
             "completions": [[{"role": "assistant", "content": str(one)}] for one in completions],
             "completion_ids": [[0] * one.num_tokens for one in completions],
-            "answers": [row["answers"] for row in rows],
-            "answer_form": [row["answer_form"] for row in rows],
             "log_metric": lambda name, value: None,
             "log_extra": lambda name, values: None,
         }
@@ -221,63 +254,62 @@ class Audit:
         }
 
     def _count(
-        self, cases: Cases, trick: str, texts: list[Completion], paid: list[bool], check: str
+        self, cases: Cases, trick: str, texts: list[Completion], paid: Iterable[float], check: str
     ) -> None:
         """Count what a trick was paid; where it was cut off it is no longer the trick."""
-        tried = [place for place, text in enumerate(texts) if not text.cut_off]
-        places = [place for place in tried if paid[place]]
+        tried = [
+            (row, text, value > 0)
+            for row, text, value in zip(cases.rows, texts, paid, strict=False)
+            if not text.cut_off
+        ]
+        won = [(row, text) for row, text, is_paid in tried if is_paid]
         self.tricks[trick]["num_rows"] += len(tried)
-        self.tricks[trick]["num_paid"] += len(places)
-        for place in places[:1]:
-            fault = f"{trick!r} is paid: {str(texts[place])[-60:]!r}"
-            self._fail(cases, cases.rows[place], check, fault)
+        self.tricks[trick]["num_paid"] += len(won)
+        for row, text in won[:1]:
+            self._fail(cases, row, check, f"{trick!r} is paid: {str(text)[-60:]!r}")
 
     def _check_task(self, cases: Cases) -> float | None:
         """Whether the harness's think-aware task scores each gold; None for training files."""
-        name = cases.name
-        if name not in self._settings.tasks:
+        name, settings = cases.name, self._settings
+        if name not in settings.tasks:
             return None
-        keys = ("test_file", "data_root", "system_prompt", "answer_form", "final_number")
-        metadata = {key: getattr(self._settings, key) for key in keys}
-        metadata["tokenizer"] = self._recipe.tokenizer_path
-        limit = self._settings.max_new_tokens
+        metadata = settings.problem_keys() | {"final_number": settings.final_number}
+        metadata["tokenizer"] = self._recipe.tokenizer.name_or_path
+        length = {"max_gen_toks": settings.max_new_tokens}
 
         def grade(texts: list[list[str]]) -> list[list[dict]]:
             """The task's records of the first problems, several completions for each."""
-            tasks = load_think_tasks([name], metadata, {"max_gen_toks": limit}, len(texts[0]))
+            tasks = load_think_tasks([name], metadata, length, len(texts[0]))
             found = run_scripted(tasks, lambda at, turn: texts[at][turn], self._send, len(texts))
             return [one["completions"] for one in sorted(found[name], key=lambda s: s["doc_id"])]
 
-        cut = f", cut off at {limit} tokens"
+        cut = f", cut off at {settings.max_new_tokens} tokens"
         faults = [
             "" if one["score"] == 1 else one["verdict"] + cut * one["cut_off"]
             for (one,) in grade([[text] for text in cases.golds])
         ]
-        found = grade(cases.tricks)
-        for place, trick in enumerate(TRICKS):
-            records = [each[place] for each in found]
-            texts = [Completion(r["completion"], r["num_tokens"], r["cut_off"]) for r in records]
-            self._count(cases, trick, texts, [r["score"] > 0 for r in records], "task")
+        for trick, found in zip(TRICKS, zip(*grade(cases.tricks), strict=True), strict=True):
+            texts = [Completion(one["completion"], 0, one["cut_off"]) for one in found]
+            self._count(cases, trick, texts, [one["score"] for one in found], "task")
         return self._rate(cases, "task", faults)
 
     def _ask_official(self, cases: Cases) -> dict[str, dict[str, float]]:
         """The share of an evaluation set's golds that each parser scores, for each ending."""
         if cases.name not in self._settings.tasks or cases.rows[0]["source"] in CHOICES:
             return {}
-        rows = cases.rows[: self._num_parsed]
-        golds = [row["answers"] for row in rows]
+        rows = cases.rows[: self._args.num_parsed]
+        golds, forms = [[row[key] for row in rows] for key in ("answers", "answer_form")]
         found = {}
         for ending in ENDINGS:
-            texts = [
-                render_completion(
-                    ending_completion(row["answers"], row["answer_form"], ending), prompt
-                )
-                for row, prompt in zip(rows, cases.prompts, strict=False)
+            written = [
+                audit_cases.ending_completion(*one, ending)
+                for one in zip(golds, forms, strict=True)
             ]
+            texts = _render(written, cases.prompts)
             grades = grade_rollouts(
                 texts,
                 golds,
-                [row["answer_form"] for row in rows],
+                forms,
                 think_prefilled=prefills_think(cases.prompts[0]),
                 final_number=self._settings.final_number,
             )
@@ -294,66 +326,5 @@ class Audit:
         return found
 
 
-def render_prompts(rows: Sequence[dict], tokenizer: Any) -> list[str]:
-    """The text of each row's prompt.
-
-    Raises:
-        UserError: the template refuses the messages, as some do any system message.
-    """
-    from jinja2 import TemplateError
-
-    try:
-        return [render_prompt(row["prompt"], tokenizer) for row in rows]
-    except TemplateError as error:
-        roles = ", ".join(message["role"] for message in rows[0]["prompt"])
-        raise UserError(
-            f"chat_template: refuses messages of {roles}: {error}; "
-            "choose another system_prompt in data.yaml and eval.yaml, or another checkpoint"
-        ) from error
-
-
-def prompt_fault(name: str, row: dict, prompt: str, recipe: Recipe, settings: EvalArguments) -> str:
-    """What is wrong with a rendered prompt of the set `name`, or nothing."""
-    for message in row["prompt"]:
-        if message["content"].strip() not in prompt:  # templates strip contents
-            return f"the template leaves out the {message['role']} message"
-    tokenizer = recipe.tokenizer
-    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    start = tokenizer.bos_token_id
-    if start is not None and ids[:2] == [start, start]:
-        return f"the template writes {tokenizer.bos_token!r} twice"
-    room = 0  # tokens that may be generated after it
-    if name in settings.tasks:
-        room = settings.max_new_tokens
-    elif name == "grpo_train" and recipe.grpo:
-        limit = recipe.grpo.max_prompt_length
-        is_dropped = limit is not None and len(ids) > limit
-        room = 0 if is_dropped else recipe.config.max_completion_length or 0
-    if recipe.context is not None and len(ids) + room > recipe.context:
-        return (
-            f"a prompt of {len(ids)} tokens and {room} new ones exceed the model's context of "
-            f"{recipe.context}"
-        )
-    return ""
-
-
-def differing_systems(sets: dict[str, list[dict]]) -> list[str]:
-    """A line where training and evaluation do not ask in the same words."""
-    systems: dict[str, list[str]] = {}
-    for name, rows in sets.items():
-        texts = {m["content"] for row in rows for m in row["prompt"] if m["role"] == "system"}
-        shown = " and ".join(f"{text[:40]!r}…" for text in sorted(texts)) or "none"
-        systems.setdefault(shown, []).append(name)
-    parts = "; ".join(f"{', '.join(names)}: {shown}" for shown, names in systems.items())
-    return [f"the system prompts differ: {parts}"] if len(systems) > 1 else []
-
-
-def differing_forms(sets: dict[str, list[dict]]) -> list[str]:
-    """A line where training and evaluation do not look for the answer in the same place."""
-    forms: dict[str, list[str]] = {}
-    for name, rows in sets.items():
-        forms.setdefault(" and ".join(sorted({row["answer_form"] for row in rows})), []).append(
-            name
-        )
-    parts = "; ".join(f"{', '.join(names)}: {form}" for form, names in forms.items())
-    return [f"the answer forms differ: {parts}"] if len(forms) > 1 else []
+def _render(completions: list[str], prompts: list[str]) -> list[str]:
+    return [render_completion(*one) for one in zip(completions, prompts, strict=False)]

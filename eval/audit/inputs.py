@@ -4,8 +4,8 @@ No weights: the tokenizer is loaded as SFT loads it, saved as SFT saves it, and 
 evaluation does.
 """
 
+import contextlib
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,11 @@ from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse
 from data_prep.quiet import quiet
 from data_prep.reading.rows import read_rows
-from data_prep.sampling.hf import cut_at
+from data_prep.sampling.hf import cut_at, eos_token_ids
 from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import check_row, read_problems
-from eval.harness.datasets import read_problem_rows
 from eval.harness.settings import EvalArguments
-from eval.harness.suite import read_metadata
+from eval.harness.suite import read_metadata, read_problem_rows
 
 NO_LIMIT = 1 << 30  # tokens
 
@@ -33,8 +32,7 @@ class Recipe:
     """
 
     tokenizer: Any
-    tokenizer_path: str
-    end_ids: list[int]
+    end_ids: set[int]
     context: int | None
     files: dict[str, str | None]  # what the stages read: sft_train, grpo_train, grpo_eval
     sft_output: str | None
@@ -49,32 +47,14 @@ class Recipe:
         weights = self.config.reward_weights or [1.0] * len(names)
         return list(zip(names, weights, strict=True))
 
-    @property
-    def completion_limit(self) -> int:
-        """GRPO's `max_completion_length`; its own default is a number, but None is allowed."""
-        return (self.config and self.config.max_completion_length) or NO_LIMIT
-
-
-class Channel:
-    """Turns a text into the completion that generation would have given.
-
-    Args:
-        tokenizer: the recipe's.
-        end_ids: token ids that end a completion as the tokenizer's own does.
-    """
-
-    def __init__(self, tokenizer: Any, end_ids: Sequence[int] = ()) -> None:
-        self._tokenizer = tokenizer
-        self._end_ids = {tokenizer.eos_token_id, *end_ids}
-
     def send(self, text: str, settings: Settings) -> Completion:
         """The completion of a model that writes `text` and then ends."""
         text, _ = cut_at(text, settings.until)
-        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        ids = [*ids, self._tokenizer.eos_token_id]
-        end = next(i for i, token in enumerate(ids) if token in self._end_ids)
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = [*ids, self.tokenizer.eos_token_id]
+        end = next(i for i, token in enumerate(ids) if token in self.end_ids)
         num_tokens = min(end + 1, settings.max_new_tokens)
-        kept = self._tokenizer.decode(ids[: min(end, num_tokens)], skip_special_tokens=True)
+        kept = self.tokenizer.decode(ids[: min(end, num_tokens)], skip_special_tokens=True)
         return Completion(kept, num_tokens, cut_off=end + 1 > settings.max_new_tokens)
 
 
@@ -100,17 +80,17 @@ def load_recipe(args: Any, folder: str) -> Recipe:
             found[stage] = parse(__doc__, own, (kind, "ModelConfig"), check, argv, DEFAULTS)
     if not found:
         raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
-    _, config, model = found.get("sft") or found["grpo"]
-    tokenizer = _load_tokenizer(args, config, model)
-    tokenizer.save_pretrained(folder)
-
     sft, grpo = found.get("sft", (None,) * 3), found.get("grpo", (None,) * 3)
-    is_stand_in = args.tokenizer == "bytes"
+    _, config, model = sft if "sft" in found else grpo
+    _load_tokenizer(args, config, model).save_pretrained(folder)
+    tokenizer = load_tokenizer(folder, "recipe", needs=())
+    configured, context = None, None
+    if args.tokenizer != "bytes":
+        configured, context = _read_limits(model.model_name_or_path)
     return Recipe(
-        tokenizer=load_tokenizer(folder, "recipe", needs=()),
-        tokenizer_path=folder,
-        end_ids=[] if is_stand_in else _end_ids(model.model_name_or_path),
-        context=None if is_stand_in else _context(model.model_name_or_path),
+        tokenizer=tokenizer,
+        end_ids=eos_token_ids(configured, tokenizer),
+        context=context,
         files={
             "sft_train": sft[0] and sft[0].train_file,
             "grpo_train": grpo[0] and grpo[0].train_file,
@@ -140,26 +120,17 @@ def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
         ) from error
 
 
-def _end_ids(model: str) -> list[int]:
-    """The end-of-sequence ids of a checkpoint's generation config; none where it has none."""
-    from transformers import GenerationConfig
+def _read_limits(model: str) -> tuple[int | list[int] | None, int | None]:
+    """A checkpoint's end-of-sequence ids and longest sequence in tokens, as far as it says them."""
+    from transformers import AutoConfig, GenerationConfig
 
-    try:
-        ids = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:
-        return []
-    return ids if isinstance(ids, list) else [] if ids is None else [ids]
-
-
-def _context(model: str) -> int | None:
-    """The longest sequence of a checkpoint in tokens; None where it has no configuration."""
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(model)
-    except (OSError, ValueError):  # ValueError: a folder of a tokenizer alone
-        return None
-    return getattr(config.get_text_config(), "max_position_embeddings", None)
+    ends = context = None
+    with contextlib.suppress(OSError):
+        ends = GenerationConfig.from_pretrained(model).eos_token_id
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a folder of a tokenizer alone
+        config = AutoConfig.from_pretrained(model).get_text_config()
+        context = getattr(config, "max_position_embeddings", None)
+    return ends, context
 
 
 def collect_sets(
@@ -186,28 +157,23 @@ def collect_sets(
             raise UserError(f"{path}: has no rows; check data.yaml, then run `make data` again")
         sets[name] = random.Random(0).sample(rows, min(num_rows, len(rows)))
     for task in settings.tasks:
-        metadata = read_metadata(task) | {
-            key: getattr(settings, key)
-            for key in ("test_file", "data_root", "system_prompt", "answer_form")
-        }
         try:
-            sets[task] = read_problem_rows(**metadata)[: settings.limit]
+            found = read_problem_rows(**read_metadata(task), **settings.problem_keys())
         except UserError as error:
             if task == "held_out":
                 raise
             skipped[task] = str(error)
             continue
-        if not sets[task]:
-            raise UserError(f"tasks: {task} has no problems; check its file")
-    others = {f"{name}, other golds": other_golds(rows) for name, rows in sets.items()}
-    return sets | {name: rows for name, rows in others.items() if rows}, skipped
-
-
-def other_golds(rows: list[dict]) -> list[dict]:
-    """A row for each gold but the first, with that gold in front."""
-    return [
-        row | {"answers": [gold, *row["answers"]]} for row in rows for gold in row["answers"][1:]
-    ]
+        sets[task] = found[: settings.limit]
+    for name, rows in list(sets.items()):
+        others = [
+            row | {"answers": [gold, *row["answers"]]}
+            for row in rows
+            for gold in row["answers"][1:]
+        ]
+        if others:
+            sets[f"{name}, other golds"] = others
+    return sets, skipped
 
 
 def _sft_rows(path: str) -> list[dict]:

@@ -1,4 +1,4 @@
-"""The audit as text: tables, failing rows and notes, for the terminal and `audit.txt` alike."""
+"""The audit as text, for the terminal and `audit.txt` alike: tables, failing rows, notes."""
 
 import io
 import math
@@ -56,24 +56,16 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
             console.print()
             print_table(console, title, header, rows)
     console.print()
-    for line in [*failure_lines(report), *(f"note: {note}" for note in report["notes"])]:
-        console.out(printable(line), highlight=False)
-
-
-def printable(line: str) -> str:
-    """A line that a terminal only shows: ids are anybody's text."""
-    return "".join(letter if letter.isprintable() else " " for letter in line)
-
-
-def failure_lines(report: dict[str, Any]) -> list[str]:
-    """One short line for each of the first failing rows."""
     lines = []
     for one in report["failures"][:MAX_LINES]:
         line = f"failed: {one['set']}, row {one['row']}: {one['check']}: {one['fault']}"
         lines.append(line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…")
     if (more := len(report["failures"]) - MAX_LINES) > 0:
         lines.append(f"failed: {more:,} more are in audit.json")
-    return lines
+    for line in [*lines, *(f"note: {note}" for note in report["notes"])]:
+        # A terminal only shows it: ids are anybody's text.
+        shown = "".join(letter if letter.isprintable() else " " for letter in line)
+        console.out(shown, highlight=False)
 
 
 def write(report: dict[str, Any], path: str) -> None:
@@ -86,3 +78,32 @@ def write(report: dict[str, Any], path: str) -> None:
     tokenizer, limit = report["tokenizer"], report["max_new_tokens"]
     text.write(f"\nTokenizer: {tokenizer}; at most {limit} new tokens in the tasks.\n")
     Path(path).write_text(encodable(text.getvalue()), encoding="utf-8")
+
+
+def show_parsed(path: str, found: list[dict[str, Any]]) -> None:
+    """Print what each parser makes of a file's completions.
+
+    Args:
+        found: `eval.audit.parsers.parse_rows`.
+    """
+    scores = {
+        "ours, in a box": [one["verdict"] == "right" for one in found],
+        "ours, lenient": [one["lenient"] == "right" for one in found],
+    }
+    keys = ("where", "gold", "verdict", "lenient", "stopped")
+    scores |= {name: [one[name] for one in found] for name in found[0] if name not in keys}
+    readable = scores["ours, lenient"]
+    table = []
+    for name, values in scores.items():
+        both = sum(a and b for a, b in zip(values, readable, strict=True))
+        shares = (sum(values) / len(found), both / sum(readable) if any(readable) else None)
+        table.append([name, f"{sum(values):,}", *map(percent, shares)])
+    console = Console(highlight=False)
+    console.out(f"{len(found):,} completions of {path}", highlight=False)
+    print_table(console, "", ["parser", "reads as right", "%", "of the readable ones, %"], table)
+    if stopped := [one["where"] for one in found if one["stopped"]]:
+        console.out(
+            f"{len(stopped):,} rows are too much for a parser of the harness, and count as not "
+            f"read, the first {stopped[0]}",
+            highlight=False,
+        )

@@ -1,28 +1,29 @@
-"""What the harness's own parsers make of completions: of any, whoever wrote them.
+"""What the harness's own parsers make of completions: of the audit's, or of a file of anybody's.
 
 The completions are handed to the official tasks as if a model had just written them; the golds are
 put into the shape of the tasks' data. Only stop strings and token limit act on the text, and
-`eval.harness.parser_process` keeps the parsers from hanging on it.
+`eval.harness.suite.protect` keeps the parsers from hanging on it.
 """
 
 import json
+import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
-from lm_eval.tasks.minerva_math.utils import (
-    last_boxed_only_string,
-    normalize_final_answer,
-    remove_boxed,
-)
+from lm_eval.tasks.minerva_math import utils as minerva
 
+from data_prep.config import UserError
+from data_prep.grading.grade import grade_all, grade_leniently
+from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.quiet import quiet_harness
+from data_prep.reading.rows import read_rows
 from data_prep.sampling.store import Completion
 from eval.harness.cached_lm import read_settings
-from eval.harness.parser_process import protect
 from eval.harness.suite import load_official_tasks
 
 # The benchmarks whose official tasks read what a model writes, and the shape of their rows. The
@@ -56,13 +57,12 @@ class ScriptedLM(LM):
 
     def generate_until(self, requests: list[Instance]) -> list[Completion]:
         """One completion per request, in order."""
-        turns: dict[tuple, int] = {}
+        turns: Counter[tuple] = Counter()
         found = []
         for request in requests:
-            place = (request.task_name, request.doc_id)
-            turns[place] = turns.get(place, -1) + 1
-            settings = read_settings(request.args[1], 0, False)
-            found.append(self._cut(self._say(request.doc_id, turns[place]), settings))
+            text = self._say(request.doc_id, turns[request.task_name, request.doc_id])
+            turns[request.task_name, request.doc_id] += 1
+            found.append(self._cut(text, read_settings(request.args[1], 0)))
         return found
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
@@ -104,18 +104,15 @@ def parse_officially(
     unfit = {place for place, gold in enumerate(golds) if not _fits(gold)}
     with tempfile.TemporaryDirectory() as folder:
         for name, shape in SHAPES.values():
-            lines = [
-                json.dumps(shape(place, "?" if place in unfit else gold)) + "\n"
-                for place, gold in enumerate(golds)
-            ]
+            rows = [shape(at, "?" if at in unfit else gold) for at, gold in enumerate(golds)]
+            text = "".join(json.dumps(row) + "\n" for row in rows)
             for split in ("train", "test"):
                 path = Path(folder, name.format(split))
                 path.parent.mkdir(exist_ok=True)
-                path.write_text("".join(lines), encoding="utf-8")
-        tasks = load_official_tasks(list(SHAPES), {"data_root": folder})
+                path.write_text(text, encoding="utf-8")
+        tasks, stopped = load_official_tasks(list(SHAPES), {"data_root": folder})
     for task in tasks.values():
         task.set_config("num_fewshot", 0)
-    stopped = protect(tasks)
     samples = run_scripted(tasks, lambda place, _: completions[place], cut)
     unfit |= {int(doc.get("question") or doc["problem"]) for doc in stopped}
     found = {}
@@ -137,8 +134,75 @@ def _fits(gold: str) -> bool:
         return False
     try:
         gold.encode()  # half of a surrogate pair cannot be written
-        normalize_final_answer(remove_boxed(last_boxed_only_string(_boxed(gold))))
+        boxed = minerva.last_boxed_only_string(_boxed(gold))
+        minerva.normalize_final_answer(minerva.remove_boxed(boxed))
     # The harness takes the golds of its data on trust: unbalanced braces end in one of these.
     except (UnicodeEncodeError, AssertionError, TypeError, IndexError):
         return False
     return True
+
+
+# A file of completions, such as the `completions.parquet` of an evaluation.
+
+
+def read_completions(path: str) -> Iterator[dict[str, Any]]:
+    """Rows of `where, completion, golds, prefilled` from JSON lines, JSON or parquet.
+
+    A row has a `completion` and its `gold`: a text, a number or a list of which any may match. A
+    `prompt` that ends with `<think>` has opened the thought.
+
+    Raises:
+        UserError: a row lacks a completion or a gold.
+    """
+    for where, row in read_rows(path):
+        for name in ("completion", "gold"):
+            if name not in row:
+                raise UserError(f"{where}: there is no {name} but {', '.join(row)}; rename one")
+        completion, gold = row["completion"], row["gold"]
+        if completion is None:
+            continue  # a log-likelihood of an evaluation: nothing was written
+        if not isinstance(completion, str):
+            raise UserError(f"{where}: the completion is {completion!r:.60}, not text; fix the row")
+        golds = [_as_text(one, where) for one in (gold if isinstance(gold, list) else [gold])]
+        if not golds or not all(one.strip() for one in golds):
+            raise UserError(f"{where}: the gold is empty; fix or remove the row")
+        prompt = row.get("prompt")
+        prefilled = isinstance(prompt, str) and prefills_think(prompt)
+        yield {"where": where, "completion": completion, "golds": golds, "prefilled": prefilled}
+
+
+def _as_text(gold: Any, where: str) -> str:
+    """One gold; a table's column of whole numbers with gaps comes as 72.0 and NaN."""
+    is_number = isinstance(gold, int | float) and not isinstance(gold, bool)
+    if is_number and math.isfinite(gold):
+        return str(int(gold)) if gold == int(gold) else repr(gold)
+    if not isinstance(gold, str):
+        raise UserError(f"{where}: the gold is {gold!r:.60}, neither text nor a number; fix it")
+    return gold
+
+
+def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
+    """What everybody makes of each row of `read_completions`.
+
+    Returns:
+        For each row `where`, `gold`, our `verdict`, our `lenient` one, `stopped` (whether a parser
+        of the harness had to be, or could not read the gold), and for each parser of the harness
+        whether it scores the completion.
+    """
+    completions, golds = [row["completion"] for row in rows], [row["golds"] for row in rows]
+    official, stopped = parse_officially(
+        [gold[0] for gold in golds], completions, lambda text, _: Completion(text, 0, cut_off=False)
+    )
+    grades = grade_all([THINK_OPEN * row["prefilled"] + row["completion"] for row in rows], golds)
+    lenient = grade_leniently(completions, golds)
+    return [
+        {
+            "where": row["where"],
+            "gold": row["golds"],
+            "verdict": grades[place].verdict,
+            "lenient": lenient[place],
+            "stopped": place in stopped,
+        }
+        | {name: scores[place] for name, scores in official.items()}
+        for place, row in enumerate(rows)
+    ]

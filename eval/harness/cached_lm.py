@@ -25,7 +25,7 @@ from data_prep.sampling.store import (
 HARNESS_MAX_NEW_TOKENS = 256  # where a task names no limit; as in the harness's own models
 
 
-def read_settings(kwargs: dict[str, Any], seed: int, is_chat: bool) -> Settings:
+def read_settings(kwargs: dict[str, Any], seed: int) -> Settings:
     """A task's `generation_kwargs` as `Settings`; greedy unless they ask for samples."""
     until = kwargs.get("until") or ()
     is_sampled = kwargs.get("do_sample", False)
@@ -34,7 +34,7 @@ def read_settings(kwargs: dict[str, Any], seed: int, is_chat: bool) -> Settings:
         temperature=float(kwargs["temperature"]) if is_sampled else 0.0,
         top_p=float(kwargs.get("top_p", 1.0)) if is_sampled else 1.0,
         until=(until,) if isinstance(until, str) else tuple(until),
-        rendered=kwargs.get("rendered", is_chat),
+        rendered=kwargs.get("rendered", False),
         seed=seed if is_sampled else 0,  # a greedy completion has none
     )
 
@@ -43,18 +43,16 @@ class CachedLM(LM):
     """Serves the harness from a `SampleStore`.
 
     Args:
-        engine: makes what is missing; its `tokenizer` renders few-shot conversations.
+        engine: makes what is missing.
         label: shown at the progress bar.
-        is_chat: the harness has put the prompts through the chat template.
     """
 
     def __init__(
-        self, engine: Engine, store: SampleStore, processes: Processes, label: str, seed: int,
-        is_chat: bool = False,
-    ) -> None:  # fmt: skip
+        self, engine: Engine, store: SampleStore, processes: Processes, label: str, seed: int
+    ) -> None:
         super().__init__()
         self._engine, self._store, self._processes = engine, store, processes
-        self._label, self._seed, self._is_chat = label, seed, is_chat
+        self._label, self._seed = label, seed
 
     def generate_until(self, requests: list[Instance]) -> list[Completion]:
         """One completion per request; equal requests are samples 0, 1, 2, … of their prompt."""
@@ -62,7 +60,7 @@ class CachedLM(LM):
         wanted = []
         for request in requests:
             prompt, kwargs = request.args
-            settings = read_settings(kwargs, self._seed, self._is_chat)
+            settings = read_settings(kwargs, self._seed)
             wanted.append(Request(prompt, settings, seen[prompt, settings]))
             seen[prompt, settings] += 1
         return self._serve(wanted, Completion("", 0, False), "completions")
@@ -89,23 +87,3 @@ class CachedLM(LM):
         if not self._processes.is_main:
             return [nothing] * len(wanted)
         return [self._store.get(one) for one in wanted]
-
-    @property
-    def tokenizer_name(self) -> str:
-        """The tokenizer's name or path, for the harness's own records."""
-        return self._engine.tokenizer.name_or_path
-
-    def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The tokenizer's template, for the harness's own records."""
-        return self._engine.tokenizer.chat_template if chat_template else None
-
-    def apply_chat_template(
-        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
-    ) -> str:
-        """The text of a few-shot conversation, for official tasks that are given the template."""
-        return self._engine.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )

@@ -6,7 +6,7 @@ and `lenient`, the worth of its lenient reading. Pure functions; no model, no ha
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -25,6 +25,7 @@ CAUSES = {
     "truncation": ("cut off",),
 }
 MAX_CLASSES = 16  # that a wrong answer is compared with when votes are counted
+QUANTILES = ((1 - 0.95) / 2, (1 + 0.95) / 2)
 BLOCK = 1_000_000  # values that the bootstrap draws at once: 16 MB for indices and values
 
 
@@ -60,8 +61,6 @@ def cut_off_right(row: dict) -> bool:
 
 def outcome_rates(rows: Sequence[dict]) -> dict[str, float]:
     """Share of completions per outcome, in [0, 1], in the order of `OUTCOMES`; they sum to 1."""
-    if not rows:
-        raise ValueError("there are no completions to count; run `make eval` again")
     counts = Counter(row["outcome"] for row in rows)
     return {name: counts[name] / len(rows) for name in OUTCOMES}
 
@@ -78,10 +77,6 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     in integers; `c` of the `n` completions are right. It equals c / n for k = 1, and whether any
     is right for k = n.
     """
-    if not 1 <= k <= n:
-        raise ValueError(f"pass@{k} needs {k} completions of a problem, there are {n}")
-    if not 0 <= c <= n:
-        raise ValueError(f"{c} of {n} completions cannot be right")
     draws = math.comb(n, k)
     return (draws - math.comb(n - c, k)) / draws
 
@@ -137,8 +132,6 @@ def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
     `greedy_metrics` has besides its score; k is the literal number, as in "avg@4".
     """
     k = len(records)
-    if k == 0:
-        raise ValueError("a problem without completions has no metrics")
     right = sum(record["verdict"] == "right" for record in records)
     return {
         f"avg@{k}": right / k,
@@ -155,8 +148,6 @@ def greedy_metrics(records: Sequence[dict]) -> dict[str, float]:
     `completion_length` (tokens), `answer_right` (by the verdict or by the lenient reading: for
     diagnosis only).
     """
-    if len(records) != 1:
-        raise ValueError(f"a greedy task has one completion of a problem, not {len(records)}")
     return {"accuracy": float(records[0]["verdict"] == "right"), **_common_metrics(records)}
 
 
@@ -185,13 +176,13 @@ def problem_means(values: Iterable[tuple[Hashable, float]]) -> dict[Hashable, fl
 
 
 def mean_interval(
-    values: Sequence[float], seed: int = 0, resamples: int = 10_000, level: float = 0.95
+    values: Sequence[float], resamples: int = 10_000
 ) -> dict[str, float | int | None]:
-    """Mean over problems with its standard error and its percentile bootstrap interval.
+    """Mean over problems with its standard error and its 95 % percentile bootstrap interval.
 
-    The standard error is s / sqrt(n), s with Bessel's n - 1. The interval is between the
-    (1 - level) / 2 and (1 + level) / 2 quantiles of the means of `resamples` samples of n problems
-    with replacement (Efron 1979). It cannot leave the range of the values; where all values are
+    The standard error is s / sqrt(n), s with Bessel's n - 1. The interval is between the 0.025 and
+    0.975 quantiles of the means of `resamples` samples of n problems with replacement (Efron 1979),
+    drawn in blocks of rows. It cannot leave the range of the values; where all values are
     equal it has no width, which is no certainty.
 
     Args:
@@ -200,58 +191,23 @@ def mean_interval(
     Returns:
         `{"value", "stderr", "low", "high", "n"}`; of one problem stderr, low and high are None.
     """
-    if not len(values):
-        raise ValueError("there are no problems to take a mean over; run `make eval` again")
-    if resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"resamples = {resamples} must be at least 1, level = {level} in (0, 1)")
     n = len(values)
     mean = math.fsum(values) / n
     if n == 1:
         return {"value": mean, "stderr": None, "low": None, "high": None, "n": 1}
     stderr = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    means = _resampled_means(np.asarray(values, dtype=np.float64), seed, resamples)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    array, generator = np.asarray(values, dtype=np.float64), np.random.default_rng(0)
+    rows = max(1, BLOCK // n)
+    means = []
+    for start in range(0, resamples, rows):
+        drawn = generator.integers(0, n, size=(min(rows, resamples - start), n))  # [rows, n]
+        means.append(array[drawn].mean(axis=1))
+    low, high = np.quantile(np.concatenate(means), QUANTILES)
     return {"value": mean, "stderr": stderr, "low": float(low), "high": float(high), "n": n}
 
 
-def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
-    """Means [resamples] of bootstrap samples of `values` [n], drawn in blocks of rows."""
-    generator = np.random.default_rng(seed)
-    n = len(values)
-    rows = max(1, BLOCK // n)
-    means = np.empty(resamples)
-    for start in range(0, resamples, rows):
-        count = min(rows, resamples - start)
-        drawn = generator.integers(0, n, size=(count, n))  # [count, n]
-        means[start : start + count] = values[drawn].mean(axis=1)
-    return means
-
-
-def paired_difference(
-    before: Mapping[Hashable, float],
-    after: Mapping[Hashable, float],
-    seed: int = 0,
-    resamples: int = 10_000,
-    level: float = 0.95,
-) -> dict[str, float | int | None]:
-    """Mean over problems of `after - before`, with standard error and bootstrap interval.
-
-    Pairing takes the problems' own difficulty out: the error is that of the differences (Miller
-    2024, section 4.2), usually far below the two scores' own.
-
-    Args:
-        before, after: `problem_means` of two checkpoints over the same problems, in any order.
-    """
-    if before.keys() != after.keys():
-        only = min(before.keys() ^ after.keys(), key=repr)
-        raise ValueError(f"problem {only} was scored on one side only; run `make eval` again")
-    # Sorted, so that the order of the files' lines does not move the interval.
-    differences = [after[problem] - before[problem] for problem in sorted(before, key=repr)]
-    return mean_interval(differences, seed, resamples, level)
-
-
 def split_change(
-    before_rows: Sequence[dict], after_rows: Sequence[dict], seed: int = 0, resamples: int = 10_000
+    before_rows: Sequence[dict], after_rows: Sequence[dict], resamples: int = 10_000
 ) -> dict[str, dict]:
     """The change of the score from one checkpoint to another, split into the causes.
 
@@ -260,8 +216,10 @@ def split_change(
         score_after - score_before = - sum over causes of (share_after - share_before)
 
     and a part is positive where fewer completions are lost to its cause. Each part is the mean of
-    paired differences over problems, the k samples of a problem averaged first; all four are
-    resampled with the same draws, so that they add up in every bootstrap sample too.
+    paired differences over problems, the k samples of a problem averaged first. Pairing takes the
+    problems' own difficulty out: the error is that of the differences (Miller 2024, section 4.2),
+    usually far below the two scores' own. All four are resampled with the same draws, so that they
+    add up in every bootstrap sample too.
 
     Args:
         before_rows, after_rows: rows of one task, one mode and the same problems.
@@ -270,20 +228,18 @@ def split_change(
         `{"score" | "ability" | "format" | "truncation": mean_interval}`; the values of the causes
         sum to that of the score, up to the rounding of floats.
     """
-    parts = sorted({(row["task"], row["mode"]) for row in (*before_rows, *after_rows)})
-    if len(parts) > 1:
-        raise ValueError(f"rows of {parts[0]} and {parts[1]} are mixed; compare one at a time")
 
-    def means(rows: Sequence[dict], outcomes: tuple[str, ...], sign: float) -> dict:
+    def means(rows: Sequence[dict], outcomes: tuple[str, ...]) -> dict:
         return problem_means(
-            ((row["source"], row["id"]), sign if row["outcome"] in outcomes else 0.0)
-            for row in rows
+            ((row["source"], row["id"]), float(row["outcome"] in outcomes)) for row in rows
         )
 
-    signed = {"score": (("right",), 1.0)} | {cause: (of, -1.0) for cause, of in CAUSES.items()}
-    return {
-        name: paired_difference(
-            means(before_rows, *part), means(after_rows, *part), seed, resamples
-        )
-        for name, part in signed.items()
-    }
+    found = {}
+    for name, outcomes in {"score": ("right",), **CAUSES}.items():
+        less, more = means(before_rows, outcomes), means(after_rows, outcomes)
+        if name != "score":
+            less, more = more, less
+        # Sorted, so that the order of the files' lines does not move the interval.
+        differences = [more[problem] - less[problem] for problem in sorted(less, key=repr)]
+        found[name] = mean_interval(differences, resamples)
+    return found

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import UserError
+from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.grading.extract import is_well_formed
 from data_prep.grading.grade import grade_leniently, grade_rollouts
 from data_prep.manifest import encodable, open_whole
@@ -20,31 +21,26 @@ from data_prep.schema import Problem
 from data_prep.sources.registry import BUILDERS
 from eval.harness.metrics import greedy_metrics, mean_interval, outcome, sampled_metrics
 
-# Of completions.parquet; besides them `gold`, a list of strings.
+# Of completions.parquet, with their types in Arrow; besides them `gold`, a list of strings.
 COLUMNS = {
-    "task": "string", "mode": "string", "id": "string", "source": "string", "level": "int",
-    "sample": "int", "question": "string", "prompt": "string", "completion": "string",
+    "task": "string", "mode": "string", "id": "string", "source": "string", "level": "int64",
+    "sample": "int64", "question": "string", "prompt": "string", "completion": "string",
     "verdict": "string", "prediction": "string", "well_formed": "bool", "cut_off": "bool",
-    "num_tokens": "int", "lenient": "string", "outcome": "string", "score": "float",
-}  # fmt: skip
-# How an official task's rows become problems, by its think-aware task's name.
-SOURCES = {
-    "gsm8k": "gsm8k", "math500": "math", "arc_challenge": "arc", "gpqa_diamond": "gpqa",
+    "num_tokens": "int64", "lenient": "string", "outcome": "string", "score": "double",
 }  # fmt: skip
 OPTIONS = tuple(enumerate("ABCD", 1))
 
 
 def grade_completions(
-    golds: list[str],
+    prompt: str,
     completions: Sequence[Completion],
+    golds: list[str],
     answer_form: str,
-    *,
-    think_prefilled: bool,
     final_number: bool,
 ) -> list[dict[str, Any]]:
     """Grade the completions of one problem, of whose `golds` any may match: a record for each."""
     texts = [str(completion) for completion in completions]
-    num = len(texts)
+    num, think_prefilled = len(texts), prefills_think(prompt)
     form = {"think_prefilled": think_prefilled, "final_number": final_number}
     grades = grade_rollouts(texts, [golds] * num, [answer_form] * num, **form)
     failed = [at for at, grade in enumerate(grades) if grade.verdict != "right"]
@@ -70,20 +66,15 @@ def process_completions(
     """`process_results` of the think-aware tasks.
 
     Args:
-        doc: a row of `eval.harness.datasets.load_rows`.
+        doc: a row of `eval.harness.suite.load_rows`.
         results: one list, the k completions of the problem's one request.
 
     Returns:
         `score`, the mean correctness of the k completions, and their records as `completions`:
         carried as a metric because the harness hands nothing else back for each problem.
     """
-    records = grade_completions(
-        doc["answers"],
-        results[0],
-        doc["answer_form"],
-        think_prefilled=prefills_think(doc["rendered"]),
-        final_number=final_number,
-    )
+    prompt, golds, form = doc["rendered"], doc["answers"], doc["answer_form"]
+    records = grade_completions(prompt, results[0], golds, form, final_number)
     for record in records:
         is_right = record["verdict"] == "right"
         record |= {"score": float(is_right), "outcome": outcome(record, is_right=is_right)}
@@ -127,7 +118,7 @@ def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
         return Problem(problem_id, "gpqa", question, (doc["answer"].strip("()"),))
     # minerva_math500 puts its own shorthand of the gold into `answer`: the solution has it in full.
     row = {key: value for key, value in doc.items() if key != "answer" or benchmark != "math500"}
-    found = BUILDERS[SOURCES[benchmark]](row, problem_id, problem_id)
+    found = BUILDERS[BENCHMARKS[benchmark]["source"]](row, problem_id, problem_id)
     if not isinstance(found, Problem):
         raise UserError(f"{problem_id}: {found.reason}: its gold cannot be read; fix the row")
     return found
@@ -171,13 +162,7 @@ def _diagnose(row: dict, response: Any, final_number: bool) -> dict:
     is_right = row["score"] == 1
     if isinstance(response, tuple):  # a log-likelihood: nothing was written
         return {"completion": None, "outcome": "right" if is_right else "wrong"}
-    (record,) = grade_completions(
-        row["gold"],
-        [response],
-        "box",
-        think_prefilled=prefills_think(row["prompt"]),
-        final_number=final_number,
-    )
+    (record,) = grade_completions(row["prompt"], [response], row["gold"], "box", final_number)
     found = outcome(record, is_right=is_right)
     # A few-shot prompt asks for no thought: what is missing is not `</think>` but a parser's eye.
     if found == "unclosed" and THINK_OPEN not in record["completion"]:
@@ -206,10 +191,7 @@ def write_parquet(path: Path, rows: list[dict]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {"string": pa.string(), "int": pa.int64(), "bool": pa.bool_(), "float": pa.float64()}
-    schema = pa.schema(
-        [(name, kinds[kind]) for name, kind in COLUMNS.items()] + [("gold", pa.list_(pa.string()))]
-    )
+    schema = pa.schema([*COLUMNS.items(), ("gold", pa.list_(pa.string()))])
 
     def encode(value: Any) -> Any:
         return encodable(value) if isinstance(value, str) else value

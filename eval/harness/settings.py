@@ -1,20 +1,19 @@
 """The one set of settings that evaluation and report share: `configs/<recipe>/eval.yaml`.
 
-Nothing heavy is imported here: `check_inputs` runs before torch, so that a missing checkpoint or
-test file costs a second and not a minute.
+`check_inputs` runs before torch is imported: a missing checkpoint or test file costs a second.
 """
 
 import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import UserError
 from data_prep.prompts import ANSWER_FORMS, SYSTEM_PROMPTS
 from data_prep.sampling.settings import SamplingArguments
-from eval.harness.suite import OFFICIAL_TASKS, THINK_TASKS, check_tasks
+from eval.harness import suite
+from eval.harness.suite import OFFICIAL_TASKS, THINK_TASKS
 
 
 @dataclass(kw_only=True)
@@ -35,33 +34,20 @@ class EvalArguments(SamplingArguments):
         default_factory=list,
         metadata={"help": f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"},
     )
-    official_chat_template: bool = field(
-        default=False, metadata={"help": "put the official tasks' prompts through the template"}
-    )
     test_file: str | None = field(
-        default=None,
-        metadata={"help": "problems of held_out: JSON lines, the shape of GRPO rows"},
+        default=None, metadata={"help": "problems of held_out, in the shape of GRPO rows"}
     )
     data_root: str | None = field(
         default=None, metadata={"help": "folder of the other tasks' local files; else the hub"}
     )
     system_prompt: str = field(
-        default="none",
-        metadata={"help": f"of all tasks but held_out: {', '.join(SYSTEM_PROMPTS)}"},
+        default="none", metadata={"help": f"of the other tasks: {', '.join(SYSTEM_PROMPTS)}"}
     )
     answer_form: str | None = field(
-        default=None,
-        metadata={
-            "help": f"of the same: {' or '.join(ANSWER_FORMS)}; unset: what their system prompt "
-            "asks for"
-        },
+        default=None, metadata={"help": f"{' or '.join(ANSWER_FORMS)}; else the system prompt's"}
     )
-    num_samples: int = field(default=4, metadata={"help": "k of avg@k: samples per problem"})
     temperature: float = field(default=0.7, metadata={"help": "of the samples"})
     top_p: float = field(default=0.95, metadata={"help": "of the samples"})
-    limit: int | None = field(
-        default=None, metadata={"help": "only the first so many problems of each task"}
-    )
 
     def __post_init__(self):
         split_checkpoints(self.checkpoints)
@@ -69,14 +55,22 @@ class EvalArguments(SamplingArguments):
         self.check_one_of("system_prompt", tuple(SYSTEM_PROMPTS))
         if self.answer_form is not None:
             self.check_one_of("answer_form", ANSWER_FORMS)
-        check_tasks("tasks", self.tasks, THINK_TASKS)
-        check_tasks("official", self.official, OFFICIAL_TASKS)
+        for key, known in (("tasks", THINK_TASKS), ("official", OFFICIAL_TASKS)):
+            names = getattr(self, key)
+            for name in names:
+                if name not in known:
+                    raise UserError(f"{key}: must be of {', '.join(known)} (got {name!r})")
+                if names.count(name) > 1:
+                    raise UserError(f"{key}: {name!r} occurs twice; remove one")
         if not self.tasks and not self.official:
             raise UserError("tasks: [] is empty, and so is official; list at least one task")
         if "held_out" in self.tasks and not self.test_file:
             raise UserError("test_file: missing; the task held_out reads it")
-        if self.official_chat_template and not self.official:
-            raise UserError("official_chat_template: there is no official task; remove the key")
+
+    def problem_keys(self) -> dict:
+        """What `eval.harness.suite.read_problem_rows` takes from a recipe."""
+        keys = ("test_file", "data_root", "system_prompt", "answer_form")
+        return {key: getattr(self, key) for key in keys}
 
 
 def split_checkpoints(entries: list[str]) -> dict[str, str]:
@@ -95,51 +89,33 @@ def split_checkpoints(entries: list[str]) -> dict[str, str]:
     return checkpoints
 
 
-def _list(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value or [])
-
-
-def check_data(values: dict[str, Any]) -> None:
+def check_data(args: EvalArguments, tasks: list[str], official: list[str]) -> None:
     """Check that the tasks' local problems can be read, before anything heavy is imported.
-
-    Args:
-        values: YAML and command line merged, as `data_prep.config.parse` hands them over.
 
     Raises:
         UserError: naming the missing file and the remedy, or the first row that could not be
             scored.
     """
-    from eval.harness.datasets import find_official, read_problem_rows
-    from eval.harness.suite import read_metadata, read_official_metadata
-
-    tasks, official = _list(values.get("tasks", ["held_out"])), _list(values.get("official"))
-    check_tasks("tasks", tasks, THINK_TASKS)
-    check_tasks("official", official, OFFICIAL_TASKS)
-    root, test_file = values.get("data_root"), values.get("test_file")
+    root = args.data_root
     if root is not None and not Path(root).is_dir():
         raise UserError(f"data_root: {root} is not a folder; set it to the folder of the data")
-    if "held_out" in tasks and test_file and not Path(test_file).is_file():
-        raise UserError(f"test_file: {test_file} does not exist; `make data` builds it")
+    if "held_out" in tasks and not Path(args.test_file).is_file():
+        raise UserError(f"test_file: {args.test_file} does not exist; `make data` builds it")
     for task in tasks:
-        if root is not None or (task == "held_out" and test_file):
-            read_problem_rows(
-                **read_metadata(task), test_file=test_file, data_root=root, system_prompt="none"
-            )
-    if root is not None:
-        for task in official:
-            for metadata in read_official_metadata(task).values():
-                find_official(metadata["hub"], metadata["files"], root)
+        if root is not None or task == "held_out":
+            suite.read_problem_rows(**suite.read_metadata(task), **args.problem_keys())
+    for task in official if root is not None else ():
+        for metadata in suite.read_official_metadata(task).values():
+            suite.find_official(metadata["hub"], metadata["files"], root)
 
 
-def check_inputs(values: dict[str, Any]) -> None:
+def check_inputs(args: EvalArguments) -> None:
     """`check_data`, and that the local checkpoints exist; raises `UserError`."""
-    check_data(values)
-    checkpoints = split_checkpoints(_list(values["checkpoints"]))
+    check_data(args, args.tasks, args.official)
+    checkpoints = split_checkpoints(args.checkpoints)
     for name, path in checkpoints.items():
         check_checkpoint(path, f"checkpoints: {name}", Path(path).name)
-    needs_hub = [t for t in _list(values.get("tasks")) if t != "held_out"] + _list(
-        values.get("official")
-    )
-    if not any(map(is_hub_id, checkpoints.values())) and (values.get("data_root") or not needs_hub):
+    asks_hub = not args.data_root and {*args.tasks, *args.official} != {"held_out"}
+    if not asks_hub and not any(map(is_hub_id, checkpoints.values())):
         # Read by huggingface_hub when it is imported, so it must be set before that.
         os.environ["HF_HUB_OFFLINE"] = "1"

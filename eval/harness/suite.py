@@ -1,44 +1,48 @@
-"""The benchmark suite: which tasks there are, and how they are loaded into the harness.
+"""The benchmark suite: which tasks there are, their problems, and the harness's view of them.
 
 A task is a YAML file in `eval/tasks/`: `<name>.yaml` is think-aware and ours,
 `official_<name>.yaml` lists the harness's own on the same problems. A think-aware task is run in
 two modes, greedy and sampled; an official one in a mode of its own, `official:<harness's name>`.
+The files name this module's `load_rows`, `load_official` and `process_gpqa`, which the harness
+calls with a task's `metadata` and what `load_think_tasks` and `load_official_tasks` add to it.
 """
 
 import functools
 import importlib.util
+import random
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import yaml
 
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError
-from data_prep.decontamination.benchmarks import BENCHMARKS
+from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark_file, load_benchmark
+from data_prep.grading.pool import GradingPool
+from data_prep.prompts import render_prompt
+from data_prep.reading.rows import read_rows
+from data_prep.schema import grpo_row, read_problems
 
 FOLDER = Path(__file__).parents[1] / "tasks"
+_FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+THINK_TASKS = [name for name in _FILES if not name.startswith(("official_", "think_common"))]
+OFFICIAL_TASKS = [name[len("official_") :] for name in _FILES if name.startswith("official_")]
 MODES = ("greedy", "sampled")
+COLUMNS = ("id", "source", "level", "prompt", "question", "answers", "answer_form")
+KINDS = {"id": str, "source": str, "level": int | float, "question": str}  # or null
 # The harness's folders that hold the official tasks: reading all of its folders takes ten seconds.
 HARNESS_FOLDERS = ("gsm8k", "minerva_math", "hendrycks_math", "arc", "gpqa")
+# Of the harness's parsers. Above the sum of the harness's own limits for one completion: what those
+# decide is left to them.
+TIMEOUT_SECONDS = 30.0
+MEMORY_BYTES = 3 << 30
+# The harness's regular expressions take quadratic time on an answer, in its process; no benchmark
+# has one as long, and no official task lets a model write as much.
+MAX_CHARS = 100_000
 
-
-def _names(prefix: str) -> list[str]:
-    found = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "think_common")
-    return [
-        name.removeprefix(prefix) for name in found if name.startswith("official_") == bool(prefix)
-    ]
-
-
-THINK_TASKS = _names("")
-OFFICIAL_TASKS = _names("official_")
-
-
-def check_tasks(key: str, names: list[str], known: list[str]) -> None:
-    """Refuse an unknown task or one named twice; raises `UserError`."""
-    for name in names:
-        if name not in known:
-            raise UserError(f"{key}: must be of {', '.join(known)} (got {name!r})")
-        if names.count(name) > 1:
-            raise UserError(f"{key}: {name!r} occurs twice; remove one")
+load_tokenizer_once = functools.cache(load_tokenizer)  # however many tasks ask for it
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -48,10 +52,10 @@ def _read(file: str) -> dict[str, Any]:
 
 def read_metadata(task: str) -> dict[str, Any]:
     """Where a think-aware task's problems come from: `benchmarks` or the recipe."""
-    return expand(_read(task)["metadata"])
+    return _expand(_read(task)["metadata"])
 
 
-def expand(metadata: dict[str, Any]) -> dict[str, Any]:
+def _expand(metadata: dict[str, Any]) -> dict[str, Any]:
     """A task's `metadata` with its benchmark's place instead of the benchmark's name."""
     rest = dict(metadata)
     benchmark = rest.pop("benchmark", None)
@@ -63,21 +67,172 @@ def read_official_metadata(task: str) -> dict[str, dict[str, Any]]:
     return {one["task"]: one["metadata"] for one in _read(f"official_{task}")["task"]}
 
 
+# The problems of a task.
+
+
+def read_held_out(test_file: str) -> list[dict]:
+    """Rows of the recipe's own test file with exactly `COLUMNS`.
+
+    Raises:
+        UserError: no rows, an id that occurs twice, or a value of a kind that no result can hold.
+    """
+    rows = [{key: row.get(key) for key in COLUMNS} for row in read_problems(test_file)]
+    if not rows:
+        raise UserError(f"test_file: {test_file} has no rows; `make data` builds it")
+    seen = set()
+    for row in rows:
+        for key, kind in KINDS.items():
+            if not isinstance(row[key], kind | None):
+                name = "text" if kind is str else "a number"
+                raise UserError(
+                    f"{test_file}: id {row['id']!r}: {key}: {row[key]!r:.80} is not {name}; fix it"
+                )
+        if (row["source"], row["id"]) in seen:
+            raise UserError(
+                f"{test_file}: the id {row['id']!r} occurs twice, and results are kept by id; "
+                "rename or remove one"
+            )
+        seen.add((row["source"], row["id"]))
+    return rows
+
+
+def read_problem_rows(
+    source: str,
+    test_file: str | None,
+    data_root: str | None,
+    system_prompt: str,
+    answer_form: str | None = None,
+    **place: Any,
+) -> list[dict]:
+    """The rows of one think-aware task, before any tokenizer is asked.
+
+    Args:
+        source: `held_out`, or a key of `data_prep.sources.registry.BUILDERS`.
+        test_file: what `held_out` reads.
+        data_root: folder of the local files; None asks the hub.
+        system_prompt, answer_form: see `data_prep.schema.grpo_row`; the test file has its own.
+        place: `files`, `split`, `hub` and `config` of `load_benchmark`.
+
+    Returns:
+        Rows with `COLUMNS`.
+    """
+    if source == "held_out":
+        return read_held_out(test_file)
+    hub, config = place["hub"], place.get("config")
+    problems = load_benchmark(source, hub, config, place["split"], place["files"], data_root)
+    return [grpo_row(one, system_prompt, answer_form) for one in problems]
+
+
+def load_rows(tokenizer: str, **metadata: Any) -> dict:
+    """Load a think-aware task's problems; the column `rendered` is the text the model continues.
+
+    `metadata` has the name of a `benchmark`, and what `read_problem_rows` takes.
+    """
+    from datasets import Dataset
+
+    rows = read_problem_rows(**_expand(metadata))
+    prompts = render_prompts(rows, load_tokenizer_once(tokenizer, "checkpoints", needs=()))
+    rendered = [row | {"rendered": text} for row, text in zip(rows, prompts, strict=True)]
+    return {"test": Dataset.from_list(rendered)}
+
+
+def render_prompts(rows: list[dict], tokenizer: Any) -> list[str]:
+    """The text of each row's prompt.
+
+    Raises:
+        UserError: there is no template, or it refuses the messages, as some do any system message.
+    """
+    from jinja2 import TemplateError
+
+    try:
+        return [render_prompt(row["prompt"], tokenizer) for row in rows]
+    except (ValueError, TemplateError) as error:
+        roles = ", ".join(message["role"] for message in rows[0]["prompt"])
+        raise UserError(
+            f"chat_template: {tokenizer.name_or_path}: cannot render messages of {roles} "
+            f"({error!s:.120}); choose another system_prompt in data.yaml and eval.yaml, or a "
+            "checkpoint with another chat_template"
+        ) from error
+
+
+def load_official(
+    hub: str,
+    files: dict[str, list[str]],
+    data_root: str | None,
+    config: str | None = None,
+    **_: Any,
+) -> dict:
+    """The splits of an official task: those the harness would load, or local files like them.
+
+    Args:
+        files: for each split the local files that may hold it.
+        data_root: folder of the local files; None asks the hub.
+
+    Returns:
+        `{split: datasets.Dataset}` with the columns of the hub's set.
+    """
+    import datasets
+
+    if data_root is None:
+        try:
+            return datasets.load_dataset(hub, config)
+        except (OSError, ValueError) as error:
+            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(
+                f"hub: {hub} (config {config}): {message}; set data_root to a folder of local files"
+            ) from error
+    return {
+        split: datasets.Dataset.from_list([row for _, row in read_rows(path)])
+        for split, path in find_official(hub, files, data_root).items()
+    }
+
+
+def find_official(hub: str, files: dict[str, list[str]], data_root: str) -> dict[str, Path]:
+    """The local file of each split of an official task; raises `UserError` where there is none."""
+    found = {split: find_benchmark_file(names, data_root) for split, names in files.items()}
+    for split, path in found.items():
+        if path is None:
+            raise UserError(
+                f"data_root: {data_root} holds no {' or '.join(files[split])} for the split "
+                f"{split} of {hub}; put it there, or leave data_root out to ask the hub"
+            )
+    return found
+
+
+def process_gpqa(dataset: Any) -> Any:
+    """The harness's own `process_docs` of GPQA with its shuffle of the options seeded.
+
+    It draws from the global generator each time it is called, which is twice: the second order
+    would score the answers to the first.
+    """
+    # That of the written task: the columns of the other, and `choices`.
+    from lm_eval.tasks.gpqa.cot_zeroshot.utils import process_docs
+
+    state = random.getstate()
+    random.seed(0)
+    try:
+        return process_docs(dataset)
+    finally:
+        random.setstate(state)
+
+
+# The tasks as the harness runs them.
+
+
 def load_think_tasks(
     names: list[str], metadata: dict[str, Any], generation: dict[str, Any], num_samples: int
 ) -> dict[str, Any]:
     """Load think-aware tasks for one mode: `{name: task}`.
 
     Args:
-        metadata: what `eval.harness.datasets.load_rows` needs besides the tasks' own, and
-            `final_number`, which the scoring needs.
+        metadata: what `load_rows` needs besides the tasks' own, and `final_number`, which the
+            scoring needs.
         generation: `generation_kwargs` of the mode, over those of the YAML.
         num_samples: completions of each problem.
     """
     from lm_eval.tasks import TaskManager
 
-    of_rows = {key: value for key, value in metadata.items() if key != "final_number"}
-    manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata=of_rows)
+    manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata=metadata)
     loaded = manager.load([f"{name}_think" for name in names])["tasks"]
     for task in loaded.values():
         score = functools.partial(
@@ -89,8 +244,14 @@ def load_think_tasks(
     return {name: loaded[f"{name}_think"] for name in names}
 
 
-def load_official_tasks(names: list[str], metadata: dict[str, Any]) -> dict[str, Any]:
-    """Load the harness's own tasks of the benchmarks `names`; returns `{their name: task}`."""
+def load_official_tasks(
+    names: list[str], metadata: dict[str, Any]
+) -> tuple[dict[str, Any], list[dict]]:
+    """Load the harness's own tasks of the benchmarks `names`, with parsers that can be stopped.
+
+    Returns:
+        `{the harness's name: task}`, and the list of `protect`.
+    """
     from lm_eval.defaults import DEFAULT_OTHER_SEED
     from lm_eval.tasks import TaskManager
 
@@ -103,4 +264,61 @@ def load_official_tasks(names: list[str], metadata: dict[str, Any]) -> dict[str,
     for task in loaded.values():
         # As the harness's command line does; without it every process draws other examples.
         task.set_fewshot_seed(DEFAULT_OTHER_SEED)
-    return loaded
+    return loaded, protect(loaded)
+
+
+def protect(tasks: dict[str, Any]) -> list[dict]:
+    """Make the harness's tasks `{name: task}`, in place, safe for any completion.
+
+    The official MATH-500 tasks hand what a model wrote to sympy. The harness's own time limits are
+    signals to the process at work, which long stretches of C code do not hear, and its memory has
+    none: one formula can hang an evaluation or have it killed. So their parsers run in a child
+    process with limits. The other tasks' are regular expressions, and refuse a text too long.
+
+    Returns:
+        A list that the scoring will fill: the rows (`doc`) of the completions on which a parser had
+        to be stopped, once for each task. They score 0, as those do that the harness gives up.
+    """
+    stopped: list[dict] = []
+
+    def parse(task: Any, here: Callable, own: Any, doc: dict, results: list) -> dict:
+        if callable(own):
+            code = own.__code__
+            outcome = _pool().call(results, doc, code.co_filename, code.co_name)
+            if outcome.status == "ok":
+                return outcome.value
+        elif not any(isinstance(one, str) and len(one) > MAX_CHARS for one in results):
+            return here(doc, results)
+        stopped.append(doc)
+        return {metric["metric"]: 0 for metric in task.config.metric_list}
+
+    for task in tasks.values():
+        own = task.config.process_results
+        task.process_results = functools.partial(parse, task, task.process_results, own)
+    return stopped
+
+
+@functools.cache
+def _pool() -> GradingPool:
+    # One worker, as the harness asks for one completion at a time. It keeps no outcomes: the texts
+    # may be long, and hardly two are alike.
+    return GradingPool(
+        "eval.harness.suite:call_harness", 1, TIMEOUT_SECONDS, MEMORY_BYTES, cache_size=0
+    )
+
+
+@functools.cache
+def _load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"harness_{Path(path).parent.name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def call_harness(results: list[str], doc: dict, path: str, name: str) -> dict:
+    """What a child of the pool runs: the function `name` of the harness's file `path`.
+
+    The harness sets and ends alarms of its own, which puts the pool's off: the pool then notices by
+    its own clock.
+    """
+    return getattr(_load(path), name)(doc, results)

@@ -7,21 +7,13 @@ import sys
 import pytest
 
 from data_prep.config import UserError
-from data_prep.sampling.store import Completion
 from eval.audit import __main__ as audit
-from eval.audit.completions import parse_rows, read_completions
-from eval.audit.parsers import PARSERS, parse_officially
-from eval.harness import parser_process
+from eval.audit.parsers import PARSERS, parse_rows, read_completions
 
 pytestmark = pytest.mark.integration
 
 RIGHT = "<think>\nso\n</think>\n\n\\boxed{72}"
 ROW = {"completion": RIGHT, "gold": "72"}
-
-
-def as_is(text, settings):
-    """No stop rule."""
-    return Completion(text, 0, cut_off=False)
 
 
 @pytest.fixture
@@ -50,8 +42,6 @@ def test_every_format_gives_the_same_rows(write, name):
     rows = list(read_completions(write([ROW, ROW | {"gold": "8"}], name)))
     assert [(row["completion"], row["golds"]) for row in rows] == [(RIGHT, ["72"]), (RIGHT, ["8"])]
     assert len({row["where"] for row in rows}) == 2
-    (row,) = read_completions(write([{"prediction": RIGHT, "answer": "8"}], name))
-    assert (row["completion"], row["golds"]) == (RIGHT, ["8"])
 
 
 @pytest.mark.parametrize(
@@ -69,9 +59,9 @@ def test_golds_of_every_kind(write, gold, golds):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"completion": RIGHT}, "neither gold nor answer is there, found completion"),
-        ({}, "neither completion nor prediction is there, found nothing"),
-        (ROW | {"gold": None}, "neither gold"),
+        ({"completion": RIGHT}, "there is no gold but completion"),
+        ({}, "there is no completion"),
+        (ROW | {"gold": None}, "the gold is None"),
         (ROW | {"gold": " "}, "the gold is empty"),
         (ROW | {"gold": []}, "the gold is empty"),
         (ROW | {"gold": ["72", ""]}, "the gold is empty"),
@@ -174,22 +164,3 @@ def test_no_text_and_no_gold_makes_the_parsers_fall(write, monkeypatch, tmp_path
     assert [row["verdict"] for row in found[len(HOSTILE) :]].count("right") == 0
     stopped = {row["gold"][0] for row in found[len(HOSTILE) :] if row["stopped"]}
     assert stopped == {*UNFIT} and found[HOSTILE.index("1" * 10**6)]["stopped"]
-
-
-@pytest.fixture
-def short_patience(monkeypatch):
-    """A time limit below the harness's own, so that a test need not wait for those."""
-    parser_process._pool.cache_clear()
-    monkeypatch.setattr(parser_process, "TIMEOUT_SECONDS", 3.0)
-    yield
-    parser_process._pool().close()
-    parser_process._pool.cache_clear()
-
-
-@pytest.mark.usefixtures("short_patience")
-def test_a_bomb_is_stopped_and_the_rows_around_it_are_read():
-    said = "Final Answer: The final answer is $\\binom{99999999}{5000000}$. I hope it is correct."
-    texts = [RIGHT, "\\boxed{9^{9^{9}}}", said, RIGHT]
-    found, stopped = parse_officially(["72"] * 4, texts, as_is)
-    assert found["minerva math_verify"] == [True, False, False, True]
-    assert stopped == [1, 2]

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from lm_eval.tasks.minerva_math import utils as minerva
 
-from eval.harness import parser_process
-from eval.harness.parser_process import MAX_CHARS, protect
+from eval.harness import suite
+from eval.harness.suite import MAX_CHARS, protect
 
 pytestmark = pytest.mark.integration
 
@@ -43,11 +43,11 @@ def task_of(tmp_path):
 
 @pytest.fixture
 def short_patience(monkeypatch):
-    parser_process._pool.cache_clear()
-    monkeypatch.setattr(parser_process, "TIMEOUT_SECONDS", 1.0)
+    suite._pool.cache_clear()
+    monkeypatch.setattr(suite, "TIMEOUT_SECONDS", 1.0)
     yield
-    parser_process._pool().close()
-    parser_process._pool.cache_clear()
+    suite._pool().close()
+    suite._pool.cache_clear()
 
 
 def test_a_parser_runs_elsewhere_and_says_the_same(task_of):

@@ -229,7 +229,7 @@ def refuse_the_system_message(recipe):
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (refuse_the_system_message, "chat_template: refuses messages of system, user"),
+        (refuse_the_system_message, "cannot render messages of system, user"),
         (lambda r: r.write_data("none", answers=["$$"]), "test.jsonl:1: answers: '$$' cannot be "),
         (lambda r: (r.data / "sft_train.jsonl").write_text(""), "has no rows"),
         (lambda r: (r.data / "grpo_train.jsonl").write_text(""), "has no rows"),

@@ -7,8 +7,7 @@ from unittest import mock
 
 import pytest
 
-from eval.harness.datasets import process_gpqa
-from eval.harness.suite import OFFICIAL_TASKS, load_official_tasks
+from eval.harness.suite import OFFICIAL_TASKS, load_official_tasks, process_gpqa
 from tests.integration.harness.eval_runs import evaluate, read_scores
 from tests.integration.harness.official_data import (
     TASKS,
@@ -118,7 +117,7 @@ def test_figures_are_the_harness_s(ours, theirs, task):
 def test_only_shots_and_data_are_ours(data_root):
     """The YAML says what it changes, and changes nothing else."""
     with local_hub(data_root):
-        loaded = load_official_tasks(OFFICIAL_TASKS, {"data_root": str(data_root)})
+        loaded, _ = load_official_tasks(OFFICIAL_TASKS, {"data_root": str(data_root)})
         assert sorted(loaded) == sorted(TASKS)
         manager = harness_tasks()
         for name, task in loaded.items():
@@ -171,7 +170,7 @@ def test_every_process_draws_the_same_examples(data_root):
     found = []
     for seed in (1, 2):
         random.seed(seed)
-        loaded = load_official_tasks(OFFICIAL_TASKS, {"data_root": str(data_root)})
+        loaded, _ = load_official_tasks(OFFICIAL_TASKS, {"data_root": str(data_root)})
         found.append({name: build_prompts(loaded[name]) for name in TASKS})
     assert found[0] == found[1]
 
@@ -185,25 +184,8 @@ def test_the_shuffle_leaves_the_draws_of_others_alone():
 
 
 def test_no_example_is_the_problem_itself(data_root):
-    task = load_official_tasks(["math500"], {"data_root": str(data_root)})["hendrycks_math500"]
+    tasks, _ = load_official_tasks(["math500"], {"data_root": str(data_root)})
+    task = tasks["hendrycks_math500"]
     build_prompts(task)
     for instance in task.instances:
         assert instance.args[0].count(f"Problem: {instance.doc['problem']}\n") == 1
-
-
-def test_the_chat_template_as_the_harness_applies_it(tmp_path, checkpoint, data_root):
-    """Every example is a turn of the conversation, and nothing is added to its tokens."""
-    settings = {"tasks": ["gsm8k"], "official": ["gsm8k"], "limit": 2}
-    _, found = evaluate_recorded(
-        tmp_path, checkpoint, data_root, official_chat_template=True, **settings
-    )
-    with local_hub(data_root):
-        template = {"apply_chat_template": True, "fewshot_as_multiturn": True}
-        expected = by_harness(checkpoint, ["gsm8k"], limit=2, **template)["gsm8k"][1]
-    assert len(found["gsm8k"]) == len(expected) == 4
-    for one, other in zip(found["gsm8k"], expected, strict=True):
-        assert one["arguments"] == other["arguments"]
-        assert answers(one) == answers(other)
-    prompt = found["gsm8k"][0]["arguments"][0][0]
-    assert prompt.count("<|im_start|>user\nQuestion: ") == 9
-    assert prompt.endswith("Answer:<|im_end|>\n<|im_start|>assistant\n")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from eval.harness import fingerprint
+from eval import run
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
     ROOT,
@@ -20,7 +20,6 @@ from tests.integration.harness.eval_runs import (
     read_keys,
     read_rows,
     read_scores,
-    read_store,
     write_problems,
 )
 
@@ -143,8 +142,8 @@ def test_other_sampling_code_generates_all_and_says_so(again, monkeypatch, capfd
 
 def test_another_grader_scores_the_stored_samples(again, monkeypatch, tmp_path):
     (tmp_path / "edited.py").touch()
-    packages = (*fingerprint.SCORING_PACKAGES, tmp_path)
-    monkeypatch.setattr(fingerprint, "SCORING_PACKAGES", packages)
+    packages = (*run.SCORING_PACKAGES, tmp_path)
+    monkeypatch.setattr(run, "SCORING_PACKAGES", packages)
     folder, count = again()
     assert count.asked == []
     assert read_evaluated(folder.parent) == ["base"]
@@ -164,15 +163,3 @@ def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished, da
     assert count.asked == []
     assert read_evaluated(folder.parent) == ["base"]
     assert read_rows(folder) == read_rows(finished / "eval" / "base")
-
-
-def test_finished_results_are_kept(again, tmp_path, capsys):
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "eval" / "base").iterdir()}
-    folder, count = again()
-    assert count.asked == []
-    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    kept, done = capsys.readouterr().out.splitlines()
-    assert kept == "base: already evaluated with the same inputs, kept"
-    assert "1 checkpoints (0 now" in done
-    assert read_evaluated(tmp_path / "eval") == []
-    assert len(read_store(folder)["samples-0.jsonl"]) == 3 * NUM

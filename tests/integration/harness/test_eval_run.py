@@ -8,7 +8,7 @@ import pytest
 
 from data_prep.sampling.store import Settings
 from eval.harness.cached_lm import HARNESS_MAX_NEW_TOKENS, read_settings
-from eval.harness.fingerprint import SETTINGS
+from eval.run import SETTINGS
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
     Counting,
@@ -72,18 +72,6 @@ def test_what_a_run_leaves(folder, tiny_model_dir, capsys):
     assert manifest["inputs"] == {
         f"{folder}/test.jsonl": scores["fingerprint"]["data"][f"{folder}/test.jsonl"],
         str(tiny_model_dir): scores["fingerprint"]["checkpoint"],
-    }
-
-
-def test_a_limit(folder, tiny_model_dir):
-    base = evaluate(folder, f"base={tiny_model_dir}", limit=1)
-    assert {row["id"] for row in read_rows(base)} == {"p0"}
-    metrics = read_scores(base)["tasks"]["held_out"]["greedy"]["metrics"]
-    assert metrics["accuracy"]["stderr"] is None, "one problem has no error"
-    with Counting() as count:
-        evaluate(folder, f"base={tiny_model_dir}")
-    assert {request.prompt for request in count.asked} == {
-        row["prompt"] for row in read_rows(base) if row["id"] != "p0"
     }
 
 
@@ -157,21 +145,19 @@ def test_what_each_mode_asks_for(folder, tiny_model_dir):
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "is_chat", "expected"),
+    ("kwargs", "expected"),
     [
+        ({"do_sample": False, "temperature": 0.7, "top_p": 0.5}, Settings(256, rendered=False)),
+        ({"until": "a", "max_gen_toks": 4}, Settings(4, until=("a",), rendered=False)),
+        ({"until": None, "rendered": True}, Settings(256)),
         (
-            {"do_sample": False, "temperature": 0.7, "top_p": 0.5},
-            False,
-            Settings(256, rendered=False),
+            {"do_sample": True, "temperature": 1},
+            Settings(256, temperature=1.0, seed=9, rendered=False),
         ),
-        ({"until": "a", "max_gen_toks": 4}, True, Settings(4, until=("a",))),
-        ({"until": None}, False, Settings(256, rendered=False)),
-        ({"rendered": True}, False, Settings(256)),
-        ({"do_sample": True, "temperature": 1}, True, Settings(256, temperature=1.0, seed=9)),
     ],
 )
-def test_generation_settings_of_a_task(kwargs, is_chat, expected):
-    assert read_settings(kwargs, 9, is_chat) == expected
+def test_generation_settings_of_a_task(kwargs, expected):
+    assert read_settings(kwargs, 9) == expected
 
 
 def test_the_harness_s_own_limit():

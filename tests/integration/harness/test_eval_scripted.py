@@ -1,18 +1,14 @@
-"""A scripted model with known errors, through the harness, the scores and the report, by hand."""
+"""A scripted model with known errors, through the harness and the scores, by hand."""
 
-import json
 import math
 import shutil
-import sys
 from collections import Counter
 
 import pytest
 
-from eval.report import __main__ as report
 from tests.integration.harness.eval_runs import (
     Scripted,
     evaluate,
-    flags,
     read_evaluated,
     read_rows,
     read_scores,
@@ -49,50 +45,32 @@ def completion(kind, gold):
 
 
 SAMPLED = {
-    "sft": {
-        "A": ["right", "right", "right", "right, then cut"],
-        "B": ["right", "wrong", "wrong", "unboxed"],
-        "C": ["right", "repeated", "cut with the answer", "wrong"],
-        "D": ["unclosed", "empty", "cut without", "looping"],
-        "E": ["right", "right", "wrong", "wrong as well"],
-    },
-    "grpo": {
-        "A": ["right", "right", "right", "right"],
-        "B": ["right", "wrong", "wrong", "right"],
-        "C": ["right", "repeated", "right", "wrong"],
-        "D": ["wrong", "right", "cut without", "right"],
-        "E": ["right", "right", "wrong", "wrong as well"],
-    },
+    "A": ["right", "right", "right", "right, then cut"],
+    "B": ["right", "wrong", "wrong", "unboxed"],
+    "C": ["right", "repeated", "cut with the answer", "wrong"],
+    "D": ["unclosed", "empty", "cut without", "looping"],
+    "E": ["right", "right", "wrong", "wrong as well"],
 }
-GREEDY = {
-    "sft": ["right", "unboxed", "cut with the answer", "wrong", "unclosed"],
-    "grpo": ["right", "right", "right", "wrong", "unclosed"],
-}
+GREEDY = ["right", "unboxed", "cut with the answer", "wrong", "unclosed"]
 
 
-def script(name):
-    """What the checkpoint `name` answers to a request."""
-
-    def write(request):
-        at, question = next((i, q) for i, q in enumerate(QUESTIONS) if q in request.prompt)
-        kinds = SAMPLED[name]["ABCDE"[at]] if request.settings.temperature else [GREEDY[name][at]]
-        return completion(kinds[request.sample], QUESTIONS[question])
-
-    return write
+def write(request):
+    """What the checkpoint answers to a request."""
+    at, question = next((i, q) for i, q in enumerate(QUESTIONS) if q in request.prompt)
+    kinds = SAMPLED["ABCDE"[at]] if request.settings.temperature else [GREEDY[at]]
+    return completion(kinds[request.sample], QUESTIONS[question])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tiny_model_dir):
-    """Both checkpoints evaluated, in the folder `eval`."""
+    """The results of the checkpoint."""
     folder = tmp_path_factory.mktemp("scripted")
     write_problems(folder / "test.jsonl", QUESTIONS)
-    for name in SAMPLED:
-        shutil.copytree(tiny_model_dir, folder / name)
-    engines = {name: Scripted(tiny_model_dir, script(name)) for name in SAMPLED}
-    with recite(**engines):
-        evaluate(folder, *(f"{name}={folder}/{name}" for name in SAMPLED), num_samples=4)
-    assert [len(engine.asked) for engine in engines.values()] == [5 + 20, 5 + 20]
-    return folder
+    engine = Scripted(tiny_model_dir, write)
+    with recite(**{tiny_model_dir.name: engine}):
+        found = evaluate(folder, f"sft={tiny_model_dir}", num_samples=4)
+    assert len(engine.asked) == 5 + 20
+    return found
 
 
 def values(metrics):
@@ -100,7 +78,7 @@ def values(metrics):
 
 
 def test_sampled_metrics_by_hand(folder):
-    found = read_scores(folder / "eval" / "sft")["tasks"]["held_out"]["sampled"]
+    found = read_scores(folder)["tasks"]["held_out"]["sampled"]
     assert (found["num_problems"], found["main"]) == (5, "avg@4")
     # Right of four: A 4 (the cut comes after the answer), B 1, C 1, D 0, E 2.
     #   avg@4   1, 1/4, 1/4, 0, 1/2                                        sum 2
@@ -131,7 +109,7 @@ def test_sampled_metrics_by_hand(folder):
 
 
 def test_greedy_metrics_by_hand(folder):
-    found = read_scores(folder / "eval" / "sft")["tasks"]["held_out"]["greedy"]
+    found = read_scores(folder)["tasks"]["held_out"]["greedy"]
     # Right, unboxed, cut with the answer, wrong, unclosed: all but the wrong one know the answer.
     assert (found["num_problems"], found["main"]) == (5, "accuracy")
     assert values(found["metrics"]) == pytest.approx(
@@ -151,13 +129,12 @@ OUTCOMES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SAMPLED)
-def test_every_completion_has_its_outcome(folder, name):
-    rows = read_rows(folder / "eval" / name)
+def test_every_completion_has_its_outcome(folder):
+    rows = read_rows(folder)
     order = [("held_out", "greedy", f"p{i}", 0) for i in range(5)]
     order += [("held_out", "sampled", f"p{i}", k) for i in range(5) for k in range(4)]
     assert [(r["task"], r["mode"], r["id"], r["sample"]) for r in rows] == order
-    kinds = GREEDY[name] + [kind for problem in "ABCDE" for kind in SAMPLED[name][problem]]
+    kinds = GREEDY + [kind for problem in "ABCDE" for kind in SAMPLED[problem]]
     for row, kind in zip(rows, kinds, strict=True):
         (gold,) = row["gold"]
         text, is_cut = completion(kind, gold)
@@ -168,49 +145,16 @@ def test_every_completion_has_its_outcome(folder, name):
         assert row["question"] == list(QUESTIONS)[int(row["id"][1])]
         assert row["prompt"].endswith(f"{row['question']}<|im_end|>\n<|im_start|>assistant\n")
     counts = Counter(row["outcome"] for row in rows if row["mode"] == "sampled")
-    expected = {
-        "sft": {"right": 8, "wrong": 5, "unread": 2, "unclosed": 1, "no answer": 1, "cut off": 3},
-        "grpo": {"right": 12, "wrong": 6, "unread": 1, "cut off": 1},
-    }
-    assert counts == expected[name]
-
-
-def test_the_report_splits_the_change_by_hand(folder, monkeypatch):
-    checkpoints = [f"{name}={folder}/{name}" for name in SAMPLED]
-    argv = ["report", *flags(folder, *checkpoints, num_samples=4)]
-    monkeypatch.setattr(sys, "argv", argv)
-    report.main()
-    found = json.loads((folder / "report" / "report.json").read_text())
-    (sampled,) = found["changes"]["held_out"]["sampled"]
-    assert (sampled["from"], sampled["to"]) == ("sft", "grpo")
-    # Of 20: right 8 -> 12, wrong 5 -> 6, unread and unclosed and no answer 4 -> 1, cut off 3 -> 1.
-    # By problem, in quarters, and the sum of the squared distances from the mean:
-    #   score       0, 1, 1, 2, 0    (.2)^2 + 2 (.05)^2 + (.3)^2 + (.2)^2 = .175
-    #   ability     0, 0, 0, -1, 0   4 (.05)^2 + (.2)^2 = .05
-    #   format      0, 1, 0, 2, 0    3 (.15)^2 + (.1)^2 + (.35)^2 = .2
-    #   truncation  0, 0, 1, 1, 0    3 (.1)^2 + 2 (.15)^2 = .075
-    for part, value, square in (
-        ("score", 4, 0.175), ("ability", -1, 0.05), ("format", 3, 0.2), ("truncation", 2, 0.075),
-    ):  # fmt: skip
-        assert sampled[part]["value"] == pytest.approx(value / 20), part
-        assert sampled[part]["stderr"] == pytest.approx(math.sqrt(square / 20)), part
-    (greedy,) = found["changes"]["held_out"]["greedy"]
-    # Unread 1 -> 0 and unclosed 1 -> 1, cut off 1 -> 0, wrong 1 -> 1.
-    expected = {"score": 2 / 5, "ability": 0.0, "format": 1 / 5, "truncation": 1 / 5}
-    assert {part: greedy[part]["value"] for part in expected} == pytest.approx(expected)
-    outcomes = found["outcomes"]["held_out"]["sampled"]["sft"]
-    assert outcomes == pytest.approx(
-        {"right": 0.4, "wrong": 0.25, "unread": 0.1, "unclosed": 0.05, "no answer": 0.05}
-        | {"cut off": 0.15}
-    )
-    assert found["cut_off"]["held_out"]["sampled"]["sft"] == pytest.approx(4 / 20)
+    assert counts == {
+        "right": 8, "wrong": 5, "unread": 2, "unclosed": 1, "no answer": 1, "cut off": 3
+    }  # fmt: skip
 
 
 def test_another_reading_is_scored_without_asking_the_model(tmp_path, tiny_model_dir):
     """`final_number` makes "The answer is 5." right: the same completions, other scores."""
     write_problems(tmp_path / "test.jsonl", QUESTIONS)
     shutil.copytree(tiny_model_dir, tmp_path / "sft")
-    engine = Scripted(tiny_model_dir, script("sft"))
+    engine = Scripted(tiny_model_dir, write)
     with recite(sft=engine):
         for final_number, accuracy, average in ((False, 1 / 5, 8 / 20), (True, 2 / 5, 9 / 20)):
             folder = evaluate(

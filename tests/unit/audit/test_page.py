@@ -6,7 +6,7 @@ import pytest
 
 from eval.audit.__main__ import MAX_FAULTS, judge
 from eval.audit.cases import TRICKS
-from eval.audit.page import MAX_CHARS, MAX_LINES, failure_lines, percent, show, write
+from eval.audit.page import MAX_CHARS, MAX_LINES, percent, show, write
 from eval.audit.parsers import PARSERS
 
 SHARES = {"ours": 1.0} | dict.fromkeys(PARSERS.values(), 0.4)
@@ -28,6 +28,7 @@ REPORT = {
     },
     "tricks": {name: {"num_rows": 1_200, "num_paid": at % 2} for at, name in enumerate(TRICKS)},
     "failures": [],
+    "skipped": {},
     "notes": ["sft_train: 91.3 % of its <answer> tags fit"],
     "passes": False,
     "faults": ["a | b", "[bold]two[/bold]"],
@@ -68,11 +69,13 @@ def test_the_file_has_the_verdict_and_what_the_terminal_shows(report, tmp_path):
     assert "failed: gsm8k, row  : task: <think>" in text and "hendrycks" in text
 
 
-def test_failure_lines_are_bounded_and_printable(report):
+def test_failure_lines_are_bounded_and_printable(report, capsys):
     one = {"set": "gsm8k", "row": "x" * 999, "check": "task", "fault": "\x1b[31m\nred"}
     report["failures"] = [one] * 500
-    lines = failure_lines(report)
-    assert len(lines) == MAX_LINES + 1 and "460" in lines[-1]
+    show(report)
+    out = capsys.readouterr().out
+    lines = [line for line in out.splitlines() if line.startswith("failed: ")]
+    assert len(lines) == MAX_LINES + 1 and "460" in lines[-1] and "\x1b" not in out
     assert max(map(len, lines)) == MAX_CHARS
 
 

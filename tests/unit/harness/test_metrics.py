@@ -15,7 +15,6 @@ from eval.harness.metrics import (
     mean_interval,
     outcome,
     outcome_rates,
-    paired_difference,
     pass_at_k,
     pass_sizes,
     problem_means,
@@ -61,9 +60,6 @@ def test_pass_at_k_is_the_mean_over_all_subsets(right, data):
 
 def test_pass_at_k_is_computed_in_integers():
     assert pass_at_k(200, 1, 100) == 1 / 2
-    for n, c, k in ((4, 1, 5), (4, 1, 0), (4, 5, 2), (4, -1, 2), (0, 0, 1)):
-        with pytest.raises(ValueError, match="completions"):
-            pass_at_k(n, c, k)
 
 
 @pytest.mark.parametrize(("k", "expected"), [(1, []), (2, [2]), (3, [2, 3]), (16, [2, 4, 8, 16])])
@@ -110,13 +106,6 @@ def test_majority_compares_each_answer_with_a_few_classes_only(monkeypatch):
     assert not calls
 
 
-def test_the_number_of_completions_is_checked():
-    with pytest.raises(ValueError, match="without completions"):
-        metrics.sampled_metrics([])
-    with pytest.raises(ValueError, match="one completion of a problem, not 2"):
-        metrics.greedy_metrics(votes("4", "4"))
-
-
 def test_samples_of_one_problem_are_averaged_first():
     pairs = [("a", 1.0), ("b", 0.0), ("a", 0.0), ("a", 0.5), ("b", 1.0)]
     assert problem_means(pairs) == {"a": 0.5, "b": 0.5}
@@ -138,14 +127,6 @@ def test_mean_and_stderr_by_hand(values, mean, stderr):
     assert one == {"value": values[0], "stderr": None, "low": None, "high": None, "n": 1}
 
 
-@pytest.mark.parametrize(("level", "low", "high"), [(0.95, 0.0, 1.0), (0.4, 0.5, 0.5)])
-def test_interval_of_two_problems_by_hand(level, low, high):
-    # The means of two draws from {0, 1} are 0, 1/2, 1 with probabilities 1/4, 1/2, 1/4: the
-    # quantiles 0.025 and 0.975 are 0 and 1, the quantiles 0.3 and 0.7 both 1/2.
-    found = mean_interval([0.0, 1.0], level=level)
-    assert (found["low"], found["high"]) == (low, high)
-
-
 def test_more_draws_than_one_block_holds(monkeypatch):
     expected = mean_interval([0.0, 1.0, 0.5] * 100, resamples=1000)
     monkeypatch.setattr(metrics, "BLOCK", 700)  # two rows at once
@@ -153,37 +134,6 @@ def test_more_draws_than_one_block_holds(monkeypatch):
     assert blocks["low"] == pytest.approx(expected["low"], abs=0.01)
     monkeypatch.setattr(metrics, "BLOCK", 10)  # fewer values than one row has
     assert mean_interval([0.0, 1.0] * 10, resamples=11)["n"] == 20
-
-
-def test_paired_difference_by_hand():
-    before = {"a": 1.0, "b": 0.0, "c": 0.5}
-    after = {"c": 1.0, "a": 1.0, "b": 1.0}
-    # Differences 0, 1, 0.5: mean 0.5, s = 0.5, s / sqrt(3). The lowest of the 27 equally likely
-    # samples (0, 0, 0) has probability 1/27 > 0.025, and so has the highest.
-    assert paired_difference(before, after) == {
-        "value": 0.5, "stderr": pytest.approx(0.5 / math.sqrt(3)), "low": 0.0, "high": 1.0, "n": 3
-    }  # fmt: skip
-
-
-def test_same_seed_same_interval_in_any_order():
-    before = {("s", str(i)): math.sin(i) for i in range(60)}
-    after = {("s", str(i)): math.cos(3 * i) for i in range(60)}
-    found = paired_difference(before, after)
-    assert found == paired_difference(dict(reversed(before.items())), dict(reversed(after.items())))
-    assert found != paired_difference(before, after, seed=1)
-
-
-@pytest.mark.parametrize(
-    ("values", "setting", "expected"),
-    [
-        ([], {}, "no problems"),
-        ([1, 0], {"resamples": 0}, "at least 1"),
-        ([1, 0], {"level": 1}, "in"),
-    ],
-)
-def test_what_cannot_be_computed_is_refused(values, setting, expected):
-    with pytest.raises(ValueError, match=expected):
-        mean_interval(values, **setting)
 
 
 @settings(max_examples=50, deadline=None)
@@ -209,6 +159,7 @@ def test_a_change_by_hand():
     after = [same, ["right", "wrong", "wrong", "right"], ["right", "wrong", "right", "unread"]]
     after += [["wrong", "no answer", "unread", "wrong"]]
     found = split_change(rows_of(before), rows_of(after))
+    assert found == split_change(rows_of(before)[::-1], rows_of(after))  # in any order
     # Right: 6 -> 8 of 16. Wrong: 4 -> 5. Format: 5 -> 3. Cut off: 1 -> 0.
     assert {name: part["value"] for name, part in found.items()} == {
         "score": 2 / 16, "ability": -1 / 16, "format": 2 / 16, "truncation": 1 / 16
@@ -233,13 +184,3 @@ def test_causes_sum_to_the_change_of_the_score(problems):
     parts = math.fsum(found[cause]["value"] for cause in CAUSES)
     assert parts == pytest.approx(found["score"]["value"], abs=1e-12)
     assert sum(outcome_rates(before).values()) == pytest.approx(1)
-
-
-def test_what_cannot_be_compared_is_refused():
-    rows = rows_of([["right"], ["wrong"]])
-    with pytest.raises(ValueError, match="mixed; compare one at a time"):
-        split_change(rows, [row | {"mode": "greedy"} for row in rows])
-    with pytest.raises(ValueError, match=r"'1'.*one side only; run `make eval`"):
-        split_change(rows, rows[:1])
-    with pytest.raises(ValueError, match="no completions"):
-        outcome_rates([])

@@ -7,13 +7,11 @@ from data_prep.prompts import build_prompt, form_of
 from data_prep.sampling.store import Completion
 from eval.harness.score import (
     count_completions,
-    official_metrics,
     official_problem,
     official_rows,
     process_completions,
     think_metrics,
     think_rows,
-    write_parquet,
 )
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
@@ -65,10 +63,6 @@ def test_one_completion(doc, text, verdict, well_formed, outcome):
     assert (record["completion"], record["num_tokens"], record["cut_off"]) == (text, 9, False)
 
 
-def test_a_final_number():
-    assert process(row(), [[done(PLAIN)]], final_number=True)["score"] == 1.0
-
-
 SAMPLES = [done(RIGHT, 20), done(WRONG, 24), done("<think>\nHm", 32, True), done(RIGHT, 20)]
 
 
@@ -81,25 +75,6 @@ def test_the_k_completions_of_a_problem():
     assert [record["lenient"] for record in records] == ["right", "wrong", None, "right"]
     assert count_completions([records, records[:1]]) == 5
     assert type(records[0]["completion"]) is str
-
-
-def test_rows_and_metrics_of_a_think_aware_task():
-    docs = [row(), row() | {"id": "b", "level": None}]
-    texts = [SAMPLES, [done(WRONG, 10)] * 4]
-    samples = [{"doc": doc} | process(doc, [found]) for doc, found in zip(docs, texts, strict=True)]
-    rows = think_rows("gsm8k", "sampled", samples)
-    assert [(one["id"], one["sample"]) for one in rows] == [(i, k) for i in "ab" for k in range(4)]
-    first = {key: rows[0][key] for key in ("task", "mode", "source", "level", "gold", "prompt")}
-    assert first == {
-        "task": "gsm8k", "mode": "sampled", "source": "s", "level": 2, "gold": ["4"],
-        "prompt": "user: 2+2\nassistant: ",
-    }  # fmt: skip
-    found = think_metrics(rows, "sampled")
-    assert (found["num_problems"], found["main"]) == (2, "avg@4")
-    assert found["metrics"]["avg@4"]["value"] == pytest.approx((0.5 + 0) / 2)
-    assert found["metrics"]["completion_length"]["value"] == pytest.approx((24 + 10) / 2)
-    greedy = think_metrics([one for one in rows if one["sample"] == 0], "greedy")
-    assert (greedy["main"], greedy["metrics"]["accuracy"]["value"]) == ("accuracy", 0.5)
 
 
 def test_problems_of_two_sources_may_share_an_id():
@@ -166,32 +141,6 @@ def test_an_official_row_whose_gold_cannot_be_read():
     doc = {"problem": "x", "answer": "", "solution": "no box"}
     with pytest.raises(UserError, match=r"math500-7: no_answer: its gold cannot be read; fix the"):
         official_problem(doc, "math500", 7)
-
-
-def test_official_metrics_are_the_harness_s_own():
-    results = {
-        "alias": "gsm8k", "exact_match,strict-match": 0.25, "exact_match_stderr,strict-match": 0.1,
-        "exact_match,flexible-extract": 1, "exact_match_stderr,flexible-extract": "N/A",
-    }  # fmt: skip
-    assert official_metrics(results, [{}] * 4, "exact_match,flexible-extract") == {
-        "num_problems": 4,
-        "main": "exact_match,flexible-extract",
-        "metrics": {
-            "exact_match,strict-match": {"value": 0.25, "stderr": 0.1, "n": 4},
-            "exact_match,flexible-extract": {"value": 1.0, "stderr": None, "n": 4},
-        },
-    }
-
-
-def test_parquet_holds_what_a_model_may_write(tmp_path):
-    import pyarrow.parquet
-
-    path = tmp_path / "completions.parquet"
-    write_parquet(path, [{"completion": "\ud83d half, 😀, \0", "gold": ["\\frac12", "½"]}])
-    (found,) = pyarrow.parquet.read_table(path).to_pylist()
-    assert (found["completion"], found["gold"]) == ("\ufffd half, 😀, \0", ["\\frac12", "½"])
-    assert found["score"] is None
-    assert [one.name for one in tmp_path.iterdir()] == ["completions.parquet"]
 
 
 def test_the_gold_of_minerva_is_the_solution_s_and_not_its_shorthand():

@@ -1,18 +1,20 @@
-"""The evaluation's settings: what is refused, with which words, and before torch is imported."""
+"""The evaluation's settings: what is refused, before torch is imported; what results depend on."""
 
 import json
 import math
 import os
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import fields
 
 import pytest
 
+from data_prep import manifest
 from data_prep.config import UserError
+from data_prep.decontamination import benchmarks
+from data_prep.grading import grade
+from eval import run
+from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 
-ROOT = Path(__file__).parents[3]
 ROW = json.dumps(
     {"question": "2+2?", "id": "a", "source": "s", "level": 1, "answers": ["4"]}
     | {"answer_form": "box", "prompt": [{"role": "user", "content": "2 + 2?"}]}
@@ -64,7 +66,6 @@ REFUSED = [
     ("tasks", [], r"tasks: \[\] is empty, and so is official; list at least one task"),
     ("official", ["aime24"], "official: must be of arc_challenge, .*got 'aime24'"),
     ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice"),
-    ("official_chat_template", True, "official_chat_template: there is no official task"),
     ("test_file", None, "test_file: missing; the task held_out reads it"),
 ]
 
@@ -96,18 +97,6 @@ def inputs(tmp_path):
     return values | {"test_file": f"{tmp_path}/test.jsonl"}
 
 
-def test_inputs_that_are_there(inputs):
-    check_inputs(inputs)
-    check_inputs(inputs | {"tasks": "gsm8k", "official": "gsm8k"})  # one value on a command line
-
-
-def damage(path, text=None):
-    """Remove a file, or put this in its place."""
-    path.unlink()
-    if text is not None:
-        path.write_text(text)
-
-
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
@@ -127,16 +116,18 @@ def damage(path, text=None):
     ],
 )
 def test_what_is_missing_or_damaged_is_named(inputs, tmp_path, file, text, message):
-    damage(tmp_path / file, text)
+    (tmp_path / file).unlink()
+    if text is not None:
+        (tmp_path / file).write_text(text)
     with pytest.raises(UserError, match=message) as error:
-        check_inputs(inputs)
+        check_inputs(arguments(**inputs))
     assert "\n" not in str(error.value)
 
 
 def test_a_data_root_that_is_no_folder(inputs, tmp_path):
     for root in (f"{tmp_path}/nowhere", f"{tmp_path}/test.jsonl"):
         with pytest.raises(UserError, match=r"data_root: .* is not a folder; set it to the"):
-            check_inputs(inputs | {"data_root": root})
+            check_inputs(arguments(**inputs | {"data_root": root}))
 
 
 @pytest.mark.parametrize(
@@ -150,58 +141,37 @@ def test_a_data_root_that_is_no_folder(inputs, tmp_path):
     ],
 )
 def test_offline_only_where_nothing_of_the_hub_is_asked_for(inputs, changes, offline):
-    check_inputs(inputs | changes)
+    check_inputs(arguments(**inputs | changes))
     assert os.environ["HF_HUB_OFFLINE"] == offline
 
 
-# All command lines in one process: each must end with code 2 and one line, without torch.
-SCRIPT = """
-import io, json, sys
-from unittest import mock
-from data_prep.config import run_cli
-from eval import run
-
-for argv in json.loads(sys.argv[1]):
-    with mock.patch.object(sys, "argv", ["eval.run", *argv]), \\
-            mock.patch("sys.stderr", io.StringIO()) as err:
-        try:
-            run_cli(run.main)
-            code = 0
-        except SystemExit as end:
-            code = end.code
-    heavy = sorted({"torch", "transformers", "lm_eval", "datasets"} & set(sys.modules))
-    print(json.dumps([code, err.getvalue(), heavy]))
-"""
+def test_all_that_scores_is_in_the_packages():
+    files = {f for folder in run.SCORING_PACKAGES for f in folder.rglob("*")}
+    names = {str(file) for file in files}
+    assert {module.__file__ for module in (benchmarks, grade, score, manifest)} <= names
+    assert str(suite.FOLDER / "think_common.yaml") in names
 
 
-def test_every_mistake_costs_one_line_and_no_time(inputs, tmp_path):
-    values = inputs | {"output_dir": f"{tmp_path}/eval", "report_dir": f"{tmp_path}/report"}
-    changes = [{key: value} for key, value, _ in REFUSED if value is not None and value != []]
-    changes += [
-        {"checkpoints": [f"sft={tmp_path}/nowhere"]}, {"temperature": "hot"}, {"limit": "1.5"},
-        {"test_file": f"{tmp_path}/nowhere.jsonl"}, {"data_root": "/nowhere"}, {"backends": "hf"},
-        {"config": f"{tmp_path}/nowhere.yaml"},
-    ]  # fmt: skip
-    lines = []
-    for change in changes:
-        merged = values | change
-        if "official_chat_template" in change:
-            del merged["official"]
-        lines.append(
-            [
-                part
-                for key, value in merged.items()
-                for part in (f"--{key}", *map(str, value if isinstance(value, list) else [value]))
-            ]
-        )
-    command = [sys.executable, "-c", SCRIPT, json.dumps(lines)]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(changes)
-    for change, (code, error, heavy) in zip(changes, found, strict=True):
-        assert code == 2, change
-        assert error.startswith("error: ") and error.count("\n") == 1, (change, error)
-        assert next(iter(change)).removesuffix("s") in error, (change, error)
-        assert heavy == [], change
-    assert not (tmp_path / "eval").exists()
+def test_the_data_of_each_task(tmp_path):
+    for name in ("gsm8k/train.jsonl", "gsm8k/test.jsonl", "math/math500_test.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "test.jsonl").write_text("own")
+    settings = {"tasks": ["held_out", "gsm8k", "math500"], "official": ["gsm8k"]}
+    settings |= {"test_file": f"{tmp_path}/test.jsonl"}
+    local = run.hash_data(arguments(**settings, data_root=str(tmp_path)))
+    files = ["test.jsonl", "gsm8k/test.jsonl", "math/math500_test.jsonl", "gsm8k/train.jsonl"]
+    assert local == {f"{tmp_path}/{file}": manifest.sha256(tmp_path / file) for file in files}
+    hub = run.hash_data(arguments(**settings))
+    assert list(hub) == [f"{tmp_path}/test.jsonl", "openai/gsm8k", "HuggingFaceH4/MATH-500"]
+    assert set(list(hub.values())[1:]) == {"hub"}
+
+
+def test_every_setting_that_decides_is_recorded():
+    """What is left out names places and titles, or how much is done at once."""
+    known = {field.name for field in fields(EvalArguments)}
+    assert known - set(run.SETTINGS) == {
+        "checkpoints", "output_dir", "report_dir", "title", "test_file", "data_root", "batch_size",
+        "vllm_gpu_memory_utilization", "vllm_max_model_length",
+    }  # fmt: skip
+    assert set(run.SETTINGS) <= known
