@@ -69,6 +69,8 @@ def told(path: Path, remedy: str) -> Iterator[None]:
     """Name the file where what is read of it is missing or damaged; raises `UserError`."""
     try:
         yield
+    except UserError:  # has named it
+        raise
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; {remedy}") from error
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
