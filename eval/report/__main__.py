@@ -27,8 +27,7 @@ def main() -> None:
     checkpoints = split_checkpoints(args.checkpoints)
     evaluation = numbers.read_evaluation(args)
     results = {name: numbers.read_result(Path(args.output_dir) / name) for name in checkpoints}
-    numbers.check_comparable(results)
-    numbers.check_current(results, args, checkpoints)
+    numbers.check_results(results, args, checkpoints)
     started = manifest.start(args.report_dir)
 
     report = {"title": args.title} | numbers.summarise(checkpoints, results)

@@ -1,4 +1,4 @@
-"""What the report says: tables, sentences, warnings, published figures; the page is report.html.jinja.
+"""What the report says: tables, sentences, warnings, published figures; see report.html.jinja.
 
 Sentences are made of the numbers of `numbers.summarise`, so that none can say what the tables do
 not. Per cent and points throughout; an interval is a 95 % one.
@@ -173,8 +173,8 @@ def _twins(report: dict) -> list[str]:
     """Consecutive checkpoints that are the same, or score as if they were."""
     found = []
     for before, after in pairwise(report["checkpoints"]):
-        one, two = (report["fingerprints"][name] or {} for name in (before, after))
-        if one.get("checkpoint") and one.get("checkpoint") == two.get("checkpoint"):
+        one, two = (report["fingerprints"][name]["checkpoint"] for name in (before, after))
+        if one == two:
             found.append(f"{before} and {after} are the same checkpoint: their files are equal.")
         elif report["scores"][before] == report["scores"][after]:
             found.append(
@@ -311,7 +311,7 @@ def checkpoint_table(report: dict) -> Table:
     """What each checkpoint is, and what its evaluation cost."""
     rows = []
     for name, path in report["checkpoints"].items():
-        digest = (report["fingerprints"][name] or {}).get("checkpoint") or "-"
+        digest = report["fingerprints"][name]["checkpoint"]
         costs = ("-" if cost is None else f"{cost:,.0f}" for cost in report["costs"][name].values())
         rows.append([name, *costs, path, digest])
     return ["checkpoint", "completions", "tokens", "seconds", "path", "hash"], rows

@@ -45,7 +45,7 @@ def both_modes(right, task="held_out", **options):
     )
 
 
-def write_result(folder, rows, **changes):
+def write_result(folder, rows, code="c", **changes):
     """`scores.json` and `completions.parquet` of one checkpoint; `changes` go into the settings."""
     tasks = {}
     for task, mode in dict.fromkeys((row["task"], row["mode"]) for row in rows):
@@ -62,7 +62,8 @@ def write_result(folder, rows, **changes):
     write_parquet(folder / "completions.parquet", rows)
     scores = {
         "checkpoint": folder.name,
-        "fingerprint": {"checkpoint": f"hash of {folder.name}"},
+        "fingerprint": {"checkpoint": f"hash of {folder.name}", "code": code}
+        | dict.fromkeys(("engine", "data")),
         "settings": SETTINGS | changes,
         "num_completions": len(rows),
         "num_tokens": 20 * len(rows),
