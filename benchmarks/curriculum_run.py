@@ -69,7 +69,6 @@ class Sampler:
         self._rows, self._tokenizer = rows, tokenizer
         self._prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
         self._num_samples, self._max_tokens = num_samples, max_tokens
-        self._think_prefilled = prefills_think(self._prompts[0])
 
     def count_right(self, model: Any, seed: int, batch_size: int = 200) -> tuple[list[int], int]:
         """Right completions of each problem, and tokens generated; torch's stream is restored."""
@@ -78,20 +77,20 @@ class Sampler:
         state, was_training = torch.get_rng_state(), model.training
         torch.manual_seed(seed)
         model.eval()
-        found, num_tokens, size = [], 0, self._num_samples
+        texts: list[str] = []
         for start in range(0, len(self._rows), batch_size):
-            texts = self._sample(model, self._prompts[start : start + batch_size])
-            num_tokens += sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
-            each = [row for row in self._rows[start : start + batch_size] for _ in range(size)]
-            grades = grade_rollouts(
-                texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
-                think_prefilled=self._think_prefilled, final_number=False,
-            )  # fmt: skip
-            right = [grade.verdict == "right" for grade in grades]
-            found += [sum(right[n : n + size]) for n in range(0, len(right), size)]
+            texts += self._sample(model, self._prompts[start : start + batch_size])
         torch.set_rng_state(state)
         model.train(was_training)
-        return found, num_tokens
+        size = self._num_samples
+        each = [row for row in self._rows for _ in range(size)]
+        grades = grade_rollouts(
+            texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
+            think_prefilled=prefills_think(self._prompts[0]), final_number=False,
+        )  # fmt: skip
+        right = [grade.verdict == "right" for grade in grades]
+        num_tokens = sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
+        return [sum(right[n : n + size]) for n in range(0, len(right), size)], num_tokens
 
     def _sample(self, model: Any, prompts: list[str]) -> list[str]:
         """`num_samples` completions (without special tokens) of each prompt, in its order."""

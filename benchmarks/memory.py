@@ -2,25 +2,19 @@
 
     python -m benchmarks.memory --shapes tiny small 0.5B --out docs/results/memory.md
 
-Runs TRL's own trainers, with this project's update and rounding, on random-init models on the CPU,
-each case in a process of its own. The 0.5B cases need 11 GB of memory and about 100 s each on one
-core; tiny and small take seconds. Exit code 1 where a plan is more than 15 % off.
+Runs TRL's own trainers, with this project's update and rounding, on random-init models on the CPU.
+The 0.5B cases need 11 GB of memory and about 100 s each on one core; tiny and small take seconds.
+Exit code 1 where a plan is more than 15 % off.
 """
 
 import gc
-import importlib.util
-import json
-import platform
-import resource
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from data_prep.config import Settings, UserError, parse, run_cli
+from benchmarks.table import about, publish
+from data_prep.config import Settings, parse, run_cli
 from data_prep.quiet import quiet
 from stages.preflight.inputs import STAGES
 from stages.preflight.memory import Plan, plan_step
@@ -180,6 +174,7 @@ def measure(case: Case) -> int:
     import torch
     from peft import LoraConfig
     from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
+    from transformers.trainer_callback import PrinterCallback
 
     from stages.tiny_model import build_tokenizer
     from stages.trainer.rounding import use_stochastic_rounding
@@ -220,6 +215,7 @@ def measure(case: Case) -> int:
                 task_type="CAUSAL_LM",
             )  # fmt: skip
         trainer = (_sft if case.stage == "sft" else _grpo)(case, settings, objects)
+        trainer.remove_callback(PrinterCallback)
         if case.stochastic_rounding:
             use_stochastic_rounding(trainer)
         trainer.train()
@@ -278,41 +274,6 @@ def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
     return trainer
 
 
-@dataclass
-class BenchArguments:
-    """Keys of the command line."""
-
-    shapes: list[str] = field(
-        default_factory=lambda: ["tiny", "small"],
-        metadata={"help": f"which cases: {', '.join(CASES)}"},
-    )
-    out: str | None = field(default=None, metadata={"help": "file of the table (Markdown)"})
-    case: str | None = field(
-        default=None, metadata={"help": "one case as JSON, run in this process"}
-    )
-
-    def __post_init__(self) -> None:
-        for name in self.shapes:
-            if name not in CASES:
-                raise ValueError(f"shapes: must be one of {', '.join(CASES)} (got {name!r})")
-
-
-def run_case(case: Case) -> dict[str, float]:
-    """Measure a case in a process of its own: `peak` and `rss`, bytes.
-
-    Raises:
-        UserError: the process failed, as when the machine's memory does not suffice.
-    """
-    command = [sys.executable, "-m", "benchmarks.memory", "--case", json.dumps(asdict(case))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["killed"])[-1]
-        raise UserError(
-            f"case {describe(case)}: ended with {done.returncode} ({last}); try it alone"
-        )
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def describe(case: Case) -> str:
     """What makes a case different from the default."""
     columns, default = ("shape", "stage", "batch", "length", "prompt", "changes"), asdict(Case())
@@ -324,59 +285,55 @@ def describe(case: Case) -> str:
     return ", ".join(parts) or "-"
 
 
-HEADER = """\
-| model | stage | rows x tokens | settings | measured (MB) | plan (MB) | plan / measured | moment \
-| RSS (MB) |
-|---|---|--:|---|--:|--:|--:|---|--:|"""
+@dataclass
+class BenchArguments:
+    """Keys of the command line."""
 
-
-def table_row(name: str, case: Case, measured: dict[str, float]) -> tuple[str, float]:
-    """A line of the table, and plan / measured."""
-    plan = case.plan()
-    ratio = plan.peak / measured["peak"]
-    label = "small Llama" if case.changes.get("model_type") == "llama" else name
-    line = (
-        f"| {label} | {case.stage} | {case.batch} x {case.length} | {describe(case)} | "
-        f"{measured['peak'] / 1e6:,.1f} | {plan.peak / 1e6:,.1f} | {ratio:.3f} | {plan.moment} | "
-        f"{measured['rss'] / 1e6:,.0f} |"
+    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    shapes: list[str] = field(
+        default_factory=lambda: ["tiny", "small"],
+        metadata={"help": f"which cases: {', '.join(CASES)}"},
     )
-    return line, ratio
+
+    def __post_init__(self) -> None:
+        for name in self.shapes:
+            if name not in CASES:
+                raise ValueError(f"shapes: must be one of {', '.join(CASES)} (got {name!r})")
 
 
 def main() -> None:
-    """Measure all cases of the named shapes, or the one case of this process."""
+    """Measure all cases of the named shapes, write the table."""
     (args,) = parse(__doc__, BenchArguments)
-    if args.case:
-        peak = measure(Case(**json.loads(args.case)))
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        sys.stdout.write("\n" + json.dumps({"peak": peak, "rss": rss}) + "\n")
-        return
-    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "trl")]
-    page = [
-        "# Memory: the plan against measured steps\n",
-        f"`python -m benchmarks.memory --shapes {' '.join(args.shapes)}`; {', '.join(versions)}, "
-        f"Python {platform.python_version()}, CPU. Measured is the highest sum of live tensor "
-        "bytes in the second optimizer step. MB are 10^6 bytes. RSS is the process's highest, with "
-        "Python and its libraries (about 600 MB). `small` is a Qwen2 of 8 layers, 256 wide.\n",
-        HEADER,
-    ]
-    ratios = []
-    sys.stdout.write(HEADER + "\n")
+    rows, ratios = [], []
     for name in args.shapes:
         for case in CASES[name]:
-            if case.stochastic_rounding and importlib.util.find_spec("torchao") is None:
-                sys.stderr.write(f"notice: {name}: {describe(case)}: not run, no torchao\n")
-                continue
-            line, ratio = table_row(name, case, run_case(case))
-            page.append(line)
-            ratios.append(ratio)
-            sys.stdout.write(line + "\n")
+            plan, measured = case.plan(), measure(case)
+            ratios.append(plan.peak / measured)
+            sys.stdout.write(f"{name}, {case.stage}, {describe(case)}: {ratios[-1]:.3f}\n")
             sys.stdout.flush()
-    if args.out:
-        worst = max(ratios, key=lambda ratio: abs(ratio - 1))
-        page.append(f"\n{len(ratios)} cases, the worst is {worst:.3f}.")
-        Path(args.out).write_text("\n".join(page) + "\n", encoding="utf-8")
-    if max(abs(ratio - 1) for ratio in ratios) > TOLERANCE:
+            row = {
+                "model": "small Llama" if case.changes.get("model_type") == "llama" else name,
+                "stage": case.stage,
+                "rows x tokens": f"{case.batch} x {case.length}",
+                "settings": describe(case),
+                "measured (MB)": f"{measured / 1e6:,.1f}",
+                "plan (MB)": f"{plan.peak / 1e6:,.1f}",
+                "plan / measured": f"{ratios[-1]:.3f}",
+                "moment": plan.moment,
+            }
+            rows.append(row)
+    worst = max(ratios, key=lambda ratio: abs(ratio - 1))
+    publish(
+        args.out,
+        "Memory: the plan against measured steps",
+        f'`make bench-memory SHAPES="{" ".join(args.shapes)}"`. Measured is the highest sum of '
+        "live tensor bytes in the second optimizer step, on a CPU. MB are 10^6 bytes. `small` is a "
+        "Qwen2 of 8 layers, 256 wide.",
+        rows,
+        {"about": about(), "cases": rows},
+        f"{len(ratios)} cases, the worst is {worst:.3f}.",
+    )
+    if abs(worst - 1) > TOLERANCE:
         sys.exit(1)
 
 

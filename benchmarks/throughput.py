@@ -6,14 +6,12 @@
 Needs no network, no weights and no data: lengths are those of GSM8K and NuminaMath-CoT, kept in
 `length_mix.json`; tokens are random. Tokens per second count real tokens, never padding. Ratios
 are between trainers that took turns in this run, and only where their losses and gradients agree.
-A run replaces the entries of its parts, shape and device in the JSON; the table shows all of them.
 """
 
-import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,14 +27,13 @@ PARTS = {
     "uniform": "GRPO: the update where 63 % of the groups are uniform",
     "step": "GRPO: where the time of a step goes",
 }
-VARIANTS = ("trimmed", "sorted", "nothing skipped", "ours")
 DTYPES = ("float32", "bfloat16")
-HOW = """`make bench` (`SHAPE=…`). Random weights of the shape, random tokens, real lengths:
-GSM8K's for GRPO, GSM8K + NuminaMath-CoT as the 7B recipe mixes them for SFT. Tokens are those of
-prompts and completions, never padding. The trainers take turns in one process; speed is the
-ratio to the first trainer's, geometric mean [95 % interval] over the turns. On a CPU time is the
-process's own, on one core. MFU: `training_flops`. Memory: GPU allocated, or the process's
-resident set. The shares are those of a step. {parts}."""
+HOW = """`make bench` (`SHAPE=…`): {shape} on {device}, {precision}. Random weights and
+tokens; real lengths, GSM8K's for GRPO, GSM8K + NuminaMath-CoT as the 7B recipe mixes them for SFT.
+Tokens are those of prompts and completions, never padding. The trainers take turns in one process;
+speed is the ratio to the first trainer's, geometric mean [95 % interval] over the turns. On a CPU
+time is the process's own, on one core. MFU: `training_flops`. Memory: what torch allocated on the
+GPU. The shares are those of a step. {parts}."""
 
 
 @dataclass
@@ -47,10 +44,6 @@ class BenchArguments:
     shape: str = field(default="tiny", metadata={"help": "tiny, 0.5B, 1.5B, 7B, or a checkpoint"})
     parts: list[str] = field(
         default_factory=lambda: list(PARTS), metadata={"help": f"any of {', '.join(PARTS)}"}
-    )
-    variants: list[str] = field(
-        default_factory=lambda: list(VARIANTS),
-        metadata={"help": f"besides stock in the GRPO parts, any of {', '.join(VARIANTS)}"},
     )
     dtype: str = field(default="float32", metadata={"help": "of the weights: float32, bfloat16"})
     bf16: bool = field(default=False, metadata={"help": "bfloat16 autocast, as the recipes' key"})
@@ -73,29 +66,11 @@ class BenchArguments:
 
     def __post_init__(self) -> None:
         load_shape(self.shape)
-        for key, known in (("parts", PARTS), ("variants", VARIANTS), ("dtype", DTYPES)):
+        for key, known in (("parts", PARTS), ("dtype", DTYPES)):
             value = getattr(self, key)
             for name in [value] if isinstance(value, str) else value:
                 if name not in known:
                     raise ValueError(f"{key}: must be one of {', '.join(known)} (got {name!r})")
-        for key, least in (("num_turns", 1), ("num_step_turns", 1), ("num_generations", 2)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key}: must be at least {least} (got {getattr(self, key)})")
-        if self.num_groups * self.num_generations % self.grpo_batch_size:
-            raise ValueError(
-                f"grpo_batch_size: {self.grpo_batch_size} does not divide the "
-                f"{self.num_groups} x {self.num_generations} rollouts"
-            )
-        if self.sft_rows % self.sft_rows_per_step or self.sft_rows_per_step % self.sft_batch_size:
-            raise ValueError(
-                f"sft_batch_size: {self.sft_batch_size} must divide sft_rows_per_step, "
-                f"{self.sft_rows_per_step}, and that sft_rows, {self.sft_rows}"
-            )
-        if min(self.packed_lengths, default=self.sft_max_length) < self.sft_max_length:
-            raise ValueError(
-                f"packed_lengths: {min(self.packed_lengths)} would cut rows of "
-                f"sft_max_length: {self.sft_max_length}"
-            )
 
     @property
     def precision(self) -> str:
@@ -169,8 +144,7 @@ def device() -> dict[str, Any]:
 
 def run_parts(args: BenchArguments) -> dict[str, Any]:
     """Measure the parts that are asked for, each as `rows`, `runs` and `difference`."""
-    from benchmarks.throughput_runs import measure_grpo, measure_sft
-    from benchmarks.throughput_workload import build_tokenizer, save_model
+    from benchmarks.throughput_runs import build_tokenizer, measure_grpo, measure_sft, save_model
 
     found = {}
     with tempfile.TemporaryDirectory() as name:
@@ -217,7 +191,7 @@ def summarise(
             "tokens_per_second": tokens / sum(seconds),
             "seconds": sum(seconds) / len(seconds),
             "mfu": needed / sum(seconds) / peak if has_mfu else None,
-            "memory": max(run["memory"] for run in runs),
+            "memory": max((run["memory"] for run in runs if run["memory"]), default=None),
             "ratio": ratio_interval([a / b for a, b in zip(first, seconds, strict=True)]),
         }
         if part == "step":
@@ -227,58 +201,28 @@ def summarise(
     return figures
 
 
-def describe(found: dict[str, Any]) -> dict[str, float]:
-    """Rows of a turn, their mean tokens, and what a rectangle around all of them would hold."""
-    rows = [row for turn in found["rows"] for row in turn]
-    boxes = [
-        len(turn) * (max(p for p, _ in turn) + max(c for _, c in turn)) for turn in found["rows"]
-    ]
-    return {
-        "turns": len(found["rows"]),
-        "rows": len(found["rows"][0]),
-        "mean_prompt": sum(p for p, _ in rows) / len(rows),
-        "mean_completion": sum(c for _, c in rows) / len(rows),
-        "rectangle": sum(boxes) / sum(map(sum, rows)),
-    }
-
-
-def key_of(entry: dict[str, Any]) -> tuple[int, str, str, str]:
-    """What an entry is about, in the table's order: part, shape, device and precision."""
-    part = list(PARTS).index(entry["part"])
-    return part, entry["arguments"]["shape"], entry["device"]["name"], entry["precision"]
-
-
-def merge(kept: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries with new ones in the place of those of the same part, shape and device."""
-    entries = {key_of(entry): entry for entry in [*kept, *new]}
-    return [entries[key] for key in sorted(entries)]
-
-
-def render(entries: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """A row of the table for each trainer of each entry."""
+def render(found: dict[str, dict[str, dict[str, Any]]]) -> list[dict[str, str]]:
+    """A row of the table for each trainer of each part."""
     rows = []
-    for entry in entries:
-        for name, found in entry["figures"].items():
-            value, low, high = found["ratio"]
+    for part, trainers in found.items():
+        for name, figures in trainers.items():
             row = {
-                "part": entry["part"],
-                "shape": entry["arguments"]["shape"],
-                "device": f"{entry['device']['name']}, {entry['precision']}",
+                "part": part,
                 "trainer": name,
-                "tokens/s": f"{found['tokens_per_second']:,.0f}",
-                "seconds": f"{found['seconds']:.2f}",
-                "MFU, %": "" if found["mfu"] is None else f"{100 * found['mfu']:.1f}",
-                "peak GB": f"{found['memory'] / 1e9:.2f}",
-                "speed": show_interval((value, low, float("inf") if high is None else high)),
+                "tokens/s": f"{figures['tokens_per_second']:,.0f}",
+                "seconds": f"{figures['seconds']:.2f}",
+                "MFU, %": "" if figures["mfu"] is None else f"{100 * figures['mfu']:.1f}",
+                "peak GB": "" if figures["memory"] is None else f"{figures['memory'] / 1e9:.2f}",
+                "speed": show_interval(figures["ratio"]),
             }
-            for key, seconds in found.get("parts", {}).items():
-                row[f"{key}, %"] = f"{100 * seconds / found['seconds']:.1f}"
+            for key, seconds in figures.get("parts", {}).items():
+                row[f"{key}, %"] = f"{100 * seconds / figures['seconds']:.1f}"
             rows.append(row)
     return rows
 
 
 def main() -> None:
-    """Warm up, measure, add to the figures, write the table."""
+    """Warm up, measure, write the table."""
     (args,) = parse(__doc__, BenchArguments)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func
 
@@ -294,27 +238,22 @@ def main() -> None:
     }  # fmt: skip
     run_parts(replace(args, **warm_up))  # caches and lazy imports
     config = AutoConfig.for_model(**load_shape(args.shape))
-    made_with = {"device": where, "arguments": asdict(args), "precision": args.precision} | about()
-    new = [
-        made_with
-        | {
-            "part": part,
-            "workload": describe(found),
-            "difference": found["difference"],
-            "figures": summarise(part, found, config, where["peak"].get(args.precision)),
-        }
-        for part, found in run_parts(args).items()
-    ]
-    path = Path(args.out).with_suffix(".json")
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    entries = merge(kept, new)
+    peak = where["peak"].get(args.precision)
+    measured = run_parts(args)
+    figures = {part: summarise(part, found, config, peak) for part, found in measured.items()}
     parts = "; ".join(f"*{name}*: {text}" for name, text in PARTS.items())
     publish(
         args.out,
         "Throughput against stock TRL",
-        HOW.format(parts=parts),
-        render(entries),
-        entries,
+        HOW.format(shape=args.shape, device=where["name"], precision=args.precision, parts=parts),
+        render(figures),
+        {
+            "about": about(),
+            "arguments": asdict(args),
+            "device": where,
+            "figures": figures,
+            "differences": {part: found["difference"] for part, found in measured.items()},
+        },
     )
 
 

@@ -23,6 +23,7 @@ from data_prep.build.recipe import FILES, TRAINING
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.reading.rows import read_rows
+from eval.report import plots
 from eval.report.numbers import told
 from eval.report.render import Table, clean, render
 
@@ -76,16 +77,21 @@ def main() -> None:
                 "config", "git_commit", "inputs", "versions", "seconds", "wall_time_s")},
             "report_commit": manifest.git_commit(),
         }  # fmt: skip
+    figures = []
     for name, file in files.items():
         with told(data / name, AGAIN):
-            file |= count_rows(data / name, tokenizer)
+            counts, lengths = count_rows(data / name, tokenizer)
+        file |= counts
+        if lengths:
+            figures.append(plots.draw_lengths(lengths, name, report["unit"]))
     with told(data / "dropped.jsonl", AGAIN):
         add_samples(files, data / "dropped.jsonl")
     with told(data / "contamination.jsonl", AGAIN):
         report |= read_matches(data / "contamination.jsonl")
     report["summary"], report["warnings"] = summary(report), warnings(report)
 
-    page = render("data_report", report=report, tables=tables(report), num_measured=NUM_MEASURED)
+    values = {"report": report, "tables": tables(report), "figures": figures}
+    page = render("data_report", num_measured=NUM_MEASURED, **values)
     (folder / f"{STAGE}.html").write_text(page, encoding="utf-8")
     manifest.write_json(folder / f"{STAGE}.json", manifest.finite(report))
     num_rows = {name: file["num_rows"] for name, file in files.items()}
@@ -110,8 +116,7 @@ def read_build(path: Path) -> dict[str, Any]:
 def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
     """The manifest's counts of a data file and of its sources, the most frequent drops first.
 
-    A source has a `label`, unique in its file, and the manifest's keys; `mix` is the share of each
-    difficulty that the recipe asks for.
+    A source has a `label`, unique in its file; `mix` is what the recipe asks of each difficulty.
     """
     found = build["outputs"][name]
     key = next(key for key in FILES if FILES[key] == name)
@@ -138,7 +143,7 @@ def describe_benchmarks(build: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(BENCHMARKS, NOT_LISTED) | build["decontamination"] | own
 
 
-def count_rows(path: Path, tokenizer: Any) -> dict[str, Any]:
+def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, list[int]]]:
     """Count the rows of one data file by source, subject and level, and measure its texts.
 
     Args:
@@ -148,7 +153,7 @@ def count_rows(path: Path, tokenizer: Any) -> dict[str, Any]:
     Returns:
         `num_rows`; `made_of`, (name, count) pairs by source, subject and level; `lengths` of
         questions and, where rows have them, completions: `num` measured, `median`, `p95` (the
-        smallest length that 95 % do not exceed) and `longest`.
+        smallest length that 95 % do not exceed) and `longest`. And the lengths themselves.
     """
     num_rows, counts = 0, {kind: Counter() for kind in ("source", "subject", "level")}
     lengths: dict[str, list[int]] = defaultdict(list)
@@ -160,20 +165,15 @@ def count_rows(path: Path, tokenizer: Any) -> dict[str, Any]:
             counts["level"][f"{row['source']} {row['level']:.3g}"] += 1
         if num_rows <= NUM_MEASURED:
             for name in row.keys() & {"question", "completion"}:
-                lengths[name].append(measure(row[name], tokenizer))
+                text = row[name]
+                ids = tokenizer.encode(text, add_special_tokens=False) if tokenizer else text
+                lengths[name].append(len(ids))
     described = {}
     for name, found in sorted(lengths.items(), reverse=True):
         median, p95, longest = np.quantile(found, [0.5, 0.95, 1], method="inverted_cdf").tolist()
         described[name] = {"num": len(found), "median": median, "p95": p95, "longest": longest}
     made_of = {kind: largest(found) for kind, found in counts.items()}
-    return {"num_rows": num_rows, "lengths": described, "made_of": made_of}
-
-
-def measure(text: str, tokenizer: Any) -> int:
-    """The length of a text, in characters or in the tokenizer's tokens."""
-    if tokenizer is None:
-        return len(text)
-    return len(tokenizer.encode(text, add_special_tokens=False))
+    return {"num_rows": num_rows, "lengths": described, "made_of": made_of}, lengths
 
 
 def largest(counts: Counter[str]) -> list[tuple[str, int]]:
@@ -201,11 +201,8 @@ def add_samples(files: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def read_matches(path: Path) -> dict[str, Any]:
-    """Matches with evaluation sets.
-
-    Returns:
-        `matches`, rows (benchmark, file, kind, number of pairs); `pairs`, the `NUM_PAIRS` least
-        certain of them as the builder logs them, lowest score first.
+    """`matches`, rows (benchmark, file, kind, number of pairs); `pairs`, the `NUM_PAIRS` least
+    certain of them as the builder logs them, lowest score first.
     """
     pairs = [row for _, row in read_rows(path)]
     counts = Counter((pair["benchmark"], pair["file"], pair["kind"]) for pair in pairs)

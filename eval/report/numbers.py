@@ -1,8 +1,7 @@
 """The report's numbers: results that were scored alike, what each stage changed, examples.
 
-Pure functions over what `eval.run` left of each checkpoint: `<output_dir>/<name>/scores.json` has
-the metrics, `completions.parquet` one row per completion. The statistics are
-`eval.harness.metrics`'.
+Read from what `eval.run` left of each checkpoint: `<output_dir>/<name>/scores.json` has the
+metrics, `completions.parquet` one row per completion. `eval.harness.metrics` has the statistics.
 """
 
 import hashlib
@@ -52,14 +51,12 @@ class Result:
     """One checkpoint's results.
 
     Args:
-        folder: where they are.
-        scores: its `scores.json`.
         rows: `{(task, mode): rows}`, each row with the columns of `NUMBERS` and `place`, the row's
             number in the file.
     """
 
     folder: Path
-    scores: dict[str, Any]
+    scores: dict[str, Any]  # its `scores.json`
     rows: dict[tuple[str, str], Rows]
 
 
@@ -78,22 +75,14 @@ def told(path: Path, remedy: str) -> Iterator[None]:
 
 
 def read_evaluation(args: EvalArguments) -> dict[str, Any]:
-    """The manifest of the evaluation that left the results.
-
-    Raises:
-        UserError: there is none, so that the evaluation has not finished, or it is damaged.
-    """
+    """The manifest of the evaluation; raises `UserError` where it has not finished."""
     path = Path(args.output_dir) / manifest.NAME
     with told(path, "run `make eval`, which has not finished"):
         return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_result(folder: Path) -> Result:
-    """Read a checkpoint's results.
-
-    Raises:
-        UserError: a file is missing, damaged or of another shape.
-    """
+    """Read a checkpoint's results; raises `UserError` where a file is missing or damaged."""
     path = folder / "scores.json"
     with told(path, f"remove it, {AGAIN}"):
         scores = json.loads(path.read_text(encoding="utf-8"))
@@ -126,8 +115,7 @@ def check_results(
     A checkpoint that is gone, or only on the hub, cannot be checked and passes.
 
     Raises:
-        UserError: a setting, the engine, the data or the grader's code differs, or a checkpoint has
-            changed; names it.
+        UserError: naming the setting, engine, data, code or checkpoint that is another one.
     """
     first = next(iter(results.values())).scores["fingerprint"]
     for name, result in results.items():
@@ -295,13 +283,9 @@ def find_flips(
     was lost as well as what was gained. Within a turn a hash decides, not the file's order: the
     first problems of a benchmark are often its easiest.
 
-    Args:
-        before: `{(task, mode): rows}` of the earlier checkpoint.
-        after: the same of the later one.
-
     Returns:
-        `(row before, row after)`, sorted by task, ours before official ones, then gains before
-        losses; each problem once.
+        `(row before, row after)` of `{(task, mode): rows}` before and after, sorted by task, ours
+        before official ones, then gains before losses; each problem once.
     """
 
     def sample(row: dict) -> tuple:

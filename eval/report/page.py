@@ -193,10 +193,8 @@ def problems(report: dict) -> list[tuple[str, int]]:
 def score_table(report: dict, task: str, only_main: bool = False) -> Table:
     """One row per checkpoint, in per cent ± one standard error.
 
-    Columns are what ranks, pass@k and maj@k, and the official metrics.
-
-    Args:
-        only_main: of each mode its main metric only.
+    Columns are what ranks, pass@k and maj@k, and the official metrics; with `only_main` of each
+    mode its main metric only.
     """
     tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
     columns = []
@@ -263,12 +261,7 @@ def level_tables(report: dict) -> dict[str, Table]:
 
 
 def load_references(tasks: list[str]) -> list[dict[str, Any]]:
-    """The published rows (`references.yaml`) of the tasks that were run, by our names of them.
-
-    Returns:
-        `[{"task", "title", "source", "stages", "measured_as", "scores", "note"}]` in the order of
-        `tasks`; scores in per cent.
-    """
+    """The published rows (`references.yaml`) of the tasks that were run; scores in per cent."""
     sources = yaml.safe_load(REFERENCES.read_text(encoding="utf-8"))
     return [
         {

@@ -1,10 +1,8 @@
 """The memory plan against the measured peak of TRL's trainers on a CPU."""
 
-import dataclasses
-
 import pytest
 
-from benchmarks.memory import CASES, LLAMA, SMALL, TOLERANCE, Case, describe, measure, run_case
+from benchmarks.memory import LLAMA, SMALL, TOLERANCE, Case, describe, measure
 from stages.preflight import memory
 
 pytestmark = pytest.mark.integration
@@ -69,11 +67,3 @@ def test_tiles_of_the_fused_head_are_trls():
 
     assert memory.HEAD_TOKENS == kernel.TOKEN_CHUNK_SIZE
     assert memory.HEAD_VOCAB == utils._CHUNKED_LOGPROB_CHUNK_SIZE
-
-
-def test_a_case_in_a_process_of_its_own():
-    case = CASES["tiny"][0]
-    found = run_case(case)
-    assert found["peak"] == pytest.approx(case.plan().peak, rel=TOLERANCE)
-    assert found["rss"] > found["peak"]
-    assert dataclasses.replace(case, batch=64).plan().peak > 2 * found["peak"]

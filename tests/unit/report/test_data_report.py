@@ -143,7 +143,8 @@ def test_what_the_page_says(page):
     assert "<h3>p0 (raw.jsonl:0)</h3>\n<p>so it is</p>\n" in page.text
     assert "grpo_train.jsonl: <code>bad_row</code>, 5 of 7 rows" in page.text
     ids = {value for name, value in page.attributes if name == "id"}
-    assert ids == {"steps", "lengths", "mix", "decontamination", "dropped", "provenance"}
+    assert f"{SFT}-figure_1" in ids
+    assert ids >= {"steps", "lengths", "mix", "decontamination", "dropped", "provenance"}
 
 
 def test_the_page_is_safe_and_shows_texts_as_they_are(page):
