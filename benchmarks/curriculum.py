@@ -23,7 +23,7 @@ from data_prep.config import parse, run_cli
 
 # Mode -> what it changes in the recipe.
 MODES: dict[str, dict[str, Any]] = {
-    "stock": {"stock": True, "curriculum": "off"},
+    "stock": {"curriculum": "off"},
     "offline": {"curriculum": "offline"},
     "refill": {"curriculum": "refill"},
     "predictive": {"curriculum": "predictive"},

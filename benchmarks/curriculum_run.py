@@ -24,20 +24,18 @@ from stages import grpo as grpo_stage
 from stages.arguments import GrpoArguments
 from stages.checks import check_grpo
 
+NUM_TEST_SAMPLES = 2  # completions a held-out problem
+NUM_SCORING_SAMPLES = 4  # offline: completions a problem that the filter is made of
+
 
 @dataclass(kw_only=True)
 class RunArguments(GrpoArguments):
     """Keys of one run: those of `grpo.yaml`, and these."""
 
     mode: str = field(metadata={"help": "name of the mode in the table"})
-    stock: bool = field(default=False, metadata={"help": "train TRL's own trainer"})
     token_budget: int = field(metadata={"help": "train until so many tokens are generated"})
     test_file: str = field(metadata={"help": "held-out problems"})
     num_tests: int = field(default=10, metadata={"help": "tests on the way, evenly in tokens"})
-    num_test_samples: int = field(default=2, metadata={"help": "completions a held-out problem"})
-    num_scoring_samples: int = field(
-        default=4, metadata={"help": "offline: completions a problem that the filter is made of"}
-    )
 
 
 class Recorder:
@@ -117,7 +115,7 @@ def build(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> tuple[
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
     name = args.reward_funcs[0]
     rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
-    if args.stock:
+    if args.mode == "stock":
         return build_stock(rows, args, grpo, model, tokenizer), recorder
     problems, _ = grpo_stage.select(rows, args, tokenizer)
     return grpo_stage.build_trainer(problems, args, grpo, model, tokenizer), recorder
@@ -131,11 +129,11 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
 
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
     policy = AutoModelForCausalLM.from_pretrained(model.model_name_or_path, dtype=model.dtype)
-    sampler = Sampler(rows, tokenizer, args.num_scoring_samples, grpo.max_completion_length)
+    sampler = Sampler(rows, tokenizer, NUM_SCORING_SAMPLES, grpo.max_completion_length)
     started = time.perf_counter()
     found, num_tokens = sampler.count_right(policy.to(grpo.device), grpo.seed)
     seconds = time.perf_counter() - started
-    counts = {"num_samples": args.num_scoring_samples}
+    counts = {"num_samples": NUM_SCORING_SAMPLES}
     lines = [
         json.dumps({"id": row["id"], "num_right": right} | counts) + "\n"
         for row, right in zip(rows, found, strict=True)
@@ -161,9 +159,7 @@ def main() -> None:
     if args.curriculum == "offline":
         scoring = score(args, grpo, model, rows)
     trainer, recorder = build(args, grpo, model, rows)
-    sampler = Sampler(
-        tests, trainer.processing_class, args.num_test_samples, grpo.max_completion_length
-    )
+    sampler = Sampler(tests, trainer.processing_class, NUM_TEST_SAMPLES, grpo.max_completion_length)
     steps, found = [], []
 
     class Watch(TrainerCallback):
@@ -173,7 +169,7 @@ def main() -> None:
 
         def test(self) -> None:
             right, _ = sampler.count_right(trainer.model, 1_000_003 * (grpo.seed + 1))
-            accuracy = sum(right) / len(right) / args.num_test_samples
+            accuracy = sum(right) / len(right) / NUM_TEST_SAMPLES
             found.append({"tokens": recorder.tokens, "seconds": self.seconds, "accuracy": accuracy})
 
         def on_train_begin(self, arguments, state, control, **kwargs):

@@ -1,9 +1,8 @@
 """Compare the memory plan with measured training steps.
 
-    python -m benchmarks.memory --shapes tiny small 0.5B --out docs/results/memory.md
+    python -m benchmarks.memory --shapes tiny small --out docs/results/memory.md
 
 Runs TRL's own trainers, with this project's update and rounding, on random-init models on the CPU.
-The 0.5B cases need 11 GB of memory and about 100 s each on one core; tiny and small take seconds.
 Exit code 1 where a plan is more than 15 % off.
 """
 
@@ -37,7 +36,6 @@ LLAMA = {
 class Case:
     """One measurement; lengths in tokens. Of GRPO's `length` the first `prompt` are the prompt."""
 
-    shape: str = "tiny"
     stage: str = "sft"
     batch: int = 2
     length: int = 128
@@ -79,7 +77,7 @@ class Case:
             "lora_dropout": self.lora_dropout,
             "lora_target_modules": "all-linear",
         }
-        model = read_model(load_shape(self.shape) | self.changes)
+        model = read_model(load_shape("tiny") | self.changes)
         own, hf, _ = STAGES[self.stage]
         settings = Settings.of(keys | self.config_keys(), own, hf)
         step = build_step(self.stage, model, settings, Launch())
@@ -89,7 +87,6 @@ class Case:
 
 
 LONG, SHORT = {"batch": 4, "length": 256}, {"batch": 1, "length": 16, "prompt": 4}
-HALF_B = {"shape": "0.5B", "batch": 2, "length": 256}
 CASES: dict[str, list[Case]] = {
     "tiny": [
         Case(),
@@ -116,14 +113,6 @@ CASES: dict[str, list[Case]] = {
         Case(changes=SMALL, **LONG, stage="grpo", update_tokens=512, accumulation=2),
         Case(changes=LLAMA, batch=2, length=64),
         Case(changes=LLAMA, batch=2, length=64, bf16=True, accumulation=2),
-    ],
-    "0.5B": [
-        Case(shape="0.5B", batch=1, length=64),
-        Case(**HALF_B),
-        Case(**HALF_B, checkpointing=True),
-        Case(**HALF_B, checkpointing=True, bf16=True),
-        Case(**HALF_B, stage="grpo", padded=True, accumulation=2),
-        Case(**HALF_B, lora_rank=16, dtype="bfloat16", bf16=True),
     ],
 }
 
@@ -192,7 +181,7 @@ def measure(case: Case) -> int:
             if state.global_step == 2:
                 peak.stop()
 
-    config = AutoConfig.for_model(**load_shape(case.shape) | case.changes)
+    config = AutoConfig.for_model(**load_shape("tiny") | case.changes)
     with tempfile.TemporaryDirectory() as folder:
         settings = case.config_keys() | {
             "output_dir": folder,
@@ -276,7 +265,7 @@ def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
 
 def describe(case: Case) -> str:
     """What makes a case different from the default."""
-    columns, default = ("shape", "stage", "batch", "length", "prompt", "changes"), asdict(Case())
+    columns, default = ("stage", "batch", "length", "prompt", "changes"), asdict(Case())
     parts = [
         key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}"
         for key, value in asdict(case).items()

@@ -10,7 +10,6 @@ are between trainers that took turns in this run, and only where their losses an
 
 import os
 import tempfile
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,17 +22,15 @@ from stages.preflight.shapes import load_shape
 
 PARTS = {
     "sft": "SFT: packed rows and padded ones",
-    "update": "GRPO: the update on given rollouts",
-    "uniform": "GRPO: the update where 63 % of the groups are uniform",
-    "step": "GRPO: where the time of a step goes",
+    "update": "GRPO: a step on given rollouts",
+    "uniform": "GRPO: the same where 63 % of the groups are uniform",
 }
 DTYPES = ("float32", "bfloat16")
 HOW = """`make bench` (`SHAPE=…`): {shape} on {device}, {precision}. Random weights and
 tokens; real lengths, GSM8K's for GRPO, GSM8K + NuminaMath-CoT as the 7B recipe mixes them for SFT.
 Tokens are those of prompts and completions, never padding. The trainers take turns in one process;
 speed is the ratio to the first trainer's, geometric mean [95 % interval] over the turns. On a CPU
-time is the process's own, on one core. MFU: `training_flops`. Memory: what torch allocated on the
-GPU. The shares are those of a step. {parts}."""
+time is the process's own. MFU (`training_flops`) and memory are a GPU's. {parts}."""
 
 
 @dataclass
@@ -49,8 +46,7 @@ class BenchArguments:
     bf16: bool = field(default=False, metadata={"help": "bfloat16 autocast, as the recipes' key"})
     attn_implementation: str = field(default="sdpa", metadata={"help": "as the recipes' key"})
     gradient_checkpointing: bool = field(default=True, metadata={"help": "as the recipes' key"})
-    num_turns: int = field(default=10, metadata={"help": "turns of each trainer: SFT, update"})
-    num_step_turns: int = field(default=5, metadata={"help": "turns of whole GRPO steps"})
+    num_turns: int = field(default=10, metadata={"help": "turns of each trainer"})
     num_groups: int = field(default=16, metadata={"help": "groups in a generation batch"})
     num_generations: int = field(default=8, metadata={"help": "rollouts in a group"})
     grpo_batch_size: int = field(default=16, metadata={"help": "rollouts in a micro-batch"})
@@ -99,19 +95,6 @@ class BenchArguments:
         }
 
 
-def measure_peak(dtype: Any, size: int = 2048, repeats: int = 8) -> float:
-    """FLOP/s of this CPU in the fastest of a few square matrix products; no table has a figure."""
-    import torch
-
-    left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
-    best = float("inf")
-    for _ in range(repeats):
-        started = time.process_time()  # torch is on one thread
-        torch.matmul(left, right)
-        best = min(best, time.process_time() - started)
-    return 2 * size**3 / best
-
-
 def training_flops(config: Any, rows: Iterable[tuple[int, int]]) -> float:
     """FLOPs that forward and backward over rows (length, scored positions) need.
 
@@ -127,19 +110,15 @@ def training_flops(config: Any, rows: Iterable[tuple[int, int]]) -> float:
     )
 
 
-def device() -> dict[str, Any]:
-    """Name of the device, and its peak in FLOP/s by precision, measured where no table has it."""
+def device(precision: str) -> tuple[str, float | None]:
+    """Name of the device, and its peak in FLOP/s; None on a CPU, of which no table has it."""
     import torch
     from trl.trainer.utils import get_peak_flops
 
-    if torch.cuda.is_available():
-        name = torch.cuda.get_device_name()
-        return {"name": name, "peak": {"bfloat16": get_peak_flops(name, "bfloat16")}}
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    name = next(names, "CPU")  # ARM's has none
-    peak = {kind: measure_peak(getattr(torch, kind)) for kind in DTYPES}
-    return {"name": f"one core of {name}", "peak": peak}
+    if not torch.cuda.is_available():
+        return "one CPU core", None
+    name = torch.cuda.get_device_name()
+    return name, get_peak_flops(name, "bfloat16") if precision == "bfloat16" else None
 
 
 def run_parts(args: BenchArguments) -> dict[str, Any]:
@@ -158,13 +137,6 @@ def run_parts(args: BenchArguments) -> dict[str, Any]:
     return found
 
 
-def spent(run: dict[str, Any], part: str) -> float:
-    """Seconds of a run that a part's ratio is about; the update's exclude making its rollouts."""
-    if part in ("update", "uniform"):
-        return run["parts"]["update"] + run["parts"]["other"]
-    return run["seconds"]["step"]
-
-
 def summarise(
     part: str, found: dict[str, Any], config: Any, peak: float | None
 ) -> dict[str, dict[str, Any]]:
@@ -177,27 +149,22 @@ def summarise(
 
     Returns:
         By name: `tokens_per_second` (real tokens of prompts and completions), `seconds` (mean of
-        the turns), `mfu` (0..1; not where part of the rows is skipped or generated), `memory`
-        (bytes, the highest), `ratio` (to the first trainer: value, low, high), `parts`.
+        the turns), `mfu` (0..1; not where part of the rows is skipped), `memory` (bytes, the
+        highest), `ratio` (to the first trainer: value, low, high).
     """
     tokens = sum(sum(map(sum, rows)) for rows in found["rows"])
     needed = sum(training_flops(config, [(p + c, c) for p, c in r]) for r in found["rows"])
-    first = [spent(run, part) for run in next(iter(found["runs"].values()))]
+    first = [run["seconds"] for run in next(iter(found["runs"].values()))]
     figures = {}
     for name, runs in found["runs"].items():
-        seconds = [spent(run, part) for run in runs]
-        has_mfu = peak and part in ("sft", "update")
+        seconds = [run["seconds"] for run in runs]
         figures[name] = {
             "tokens_per_second": tokens / sum(seconds),
             "seconds": sum(seconds) / len(seconds),
-            "mfu": needed / sum(seconds) / peak if has_mfu else None,
+            "mfu": needed / sum(seconds) / peak if peak and part != "uniform" else None,
             "memory": max((run["memory"] for run in runs if run["memory"]), default=None),
             "ratio": ratio_interval([a / b for a, b in zip(first, seconds, strict=True)]),
         }
-        if part == "step":
-            figures[name]["parts"] = {
-                key: sum(run["parts"][key] for run in runs) / len(runs) for key in runs[0]["parts"]
-            }
     return figures
 
 
@@ -215,8 +182,6 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> list[dict[str, str]]:
                 "peak GB": "" if figures["memory"] is None else f"{figures['memory'] / 1e9:.2f}",
                 "speed": show_interval(figures["ratio"]),
             }
-            for key, seconds in figures.get("parts", {}).items():
-                row[f"{key}, %"] = f"{100 * seconds / figures['seconds']:.1f}"
             rows.append(row)
     return rows
 
@@ -231,21 +196,20 @@ def main() -> None:
 
     torch.set_num_threads(1)  # the process's time is that of all threads, also of waiting ones
     quiet()
-    where = device()
+    where, peak = device(args.precision)
     warm_up = {
-        "shape": "tiny", "num_turns": 1, "num_step_turns": 1, "num_groups": 1,
+        "shape": "tiny", "num_turns": 1, "num_groups": 1,
         "grpo_batch_size": args.num_generations, "sft_rows": args.sft_rows_per_step,
     }  # fmt: skip
     run_parts(replace(args, **warm_up))  # caches and lazy imports
     config = AutoConfig.for_model(**load_shape(args.shape))
-    peak = where["peak"].get(args.precision)
     measured = run_parts(args)
     figures = {part: summarise(part, found, config, peak) for part, found in measured.items()}
     parts = "; ".join(f"*{name}*: {text}" for name, text in PARTS.items())
     publish(
         args.out,
         "Throughput against stock TRL",
-        HOW.format(shape=args.shape, device=where["name"], precision=args.precision, parts=parts),
+        HOW.format(shape=args.shape, device=where, precision=args.precision, parts=parts),
         render(figures),
         {
             "about": about(),

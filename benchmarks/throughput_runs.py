@@ -5,15 +5,14 @@ losses or gradients differ by more than rounding no ratio is given. Lengths are 
 kept in `length_mix.json`; tokens and weights are random. A group's prompt is one string of letters,
 each of which is a token; its completions are as long as those of problems with such a prompt.
 
-On a GPU a part's time is the wall clock's, read when the device has finished. On a CPU it is the
-process's own time on one thread, which other load on the machine hardly touches.
+On a GPU time is the wall clock's, read when the device has finished. On a CPU it is the process's
+own time on one thread, which other load on the machine hardly touches.
 """
 
 import gc
 import json
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +34,6 @@ SFT_ROWS = {"gsm8k": 7473, "numinamath": 20000}  # as configs/grpo7b/data.yaml m
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
 NEAR = 10  # rows of the table on either side that a group's completions are drawn from
-GRPO_PARTS = {  # method of TRL's trainer -> part of a step
-    "_generate": "generate",
-    "_get_per_token_logps_and_entropies": "log-probs",
-    "_prepare_inputs": "inputs",
-}
 UNIFORM_SHARE = 0.63  # of the groups of the published run this project starts from
 # Relative difference that is put down to rounding: of the mean loss of an SFT pass, and of the loss
 # and gradient norm of a GRPO step.
@@ -165,26 +159,6 @@ class Rollouts:
         """The reward each rollout was given beforehand."""
         return [reward for group in self._of(prompts) for reward in group.rewards]
 
-    def force_lengths(self, model: Any) -> None:
-        """Make `model.generate` end each completion at its length: random weights would not."""
-        generate = model.generate
-
-        def forced(input_ids: torch.Tensor, **kwargs: Any) -> Any:
-            letters = [self.tokenizer.convert_ids_to_tokens(row) for row in input_ids.tolist()]
-            prompts = ["".join(token for token in row if token != PAD) for row in letters]
-            lengths = torch.tensor([n for group in self._of(prompts) for n in group.lengths])
-            ends = lengths.to(input_ids.device) + input_ids.size(1) - 1  # (B,), ids before EOS
-
-            def end(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-                is_end = ends == ids.size(1)
-                scores[is_end] = float("-inf")
-                scores[:, self.tokenizer.eos_token_id] = torch.where(is_end, 0.0, float("-inf"))
-                return scores
-
-            return generate(input_ids=input_ids, logits_processor=[end], **kwargs)
-
-        model.generate = forced
-
 
 def now() -> float:
     """Seconds: see the module's docstring."""
@@ -195,69 +169,38 @@ def now() -> float:
 
 
 class StepClock(TrainerCallback):
-    """Seconds of each part of a trainer's steps, and the loss of each step.
+    """Seconds of a trainer's steps, from the first minibatch to behind the optimizer."""
 
-    Args:
-        trainer: whose methods are timed; `seconds["step"]` is from the first minibatch of an
-            optimizer step to behind the optimizer.
-        parts: method -> name.
-    """
-
-    def __init__(self, trainer: Any, parts: dict[str, str]) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.losses: list[float] = []
-        self._started = 0.0
-        for method, part in parts.items():
-            setattr(trainer, method, self._timed(getattr(trainer, method), part))
-        self._whole_step = trainer.training_step
-        trainer.training_step = self._training_step
-        for callback in (ProgressCallback, PrinterCallback):
-            trainer.remove_callback(callback)
-        trainer.add_callback(self)
-
-    def _timed(self, method: Callable[..., Any], part: str) -> Callable[..., Any]:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            # The update's own forward pass is no pass for log-probs.
-            if part == "log-probs" and torch.is_grad_enabled():
-                return method(*args, **kwargs)
-            started = now()
-            found = method(*args, **kwargs)
-            self.seconds[part] += now() - started
-            return found
-
-        return timed
-
-    def _training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        loss = self._whole_step(*args, **kwargs)
-        self.losses[-1] += float(loss.detach())
-        return loss
+    seconds = 0.0
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self.losses.append(0.0)
-        self._started = now()
+        self.seconds -= now()
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.seconds["step"] += now() - self._started
+        self.seconds += now()
 
 
-def train(trainer: Any, parts: dict[str, str]) -> dict[str, Any]:
+def train(trainer: Any) -> dict[str, Any]:
     """Train to the end.
 
     Returns:
-        `seconds` of the parts and of all steps, `losses` and `grad_norms` of the optimizer steps,
-        `memory` (bytes, the most that was allocated on the GPU; None on a CPU).
+        `seconds` of all steps, `losses` and `grad_norms` of each, `memory` (bytes, the most that
+        was allocated on the GPU; None on a CPU).
     """
-    clock = StepClock(trainer, parts)
+    clock = StepClock()
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(clock)
     has_gpu = torch.cuda.is_available()
     if has_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     trainer.train()
-    logs = trainer.state.log_history
+    logs = [log for log in trainer.state.log_history if "loss" in log]
     return {
-        "seconds": dict(clock.seconds),
-        "losses": clock.losses,
-        "grad_norms": [float(log["grad_norm"]) for log in logs if "grad_norm" in log],
+        "seconds": clock.seconds,
+        "losses": [log["loss"] for log in logs],
+        "grad_norms": [log["grad_norm"] for log in logs],
         "memory": torch.cuda.max_memory_allocated() if has_gpu else None,
     }
 
@@ -384,7 +327,7 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
 
     def run(length: int | None, turn: int) -> dict[str, Any]:
         trainer = build_sft(length, rows[turn], args, folder, tokenizer)
-        found = train(trainer, {})
+        found = train(trainer)
         mean = [trainer.nll / trainer.num_scored]
         scored = {"mean_losses": mean, "num_scored": [trainer.num_scored]}
         return found | scored | {"steps": trainer.state.global_step}
@@ -400,12 +343,8 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
     return {"rows": lengths} | take_turns(kinds, run, args.num_turns, check)
 
 
-def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts, is_forced: bool) -> Any:
-    """A trainer (of `TRAINERS`) for one generation batch, which is one optimizer step.
-
-    Args:
-        is_forced: rollouts are given; else the model writes completions of the same lengths.
-    """
+def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
+    """A trainer (of `TRAINERS`) for one generation batch, which is one optimizer step."""
     config = GRPOConfig(
         output_dir=str(folder / "grpo"),
         num_generations=args.num_generations,
@@ -423,48 +362,31 @@ def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts, is_forced
         reward_funcs=rollouts.reward,
         train_dataset=Dataset.from_list([{"prompt": group.prompt} for group in rollouts.groups]),
         processing_class=rollouts.tokenizer,
-        rollout_func=rollouts.generate if is_forced else None,
+        rollout_func=rollouts.generate,
         **({"guards": Guards(GuardSettings())} if name == "ours" else {}),
     )
     if name == "ours":
         trainer.update_tokens = args.update_tokens
-    if not is_forced:
-        rollouts.force_lengths(trainer.model)
     return trainer
 
 
-def split_step(seconds: dict[str, float]) -> dict[str, float]:
-    """Parts of the time of GRPO steps that add up to it.
-
-    The update is forward, backward and optimizer; `other` is what TRL and we do besides: padding,
-    sorting, rewards, advantages, metrics.
-    """
-    parts = {name: seconds.get(name, 0.0) for name in ("generate", "log-probs")}
-    parts["update"] = seconds["step"] - seconds["inputs"]
-    parts["other"] = seconds["inputs"] - parts["generate"] - parts["log-probs"]
-    return parts
-
-
 def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
-    """TRL's trainer and ours, in turns on new rollouts each.
+    """A step of TRL's trainer and ours on given rollouts, in turns on new rollouts each.
 
     Args:
-        part: "update" or "uniform" on given rollouts; "step" generates for itself.
+        part: "update"; or "uniform", in which `UNIFORM_SHARE` of the groups teach nothing.
 
     Returns:
-        As `measure_sft`; the runs with `parts`, the seconds that add up to their step.
+        As `measure_sft`.
     """
-    is_forced = part != "step"
     share = UNIFORM_SHARE if part == "uniform" else 0.0
-    num_turns = args.num_turns if is_forced else args.num_step_turns
     rollouts = [
         Rollouts(draw_groups(args.num_groups, args.num_generations, share, turn), tokenizer, turn)
-        for turn in range(num_turns)
+        for turn in range(args.num_turns)
     ]
 
     def run(name: str, turn: int) -> dict[str, Any]:
-        found = train(build_grpo(name, args, folder, rollouts[turn], is_forced), GRPO_PARTS)
-        return found | {"parts": split_step(found["seconds"])}
+        return train(build_grpo(name, args, folder, rollouts[turn]))
 
     def check(runs: dict[str, dict[str, Any]]) -> float:
         tolerance = GRPO_TOLERANCE[args.precision]
@@ -474,4 +396,5 @@ def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str
         [(len(group.prompt), length) for group in turn.groups for length in group.lengths]
         for turn in rollouts
     ]
-    return {"rows": lengths} | take_turns({name: name for name in TRAINERS}, run, num_turns, check)
+    runs = take_turns({name: name for name in TRAINERS}, run, args.num_turns, check)
+    return {"rows": lengths} | runs

@@ -8,12 +8,10 @@ import pytest
 import yaml
 
 from benchmarks.curriculum import (
-    DEFAULT_MODES,
     MODES,
     BenchArguments,
     accuracy_at,
     compare,
-    compare_all,
     cost_of,
     learning_curve,
     render,
@@ -83,9 +81,6 @@ def test_summary():
         "tokens": 2500, "seconds": 20.0, "steps": 2, "final_accuracy": 0.25,
     }  # fmt: skip
     assert summary(result) == pytest.approx(expected)
-    # TRL's figure is the batch's then, so that the groups are counted.
-    batch = summary(result | {"arguments": {"scale_rewards": "batch"}})
-    assert batch["zero_std"] == 0.5
 
 
 def test_compare():
@@ -112,9 +107,8 @@ def test_compare_at_the_greatest_cost_that_both_have_got_to():
 def test_what_scoring_has_cost_comes_before_the_first_step():
     offline = made_up([0.1, 0.3, 0.4], scoring=SCORING)
     runs = {("stock", 0): made_up([0.1, 0.2, 0.3]), ("offline", 0): offline}
-    figures = compare_all(runs, ["stock", "offline"])
-    assert figures["offline"]["tokens_ratio"][0] == pytest.approx(0.5)
-    counted = figures["offline, scoring counted"]
+    assert compare(runs, "offline")["tokens_ratio"][0] == pytest.approx(0.5)
+    counted = compare(runs, "offline", with_scoring=True)
     assert counted["tokens_ratio"][0] == counted["seconds_ratio"][0] == pytest.approx(0.75)
     assert counted["at_tokens"][0] == counted["at_seconds"][0] == pytest.approx(0.05)
     assert counted["useful_per_1k"] == pytest.approx(2 * 2000 / 2500)
@@ -147,7 +141,7 @@ def test_modes_are_settings_of_the_recipe():
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
     for mode, changes in MODES.items():
         assert not any(letter.isspace() for letter in mode)  # they are a list in make
-        values = recipe | {key: value for key, value in changes.items() if key != "stock"}
+        values = recipe | changes
         values |= {"pass_rates": "made.jsonl"} if mode == "offline" else {}
         check_grpo_keys(Settings.of(values, GrpoArguments, GRPO))
         GrpoArguments(**{key: value for key, value in values.items() if key in names})
@@ -155,7 +149,7 @@ def test_modes_are_settings_of_the_recipe():
 
 def test_stock_is_always_run():
     keys = {"grpo_config": "c", "recipe_run": "r", "out": "o"}
-    assert BenchArguments(**keys).modes == DEFAULT_MODES
+    assert BenchArguments(**keys).modes == [*MODES]
     assert BenchArguments(**keys, modes=["refill"]).modes == ["stock", "refill"]
     with pytest.raises(ValueError, match=r"^modes: "):
         BenchArguments(**keys, modes=["best"])
