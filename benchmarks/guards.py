@@ -98,10 +98,8 @@ def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
 def read_run(folder: Path) -> dict[str, Any]:
     """What a finished run shows.
 
-    Returns:
-        `steps`, `seconds`, `commit`, `right` (share of the right completions, mean of the last five
-        steps that have one), `fired` (the first event of each guard) and `worst` (of each guard
-        that was judged, the value nearest to its limit or furthest behind it).
+    `right` is the share of right completions in the last five steps, `fired` the first event of
+    each guard, `worst` of each guard the value nearest to its limit or furthest behind it.
     """
     written = manifest.read(folder)
     events = folder / "events.jsonl"

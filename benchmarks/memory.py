@@ -10,7 +10,16 @@ import gc
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
+from transformers.trainer_callback import PrinterCallback
+from trl import GRPOConfig, SFTConfig, SFTTrainer
 
 from benchmarks.table import about, publish
 from data_prep.config import Settings, parse, run_cli
@@ -19,6 +28,9 @@ from stages.preflight.inputs import STAGES
 from stages.preflight.memory import Plan, plan_step
 from stages.preflight.needs import Launch, build_step
 from stages.preflight.shapes import load_shape, read_model
+from stages.tiny_model import build_tokenizer
+from stages.trainer.rounding import use_stochastic_rounding
+from stages.trainer.trainer import MathGRPOTrainer
 
 TOLERANCE = 0.15
 SMALL = {
@@ -117,38 +129,34 @@ CASES: dict[str, list[Case]] = {
 }
 
 
-class AllocationPeak:
-    """Highest sum of live tensor bytes between `start` and `stop`.
+class AllocationPeak(TrainerCallback):
+    """Highest sum of live tensor bytes, `peak`, in the second optimizer step, which has its states.
 
     PyTorch's profiler reports every allocation; their running sum, on top of the tensors that are
     there before, has the peak that `torch.cuda.max_memory_allocated` would give.
     """
 
-    def start(self) -> None:
-        """Note what is there and watch from here on."""
-        from torch.profiler import ProfilerActivity, profile
+    peak = 0
 
-        gc.collect()
-        self.before = live_bytes()
-        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-        self._profile.__enter__()
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == 1:
+            gc.collect()
+            self._before = live_bytes()
+            self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+            self._profile.__enter__()
 
-    def stop(self) -> None:
-        """Stop watching; `peak` is then the result, bytes."""
-        self._profile.__exit__(None, None, None)
-        events = self._profile.profiler.kineto_results.events()
-        events = sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns())
-        total = peak = 0
-        for event in events:
-            total += event.nbytes()
-            peak = max(peak, total)
-        self.peak = self.before + peak
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            self._profile.__exit__(None, None, None)
+            events = self._profile.profiler.kineto_results.events()
+            events = [event for event in events if event.name() == "[memory]"]
+            events.sort(key=lambda event: event.start_ns())
+            changes = (event.nbytes() for event in events)
+            self.peak = max(accumulate(changes, initial=self._before))
 
 
 def live_bytes() -> int:
     """Bytes of all tensors that Python can reach, each storage once."""
-    import torch
-
     sizes = {}
     for item in gc.get_objects():
         # Subclasses, such as an optimizer's 8-bit states, hold plain tensors, which come by too.
@@ -159,28 +167,10 @@ def live_bytes() -> int:
 
 
 def measure(case: Case) -> int:
-    """Run two optimizer steps and measure the second, which has optimizer states; bytes."""
-    import torch
-    from peft import LoraConfig
-    from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
-    from transformers.trainer_callback import PrinterCallback
-
-    from stages.tiny_model import build_tokenizer
-    from stages.trainer.rounding import use_stochastic_rounding
-
+    """Run two optimizer steps; the peak of the second, bytes."""
     quiet()
     set_seed(0)
     peak = AllocationPeak()
-
-    class Watch(TrainerCallback):
-        def on_step_begin(self, args, state, control, **kwargs):
-            if state.global_step == 1:
-                peak.start()
-
-        def on_step_end(self, args, state, control, **kwargs):
-            if state.global_step == 2:
-                peak.stop()
-
     config = AutoConfig.for_model(**load_shape("tiny") | case.changes)
     with tempfile.TemporaryDirectory() as folder:
         settings = case.config_keys() | {
@@ -196,7 +186,7 @@ def measure(case: Case) -> int:
         objects = {
             "model": AutoModelForCausalLM.from_config(config, dtype=getattr(torch, case.dtype)),
             "processing_class": build_tokenizer(["think boxed answer step problem the"]),
-            "callbacks": [Watch()],
+            "callbacks": [peak],
         }
         if case.lora_rank:
             objects["peft_config"] = LoraConfig(
@@ -212,9 +202,6 @@ def measure(case: Case) -> int:
 
 
 def _sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
     # Padding by one token is enough for the attention mask to be built.
     length = case.length // 2 if case.packing else case.length - case.padded
     rows = [
@@ -230,13 +217,7 @@ def _sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
 
 
 def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
-    import torch
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    from stages.trainer.trainer import MathGRPOTrainer as EfficientUpdate
-
-    class Given(EfficientUpdate, GRPOTrainer):
+    class Given(MathGRPOTrainer):
         """Rollouts of a given length in place of generated ones."""
 
         def _generate_and_score_completions(self, inputs):

@@ -25,9 +25,8 @@ def measure(
     """What each of `WAYS` keeps of the change that float32 weights undergo.
 
     Returns:
-        For each way `first` and `last`, the share of weights that the first and the last step
-        moved, 0..1; `kept`, the change's projection on that of float32 over its length (1: all is
-        kept on average); and `noise`, the length of the rest, in the same unit.
+        By way `first` and `last`, the share of weights that these steps moved; `kept`, the change's
+        projection on that of float32 over its length; `noise`, the length of the rest.
     """
     import torch
     from torchao.optim import AdamW8bit

@@ -140,12 +140,7 @@ def run_parts(args: BenchArguments) -> dict[str, Any]:
 def summarise(
     part: str, found: dict[str, Any], config: Any, peak: float | None
 ) -> dict[str, dict[str, Any]]:
-    """For each trainer tokens per second, MFU, peak memory, and the ratio of its speed.
-
-    Args:
-        found: `rows`, `runs` and `difference` of a part.
-        config: of the model.
-        peak: of the device, FLOP/s; None leaves MFU out.
+    """Figures of a part for each of its trainers.
 
     Returns:
         By name: `tokens_per_second` (real tokens of prompts and completions), `seconds` (mean of

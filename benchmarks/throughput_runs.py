@@ -44,17 +44,11 @@ TRAINERS = {"stock": GRPOTrainer, "ours": MathGRPOTrainer}
 
 @dataclass(frozen=True)
 class Group:
-    """A group of rollouts as numbers.
+    """A group of rollouts as numbers."""
 
-    Args:
-        prompt: its text, of as many letters as it has tokens.
-        lengths: of the completions, tokens, EOS among them.
-        rewards: one for each; all equal in a uniform group, whose advantages are 0.
-    """
-
-    prompt: str
-    lengths: tuple[int, ...]
-    rewards: tuple[float, ...]
+    prompt: str  # as many letters as it has tokens
+    lengths: tuple[int, ...]  # of the completions, tokens, EOS among them
+    rewards: tuple[float, ...]  # all equal in a uniform group
 
 
 def length_pairs(source: str) -> list[tuple[int, int]]:
@@ -193,7 +187,6 @@ def train(trainer: Any) -> dict[str, Any]:
     trainer.add_callback(clock)
     has_gpu = torch.cuda.is_available()
     if has_gpu:
-        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     trainer.train()
     logs = [log for log in trainer.state.log_history if "loss" in log]
@@ -233,18 +226,8 @@ def check_equal(
     return greatest
 
 
-def take_turns(
-    kinds: dict[str, Any],
-    run: Callable[[Any, int], dict[str, Any]],
-    num_turns: int,
-    check: Callable[[dict[str, dict[str, Any]]], float],
-) -> dict[str, Any]:
-    """`runs` of each kind, one a turn, and `difference`, the greatest that `check` found.
-
-    Args:
-        run: of a kind and a turn's number -> what was found.
-        check: compares the runs of a turn and raises where they must not be compared.
-    """
+def take_turns(kinds: dict[str, Any], run: Callable, num_turns: int, check: Callable) -> dict:
+    """`runs` of each kind, one a turn, and `difference`, the greatest that `check` found in one."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
     greatest, names = 0.0, list(kinds)
     for turn in range(num_turns):
@@ -313,10 +296,6 @@ def build_sft(
 def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
     """Packed rows and padded ones, in turns on new rows each.
 
-    Args:
-        args: the benchmark's arguments.
-        folder: holds `model`; takes TRL's output.
-
     Returns:
         `rows` of each turn as (prompt, completion) lengths, `runs` by kind, `difference`.
     """
@@ -329,8 +308,7 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
         trainer = build_sft(length, rows[turn], args, folder, tokenizer)
         found = train(trainer)
         mean = [trainer.nll / trainer.num_scored]
-        scored = {"mean_losses": mean, "num_scored": [trainer.num_scored]}
-        return found | scored | {"steps": trainer.state.global_step}
+        return found | {"mean_losses": mean, "num_scored": [trainer.num_scored]}
 
     def check(runs: dict[str, dict[str, Any]]) -> float:
         check_equal("SFT", runs, ("num_scored",), 0.0)
@@ -371,13 +349,9 @@ def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
 
 
 def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
-    """A step of TRL's trainer and ours on given rollouts, in turns on new rollouts each.
+    """A step of TRL's trainer and ours, in turns on new rollouts each; returns as `measure_sft`.
 
-    Args:
-        part: "update"; or "uniform", in which `UNIFORM_SHARE` of the groups teach nothing.
-
-    Returns:
-        As `measure_sft`.
+    With the part "uniform" `UNIFORM_SHARE` of the groups teach nothing.
     """
     share = UNIFORM_SHARE if part == "uniform" else 0.0
     rollouts = [
