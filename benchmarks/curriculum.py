@@ -9,7 +9,6 @@ are paired by seed. Seconds are wall-clock time.
 
 import json
 import math
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from benchmarks.table import about, mean_interval, publish, ratio_interval, run_once, show_interval
+from benchmarks import table
 from data_prep import manifest
 from data_prep.config import parse, run_cli
 
@@ -66,12 +65,6 @@ def learning_curve(result: Result, axis: str) -> tuple[np.ndarray, np.ndarray]:
     """Cost and held-out accuracy at each test, the accuracies made to rise (isotonic regression).
 
     A noisy curve crosses any level too early; its best rising fit does not favour either side.
-
-    Args:
-        axis: "tokens" or "seconds".
-
-    Returns:
-        Two arrays, shape (tests,).
     """
     cost = np.array([test[axis] for test in result["tests"]], dtype=float)
     return cost, isotonic_regression([test["accuracy"] for test in result["tests"]]).x
@@ -99,10 +92,9 @@ def accuracy_at(result: Result, cost: float, axis: str) -> float:
 def summary(result: Result) -> dict[str, float]:
     """Figures of one run.
 
-    Returns:
-        `zero_std` (mean of TRL's `frac_reward_zero_std` over the steps, of what is trained on),
-        `generated_zero_std` (of all generated groups), `useful_per_1k` (informative groups trained
-        on per 1,000 tokens), `tokens`, `seconds`, `steps`, `final_accuracy` (of the curve).
+    `zero_std` is the mean of TRL's `frac_reward_zero_std` over the steps, of what is trained on,
+    `generated_zero_std` that of all generated groups; `useful_per_1k` counts informative groups
+    trained on per 1,000 tokens.
     """
     steps, size = result["steps"], result["num_generations"]
     groups = [right for step in steps for right in step["groups"]]
@@ -135,10 +127,7 @@ def divide(above: float, below: float) -> float:
 
 
 def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]:
-    """A mode against "stock", paired by seed.
-
-    Args:
-        with_scoring: add what the offline filter's pass rates cost to every cost.
+    """A mode against "stock", paired by seed; `with_scoring` counts what pass rates have cost.
 
     Returns:
         `(value, low, high)` of the ratios `useful_ratio`, `tokens_ratio` and `seconds_ratio` (cost
@@ -154,7 +143,7 @@ def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]
     singles = [(summary(mine), summary(stock)) for mine, stock in pairs]
     figures: dict[str, Any] = {"seeds": len(pairs)}
     figures |= {key: float(np.mean([mine[key] for mine, _ in singles])) for key in singles[0][0]}
-    figures["useful_ratio"] = ratio_interval(
+    figures["useful_ratio"] = table.ratio_interval(
         [divide(mine["useful_per_1k"], stock["useful_per_1k"]) for mine, stock in singles]
     )
     for axis in AXES:
@@ -164,8 +153,8 @@ def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]
             ratios.append(divide(cost_of(mine, target, axis), cost_of(stock, target, axis)))
             cost = min(result["tests"][-1][axis] for result in (mine, stock))
             differences.append(accuracy_at(mine, cost, axis) - accuracy_at(stock, cost, axis))
-        figures[f"{axis}_ratio"] = ratio_interval(ratios)
-        figures[f"at_{axis}"] = mean_interval(differences)
+        figures[f"{axis}_ratio"] = table.ratio_interval(ratios)
+        figures[f"at_{axis}"] = table.mean_interval(differences)
     return figures
 
 
@@ -179,13 +168,13 @@ def render(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
             "zero-std": f"{row['zero_std']:.3f}",
             "of all generated": f"{row['generated_zero_std']:.3f}",
             "useful": f"{row['useful_per_1k']:.2f}",
-            "ratio to stock": show_interval(row["useful_ratio"]),
+            "ratio to stock": table.show_interval(row["useful_ratio"]),
             "seconds": f"{row['seconds']:.1f}",
             "final, %": f"{100 * row['final_accuracy']:.1f}",
-            "tokens needed": show_interval(row["tokens_ratio"]),
-            "seconds needed": show_interval(row["seconds_ratio"]),
-            "at equal tokens": show_interval(row["at_tokens"], 100, 1),
-            "at equal seconds": show_interval(row["at_seconds"], 100, 1),
+            "tokens needed": table.show_interval(row["tokens_ratio"]),
+            "seconds needed": table.show_interval(row["seconds_ratio"]),
+            "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
+            "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
         }
         for mode, row in figures.items()
     ]
@@ -213,7 +202,7 @@ def run_one(args: BenchArguments, mode: str, seed: int) -> Result:
     command = ["-m", "benchmarks.curriculum_run", "--config", args.grpo_config]
     for name, value in changes.items():
         command += [f"--{name}", str(value)]
-    run_once(folder, {"changes": changes, "inputs": made_from}, command)
+    table.run_once(folder, {"changes": changes, "inputs": made_from}, command)
     return json.loads((folder / "result.json").read_text(encoding="utf-8"))
 
 
@@ -225,12 +214,9 @@ def main() -> None:
         turn = number % len(args.modes)  # no mode always runs first
         for mode in [*args.modes[turn:], *args.modes[:turn]]:
             runs[mode, seed] = result = run_one(args, mode, seed)
-            test, steps = result["tests"][-1], len(result["steps"])
-            sys.stdout.write(
-                f"{mode}, seed {seed}: {test['accuracy']:.3f} after {steps} steps, "
-                f"{test['tokens']:,} tokens, {test['seconds']:.0f} s\n"
-            )
-            sys.stdout.flush()
+            test = result["tests"][-1]
+            words = f"{test['accuracy']:.3f} after {test['tokens']:,} tokens"
+            table.tell(f"{mode}, seed {seed}: {words}, {test['seconds']:.0f} s")
     figures = {mode: compare(runs, mode) for mode in args.modes}
     if "offline" in args.modes:
         figures["offline, scoring counted"] = compare(runs, "offline", with_scoring=True)
@@ -240,12 +226,12 @@ def main() -> None:
         for _, result in sorted(runs.items())
     ]
     seeds, modes = " ".join(map(str, args.seeds)), " ".join(args.modes)
-    publish(
+    table.publish(
         args.out,
         "Curriculum, measured",
         HOW.format(seeds=seeds, modes=modes, token_budget=args.token_budget),
         render(figures),
-        {"about": about(), "figures": figures, "runs": kept},
+        {"about": table.about(), "figures": figures, "runs": kept},
     )
 
 

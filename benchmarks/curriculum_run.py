@@ -8,7 +8,7 @@ clock stops during the tests.
 
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
 from typing import Any
@@ -108,19 +108,6 @@ class Sampler:
         return self._tokenizer.batch_decode(new, skip_special_tokens=True)
 
 
-def build(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> tuple[Any, Recorder]:
-    """The mode's trainer, with a recorder as its correctness reward."""
-    from stages import rewards, run
-
-    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
-    name = args.reward_funcs[0]
-    rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
-    if args.mode == "stock":
-        return build_stock(rows, args, grpo, model, tokenizer), recorder
-    problems, _ = grpo_stage.select(rows, args, tokenizer)
-    return grpo_stage.build_trainer(problems, args, grpo, model, tokenizer), recorder
-
-
 def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[str, float]:
     """Write the pass rates that the offline filter needs; returns what that has cost."""
     from transformers import AutoModelForCausalLM
@@ -154,11 +141,20 @@ def main() -> None:
     from transformers import TrainerCallback
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+    from stages import rewards, run
+
     quiet()
     scoring = {"tokens": 0, "seconds": 0.0}
     if args.curriculum == "offline":
         scoring = score(args, grpo, model, rows)
-    trainer, recorder = build(args, grpo, model, rows)
+    name = args.reward_funcs[0]
+    rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
+    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    if args.mode == "stock":
+        trainer = build_stock(rows, args, grpo, model, tokenizer)
+    else:
+        problems, _ = grpo_stage.select(rows, args, tokenizer)
+        trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
     sampler = Sampler(tests, trainer.processing_class, NUM_TEST_SAMPLES, grpo.max_completion_length)
     steps, found = [], []
 
@@ -199,7 +195,6 @@ def main() -> None:
         "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": found, "steps": steps,
         "groups_per_step": grpo.generation_batch_size // grpo.num_generations,
         "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
-        "versions": manifest.versions(), "arguments": asdict(args),
     }  # fmt: skip
     manifest.write_json(Path(grpo.output_dir) / "result.json", result)
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.table import about, publish
+from benchmarks.table import about, publish, tell
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.reading.rows import read_rows
@@ -150,9 +150,7 @@ def render(results: list[dict[str, Any]]) -> list[dict[str, str]]:
             "workers": str(one["workers"]),
             "minutes": f"{one['seconds'] / 60:.1f}",
             "rows per s": f"{rows / one['seconds']:,.0f}",
-            "ms per row": f"{1000 * one['seconds'] / rows:.2f}",
             "peak MiB": f"{one['peak_mib']:,.0f}",
-            "KiB per row": f"{1024 * one['peak_mib'] / rows:.1f}",
             "kept": f"{one['rows_out']:,}",
         }
         row |= {f"{step}, %": f"{100 * one['steps'].get(step, 0) / total:.1f}" for step in steps}
@@ -183,8 +181,7 @@ def main() -> None:
                 for row in make_rows(questions, size):
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
             found = run_build(config, folder / "out", workers) | {"workers": workers}
-            sys.stdout.write(f"{size:,} rows, {workers} workers: {found['seconds']:.0f} s\n")
-            sys.stdout.flush()
+            tell(f"{size:,} rows, {workers} workers: {found['seconds']:.0f} s")
             results.append(found)
     assert results[0]["sha256"] == results[1]["sha256"], "one worker and two wrote other bytes"
     figures = {"about": about(), "builds": results}

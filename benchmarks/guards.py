@@ -8,12 +8,11 @@ was worth in the end, and how near it came to each guard's limit.
 """
 
 import json
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import about, publish, run_once
+from benchmarks.table import about, publish, run_once, tell
 from data_prep import manifest
 from data_prep.config import parse, run_cli
 from stages.trainer.guards import GuardSettings
@@ -155,8 +154,7 @@ def main() -> None:
     for name in args.runs:
         found[name] = run = run_one(args, name)
         fired = show_fired(run["fired"])
-        sys.stdout.write(f"{name}: {fired}; {run['steps']} steps, {run['seconds']:.0f} s\n")
-        sys.stdout.flush()
+        tell(f"{name}: {fired}; {run['steps']} steps, {run['seconds']:.0f} s")
     rows = [render(name, run) for name, run in found.items()]
     publish(args.out, "Guards, measured", HOW, rows, {"about": about(), "runs": found})
 

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, SFTConfig, SFTTrainer
 
-from benchmarks.table import about, publish
+from benchmarks.table import about, publish, tell
 from data_prep.config import Settings, parse, run_cli
 from data_prep.quiet import quiet
 from stages.preflight.inputs import STAGES
@@ -174,15 +174,9 @@ def measure(case: Case) -> int:
     config = AutoConfig.for_model(**load_shape("tiny") | case.changes)
     with tempfile.TemporaryDirectory() as folder:
         settings = case.config_keys() | {
-            "output_dir": folder,
-            "max_steps": 2,
-            "learning_rate": 1e-6,
-            "report_to": "none",
-            "save_strategy": "no",
-            "disable_tqdm": True,
-            "dataloader_pin_memory": False,
-            "logging_steps": 100,
-        }
+            "output_dir": folder, "max_steps": 2, "learning_rate": 1e-6, "disable_tqdm": True,
+            "report_to": "none", "save_strategy": "no", "dataloader_pin_memory": False,
+        }  # fmt: skip
         objects = {
             "model": AutoModelForCausalLM.from_config(config, dtype=getattr(torch, case.dtype)),
             "processing_class": build_tokenizer(["think boxed answer step problem the"]),
@@ -279,8 +273,7 @@ def main() -> None:
         for case in CASES[name]:
             plan, measured = case.plan(), measure(case)
             ratios.append(plan.peak / measured)
-            sys.stdout.write(f"{name}, {case.stage}, {describe(case)}: {ratios[-1]:.3f}\n")
-            sys.stdout.flush()
+            tell(f"{name}, {case.stage}, {describe(case)}: {ratios[-1]:.3f}")
             row = {
                 "model": "small Llama" if case.changes.get("model_type") == "llama" else name,
                 "stage": case.stage,

@@ -82,17 +82,11 @@ class BenchArguments:
             "bf16": self.bf16,
             "gradient_checkpointing": self.gradient_checkpointing,
             "model_init_kwargs": {
-                "dtype": self.dtype,
-                "attn_implementation": self.attn_implementation,
+                "dtype": self.dtype, "attn_implementation": self.attn_implementation,
             },
-            "learning_rate": 1e-6,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-            "dataloader_pin_memory": False,
-            "seed": 0,
-        }
+            "learning_rate": 1e-6, "logging_steps": 1, "save_strategy": "no", "report_to": "none",
+            "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 0,
+        }  # fmt: skip
 
 
 def training_flops(config: Any, rows: Iterable[tuple[int, int]]) -> float:

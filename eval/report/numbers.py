@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.dataset import dataset
 
-from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
 from eval.harness.metrics import (
@@ -72,13 +71,6 @@ def told(path: Path, remedy: str) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path} is damaged ({reason}); {remedy}") from error
-
-
-def read_evaluation(args: EvalArguments) -> dict[str, Any]:
-    """The manifest of the evaluation; raises `UserError` where it has not finished."""
-    path = Path(args.output_dir) / manifest.NAME
-    with told(path, "run `make eval`, which has not finished"):
-        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_result(folder: Path) -> Result:
