@@ -17,13 +17,10 @@ WIDE = {"hidden_size": 320, "intermediate_size": 900, "num_attention_heads": 5,
         "num_key_value_heads": 1, "num_hidden_layers": 4, "vocab_size": 40_000}  # fmt: skip
 # Of models that the plan was not made with.
 OTHERS = [
-    Case(changes=SMALL, batch=4, length=256, checkpointing=True),
     Case(changes=LLAMA, batch=2, length=64, bf16=True, accumulation=2),
-    Case(changes=WIDE, batch=3, length=100, padded=True),
     Case(changes=WIDE | {"tie_word_embeddings": False}, batch=1, length=40, accumulation=3),
     Case(changes=WIDE, batch=2, length=200, dtype="bfloat16", lora_rank=8, lora_dropout=0.05),
     Case(changes=WIDE, batch=6, length=96, stage="grpo", update_tokens=192, checkpointing=True),
-    Case(changes=WIDE, batch=2, length=128, packing=True),
 ]
 
 

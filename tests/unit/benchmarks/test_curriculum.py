@@ -13,7 +13,6 @@ from benchmarks.curriculum import (
     accuracy_at,
     compare,
     cost_of,
-    learning_curve,
     render,
     summary,
 )
@@ -36,20 +35,6 @@ def made_up(accuracies, tokens=1000, seconds=10.0, zero_std=(0.5, 0.5), **keys):
     steps = [costs(i) | {"zero_std": s, "groups": [0, 8, 3, 5]} for i, s in enumerate(zero_std, 1)]
     result = {"tests": tests, "steps": steps, "groups_per_step": 4, "num_generations": 8}
     return result | {"scoring": {"tokens": 0, "seconds": 0.0}} | keys
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "curve"),
-    [
-        ([0.1, 0.2, 0.4], [0.1, 0.2, 0.4]),
-        ([0.3, 0.2, 0.1], [0.2, 0.2, 0.2]),
-        ([0.2, 0.5, 0.4, 0.3, 0.4], [0.2, 0.4, 0.4, 0.4, 0.4]),
-    ],
-)
-def test_curves_are_made_to_rise(accuracies, curve):
-    cost, found = learning_curve(made_up(accuracies), "seconds")
-    assert cost.tolist() == [10.0 * i for i in range(len(accuracies))]
-    assert found == pytest.approx(curve)
 
 
 RUN = made_up([0.1, 0.3, 0.2, 0.4])  # risen: 0.1, 0.25, 0.25, 0.4
@@ -91,16 +76,11 @@ def test_compare():
     assert figures["at_tokens"] == pytest.approx((0.1, -INF, INF))
     assert figures["useful_per_1k"] == pytest.approx(3.2)  # 0.9 and 0.7 of 4, in 2,000 tokens
     assert figures["useful_ratio"][0] == pytest.approx(1.6)  # stock's are 2
-
-
-def test_compare_at_the_greatest_cost_that_both_have_got_to():
-    runs = {
-        ("stock", 0): made_up([0.1, 0.2, 0.3]),
-        ("short", 0): made_up([0.1, 0.2, 0.2], tokens=500, seconds=30.0),
-    }
-    figures = compare(runs, "short")
-    assert figures["at_tokens"][0] == pytest.approx(0.0)  # at 1,000 tokens
-    assert figures["at_seconds"][0] == pytest.approx(1 / 15 + 0.1 - 0.3)  # at 20 s
+    # At the greatest cost that both have got to: 1,000 tokens, 20 seconds.
+    short = made_up([0.1, 0.2, 0.2], tokens=500, seconds=30.0)
+    figures = compare({("stock", 0): made_up([0.1, 0.2, 0.3]), ("short", 0): short}, "short")
+    assert figures["at_tokens"][0] == pytest.approx(0.0)
+    assert figures["at_seconds"][0] == pytest.approx(1 / 15 + 0.1 - 0.3)
     assert figures["tokens_ratio"] == (INF, 0, INF)
 
 

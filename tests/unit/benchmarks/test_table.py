@@ -6,7 +6,6 @@ import math
 import pytest
 
 from benchmarks.table import (
-    markdown,
     mean_interval,
     publish,
     ratio_interval,
@@ -55,17 +54,13 @@ def test_what_is_shown_of_an_interval():
     assert show_interval((0.5, 0, INF)) == "0.50" and show_interval((INF, 0, INF)) == "none"
 
 
-def test_a_table_has_every_column_of_its_rows():
-    lines = markdown([{"a": "1"}, {"a": "22", "b": "3"}]).splitlines()
-    assert lines == ["| a  | b |", "| -- | - |", "| 1  |   |", "| 22 | 3 |"]
-
-
 def test_publish_prints_what_it_writes(tmp_path, capsys):
-    out = tmp_path / "new" / "x.md"
-    publish(str(out), "Title", "How.", [{"a": "1"}], {"ratio": (INF, 0, INF)}, "- note")
+    out, rows = tmp_path / "new" / "x.md", [{"a": "1"}, {"a": "22", "b": "3"}]
+    publish(str(out), "Title", "How.", rows, {"ratio": (INF, 0, INF)}, "- note")
     text, printed = out.read_text(), capsys.readouterr().out
-    assert text.startswith("# Title\n\nHow.\n\n| a |\n") and "- note" in text and "torch" in text
-    assert "| 1 |" in printed and str(out) in printed
+    table = "| a  | b |\n| -- | - |\n| 1  |   |\n| 22 | 3 |\n"
+    assert text.startswith(f"# Title\n\nHow.\n\n{table}\n- note\n") and "torch" in text
+    assert table in printed and str(out) in printed
     assert json.loads(out.with_suffix(".json").read_text()) == {"ratio": [None, 0, None]}
 
 

@@ -5,13 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.throughput import BenchArguments, render, summarise, training_flops
-from benchmarks.throughput_runs import (
-    SFT_ROWS,
-    check_equal,
-    draw_groups,
-    draw_sft_rows,
-    length_pairs,
-)
+from benchmarks.throughput_runs import check_equal, draw_groups, length_pairs
 from data_prep.config import UserError
 
 CONFIG = SimpleNamespace(
@@ -59,17 +53,6 @@ def test_groups_have_real_lengths_and_as_many_uniform_ones_as_asked():
     mean = [sum(sum(g.lengths) for g in part) / 400 for part in (groups[:100], groups[-100:])]
     real = [sum(c for _, c in part) / 125 for part in (sorted(table)[:125], sorted(table)[-125:])]
     assert mean == pytest.approx(real, rel=0.1) and real[1] > 1.3 * real[0]
-
-
-def test_sft_rows_mix_the_sets_as_the_recipe_does():
-    rows = draw_sft_rows(3000, 1024, seed=0)
-    lengths = [len(row["input_ids"]) for row in rows]
-    assert max(lengths) <= 1024
-    assert all(len(row["completion_mask"]) == len(row["input_ids"]) for row in rows)
-    kept = {s: [sum(pair) for pair in length_pairs(s) if sum(pair) <= 1024] for s in SFT_ROWS}
-    weights = {s: SFT_ROWS[s] * len(kept[s]) / len(length_pairs(s)) for s in SFT_ROWS}
-    expected = sum(weights[s] * sum(kept[s]) / len(kept[s]) for s in SFT_ROWS)
-    assert sum(lengths) / len(lengths) == pytest.approx(expected / sum(weights.values()), rel=0.03)
 
 
 def test_figures_by_hand():

@@ -91,15 +91,12 @@ WARNINGS = [
     (many(50), many(70), None),
     (many(50), many(50), "sft and grpo have identical scores"),
     (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo held_out greedy 11 %"),
-    (many(50), many(90, "cut off"), None),
     (many(50), many(89, "unclosed"), "without one closed thought.*grpo held_out greedy 11 %"),
-    (many(50), many(90, "unclosed"), None),
     (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
     (
         official(["right"] * 50 + ["unread"] * 50), OFFICIAL_RIGHT,
         "official parser.*: sft gsm8k official:gsm8k 50 %",
     ),
-    (official(["right"] * 90 + ["unread"] * 10), OFFICIAL_RIGHT, None),
     (
         official(["cut off"] * 11 + ["right"] * 89), OFFICIAL_RIGHT,
         r"the harness's own limit \(256 tokens.*sft gsm8k official:gsm8k 11 %",
@@ -111,20 +108,17 @@ WARNINGS = [
 
 @pytest.mark.parametrize(("sft", "grpo", "expected"), WARNINGS)
 def test_each_warning_where_it_is_due_and_only_there(tmp_path, sft, grpo, expected):
-    found = page.warnings(summarise(tmp_path, {"sft": sft, "grpo": grpo}))
+    report = summarise(tmp_path, {"sft": sft, "grpo": grpo})
+    found = page.warnings(report)
     assert len(found) == (expected is not None), found
     assert not expected or re.search(expected, found[0])
+    report["fingerprints"]["grpo"] = report["fingerprints"]["sft"]
+    assert "are the same checkpoint" in page.warnings(report)[0]
 
 
 def test_the_harness_limit_is_as_said():
     text = (Path(scores.__file__).parent / "cached_lm.py").read_text()
     assert f"\nHARNESS_MAX_NEW_TOKENS = {page.HARNESS_LIMIT} " in text
-
-
-def test_the_same_files_twice_are_named(tmp_path):
-    report = summarise(tmp_path, {"sft": many(50), "grpo": many(70)})
-    report["fingerprints"]["grpo"] = report["fingerprints"]["sft"]
-    assert page.warnings(report) == ["sft and grpo are the same checkpoint: their files are equal."]
 
 
 def test_the_summary_is_made_of_the_numbers(tmp_path):

@@ -114,9 +114,8 @@ def page(folder):
 
 
 def test_the_files_and_the_numbers(folder):
-    assert {path.name for path in folder.iterdir()} == {
-        "report.html", "report.json", "manifest.json",
-    }  # fmt: skip
+    names = {"report.html", "report.json", "manifest.json"}
+    assert {path.name for path in folder.iterdir()} == names
     report = json.loads((folder / "report.json").read_text())
     assert report["scores"]["grpo"]["held_out"]["sampled"]["metrics"]["avg@2"]["value"] == 0.75
     changes = report["changes"]["held_out"]["greedy"]
@@ -156,10 +155,9 @@ def test_the_page_is_safe_and_shows_texts_of_models_as_they_are(page):
 
 
 def test_the_same_run_gives_the_same_page(made, folder, monkeypatch, capsys):
-    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    first = (folder / "report.html").read_bytes()
     run_report(made, monkeypatch, NAMES)
-    again = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert [name for name in first if first[name] != again[name]] in ([], ["manifest.json"])
+    assert (folder / "report.html").read_bytes() == first
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == f"Report: {folder}/report.html"
     assert max(map(len, lines)) <= 100 and not any("evil" in line for line in lines)
