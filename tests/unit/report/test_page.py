@@ -99,24 +99,18 @@ def made(tmp_path_factory):
     found = {"config": {"seed": 5}, "counts": {"rows": 9}, "dropped": {"train": {"too long": 3}}}
     (tmp_path / "data" / "manifest.json").write_text(json.dumps(found))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        run_report(tmp_path, monkeypatch, NAMES)
-    return tmp_path
+        return run_report(tmp_path, monkeypatch, NAMES)
 
 
 @pytest.fixture
-def folder(made):
-    return made / "report"
+def page(made):
+    return Reader(made / "report.html")
 
 
-@pytest.fixture
-def page(folder):
-    return Reader(folder / "report.html")
-
-
-def test_the_files_and_the_numbers(folder):
+def test_the_files_and_the_numbers(made):
     names = {"report.html", "report.json", "manifest.json"}
-    assert {path.name for path in folder.iterdir()} == names
-    report = json.loads((folder / "report.json").read_text())
+    assert {path.name for path in made.iterdir()} == names
+    report = json.loads((made / "report.json").read_text())
     assert report["scores"]["grpo"]["held_out"]["sampled"]["metrics"]["avg@2"]["value"] == 0.75
     changes = report["changes"]["held_out"]["greedy"]
     assert [(one["from"], one["to"]) for one in changes] == [
@@ -154,12 +148,12 @@ def test_the_page_is_safe_and_shows_texts_of_models_as_they_are(page):
     assert "&lt;img src=http://evil.example/y&gt;" in page.text  # the prediction
 
 
-def test_the_same_run_gives_the_same_page(made, folder, monkeypatch, capsys):
-    first = (folder / "report.html").read_bytes()
-    run_report(made, monkeypatch, NAMES)
-    assert (folder / "report.html").read_bytes() == first
+def test_the_same_run_gives_the_same_page(made, monkeypatch, capsys):
+    first = (made / "report.html").read_bytes()
+    run_report(made.parent, monkeypatch, NAMES)
+    assert (made / "report.html").read_bytes() == first
     *lines, last = capsys.readouterr().out.splitlines()
-    assert last == f"Report: {folder}/report.html"
+    assert last == f"Report: {made}/report.html"
     assert max(map(len, lines)) <= 100 and not any("evil" in line for line in lines)
 
 
