@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from eval.report import plots
 from tests.unit.report.runs import both_modes, make_rows, run_report, solved, write_result
 
 EVIL = (
@@ -138,6 +139,7 @@ def test_what_the_page_says(page):
     ids = [value for name, value in page.attributes if name == "id"]
     sections = {"scores", "changes", "levels", "training", "flips", "references", "stages"}
     assert sections <= {*ids} and "Fewer than 100 problems" in page.text
+    assert "currentColor" in page.text and plots.INK not in page.text  # figures in dark too
     for figure in ("changes-", "sft_curves-", "grpo_curves-"):
         assert any(id.startswith(figure) for id in ids)
 
