@@ -40,19 +40,13 @@ def made_up(accuracies, tokens=1000, seconds=10.0, zero_std=(0.5, 0.5), **keys):
 RUN = made_up([0.1, 0.3, 0.2, 0.4])  # risen: 0.1, 0.25, 0.25, 0.4
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "tokens"),
-    [(0.05, 0), (0.1, 0), (0.175, 500), (0.25, 1000), (0.325, 2500), (0.4, 3000), (0.41, INF)],
-)
-def test_cost_of(accuracy, tokens):
-    assert cost_of(RUN, accuracy, "tokens") == pytest.approx(tokens)
-    assert cost_of(RUN, accuracy, "seconds") == pytest.approx(tokens / 100)
-
-
-def test_accuracy_at():
-    for tokens, accuracy in ((0, 0.1), (500, 0.175), (1500, 0.25), (3000, 0.4), (3001, math.nan)):
-        for axis, cost in (("tokens", tokens), ("seconds", tokens / 100)):
-            assert accuracy_at(RUN, cost, axis) == pytest.approx(accuracy, nan_ok=True)
+@pytest.mark.parametrize(("axis", "unit"), [("tokens", 1), ("seconds", 0.01)])
+def test_cost_of_an_accuracy_and_accuracy_at_a_cost(axis, unit):
+    costs = {0.05: 0, 0.1: 0, 0.175: 500, 0.25: 1000, 0.325: 2500, 0.4: 3000, 0.41: INF}
+    for accuracy, cost in costs.items():
+        assert cost_of(RUN, accuracy, axis) == pytest.approx(cost * unit)
+    for cost, accuracy in {0: 0.1, 500: 0.175, 1500: 0.25, 3000: 0.4, 3001: math.nan}.items():
+        assert accuracy_at(RUN, cost * unit, axis) == pytest.approx(accuracy, nan_ok=True)
 
 
 def test_summary():

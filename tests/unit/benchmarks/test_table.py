@@ -18,19 +18,10 @@ from data_prep.config import UserError
 INF = math.inf
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        # Mean 2, standard error 1; t of one degree of freedom is tan(0.475 pi) = 12.7062.
-        ([1, 3], (2, 2 - 12.7062, 2 + 12.7062)),
-        # Standard deviation 1, t of two degrees 4.30265, so half is 4.30265 / sqrt 3.
-        ([1, 2, 3], (2, -0.484137, 4.484137)),
-        ([2, 2, 2], (2, 2, 2)),
-        ([5], (5, -INF, INF)),
-    ],
-)
-def test_mean_interval(values, expected):
-    assert mean_interval(values) == pytest.approx(expected, abs=1e-4)
+def test_mean_interval():
+    # Mean 2, standard error 1; t of one degree of freedom is tan(0.475 pi) = 12.7062.
+    assert mean_interval([1, 3]) == pytest.approx((2, 2 - 12.7062, 2 + 12.7062), abs=1e-4)
+    assert mean_interval([5]) == (5, -INF, INF)
 
 
 def test_ratio_interval():

@@ -17,34 +17,22 @@ def run(tmp_path, monkeypatch):
     return lambda *flags: run_report(tmp_path, monkeypatch, ["sft", "grpo"], *flags)
 
 
-def write(text):
-    return lambda path: path.write_text(text)
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-50])
-
-
-def remove(path):
-    path.unlink()
-
-
 @pytest.mark.parametrize(
-    ("name", "harm", "message"),
+    ("name", "text", "message"),
     [
-        ("eval/grpo/scores.json", remove, "is missing"),
-        ("eval/grpo/completions.parquet", remove, "is missing"),
-        ("eval/manifest.json", remove, "is missing; run `make eval`"),
-        ("eval/manifest.json", write('{"stage": '), "is damaged"),
-        ("eval/sft/completions.parquet", cut, "is damaged .*`make eval`"),
-        ("eval/sft/scores.json", write('{"tasks": '), "is damaged"),
-        ("eval/sft/scores.json", write('{"scores": {}}'), "is damaged"),
-        ("sft/trainer_state.json", write('{"log_history": ['), "is damaged"),
+        ("eval/grpo/scores.json", None, "is missing"),
+        ("eval/grpo/completions.parquet", None, "is missing"),
+        ("eval/manifest.json", None, "is missing; run `make eval`"),
+        ("eval/manifest.json", '{"stage": ', "is damaged"),
+        ("eval/sft/completions.parquet", "PAR1", "is damaged .*`make eval`"),
+        ("eval/sft/scores.json", '{"scores": {}}', "is damaged"),
+        ("sft/trainer_state.json", '{"log_history": [', "is damaged"),
     ],
 )
-def test_a_missing_or_damaged_file_is_named(run, tmp_path, name, harm, message):
+def test_a_missing_or_damaged_file_is_named(run, tmp_path, name, text, message):
     (tmp_path / "sft").mkdir()
-    harm(tmp_path / name)
+    path = tmp_path / name
+    path.unlink() if text is None else path.write_text(text)
     with pytest.raises(UserError, match=message) as error:
         run()
     assert name in str(error.value) and "\n" not in str(error.value)
