@@ -72,11 +72,6 @@ def load_questions(data_root: str) -> list[tuple[str, str]]:
     return found
 
 
-def vary(question: str, rng: random.Random) -> str:
-    """The question with other numbers of as many digits."""
-    return re.sub(r"\d+", lambda m: "".join(rng.choice("123456789") for _ in m[0]), question)
-
-
 def make_rows(questions: list[tuple[str, str]], size: int) -> Iterator[dict[str, Any]]:
     """`size` rows in AReaL-boba's shape, the first round over the questions as they are."""
     rng = random.Random(0)
@@ -89,7 +84,8 @@ def make_rows(questions: list[tuple[str, str]], size: int) -> Iterator[dict[str,
                 question = f"Problem {number % 40 + 1}. {question.rstrip('.')} ."
         else:
             question, gold = questions[number % len(questions)]
-            question = question if number < len(questions) else vary(question, rng)
+            if number >= len(questions):  # other numbers of as many digits
+                question = re.sub(r"\d", lambda _: rng.choice("123456789"), question)
             if len(earlier) < 20_000:
                 earlier.append((question, gold))
         newline, tail = rng.choice(("", "\n")), rng.choice(TAILS)

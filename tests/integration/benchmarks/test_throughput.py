@@ -48,8 +48,6 @@ def test_packed_rows_that_see_each_other_get_no_ratio(bench, monkeypatch):
     args, folder, tokenizer = bench
     found = measure_sft(args, folder, tokenizer)
     assert found["difference"] < 1e-5
-    steps = {len(run["losses"]) for runs in found["runs"].values() for run in runs}
-    assert steps == {1}  # as many optimizer steps, packed or not
     monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", lambda position_ids: None)
     with pytest.raises(UserError, match=r"SFT: mean_losses of packed to 1,024 are .* no ratio"):
         measure_sft(args, folder, tokenizer)

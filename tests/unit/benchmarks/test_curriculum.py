@@ -22,7 +22,6 @@ from stages.checks import check_grpo_keys
 
 RECIPE = Path(__file__).parents[3] / "configs/skewed-cpu/grpo.yaml"
 INF = math.inf
-SCORING = {"tokens": 500, "seconds": 5.0}
 
 
 def made_up(accuracies, tokens=1000, seconds=10.0, zero_std=(0.5, 0.5), **keys):
@@ -77,7 +76,7 @@ def test_compare():
 
 
 def test_what_scoring_has_cost_comes_before_the_first_step():
-    offline = made_up([0.1, 0.3, 0.4], scoring=SCORING)
+    offline = made_up([0.1, 0.3, 0.4], scoring={"tokens": 500, "seconds": 5.0})
     runs = {("stock", 0): made_up([0.1, 0.2, 0.3]), ("offline", 0): offline}
     assert compare(runs, "offline")["tokens_ratio"][0] == pytest.approx(0.5)
     counted = compare(runs, "offline", with_scoring=True)

@@ -10,7 +10,6 @@ from benchmarks.table import (
     publish,
     ratio_interval,
     run_once,
-    show_interval,
     sum_ratio_interval,
 )
 from data_prep.config import UserError
@@ -38,11 +37,6 @@ def test_the_ratio_of_sums_is_resampled_by_turn():
     assert sum_ratio_interval([2, 4], [1, 1]) == (3, 2, 4)
     ratio, low, high = sum_ratio_interval([10] * 5, [1, 1, 1, 1, 96])
     assert ratio == pytest.approx(0.5) and low < ratio < high <= 10
-
-
-def test_what_is_shown_of_an_interval():
-    assert show_interval((0.1, 0.05, 0.15), scale=100, digits=1) == "10.0 [5.0, 15.0]"
-    assert show_interval((0.5, 0, INF)) == "0.50" and show_interval((INF, 0, INF)) == "none"
 
 
 def test_publish_prints_what_it_writes(tmp_path, capsys):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.throughput import BenchArguments, render, summarise, training_flops
+from benchmarks.throughput import render, summarise, training_flops
 from benchmarks.throughput_runs import check_equal, draw_groups, length_pairs
 from data_prep.config import UserError
 
@@ -78,9 +78,3 @@ def test_trainers_that_differ_get_no_ratio(mine):
         check_equal("x", runs, ("losses",), tolerance=0.01)
     runs["ours"] = {"losses": [1.0, 2.01]}
     assert check_equal("x", runs, ("losses",), tolerance=0.01) == pytest.approx(0.005)
-
-
-@pytest.mark.parametrize("values", [{"parts": ["sft", "eval"]}, {"dtype": "float16"}])
-def test_settings_that_cannot_be_measured_are_refused(values):
-    with pytest.raises(ValueError, match=f"^{next(iter(values))}: "):
-        BenchArguments(out="x.md", **values)

@@ -80,9 +80,9 @@ def write_build(folder, files, pairs=(), tokenizer=None, rows=None, drops=()):
     return folder
 
 
-def run_report(monkeypatch, data, *flags):
+def run_report(monkeypatch, data):
     """`python -m eval.report.data_report` on a folder; returns the report's folder."""
-    monkeypatch.setattr(sys, "argv", ["data_report", "--data", str(data), *flags])
+    monkeypatch.setattr(sys, "argv", ["data_report", "--data", str(data)])
     data_report.main()
     return data.parent / "data-report"
 
@@ -202,13 +202,10 @@ def test_lengths_in_tokens(tmp_path, monkeypatch):
     words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.save(str(tmp_path / "tokenizer.json"))
-    # By flag, or as the build was told.
-    for flags, told in ((["--tokenizer", str(tmp_path)], None), ([], str(tmp_path))):
-        data = write_build(tmp_path / "data", {"test.jsonl": [make_source()]}, tokenizer=told)
-        folder = run_report(monkeypatch, data, *flags)
-        report = json.loads((folder / "data-report.json").read_text())
-        found = report["files"]["test.jsonl"]["lengths"]["question"]
-        assert (report["unit"], found["median"], found["num"]) == ("tokens", 3, 4)
+    data = write_build(tmp_path / "data", {"test.jsonl": [make_source()]}, tokenizer=str(tmp_path))
+    report = json.loads((run_report(monkeypatch, data) / "data-report.json").read_text())
+    found = report["files"]["test.jsonl"]["lengths"]["question"]
+    assert (report["unit"], found["median"], found["num"]) == ("tokens", 3, 4)
 
 
 @pytest.mark.parametrize(
