@@ -121,7 +121,7 @@ SKEWED_SFT = @$(MAKE) -s --no-print-directory sft RECIPE=skewed-cpu SEED= LORA= 
   $(if $(SMALL),ARGS="--max_steps 300")
 ON_SKEWED = --grpo_config configs/skewed-cpu/grpo.yaml --recipe_run $(SKEWED)
 bench: | $(VENV)/ready ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
-	$(call BENCH,throughput,throughput) $(if $(SHAPE),--shape $(SHAPE)) $(ARGS)
+	$(call BENCH,throughput,throughput$(if $(SHAPE),-$(notdir $(SHAPE)))) $(if $(SHAPE),--shape $(SHAPE)) $(ARGS)
 bench-data: | $(VENV)/ready
 	$(call BENCH,data_build,data-build) --data_root "$(DATA_ROOT)" $(if $(SIZES),--sizes $(SIZES))
 bench-grader: | $(VENV)/ready

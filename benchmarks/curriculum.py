@@ -9,7 +9,6 @@ are paired by seed. Seconds are wall-clock time.
 
 import json
 import math
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,19 @@ from typing import Any
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from benchmarks.table import about, mean_interval, publish, ratio_interval, run_once, show_interval
+from benchmarks import table
 from data_prep import manifest
 from data_prep.config import parse, run_cli
 
 # Mode -> what it changes in the recipe.
 MODES: dict[str, dict[str, Any]] = {
-    "stock": {"stock": True, "curriculum": "off"},
+    "stock": {"curriculum": "off"},
     "offline": {"curriculum": "offline"},
     "refill": {"curriculum": "refill"},
     "predictive": {"curriculum": "predictive"},
     "predictive+refill": {"curriculum": "predictive+refill"},
-    "no-std": {"curriculum": "off", "scale_rewards": "none"},
-    "batch-std": {"curriculum": "off", "scale_rewards": "batch"},
 }
-DEFAULT_MODES = ["stock", "offline", "refill", "predictive", "predictive+refill"]
-AXES = {"tokens": "generated tokens", "seconds": "seconds of training"}
+AXES = ("tokens", "seconds")
 HOW = """`make bench-curriculum SEEDS="{seeds}" MODES="{modes}"`: {token_budget:,} generated
 tokens a run. Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the
 steps. Useful: groups trained on that are neither all right nor all wrong, per 1,000 generated
@@ -51,9 +47,9 @@ class BenchArguments:
 
     grpo_config: str = field(metadata={"help": "grpo.yaml of the recipe"})
     recipe_run: str = field(metadata={"help": "run folder with the recipe's data and sft"})
-    out: str = field(metadata={"help": "Markdown file to write, with .json and .png next to it"})
+    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    modes: list[str] = field(default_factory=lambda: DEFAULT_MODES)
+    modes: list[str] = field(default_factory=lambda: list(MODES))
     token_budget: int = field(default=150_000, metadata={"help": "generated tokens of every run"})
     num_tests: int = field(default=10, metadata={"help": "tests on the way, evenly in tokens"})
 
@@ -69,12 +65,6 @@ def learning_curve(result: Result, axis: str) -> tuple[np.ndarray, np.ndarray]:
     """Cost and held-out accuracy at each test, the accuracies made to rise (isotonic regression).
 
     A noisy curve crosses any level too early; its best rising fit does not favour either side.
-
-    Args:
-        axis: "tokens" or "seconds".
-
-    Returns:
-        Two arrays, shape (tests,).
     """
     cost = np.array([test[axis] for test in result["tests"]], dtype=float)
     return cost, isotonic_regression([test["accuracy"] for test in result["tests"]]).x
@@ -102,17 +92,13 @@ def accuracy_at(result: Result, cost: float, axis: str) -> float:
 def summary(result: Result) -> dict[str, float]:
     """Figures of one run.
 
-    Returns:
-        `zero_std` (mean of TRL's `frac_reward_zero_std` over the steps, of what is trained on; with
-        `scale_rewards: batch` that figure is the batch's, and the groups are counted instead),
-        `generated_zero_std` (of all generated groups), `useful_per_1k` (informative groups trained
-        on per 1,000 tokens), `tokens`, `seconds`, `steps`, `final_accuracy` (of the curve).
+    `zero_std` is the mean of TRL's `frac_reward_zero_std` over the steps, of what is trained on,
+    `generated_zero_std` that of all generated groups; `useful_per_1k` counts informative groups
+    trained on per 1,000 tokens.
     """
     steps, size = result["steps"], result["num_generations"]
     groups = [right for step in steps for right in step["groups"]]
     zero_std = [step["zero_std"] for step in steps]
-    if result.get("arguments", {}).get("scale_rewards") == "batch":
-        zero_std = [float(np.mean(np.isin(step["groups"], (0, size)))) for step in steps]
     useful = sum(1 - share for share in zero_std) * result["groups_per_step"]
     return {
         "zero_std": float(np.mean(zero_std)),
@@ -128,15 +114,11 @@ def summary(result: Result) -> dict[str, float]:
 def count_scoring(result: Result) -> Result:
     """The run as if the offline filter's pass rates had been sampled before its first step."""
     scoring = result["scoring"]
-    shifted = [{**t, **{axis: t[axis] + scoring[axis] for axis in AXES}} for t in result["tests"]]
-    return result | {"tests": shifted, "extra_tokens": scoring["tokens"]}
-
-
-def useful_per_1k(result: Result) -> float:
-    """Informative groups per 1,000 generated tokens, with scoring's where it is counted."""
-    single = summary(result)
-    tokens = single["tokens"]
-    return single["useful_per_1k"] * tokens / (tokens + result.get("extra_tokens", 0))
+    shifted = {
+        key: [one | {axis: one[axis] + scoring[axis] for axis in AXES} for one in result[key]]
+        for key in ("tests", "steps")
+    }
+    return result | shifted
 
 
 def divide(above: float, below: float) -> float:
@@ -145,10 +127,7 @@ def divide(above: float, below: float) -> float:
 
 
 def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]:
-    """A mode against "stock", paired by seed.
-
-    Args:
-        with_scoring: add what the offline filter's pass rates cost to every cost.
+    """A mode against "stock", paired by seed; `with_scoring` counts what pass rates have cost.
 
     Returns:
         `(value, low, high)` of the ratios `useful_ratio`, `tokens_ratio` and `seconds_ratio` (cost
@@ -161,11 +140,11 @@ def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]
         for (name, seed), result in sorted(runs.items())
         if name == mode and ("stock", seed) in runs
     ]
-    singles = [summary(mine) | {"useful_per_1k": useful_per_1k(mine)} for mine, _ in pairs]
+    singles = [(summary(mine), summary(stock)) for mine, stock in pairs]
     figures: dict[str, Any] = {"seeds": len(pairs)}
-    figures |= {key: float(np.mean([single[key] for single in singles])) for key in singles[0]}
-    figures["useful_ratio"] = ratio_interval(
-        [divide(useful_per_1k(mine), useful_per_1k(stock)) for mine, stock in pairs]
+    figures |= {key: float(np.mean([mine[key] for mine, _ in singles])) for key in singles[0][0]}
+    figures["useful_ratio"] = table.ratio_interval(
+        [divide(mine["useful_per_1k"], stock["useful_per_1k"]) for mine, stock in singles]
     )
     for axis in AXES:
         ratios, differences = [], []
@@ -174,16 +153,8 @@ def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]
             ratios.append(divide(cost_of(mine, target, axis), cost_of(stock, target, axis)))
             cost = min(result["tests"][-1][axis] for result in (mine, stock))
             differences.append(accuracy_at(mine, cost, axis) - accuracy_at(stock, cost, axis))
-        figures[f"{axis}_ratio"] = ratio_interval(ratios)
-        figures[f"at_{axis}"] = mean_interval(differences)
-    return figures
-
-
-def compare_all(runs: Runs, modes: list[str]) -> dict[str, dict[str, Any]]:
-    """Figures of each row of the table; offline has a second one in which scoring is a cost."""
-    figures = {mode: compare(runs, mode) for mode in modes}
-    if "offline" in modes:
-        figures["offline, scoring counted"] = compare(runs, "offline", with_scoring=True)
+        figures[f"{axis}_ratio"] = table.ratio_interval(ratios)
+        figures[f"at_{axis}"] = table.mean_interval(differences)
     return figures
 
 
@@ -197,41 +168,16 @@ def render(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
             "zero-std": f"{row['zero_std']:.3f}",
             "of all generated": f"{row['generated_zero_std']:.3f}",
             "useful": f"{row['useful_per_1k']:.2f}",
-            "ratio to stock": show_interval(row["useful_ratio"]),
+            "ratio to stock": table.show_interval(row["useful_ratio"]),
             "seconds": f"{row['seconds']:.1f}",
             "final, %": f"{100 * row['final_accuracy']:.1f}",
-            "tokens needed": show_interval(row["tokens_ratio"]),
-            "seconds needed": show_interval(row["seconds_ratio"]),
-            "at equal tokens": show_interval(row["at_tokens"], 100, 1),
-            "at equal seconds": show_interval(row["at_seconds"], 100, 1),
+            "tokens needed": table.show_interval(row["tokens_ratio"]),
+            "seconds needed": table.show_interval(row["seconds_ratio"]),
+            "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
+            "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
         }
         for mode, row in figures.items()
     ]
-
-
-def draw(runs: Runs, modes: list[str], path: Path) -> None:
-    """Held-out accuracy over tokens and time as PNG: mean of the seeds, band of one deviation."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    plt.style.use("tableau-colorblind10")
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
-    for panel, (axis, label) in zip(panels, AXES.items(), strict=True):
-        for mode in modes:
-            results = [result for (name, _), result in sorted(runs.items()) if name == mode]
-            grid = np.linspace(0, min(result["tests"][-1][axis] for result in results), 60)
-            curves = np.array([[accuracy_at(r, cost, axis) for cost in grid] for r in results])
-            mean, deviation = 100 * curves.mean(axis=0), 100 * curves.std(axis=0)
-            panel.plot(grid, mean, label=mode)
-            panel.fill_between(grid, mean - deviation, mean + deviation, alpha=0.12, linewidth=0)
-        panel.set_xlabel(label)
-        panel.grid(alpha=0.3)
-    panels[0].set_ylabel("held-out problems solved, %")
-    panels[0].legend(frameon=False, fontsize="small")
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
 
 
 def run_one(args: BenchArguments, mode: str, seed: int) -> Result:
@@ -256,41 +202,37 @@ def run_one(args: BenchArguments, mode: str, seed: int) -> Result:
     command = ["-m", "benchmarks.curriculum_run", "--config", args.grpo_config]
     for name, value in changes.items():
         command += [f"--{name}", str(value)]
-    run_once(folder, {"changes": changes, "inputs": made_from}, command)
+    table.run_once(folder, {"changes": changes, "inputs": made_from}, command)
     return json.loads((folder / "result.json").read_text(encoding="utf-8"))
 
 
 def main() -> None:
-    """Run what is missing, then write table, figures and picture."""
+    """Run what is missing, then write table and figures."""
     (args,) = parse(__doc__, BenchArguments)
     runs: Runs = {}
     for number, seed in enumerate(args.seeds):
         turn = number % len(args.modes)  # no mode always runs first
         for mode in [*args.modes[turn:], *args.modes[:turn]]:
             runs[mode, seed] = result = run_one(args, mode, seed)
-            test, steps = result["tests"][-1], len(result["steps"])
-            sys.stdout.write(
-                f"{mode}, seed {seed}: {test['accuracy']:.3f} after {steps} steps, "
-                f"{test['tokens']:,} tokens, {test['seconds']:.0f} s\n"
-            )
-            sys.stdout.flush()
-    figures = compare_all(runs, args.modes)
+            test = result["tests"][-1]
+            words = f"{test['accuracy']:.3f} after {test['tokens']:,} tokens"
+            table.tell(f"{mode}, seed {seed}: {words}, {test['seconds']:.0f} s")
+    figures = {mode: compare(runs, mode) for mode in args.modes}
+    if "offline" in args.modes:
+        figures["offline, scoring counted"] = compare(runs, "offline", with_scoring=True)
     kept = [
         {key: result[key] for key in ("mode", "seed", "scoring", "tests", "commit")}
         | {"summary": summary(result)}
         for _, result in sorted(runs.items())
     ]
     seeds, modes = " ".join(map(str, args.seeds)), " ".join(args.modes)
-    picture = Path(args.out).with_suffix(".png")
-    publish(
+    table.publish(
         args.out,
         "Curriculum, measured",
         HOW.format(seeds=seeds, modes=modes, token_budget=args.token_budget),
         render(figures),
-        {"about": about(), "figures": figures, "runs": kept},
-        f"![Held-out accuracy over tokens and over time]({picture.name})",
+        {"about": table.about(), "figures": figures, "runs": kept},
     )
-    draw(runs, args.modes, picture)
 
 
 if __name__ == "__main__":

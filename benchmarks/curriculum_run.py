@@ -8,7 +8,7 @@ clock stops during the tests.
 
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
 from typing import Any
@@ -24,20 +24,18 @@ from stages import grpo as grpo_stage
 from stages.arguments import GrpoArguments
 from stages.checks import check_grpo
 
+NUM_TEST_SAMPLES = 2  # completions a held-out problem
+NUM_SCORING_SAMPLES = 4  # offline: completions a problem that the filter is made of
+
 
 @dataclass(kw_only=True)
 class RunArguments(GrpoArguments):
     """Keys of one run: those of `grpo.yaml`, and these."""
 
     mode: str = field(metadata={"help": "name of the mode in the table"})
-    stock: bool = field(default=False, metadata={"help": "train TRL's own trainer"})
     token_budget: int = field(metadata={"help": "train until so many tokens are generated"})
     test_file: str = field(metadata={"help": "held-out problems"})
     num_tests: int = field(default=10, metadata={"help": "tests on the way, evenly in tokens"})
-    num_test_samples: int = field(default=2, metadata={"help": "completions a held-out problem"})
-    num_scoring_samples: int = field(
-        default=4, metadata={"help": "offline: completions a problem that the filter is made of"}
-    )
 
 
 class Recorder:
@@ -69,7 +67,6 @@ class Sampler:
         self._rows, self._tokenizer = rows, tokenizer
         self._prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
         self._num_samples, self._max_tokens = num_samples, max_tokens
-        self._think_prefilled = prefills_think(self._prompts[0])
 
     def count_right(self, model: Any, seed: int, batch_size: int = 200) -> tuple[list[int], int]:
         """Right completions of each problem, and tokens generated; torch's stream is restored."""
@@ -78,20 +75,20 @@ class Sampler:
         state, was_training = torch.get_rng_state(), model.training
         torch.manual_seed(seed)
         model.eval()
-        found, num_tokens, size = [], 0, self._num_samples
+        texts: list[str] = []
         for start in range(0, len(self._rows), batch_size):
-            texts = self._sample(model, self._prompts[start : start + batch_size])
-            num_tokens += sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
-            each = [row for row in self._rows[start : start + batch_size] for _ in range(size)]
-            grades = grade_rollouts(
-                texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
-                think_prefilled=self._think_prefilled, final_number=False,
-            )  # fmt: skip
-            right = [grade.verdict == "right" for grade in grades]
-            found += [sum(right[n : n + size]) for n in range(0, len(right), size)]
+            texts += self._sample(model, self._prompts[start : start + batch_size])
         torch.set_rng_state(state)
         model.train(was_training)
-        return found, num_tokens
+        size = self._num_samples
+        each = [row for row in self._rows for _ in range(size)]
+        grades = grade_rollouts(
+            texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
+            think_prefilled=prefills_think(self._prompts[0]), final_number=False,
+        )  # fmt: skip
+        right = [grade.verdict == "right" for grade in grades]
+        num_tokens = sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
+        return [sum(right[n : n + size]) for n in range(0, len(right), size)], num_tokens
 
     def _sample(self, model: Any, prompts: list[str]) -> list[str]:
         """`num_samples` completions (without special tokens) of each prompt, in its order."""
@@ -111,19 +108,6 @@ class Sampler:
         return self._tokenizer.batch_decode(new, skip_special_tokens=True)
 
 
-def build(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> tuple[Any, Recorder]:
-    """The mode's trainer, with a recorder as its correctness reward."""
-    from stages import rewards, run
-
-    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
-    name = args.reward_funcs[0]
-    rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
-    if args.stock:
-        return build_stock(rows, args, grpo, model, tokenizer), recorder
-    problems, _ = grpo_stage.select(rows, args, tokenizer)
-    return grpo_stage.build_trainer(problems, args, grpo, model, tokenizer), recorder
-
-
 def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[str, float]:
     """Write the pass rates that the offline filter needs; returns what that has cost."""
     from transformers import AutoModelForCausalLM
@@ -132,11 +116,11 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
 
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
     policy = AutoModelForCausalLM.from_pretrained(model.model_name_or_path, dtype=model.dtype)
-    sampler = Sampler(rows, tokenizer, args.num_scoring_samples, grpo.max_completion_length)
+    sampler = Sampler(rows, tokenizer, NUM_SCORING_SAMPLES, grpo.max_completion_length)
     started = time.perf_counter()
     found, num_tokens = sampler.count_right(policy.to(grpo.device), grpo.seed)
     seconds = time.perf_counter() - started
-    counts = {"num_samples": args.num_scoring_samples}
+    counts = {"num_samples": NUM_SCORING_SAMPLES}
     lines = [
         json.dumps({"id": row["id"], "num_right": right} | counts) + "\n"
         for row, right in zip(rows, found, strict=True)
@@ -157,14 +141,21 @@ def main() -> None:
     from transformers import TrainerCallback
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
+    from stages import rewards, run
+
     quiet()
     scoring = {"tokens": 0, "seconds": 0.0}
     if args.curriculum == "offline":
         scoring = score(args, grpo, model, rows)
-    trainer, recorder = build(args, grpo, model, rows)
-    sampler = Sampler(
-        tests, trainer.processing_class, args.num_test_samples, grpo.max_completion_length
-    )
+    name = args.reward_funcs[0]
+    rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
+    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    if args.mode == "stock":
+        trainer = build_stock(rows, args, grpo, model, tokenizer)
+    else:
+        problems, _ = grpo_stage.select(rows, args, tokenizer)
+        trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
+    sampler = Sampler(tests, trainer.processing_class, NUM_TEST_SAMPLES, grpo.max_completion_length)
     steps, found = [], []
 
     class Watch(TrainerCallback):
@@ -174,7 +165,7 @@ def main() -> None:
 
         def test(self) -> None:
             right, _ = sampler.count_right(trainer.model, 1_000_003 * (grpo.seed + 1))
-            accuracy = sum(right) / len(right) / args.num_test_samples
+            accuracy = sum(right) / len(right) / NUM_TEST_SAMPLES
             found.append({"tokens": recorder.tokens, "seconds": self.seconds, "accuracy": accuracy})
 
         def on_train_begin(self, arguments, state, control, **kwargs):
@@ -204,7 +195,6 @@ def main() -> None:
         "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": found, "steps": steps,
         "groups_per_step": grpo.generation_batch_size // grpo.num_generations,
         "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
-        "versions": manifest.versions(), "arguments": asdict(args),
     }  # fmt: skip
     manifest.write_json(Path(grpo.output_dir) / "result.json", result)
 

@@ -8,12 +8,11 @@ was worth in the end, and how near it came to each guard's limit.
 """
 
 import json
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import about, publish, run_once
+from benchmarks.table import about, publish, run_once, tell
 from data_prep import manifest
 from data_prep.config import parse, run_cli
 from stages.trainer.guards import GuardSettings
@@ -98,10 +97,8 @@ def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
 def read_run(folder: Path) -> dict[str, Any]:
     """What a finished run shows.
 
-    Returns:
-        `steps`, `seconds`, `commit`, `right` (share of the right completions, mean of the last five
-        steps that have one), `fired` (the first event of each guard) and `worst` (of each guard
-        that was judged, the value nearest to its limit or furthest behind it).
+    `right` is the share of right completions in the last five steps, `fired` the first event of
+    each guard, `worst` of each guard the value nearest to its limit or furthest behind it.
     """
     written = manifest.read(folder)
     events = folder / "events.jsonl"
@@ -157,8 +154,7 @@ def main() -> None:
     for name in args.runs:
         found[name] = run = run_one(args, name)
         fired = show_fired(run["fired"])
-        sys.stdout.write(f"{name}: {fired}; {run['steps']} steps, {run['seconds']:.0f} s\n")
-        sys.stdout.flush()
+        tell(f"{name}: {fired}; {run['steps']} steps, {run['seconds']:.0f} s")
     rows = [render(name, run) for name, run in found.items()]
     publish(args.out, "Guards, measured", HOW, rows, {"about": about(), "runs": found})
 

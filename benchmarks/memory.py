@@ -1,30 +1,35 @@
 """Compare the memory plan with measured training steps.
 
-    python -m benchmarks.memory --shapes tiny small 0.5B --out docs/results/memory.md
+    python -m benchmarks.memory --shapes tiny small --out docs/results/memory.md
 
-Runs TRL's own trainers, with this project's update and rounding, on random-init models on the CPU,
-each case in a process of its own. The 0.5B cases need 11 GB of memory and about 100 s each on one
-core; tiny and small take seconds. Exit code 1 where a plan is more than 15 % off.
+Runs TRL's own trainers, with this project's update and rounding, on random-init models on the CPU.
+Exit code 1 where a plan is more than 15 % off.
 """
 
 import gc
-import importlib.util
-import json
-import platform
-import resource
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
-from pathlib import Path
+from itertools import accumulate
 from typing import Any
 
-from data_prep.config import Settings, UserError, parse, run_cli
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
+from transformers.trainer_callback import PrinterCallback
+from trl import GRPOConfig, SFTConfig, SFTTrainer
+
+from benchmarks.table import about, publish, tell
+from data_prep.config import Settings, parse, run_cli
 from data_prep.quiet import quiet
 from stages.preflight.capacity import build_step
 from stages.preflight.inputs import STAGES, load_shape
 from stages.preflight.memory import Model, Plan, plan_step
+from stages.tiny_model import build_tokenizer
+from stages.trainer.trainer import MathGRPOTrainer
+from stages.trainer.update import use_stochastic_rounding
 
 TOLERANCE = 0.15
 SMALL = {
@@ -42,7 +47,6 @@ LLAMA = {
 class Case:
     """One measurement; lengths in tokens. Of GRPO's `length` the first `prompt` are the prompt."""
 
-    shape: str = "tiny"
     stage: str = "sft"
     batch: int = 2
     length: int = 128
@@ -84,7 +88,7 @@ class Case:
             "lora_dropout": self.lora_dropout,
             "lora_target_modules": "all-linear",
         }
-        model = Model(load_shape(self.shape) | self.changes)
+        model = Model(load_shape("tiny") | self.changes)
         own, hf, _ = STAGES[self.stage]
         settings = Settings.of(keys | self.config_keys(), own, hf)
         step = build_step(self.stage, model, settings)
@@ -94,7 +98,6 @@ class Case:
 
 
 LONG, SHORT = {"batch": 4, "length": 256}, {"batch": 1, "length": 16, "prompt": 4}
-HALF_B = {"shape": "0.5B", "batch": 2, "length": 256}
 CASES: dict[str, list[Case]] = {
     "tiny": [
         Case(),
@@ -122,49 +125,37 @@ CASES: dict[str, list[Case]] = {
         Case(changes=LLAMA, batch=2, length=64),
         Case(changes=LLAMA, batch=2, length=64, bf16=True, accumulation=2),
     ],
-    "0.5B": [
-        Case(shape="0.5B", batch=1, length=64),
-        Case(**HALF_B),
-        Case(**HALF_B, checkpointing=True),
-        Case(**HALF_B, checkpointing=True, bf16=True),
-        Case(**HALF_B, stage="grpo", padded=True, accumulation=2),
-        Case(**HALF_B, lora_rank=16, dtype="bfloat16", bf16=True),
-    ],
 }
 
 
-class AllocationPeak:
-    """Highest sum of live tensor bytes between `start` and `stop`.
+class AllocationPeak(TrainerCallback):
+    """Highest sum of live tensor bytes, `peak`, in the second optimizer step, which has its states.
 
     PyTorch's profiler reports every allocation; their running sum, on top of the tensors that are
     there before, has the peak that `torch.cuda.max_memory_allocated` would give.
     """
 
-    def start(self) -> None:
-        """Note what is there and watch from here on."""
-        from torch.profiler import ProfilerActivity, profile
+    peak = 0
 
-        gc.collect()
-        self.before = live_bytes()
-        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-        self._profile.__enter__()
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == 1:
+            gc.collect()
+            self._before = live_bytes()
+            self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+            self._profile.__enter__()
 
-    def stop(self) -> None:
-        """Stop watching; `peak` is then the result, bytes."""
-        self._profile.__exit__(None, None, None)
-        events = self._profile.profiler.kineto_results.events()
-        events = sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns())
-        total = peak = 0
-        for event in events:
-            total += event.nbytes()
-            peak = max(peak, total)
-        self.peak = self.before + peak
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            self._profile.__exit__(None, None, None)
+            events = self._profile.profiler.kineto_results.events()
+            events = [event for event in events if event.name() == "[memory]"]
+            events.sort(key=lambda event: event.start_ns())
+            changes = (event.nbytes() for event in events)
+            self.peak = max(accumulate(changes, initial=self._before))
 
 
 def live_bytes() -> int:
     """Bytes of all tensors that Python can reach, each storage once."""
-    import torch
-
     sizes = {}
     for item in gc.get_objects():
         # Subclasses, such as an optimizer's 8-bit states, hold plain tensors, which come by too.
@@ -175,43 +166,20 @@ def live_bytes() -> int:
 
 
 def measure(case: Case) -> int:
-    """Run two optimizer steps and measure the second, which has optimizer states; bytes."""
-    import torch
-    from peft import LoraConfig
-    from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
-
-    from stages.tiny_model import build_tokenizer
-    from stages.trainer.update import use_stochastic_rounding
-
+    """Run two optimizer steps; the peak of the second, bytes."""
     quiet()
     set_seed(0)
     peak = AllocationPeak()
-
-    class Watch(TrainerCallback):
-        def on_step_begin(self, args, state, control, **kwargs):
-            if state.global_step == 1:
-                peak.start()
-
-        def on_step_end(self, args, state, control, **kwargs):
-            if state.global_step == 2:
-                peak.stop()
-
-    config = AutoConfig.for_model(**load_shape(case.shape) | case.changes)
+    config = AutoConfig.for_model(**load_shape("tiny") | case.changes)
     with tempfile.TemporaryDirectory() as folder:
         settings = case.config_keys() | {
-            "output_dir": folder,
-            "max_steps": 2,
-            "learning_rate": 1e-6,
-            "report_to": "none",
-            "save_strategy": "no",
-            "disable_tqdm": True,
-            "dataloader_pin_memory": False,
-            "logging_steps": 100,
-        }
+            "output_dir": folder, "max_steps": 2, "learning_rate": 1e-6, "disable_tqdm": True,
+            "report_to": "none", "save_strategy": "no", "dataloader_pin_memory": False,
+        }  # fmt: skip
         objects = {
             "model": AutoModelForCausalLM.from_config(config, dtype=getattr(torch, case.dtype)),
             "processing_class": build_tokenizer(["think boxed answer step problem the"]),
-            "callbacks": [Watch()],
+            "callbacks": [peak],
         }
         if case.lora_rank:
             objects["peft_config"] = LoraConfig(
@@ -219,6 +187,7 @@ def measure(case: Case) -> int:
                 task_type="CAUSAL_LM",
             )  # fmt: skip
         trainer = (_sft if case.stage == "sft" else _grpo)(case, settings, objects)
+        trainer.remove_callback(PrinterCallback)
         if case.stochastic_rounding:
             use_stochastic_rounding(trainer)
         trainer.train()
@@ -226,9 +195,6 @@ def measure(case: Case) -> int:
 
 
 def _sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
-    from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
-
     # Padding by one token is enough for the attention mask to be built.
     length = case.length // 2 if case.packing else case.length - case.padded
     rows = [
@@ -244,13 +210,7 @@ def _sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
 
 
 def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
-    import torch
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    from stages.trainer.trainer import MathGRPOTrainer as EfficientUpdate
-
-    class Given(EfficientUpdate, GRPOTrainer):
+    class Given(MathGRPOTrainer):
         """Rollouts of a given length in place of generated ones."""
 
         def _generate_and_score_completions(self, inputs):
@@ -277,44 +237,9 @@ def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
     return trainer
 
 
-@dataclass
-class BenchArguments:
-    """Keys of the command line."""
-
-    shapes: list[str] = field(
-        default_factory=lambda: ["tiny", "small"],
-        metadata={"help": f"which cases: {', '.join(CASES)}"},
-    )
-    out: str | None = field(default=None, metadata={"help": "file of the table (Markdown)"})
-    case: str | None = field(
-        default=None, metadata={"help": "one case as JSON, run in this process"}
-    )
-
-    def __post_init__(self) -> None:
-        for name in self.shapes:
-            if name not in CASES:
-                raise ValueError(f"shapes: must be one of {', '.join(CASES)} (got {name!r})")
-
-
-def run_case(case: Case) -> dict[str, float]:
-    """Measure a case in a process of its own: `peak` and `rss`, bytes.
-
-    Raises:
-        UserError: the process failed, as when the machine's memory does not suffice.
-    """
-    command = [sys.executable, "-m", "benchmarks.memory", "--case", json.dumps(asdict(case))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["killed"])[-1]
-        raise UserError(
-            f"case {describe(case)}: ended with {done.returncode} ({last}); try it alone"
-        )
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def describe(case: Case) -> str:
     """What makes a case different from the default."""
-    columns, default = ("shape", "stage", "batch", "length", "prompt", "changes"), asdict(Case())
+    columns, default = ("stage", "batch", "length", "prompt", "changes"), asdict(Case())
     parts = [
         key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}"
         for key, value in asdict(case).items()
@@ -323,59 +248,54 @@ def describe(case: Case) -> str:
     return ", ".join(parts) or "-"
 
 
-HEADER = """\
-| model | stage | rows x tokens | settings | measured (MB) | plan (MB) | plan / measured | moment \
-| RSS (MB) |
-|---|---|--:|---|--:|--:|--:|---|--:|"""
+@dataclass
+class BenchArguments:
+    """Keys of the command line."""
 
-
-def table_row(name: str, case: Case, measured: dict[str, float]) -> tuple[str, float]:
-    """A line of the table, and plan / measured."""
-    plan = case.plan()
-    ratio = plan.peak / measured["peak"]
-    label = "small Llama" if case.changes.get("model_type") == "llama" else name
-    line = (
-        f"| {label} | {case.stage} | {case.batch} x {case.length} | {describe(case)} | "
-        f"{measured['peak'] / 1e6:,.1f} | {plan.peak / 1e6:,.1f} | {ratio:.3f} | {plan.moment} | "
-        f"{measured['rss'] / 1e6:,.0f} |"
+    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    shapes: list[str] = field(
+        default_factory=lambda: ["tiny", "small"],
+        metadata={"help": f"which cases: {', '.join(CASES)}"},
     )
-    return line, ratio
+
+    def __post_init__(self) -> None:
+        for name in self.shapes:
+            if name not in CASES:
+                raise ValueError(f"shapes: must be one of {', '.join(CASES)} (got {name!r})")
 
 
 def main() -> None:
-    """Measure all cases of the named shapes, or the one case of this process."""
+    """Measure all cases of the named shapes, write the table."""
     (args,) = parse(__doc__, BenchArguments)
-    if args.case:
-        peak = measure(Case(**json.loads(args.case)))
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        sys.stdout.write("\n" + json.dumps({"peak": peak, "rss": rss}) + "\n")
-        return
-    versions = [f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "trl")]
-    page = [
-        "# Memory: the plan against measured steps\n",
-        f"`python -m benchmarks.memory --shapes {' '.join(args.shapes)}`; {', '.join(versions)}, "
-        f"Python {platform.python_version()}, CPU. Measured is the highest sum of live tensor "
-        "bytes in the second optimizer step. MB are 10^6 bytes. RSS is the process's highest, with "
-        "Python and its libraries (about 600 MB). `small` is a Qwen2 of 8 layers, 256 wide.\n",
-        HEADER,
-    ]
-    ratios = []
-    sys.stdout.write(HEADER + "\n")
+    rows, ratios = [], []
     for name in args.shapes:
         for case in CASES[name]:
-            if case.stochastic_rounding and importlib.util.find_spec("torchao") is None:
-                sys.stderr.write(f"notice: {name}: {describe(case)}: not run, no torchao\n")
-                continue
-            line, ratio = table_row(name, case, run_case(case))
-            page.append(line)
-            ratios.append(ratio)
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
-    if args.out:
-        worst = max(ratios, key=lambda ratio: abs(ratio - 1))
-        page.append(f"\n{len(ratios)} cases, the worst is {worst:.3f}.")
-        Path(args.out).write_text("\n".join(page) + "\n", encoding="utf-8")
-    if max(abs(ratio - 1) for ratio in ratios) > TOLERANCE:
+            plan, measured = case.plan(), measure(case)
+            ratios.append(plan.peak / measured)
+            tell(f"{name}, {case.stage}, {describe(case)}: {ratios[-1]:.3f}")
+            row = {
+                "model": "small Llama" if case.changes.get("model_type") == "llama" else name,
+                "stage": case.stage,
+                "rows x tokens": f"{case.batch} x {case.length}",
+                "settings": describe(case),
+                "measured (MB)": f"{measured / 1e6:,.1f}",
+                "plan (MB)": f"{plan.peak / 1e6:,.1f}",
+                "plan / measured": f"{ratios[-1]:.3f}",
+                "moment": plan.moment,
+            }
+            rows.append(row)
+    worst = max(ratios, key=lambda ratio: abs(ratio - 1))
+    publish(
+        args.out,
+        "Memory: the plan against measured steps",
+        f'`make bench-memory SHAPES="{" ".join(args.shapes)}"`. Measured is the highest sum of '
+        "live tensor bytes in the second optimizer step, on a CPU. MB are 10^6 bytes. `small` is a "
+        "Qwen2 of 8 layers, 256 wide.",
+        rows,
+        {"about": about(), "cases": rows},
+        f"{len(ratios)} cases, the worst is {worst:.3f}.",
+    )
+    if abs(worst - 1) > TOLERANCE:
         sys.exit(1)
 
 

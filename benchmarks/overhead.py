@@ -45,11 +45,7 @@ class BenchArguments:
 
 
 def build_stock(rows: list[dict], args: Any, grpo: Any, model: Any, tokenizer: Any) -> Any:
-    """TRL's own trainer with the recipe's settings and rewards.
-
-    Args:
-        args, grpo, model: the recipe as `GrpoArguments`, `GRPOConfig` and `ModelConfig`.
-    """
+    """TRL's own trainer with the recipe's settings and rewards."""
     from datasets import Dataset
     from trl import GRPOTrainer
 

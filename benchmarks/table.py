@@ -91,6 +91,12 @@ def run_once(folder: Path, key: dict[str, Any], command: Sequence[str]) -> None:
     manifest.write_json(done, key)
 
 
+def tell(line: str) -> None:
+    """Print a line now: runs take minutes."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def about() -> dict[str, Any]:
     """What a run was made with: commit, machine, versions."""
     machine = (

@@ -6,14 +6,11 @@
 Needs no network, no weights and no data: lengths are those of GSM8K and NuminaMath-CoT, kept in
 `length_mix.json`; tokens are random. Tokens per second count real tokens, never padding. Ratios
 are between trainers that took turns in this run, and only where their losses and gradients agree.
-A run replaces the entries of its parts, shape and device in the JSON; the table shows all of them.
 """
 
-import json
 import os
 import tempfile
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,18 +22,15 @@ from stages.preflight.inputs import load_shape
 
 PARTS = {
     "sft": "SFT: packed rows and padded ones",
-    "update": "GRPO: the update on given rollouts",
-    "uniform": "GRPO: the update where 63 % of the groups are uniform",
-    "step": "GRPO: where the time of a step goes",
+    "update": "GRPO: a step on given rollouts",
+    "uniform": "GRPO: the same where 63 % of the groups are uniform",
 }
-VARIANTS = ("trimmed", "sorted", "nothing skipped", "ours")
 DTYPES = ("float32", "bfloat16")
-HOW = """`make bench` (`SHAPE=…`). Random weights of the shape, random tokens, real lengths:
-GSM8K's for GRPO, GSM8K + NuminaMath-CoT as the 7B recipe mixes them for SFT. Tokens are those of
-prompts and completions, never padding. The trainers take turns in one process; speed is the
-ratio to the first trainer's, geometric mean [95 % interval] over the turns. On a CPU time is the
-process's own, on one core. MFU: `training_flops`. Memory: GPU allocated, or the process's
-resident set. The shares are those of a step. {parts}."""
+HOW = """`make bench` (`SHAPE=…`): {shape} on {device}, {precision}. Random weights and
+tokens; real lengths, GSM8K's for GRPO, GSM8K + NuminaMath-CoT as the 7B recipe mixes them for SFT.
+Tokens are those of prompts and completions, never padding. The trainers take turns in one process;
+speed is the ratio to the first trainer's, geometric mean [95 % interval] over the turns. On a CPU
+time is the process's own. MFU (`training_flops`) and memory are a GPU's. {parts}."""
 
 
 @dataclass
@@ -48,16 +42,11 @@ class BenchArguments:
     parts: list[str] = field(
         default_factory=lambda: list(PARTS), metadata={"help": f"any of {', '.join(PARTS)}"}
     )
-    variants: list[str] = field(
-        default_factory=lambda: list(VARIANTS),
-        metadata={"help": f"besides stock in the GRPO parts, any of {', '.join(VARIANTS)}"},
-    )
     dtype: str = field(default="float32", metadata={"help": "of the weights: float32, bfloat16"})
     bf16: bool = field(default=False, metadata={"help": "bfloat16 autocast, as the recipes' key"})
     attn_implementation: str = field(default="sdpa", metadata={"help": "as the recipes' key"})
     gradient_checkpointing: bool = field(default=True, metadata={"help": "as the recipes' key"})
-    num_turns: int = field(default=10, metadata={"help": "turns of each trainer: SFT, update"})
-    num_step_turns: int = field(default=5, metadata={"help": "turns of whole GRPO steps"})
+    num_turns: int = field(default=10, metadata={"help": "turns of each trainer"})
     num_groups: int = field(default=16, metadata={"help": "groups in a generation batch"})
     num_generations: int = field(default=8, metadata={"help": "rollouts in a group"})
     grpo_batch_size: int = field(default=16, metadata={"help": "rollouts in a micro-batch"})
@@ -73,29 +62,11 @@ class BenchArguments:
 
     def __post_init__(self) -> None:
         load_shape(self.shape)
-        for key, known in (("parts", PARTS), ("variants", VARIANTS), ("dtype", DTYPES)):
+        for key, known in (("parts", PARTS), ("dtype", DTYPES)):
             value = getattr(self, key)
             for name in [value] if isinstance(value, str) else value:
                 if name not in known:
                     raise ValueError(f"{key}: must be one of {', '.join(known)} (got {name!r})")
-        for key, least in (("num_turns", 1), ("num_step_turns", 1), ("num_generations", 2)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key}: must be at least {least} (got {getattr(self, key)})")
-        if self.num_groups * self.num_generations % self.grpo_batch_size:
-            raise ValueError(
-                f"grpo_batch_size: {self.grpo_batch_size} does not divide the "
-                f"{self.num_groups} x {self.num_generations} rollouts"
-            )
-        if self.sft_rows % self.sft_rows_per_step or self.sft_rows_per_step % self.sft_batch_size:
-            raise ValueError(
-                f"sft_batch_size: {self.sft_batch_size} must divide sft_rows_per_step, "
-                f"{self.sft_rows_per_step}, and that sft_rows, {self.sft_rows}"
-            )
-        if min(self.packed_lengths, default=self.sft_max_length) < self.sft_max_length:
-            raise ValueError(
-                f"packed_lengths: {min(self.packed_lengths)} would cut rows of "
-                f"sft_max_length: {self.sft_max_length}"
-            )
 
     @property
     def precision(self) -> str:
@@ -111,30 +82,11 @@ class BenchArguments:
             "bf16": self.bf16,
             "gradient_checkpointing": self.gradient_checkpointing,
             "model_init_kwargs": {
-                "dtype": self.dtype,
-                "attn_implementation": self.attn_implementation,
+                "dtype": self.dtype, "attn_implementation": self.attn_implementation,
             },
-            "learning_rate": 1e-6,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-            "dataloader_pin_memory": False,
-            "seed": 0,
-        }
-
-
-def measure_peak(dtype: Any, size: int = 2048, repeats: int = 8) -> float:
-    """FLOP/s of this CPU in the fastest of a few square matrix products; no table has a figure."""
-    import torch
-
-    left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
-    best = float("inf")
-    for _ in range(repeats):
-        started = time.process_time()  # torch is on one thread
-        torch.matmul(left, right)
-        best = min(best, time.process_time() - started)
-    return 2 * size**3 / best
+            "learning_rate": 1e-6, "logging_steps": 1, "save_strategy": "no", "report_to": "none",
+            "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 0,
+        }  # fmt: skip
 
 
 def training_flops(config: Any, rows: Iterable[tuple[int, int]]) -> float:
@@ -152,25 +104,20 @@ def training_flops(config: Any, rows: Iterable[tuple[int, int]]) -> float:
     )
 
 
-def device() -> dict[str, Any]:
-    """Name of the device, and its peak in FLOP/s by precision, measured where no table has it."""
+def device(precision: str) -> tuple[str, float | None]:
+    """Name of the device, and its peak in FLOP/s; None on a CPU, of which no table has it."""
     import torch
     from trl.trainer.utils import get_peak_flops
 
-    if torch.cuda.is_available():
-        name = torch.cuda.get_device_name()
-        return {"name": name, "peak": {"bfloat16": get_peak_flops(name, "bfloat16")}}
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    name = next(names, "CPU")  # ARM's has none
-    peak = {kind: measure_peak(getattr(torch, kind)) for kind in DTYPES}
-    return {"name": f"one core of {name}", "peak": peak}
+    if not torch.cuda.is_available():
+        return "one CPU core", None
+    name = torch.cuda.get_device_name()
+    return name, get_peak_flops(name, "bfloat16") if precision == "bfloat16" else None
 
 
 def run_parts(args: BenchArguments) -> dict[str, Any]:
     """Measure the parts that are asked for, each as `rows`, `runs` and `difference`."""
-    from benchmarks.throughput_runs import measure_grpo, measure_sft
-    from benchmarks.throughput_workload import build_tokenizer, save_model
+    from benchmarks.throughput_runs import build_tokenizer, measure_grpo, measure_sft, save_model
 
     found = {}
     with tempfile.TemporaryDirectory() as name:
@@ -184,101 +131,52 @@ def run_parts(args: BenchArguments) -> dict[str, Any]:
     return found
 
 
-def spent(run: dict[str, Any], part: str) -> float:
-    """Seconds of a run that a part's ratio is about; the update's exclude making its rollouts."""
-    if part in ("update", "uniform"):
-        return run["parts"]["update"] + run["parts"]["other"]
-    return run["seconds"]["step"]
-
-
 def summarise(
     part: str, found: dict[str, Any], config: Any, peak: float | None
 ) -> dict[str, dict[str, Any]]:
-    """For each trainer tokens per second, MFU, peak memory, and the ratio of its speed.
-
-    Args:
-        found: `rows`, `runs` and `difference` of a part.
-        config: of the model.
-        peak: of the device, FLOP/s; None leaves MFU out.
+    """Figures of a part for each of its trainers.
 
     Returns:
         By name: `tokens_per_second` (real tokens of prompts and completions), `seconds` (mean of
-        the turns), `mfu` (0..1; not where part of the rows is skipped or generated), `memory`
-        (bytes, the highest), `ratio` (to the first trainer: value, low, high), `parts`.
+        the turns), `mfu` (0..1; not where part of the rows is skipped), `memory` (bytes, the
+        highest), `ratio` (to the first trainer: value, low, high).
     """
     tokens = sum(sum(map(sum, rows)) for rows in found["rows"])
     needed = sum(training_flops(config, [(p + c, c) for p, c in r]) for r in found["rows"])
-    first = [spent(run, part) for run in next(iter(found["runs"].values()))]
+    first = [run["seconds"] for run in next(iter(found["runs"].values()))]
     figures = {}
     for name, runs in found["runs"].items():
-        seconds = [spent(run, part) for run in runs]
-        has_mfu = peak and part in ("sft", "update")
+        seconds = [run["seconds"] for run in runs]
         figures[name] = {
             "tokens_per_second": tokens / sum(seconds),
             "seconds": sum(seconds) / len(seconds),
-            "mfu": needed / sum(seconds) / peak if has_mfu else None,
-            "memory": max(run["memory"] for run in runs),
+            "mfu": needed / sum(seconds) / peak if peak and part != "uniform" else None,
+            "memory": max((run["memory"] for run in runs if run["memory"]), default=None),
             "ratio": ratio_interval([a / b for a, b in zip(first, seconds, strict=True)]),
         }
-        if part == "step":
-            figures[name]["parts"] = {
-                key: sum(run["parts"][key] for run in runs) / len(runs) for key in runs[0]["parts"]
-            }
     return figures
 
 
-def describe(found: dict[str, Any]) -> dict[str, float]:
-    """Rows of a turn, their mean tokens, and what a rectangle around all of them would hold."""
-    rows = [row for turn in found["rows"] for row in turn]
-    boxes = [
-        len(turn) * (max(p for p, _ in turn) + max(c for _, c in turn)) for turn in found["rows"]
-    ]
-    return {
-        "turns": len(found["rows"]),
-        "rows": len(found["rows"][0]),
-        "mean_prompt": sum(p for p, _ in rows) / len(rows),
-        "mean_completion": sum(c for _, c in rows) / len(rows),
-        "rectangle": sum(boxes) / sum(map(sum, rows)),
-    }
-
-
-def key_of(entry: dict[str, Any]) -> tuple[int, str, str, str]:
-    """What an entry is about, in the table's order: part, shape, device and precision."""
-    part = list(PARTS).index(entry["part"])
-    return part, entry["arguments"]["shape"], entry["device"]["name"], entry["precision"]
-
-
-def merge(kept: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The entries with new ones in the place of those of the same part, shape and device."""
-    entries = {key_of(entry): entry for entry in [*kept, *new]}
-    return [entries[key] for key in sorted(entries)]
-
-
-def render(entries: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """A row of the table for each trainer of each entry."""
+def render(found: dict[str, dict[str, dict[str, Any]]]) -> list[dict[str, str]]:
+    """A row of the table for each trainer of each part."""
     rows = []
-    for entry in entries:
-        for name, found in entry["figures"].items():
-            value, low, high = found["ratio"]
+    for part, trainers in found.items():
+        for name, figures in trainers.items():
             row = {
-                "part": entry["part"],
-                "shape": entry["arguments"]["shape"],
-                "device": f"{entry['device']['name']}, {entry['precision']}",
+                "part": part,
                 "trainer": name,
-                "tokens/s": f"{found['tokens_per_second']:,.0f}",
-                "seconds": f"{found['seconds']:.2f}",
-                "MFU, %": "" if found["mfu"] is None else f"{100 * found['mfu']:.1f}",
-                "peak GB": f"{found['memory'] / 1e9:.2f}",
-                "speed": show_interval((value, low, float("inf") if high is None else high)),
+                "tokens/s": f"{figures['tokens_per_second']:,.0f}",
+                "seconds": f"{figures['seconds']:.2f}",
+                "MFU, %": "" if figures["mfu"] is None else f"{100 * figures['mfu']:.1f}",
+                "peak GB": "" if figures["memory"] is None else f"{figures['memory'] / 1e9:.2f}",
+                "speed": show_interval(figures["ratio"]),
             }
-            for key, seconds in found.get("parts", {}).items():
-                row[f"{key}, %"] = f"{100 * seconds / found['seconds']:.1f}"
             rows.append(row)
     return rows
 
 
 def main() -> None:
-    """Warm up, measure, add to the figures, write the table."""
+    """Warm up, measure, write the table."""
     (args,) = parse(__doc__, BenchArguments)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func
 
@@ -287,34 +185,28 @@ def main() -> None:
 
     torch.set_num_threads(1)  # the process's time is that of all threads, also of waiting ones
     quiet()
-    where = device()
+    where, peak = device(args.precision)
     warm_up = {
-        "shape": "tiny", "num_turns": 1, "num_step_turns": 1, "num_groups": 1,
+        "shape": "tiny", "num_turns": 1, "num_groups": 1,
         "grpo_batch_size": args.num_generations, "sft_rows": args.sft_rows_per_step,
     }  # fmt: skip
     run_parts(replace(args, **warm_up))  # caches and lazy imports
     config = AutoConfig.for_model(**load_shape(args.shape))
-    made_with = {"device": where, "arguments": asdict(args), "precision": args.precision} | about()
-    new = [
-        made_with
-        | {
-            "part": part,
-            "workload": describe(found),
-            "difference": found["difference"],
-            "figures": summarise(part, found, config, where["peak"].get(args.precision)),
-        }
-        for part, found in run_parts(args).items()
-    ]
-    path = Path(args.out).with_suffix(".json")
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    entries = merge(kept, new)
+    measured = run_parts(args)
+    figures = {part: summarise(part, found, config, peak) for part, found in measured.items()}
     parts = "; ".join(f"*{name}*: {text}" for name, text in PARTS.items())
     publish(
         args.out,
         "Throughput against stock TRL",
-        HOW.format(parts=parts),
-        render(entries),
-        entries,
+        HOW.format(shape=args.shape, device=where, precision=args.precision, parts=parts),
+        render(figures),
+        {
+            "about": about(),
+            "arguments": asdict(args),
+            "device": where,
+            "figures": figures,
+            "differences": {part: found["difference"] for part, found in measured.items()},
+        },
     )
 
 

@@ -1,19 +1,20 @@
-"""The trainers of the throughput benchmark, which take turns, with a clock on each part of a step.
+"""The trainers of the throughput benchmark, which take turns, and what they train on.
 
-SFT: packed rows and padded ones, both with TRL's `SFTTrainer` as `stages.sft` uses it. GRPO: the
-update on given rollouts, and the split of a whole step. A turn is new weights from one folder, the
-same rows and the same rollouts for each trainer; where losses or gradients differ by more than
-rounding no ratio is given.
+A turn is new weights from one folder, the same rows and the same rollouts for each trainer; where
+losses or gradients differ by more than rounding no ratio is given. Lengths are those of real rows,
+kept in `length_mix.json`; tokens and weights are random. A group's prompt is one string of letters,
+each of which is a token; its completions are as long as those of problems with such a prompt.
 
-On a GPU a part's time is the wall clock's, read when the device has finished. On a CPU it is the
-process's own time on one thread, which other load on the machine hardly touches.
+On a GPU time is the wall clock's, read when the device has finished. On a CPU it is the process's
+own time on one thread, which other load on the machine hardly touches.
 """
 
 import gc
+import json
+import random
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +24,134 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer, pack_dataset
 
-from benchmarks.throughput_workload import Rollouts, draw_groups, draw_sft_rows
 from data_prep.config import UserError
+from stages.preflight.inputs import load_shape
 from stages.trainer.guards import GuardSettings
 from stages.trainer.trainer import MathGRPOTrainer
 
-GRPO_PARTS = {  # method of TRL's trainer -> part of a step
-    "_generate": "generate",
-    "_calculate_rewards": "reward",
-    "_get_per_token_logps_and_entropies": "log-probs",
-    "_prepare_inputs": "inputs",
-}
-ONE_PASS = 10**9  # tokens: a micro-batch is never split
+MIX = Path(__file__).with_name("length_mix.json")
+SFT_ROWS = {"gsm8k": 7473, "numinamath": 20000}  # as configs/grpo7b/data.yaml mixes them
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+EOS, PAD = "<|im_end|>", "<|endoftext|>"
+NEAR = 10  # rows of the table on either side that a group's completions are drawn from
 UNIFORM_SHARE = 0.63  # of the groups of the published run this project starts from
 # Relative difference that is put down to rounding: of the mean loss of an SFT pass, and of the loss
 # and gradient norm of a GRPO step.
 SFT_TOLERANCE = {"float32": 1e-4, "bfloat16": 1e-3}
 GRPO_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2}
+TRAINERS = {"stock": GRPOTrainer, "ours": MathGRPOTrainer}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of rollouts as numbers."""
+
+    prompt: str  # as many letters as it has tokens
+    lengths: tuple[int, ...]  # of the completions, tokens, EOS among them
+    rewards: tuple[float, ...]  # all equal in a uniform group
+
+
+def length_pairs(source: str) -> list[tuple[int, int]]:
+    """Prompt and completion lengths of a data set, tokens: equally likely, EOS among the second."""
+    mix = json.loads(MIX.read_text(encoding="utf-8"))
+    return [(prompt, completion) for prompt, completion in mix["sets"][source]["pairs"]]
+
+
+def draw_groups(num_groups: int, size: int, uniform_share: float, seed: int) -> list[Group]:
+    """Groups of `size` rollouts with GSM8K's lengths; all rewards are equal in the given share."""
+    rng = random.Random(seed)
+    pairs = sorted(length_pairs("gsm8k"))
+    uniform = set(rng.sample(range(num_groups), round(uniform_share * num_groups)))
+    groups = []
+    for number in range(num_groups):
+        place = rng.randrange(len(pairs))
+        near = pairs[max(0, place - NEAR) : place + NEAR + 1]
+        num_right = size if number in uniform else rng.randint(1, size - 1)
+        rewards = [1.0] * num_right + [0.0] * (size - num_right)
+        rng.shuffle(rewards)
+        # The number makes it unlike all other prompts.
+        name = "".join(LETTERS[number // 26**n % 26] for n in range(4))
+        letters = "".join(rng.choices(LETTERS, k=pairs[place][0] - len(name)))
+        lengths = tuple(rng.choice(near)[1] for _ in range(size))
+        groups.append(Group(name + letters, lengths, tuple(rewards)))
+    return groups
+
+
+def draw_sft_rows(num_rows: int, max_length: int, seed: int) -> list[dict[str, list[int]]]:
+    """Tokenized rows of at most `max_length`, with the lengths of GSM8K + NuminaMath-CoT."""
+    rng = random.Random(seed)
+    pairs = {source: length_pairs(source) for source in SFT_ROWS}
+    rows: list[dict[str, list[int]]] = []
+    while len(rows) < num_rows:
+        (source,) = rng.choices([*SFT_ROWS], weights=[*SFT_ROWS.values()])
+        prompt, completion = rng.choice(pairs[source])
+        if prompt + completion <= max_length:
+            ids = [*rng.choices(range(len(LETTERS)), k=prompt + completion - 1), len(LETTERS)]
+            rows.append({"input_ids": ids, "completion_mask": [0] * prompt + [1] * completion})
+    return rows
+
+
+def build_tokenizer() -> Any:
+    """A tokenizer with a token for each letter, EOS and PAD, in that order."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {token: number for number, token in enumerate([*LETTERS, EOS, PAD])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=PAD))
+    backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token=EOS, pad_token=PAD, padding_side="left"
+    )
+
+
+def save_model(shape: str, folder: Path, tokenizer: Any, dtype: str) -> None:
+    """Write a random-init model of a named shape where `from_pretrained` finds it."""
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    config = AutoConfig.for_model(**load_shape(shape))
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    # Larger than usual: else tokens hardly change what others are told, and a row that sees
+    # another one's tokens would have the same loss.
+    wide = {"initializer_range": 1.6 / config.hidden_size**0.5}
+    config.update(ends | wide | {"bos_token_id": None})
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    model.generation_config = GenerationConfig(**ends)
+    model.save_pretrained(folder)
+
+
+class Rollouts:
+    """Stands in for generation: `rollout_func` and reward function of both trainers."""
+
+    def __init__(self, groups: list[Group], tokenizer: Any, seed: int) -> None:
+        rng = random.Random(seed)
+        self.groups, self.tokenizer = groups, tokenizer
+        self._by_prompt = {group.prompt: group for group in groups}
+        self._completions = {
+            group.prompt: [
+                [*rng.choices(range(len(LETTERS)), k=length - 1), tokenizer.eos_token_id]
+                for length in group.lengths
+            ]
+            for group in groups
+        }
+
+    def _of(self, prompts: list[str]) -> list[Group]:
+        """The groups of prompts, of which each is there once for each of its rollouts."""
+        return [self._by_prompt[p] for p in prompts[:: len(self.groups[0].lengths)]]
+
+    def generate(self, prompts: list[str], trainer: Any) -> dict[str, list]:
+        """TRL's `rollout_func`: the tokens of each rollout, the prompts' in groups."""
+        groups = self._of(prompts)
+        return {
+            "prompt_ids": self.tokenizer(prompts, add_special_tokens=False)["input_ids"],
+            "completion_ids": [ids for group in groups for ids in self._completions[group.prompt]],
+            "logprobs": None,
+        }
+
+    def reward(self, prompts: list[str], **_: Any) -> list[float]:
+        """The reward each rollout was given beforehand."""
+        return [reward for group in self._of(prompts) for reward in group.rewards]
 
 
 def now() -> float:
@@ -50,92 +162,39 @@ def now() -> float:
     return time.process_time()
 
 
-@contextmanager
-def peak_memory(found: dict[str, float]) -> Iterator[None]:
-    """Put the highest memory within the block into `found["bytes"]`.
-
-    Of a GPU what torch allocated; of a CPU the resident set of the process, whose mark Linux
-    forgets where `/proc/self/clear_refs` can be written, and else since the process began.
-    """
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        yield
-        found["bytes"] = torch.cuda.max_memory_allocated()
-        return
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    yield
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    found["bytes"] = int(line.split()[1]) * 1024
-
-
 class StepClock(TrainerCallback):
-    """Seconds of each part of a trainer's steps, and the loss and gradient norm of each step.
+    """Seconds of a trainer's steps, from the first minibatch to behind the optimizer."""
 
-    Args:
-        trainer: whose methods are timed; `seconds["step"]` is from the first minibatch of an
-            optimizer step to behind the optimizer.
-        parts: method -> name.
-    """
-
-    def __init__(self, trainer: Any, parts: dict[str, str]) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.losses: list[float] = []
-        self._started = 0.0
-        for method, part in parts.items():
-            setattr(trainer, method, self._timed(getattr(trainer, method), part))
-        self._whole_step = trainer.training_step
-        trainer.training_step = self._training_step
-        for callback in (ProgressCallback, PrinterCallback):
-            trainer.remove_callback(callback)
-        trainer.add_callback(self)
-
-    def _timed(self, method: Callable[..., Any], part: str) -> Callable[..., Any]:
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            # The update's own forward pass is no pass for log-probs.
-            if part == "log-probs" and torch.is_grad_enabled():
-                return method(*args, **kwargs)
-            started = now()
-            try:
-                return method(*args, **kwargs)
-            finally:
-                self.seconds[part] += now() - started
-
-        return timed
-
-    def _training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        loss = self._whole_step(*args, **kwargs)
-        self.losses[-1] += float(loss.detach())
-        return loss
+    seconds = 0.0
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self.losses.append(0.0)
-        self._started = now()
+        self.seconds -= now()
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.seconds["step"] += now() - self._started
+        self.seconds += now()
 
 
-def train(trainer: Any, parts: dict[str, str]) -> dict[str, Any]:
+def train(trainer: Any) -> dict[str, Any]:
     """Train to the end.
 
     Returns:
-        `seconds` of the parts and of all steps, `losses` and `grad_norms` of the optimizer steps,
-        `memory` in bytes.
+        `seconds` of all steps, `losses` and `grad_norms` of each, `memory` (bytes, the most that
+        was allocated on the GPU; None on a CPU).
     """
-    clock = StepClock(trainer, parts)
-    memory: dict[str, float] = {}
-    with peak_memory(memory):
-        trainer.train()
-    logs = trainer.state.log_history
+    clock = StepClock()
+    for callback in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(callback)
+    trainer.add_callback(clock)
+    has_gpu = torch.cuda.is_available()
+    if has_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    trainer.train()
+    logs = [log for log in trainer.state.log_history if "loss" in log]
     return {
-        "seconds": dict(clock.seconds),
-        "losses": clock.losses,
-        "grad_norms": [float(log["grad_norm"]) for log in logs if "grad_norm" in log],
-        "memory": memory["bytes"],
+        "seconds": clock.seconds,
+        "losses": [log["loss"] for log in logs],
+        "grad_norms": [log["grad_norm"] for log in logs],
+        "memory": torch.cuda.max_memory_allocated() if has_gpu else None,
     }
 
 
@@ -153,43 +212,30 @@ def check_equal(
     first, *others = runs
     for name in others:
         for key in keys:
-            mine, theirs = runs[name][key], runs[first][key]
-            if len(mine) != len(theirs) or not mine:
-                raise UserError(f"{what}: {name} has {len(mine)} {key}; no ratio is given")
-            for a, b in zip(mine, theirs, strict=True):
-                difference = abs(a - b) / max(abs(b), 0.1)  # near 0 of great terms' difference
-                if not difference <= tolerance:  # NaN is never below
-                    raise UserError(
-                        f"{what}: {key} of {name} are {mine}, those of {first} {theirs}; no ratio "
-                        f"is given above a relative difference of {tolerance:g}"
-                    )
-                greatest = max(greatest, difference)
+            mine, theirs = (torch.tensor(runs[one][key]).double() for one in (name, first))
+            is_alike = mine.shape == theirs.shape and mine.numel()
+            # At least 0.1: a loss near 0 may be the difference of great terms.
+            differences = (mine - theirs).abs() / theirs.abs().clamp(min=0.1) if is_alike else None
+            if differences is None or not (differences <= tolerance).all():  # NaN is never below
+                raise UserError(
+                    f"{what}: {key} of {name} are {mine.tolist()}, those of {first} "
+                    f"{theirs.tolist()}; no ratio is given above a relative difference of "
+                    f"{tolerance:g}"
+                )
+            greatest = max(greatest, differences.max().item())
     return greatest
 
 
-def take_turns(
-    kinds: dict[str, Any],
-    run: Callable[[Any, int], dict[str, Any]],
-    num_turns: int,
-    check: Callable[[dict[str, dict[str, Any]]], float],
-) -> dict[str, Any]:
-    """`runs` of each kind, one a turn, and `difference`, the greatest that `check` found.
-
-    Args:
-        run: of a kind and a turn's number -> what was found.
-        check: compares the runs of a turn and raises where they must not be compared.
-    """
+def take_turns(kinds: dict[str, Any], run: Callable, num_turns: int, check: Callable) -> dict:
+    """`runs` of each kind, one a turn, and `difference`, the greatest that `check` found in one."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
     greatest, names = 0.0, list(kinds)
     for turn in range(num_turns):
         shift = turn % len(names)  # none is always first
-        this = {}
         for name in names[shift:] + names[:shift]:
             gc.collect()  # the last trainer, before the next one is loaded
-            this[name] = run(kinds[name], turn)
-        greatest = max(greatest, check({name: this[name] for name in names}))
-        for name, found in this.items():
-            runs[name].append(found)
+            runs[name].append(run(kinds[name], turn))
+        greatest = max(greatest, check({name: runs[name][-1] for name in names}))
     return {"runs": runs, "difference": greatest}
 
 
@@ -250,10 +296,6 @@ def build_sft(
 def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
     """Packed rows and padded ones, in turns on new rows each.
 
-    Args:
-        args: the benchmark's arguments.
-        folder: holds `model`; takes TRL's output.
-
     Returns:
         `rows` of each turn as (prompt, completion) lengths, `runs` by kind, `difference`.
     """
@@ -264,10 +306,9 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
 
     def run(length: int | None, turn: int) -> dict[str, Any]:
         trainer = build_sft(length, rows[turn], args, folder, tokenizer)
-        found = train(trainer, {})
+        found = train(trainer)
         mean = [trainer.nll / trainer.num_scored]
-        scored = {"mean_losses": mean, "num_scored": [trainer.num_scored]}
-        return found | scored | {"steps": trainer.state.global_step}
+        return found | {"mean_losses": mean, "num_scored": [trainer.num_scored]}
 
     def check(runs: dict[str, dict[str, Any]]) -> float:
         check_equal("SFT", runs, ("num_scored",), 0.0)
@@ -280,43 +321,8 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
     return {"rows": lengths} | take_turns(kinds, run, args.num_turns, check)
 
 
-class Unsorted(MathGRPOTrainer):
-    """Ours without sorting: rows are trimmed to the longest of the micro-batch they fell into."""
-
-    _prepare_inputs = GRPOTrainer._prepare_inputs
-
-
-class NothingSkipped(MathGRPOTrainer):
-    """Ours with a gradient for every row, also where the advantage is 0."""
-
-    def _has_gradient(self) -> None:
-        return None
-
-
-# Part -> name -> trainer, and whether passes are bounded by `update_tokens`; None is TRL as it is.
-STOCK, OURS = (GRPOTrainer, None), (MathGRPOTrainer, True)
-KINDS: dict[str, dict[str, tuple[type, bool | None]]] = {
-    "update": {
-        "stock": STOCK,
-        "trimmed": (Unsorted, False),
-        "sorted": (MathGRPOTrainer, False),
-        "ours": OURS,
-    },
-    "uniform": {"stock": STOCK, "nothing skipped": (NothingSkipped, True), "ours": OURS},
-    "step": {"stock": STOCK, "ours": OURS},
-}
-
-
-def build_grpo(
-    kind: tuple[type, bool | None], args: Any, folder: Path, rollouts: Rollouts, is_forced: bool
-) -> Any:
-    """A trainer for one generation batch, which is one optimizer step.
-
-    Args:
-        is_forced: rollouts and rewards are given; else the model writes completions of the same
-            lengths, and texts are graded.
-    """
-    trainer_class, is_bounded = kind
+def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
+    """A trainer (of `TRAINERS`) for one generation batch, which is one optimizer step."""
     config = GRPOConfig(
         output_dir=str(folder / "grpo"),
         num_generations=args.num_generations,
@@ -328,55 +334,33 @@ def build_grpo(
         loss_type="dapo",
         **args.training(),
     )
-    trainer = trainer_class(
+    trainer = TRAINERS[name](
         model=str(folder / "model"),
         args=config,
-        reward_funcs=rollouts.forced_reward if is_forced else rollouts.graded_reward,
+        reward_funcs=rollouts.reward,
         train_dataset=Dataset.from_list([{"prompt": group.prompt} for group in rollouts.groups]),
         processing_class=rollouts.tokenizer,
-        rollout_func=rollouts.generate if is_forced else None,
-        **({} if is_bounded is None else {"guards": GuardSettings()}),
+        rollout_func=rollouts.generate,
+        **({"guards": GuardSettings()} if name == "ours" else {}),
     )
-    if is_bounded is not None:
-        trainer.update_tokens = args.update_tokens if is_bounded else ONE_PASS
-    if not is_forced:
-        rollouts.force_lengths(trainer.model)
+    if name == "ours":
+        trainer.update_tokens = args.update_tokens
     return trainer
 
 
-def split_step(seconds: dict[str, float]) -> dict[str, float]:
-    """Parts of the time of GRPO steps that add up to it.
-
-    The update is forward, backward and optimizer; `other` is what TRL and we do besides: padding,
-    sorting, advantages, metrics.
-    """
-    parts = {name: seconds.get(name, 0.0) for name in ("generate", "reward", "log-probs")}
-    parts["update"] = seconds["step"] - seconds["inputs"]
-    parts["other"] = seconds["inputs"] - parts["generate"] - parts["reward"] - parts["log-probs"]
-    return parts
-
-
 def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
-    """The trainers of a part, in turns on new rollouts each.
+    """A step of TRL's trainer and ours, in turns on new rollouts each; returns as `measure_sft`.
 
-    Args:
-        part: a key of `KINDS`; "step" generates for itself.
-
-    Returns:
-        As `measure_sft`; the runs with `parts`, the seconds that add up to their step.
+    With the part "uniform" `UNIFORM_SHARE` of the groups teach nothing.
     """
-    kinds = {name: KINDS[part][name] for name in KINDS[part] if name in ("stock", *args.variants)}
-    is_forced = part != "step"
     share = UNIFORM_SHARE if part == "uniform" else 0.0
-    num_turns = args.num_turns if is_forced else args.num_step_turns
     rollouts = [
         Rollouts(draw_groups(args.num_groups, args.num_generations, share, turn), tokenizer, turn)
-        for turn in range(num_turns)
+        for turn in range(args.num_turns)
     ]
 
-    def run(kind: tuple[type, bool | None], turn: int) -> dict[str, Any]:
-        found = train(build_grpo(kind, args, folder, rollouts[turn], is_forced), GRPO_PARTS)
-        return found | {"parts": split_step(found["seconds"])}
+    def run(name: str, turn: int) -> dict[str, Any]:
+        return train(build_grpo(name, args, folder, rollouts[turn]))
 
     def check(runs: dict[str, dict[str, Any]]) -> float:
         tolerance = GRPO_TOLERANCE[args.precision]
@@ -386,4 +370,5 @@ def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str
         [(len(group.prompt), length) for group in turn.groups for length in group.lengths]
         for turn in rollouts
     ]
-    return {"rows": lengths} | take_turns(kinds, run, num_turns, check)
+    runs = take_turns({name: name for name in TRAINERS}, run, args.num_turns, check)
+    return {"rows": lengths} | runs

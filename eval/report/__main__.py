@@ -25,10 +25,11 @@ STATE = "trainer_state.json"
 def main() -> None:
     (args,) = parse(__doc__, EvalArguments)
     checkpoints = split_checkpoints(args.checkpoints)
-    evaluation = numbers.read_evaluation(args)
+    path = Path(args.output_dir) / manifest.NAME
+    with numbers.told(path, "run `make eval`, which has not finished"):
+        evaluation = json.loads(path.read_text(encoding="utf-8"))
     results = {name: numbers.read_result(Path(args.output_dir) / name) for name in checkpoints}
-    numbers.check_comparable(results)
-    numbers.check_current(results, args, checkpoints)
+    numbers.check_results(results, args, checkpoints)
     started = manifest.start(args.report_dir)
 
     report = {"title": args.title} | numbers.summarise(checkpoints, results)

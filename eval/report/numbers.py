@@ -1,13 +1,11 @@
 """The report's numbers: results that were scored alike, what each stage changed, examples.
 
-Pure functions over what `eval.run` left of each checkpoint: `<output_dir>/<name>/scores.json` has
-the metrics, `completions.parquet` one row per completion. The statistics are
-`eval.harness.metrics`'.
+Read from what `eval.run` left of each checkpoint: `<output_dir>/<name>/scores.json` has the
+metrics, `completions.parquet` one row per completion. `eval.harness.metrics` has the statistics.
 """
 
 import hashlib
 import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.dataset import dataset
 
-from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
 from eval.harness.metrics import (
@@ -27,6 +24,7 @@ from eval.harness.metrics import (
     is_answer_right,
     mean_interval,
     outcome_rates,
+    problem_means,
     split_change,
 )
 from eval.harness.settings import EvalArguments
@@ -37,7 +35,6 @@ NUMBERS = (
 )  # fmt: skip
 COMPLETIONS = "completions.parquet"
 AGAIN = "`make eval` makes it"
-TOLERANCE = 1e-6  # between a metric of scores.json and the mean of its rows, both float64
 # The mode whose metric represents a task where one number must do, best first: several samples say
 # more than one, and our grader reads what an official parser may not.
 HEADLINE = ("sampled", "greedy")
@@ -53,14 +50,12 @@ class Result:
     """One checkpoint's results.
 
     Args:
-        folder: where they are.
-        scores: its `scores.json`.
         rows: `{(task, mode): rows}`, each row with the columns of `NUMBERS` and `place`, the row's
             number in the file.
     """
 
     folder: Path
-    scores: dict[str, Any]
+    scores: dict[str, Any]  # its `scores.json`
     rows: dict[tuple[str, str], Rows]
 
 
@@ -69,6 +64,8 @@ def told(path: Path, remedy: str) -> Iterator[None]:
     """Name the file where what is read of it is missing or damaged; raises `UserError`."""
     try:
         yield
+    except UserError:  # has named it
+        raise
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing; {remedy}") from error
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -76,49 +73,19 @@ def told(path: Path, remedy: str) -> Iterator[None]:
         raise UserError(f"{path} is damaged ({reason}); {remedy}") from error
 
 
-def read_evaluation(args: EvalArguments) -> dict[str, Any]:
-    """The manifest of the evaluation that left the results.
-
-    Raises:
-        UserError: there is none, so that the evaluation has not finished, or it is damaged.
-    """
-    path = Path(args.output_dir) / manifest.NAME
-    with told(path, "run `make eval`, which has not finished"):
-        return json.loads(path.read_text(encoding="utf-8"))
-
-
 def read_result(folder: Path) -> Result:
-    """Read a checkpoint's results.
-
-    Raises:
-        UserError: a file is missing, damaged or of another shape, or the two do not agree.
-    """
+    """Read a checkpoint's results; raises `UserError` where a file is missing or damaged."""
     path = folder / "scores.json"
     with told(path, f"remove it, {AGAIN}"):
         scores = json.loads(path.read_text(encoding="utf-8"))
-        scores = scores | {key: scores[key] for key in ("tasks", "settings")}
+        scores = scores | {key: scores[key] for key in ("tasks", "settings", "fingerprint")}
     rows: dict[tuple[str, str], Rows] = defaultdict(list)
     path = folder / COMPLETIONS
     with told(path, f"remove it, {AGAIN}"):
         table = dataset(path, format="parquet").to_table(columns=list(NUMBERS))
         for place, row in enumerate(table.to_pylist()):
             rows[row["task"], row["mode"]].append(row | {"place": place})
-    _check_agreement(folder, scores, rows)
     return Result(folder, scores, dict(rows))
-
-
-def _check_agreement(folder: Path, scores: dict, rows: dict[tuple[str, str], Rows]) -> None:
-    """The main metric is the mean of the rows' scores: else one file is of another run."""
-    for task, modes in scores["tasks"].items():
-        for mode, found in modes.items():
-            value = found["metrics"][found["main"]]["value"]
-            means = problem_scores(rows.get((task, mode), [])).values()
-            mean = math.fsum(means) / len(means) if means else math.nan
-            if not abs(mean - value) <= TOLERANCE:
-                raise UserError(
-                    f"{folder}: scores.json has {found['main']} {value:.6f} for {task}, {mode}, "
-                    f"but the rows of completions.parquet give {mean:.6f}; remove both, {AGAIN}"
-                )
 
 
 def read_texts(folder: Path, places: set[int]) -> dict[int, dict[str, str]]:
@@ -132,7 +99,7 @@ def read_texts(folder: Path, places: set[int]) -> dict[int, dict[str, str]]:
         return dict(zip(wanted, texts.to_pylist(), strict=True))
 
 
-def check_current(
+def check_results(
     results: dict[str, Result], args: EvalArguments, checkpoints: dict[str, str]
 ) -> None:
     """Check that the results are of this configuration and of the checkpoints as they are now.
@@ -140,9 +107,12 @@ def check_current(
     A checkpoint that is gone, or only on the hub, cannot be checked and passes.
 
     Raises:
-        UserError: naming the setting and both values, or the checkpoint that has changed.
+        UserError: naming the setting, engine, data, code or checkpoint that is another one.
     """
+    first = next(iter(results.values())).scores["fingerprint"]
     for name, result in results.items():
+        prints = result.scores["fingerprint"]
+        path = checkpoints[name]
         for key, value in result.scores["settings"].items():
             wanted = getattr(args, key, value)
             if wanted != value:
@@ -150,9 +120,14 @@ def check_current(
                     f"{key}: {wanted!r} in the configuration but {value!r} when {name} was "
                     "evaluated; run `make eval` again, or set it in eval.yaml"
                 )
-        path, prints = checkpoints[name], result.scores.get("fingerprint") or {}
+        for key in ("engine", "data", "code"):
+            if prints[key] != first[key]:
+                raise UserError(
+                    f"{key}: {name} was evaluated with another one than {next(iter(results))}; "
+                    "checkpoints can only be compared when scored alike: run `make eval` again"
+                )
         files = (Path(path) / file for file in ("config.json", "adapter_config.json"))
-        if not prints.get("checkpoint") or not any(file.is_file() for file in files):
+        if not any(file.is_file() for file in files):
             continue
         try:
             current = hash_checkpoint(path, "checkpoints")
@@ -162,43 +137,12 @@ def check_current(
             raise UserError(f"{name}: {path} has changed since it was evaluated; run `make eval`")
 
 
-def check_comparable(results: dict[str, Result]) -> None:
-    """Check that every checkpoint was asked the same, the same way.
-
-    Raises:
-        UserError: settings, tasks, problems or golds differ; names what, and both values.
-    """
-    (first, base), *others = results.items()
-    wanted = _conditions(base)
-    for name, other in others:
-        found = _conditions(other)
-        for key in wanted | found:
-            if (one := wanted.get(key)) != (two := found.get(key)):
-                raise UserError(
-                    f"{key}: {one!r:.120} for {first} but {two!r:.120} for {name}; checkpoints can "
-                    "only be compared when scored alike: run `make eval` again"
-                )
-
-
-def _conditions(result: Result) -> dict[str, Any]:
-    """What must be the same for all checkpoints: settings, engine, data, grader and problems."""
-    prints = result.scores.get("fingerprint") or {}
-    found = result.scores["settings"] | {key: prints.get(key) for key in ("engine", "data", "code")}
-    sizes = {f"completions of {', '.join(key)}": len(rows) for key, rows in result.rows.items()}
-    golds = {
-        f"gold of {', '.join(key)}, {row['source']}, {row['id']}, {row['sample']}": row["gold"]
-        for key, rows in result.rows.items()
-        for row in rows
-    }
-    return found | sizes | golds
-
-
 def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[str, Any]:
     """Compute every number of the report.
 
     Args:
         checkpoints: `{name: path}` in the order of the stages.
-        results: `{name: Result}`, checked by `check_comparable`.
+        results: `{name: Result}`, checked by `check_results`.
 
     Returns:
         `scores[name][task][mode]` as in `scores.json`; `changes[task][mode]`, a list of
@@ -235,7 +179,7 @@ def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[s
         "cut_off": each(cut_off_rate),
         "no_thought": each(no_thought_rate),
         "levels": each(level_scores),
-        "fingerprints": {name: scores[name].get("fingerprint") for name in names},
+        "fingerprints": {name: scores[name]["fingerprint"] for name in names},
         "costs": {name: {key: scores[name].get(key) for key in costs} for name in names},
     }
 
@@ -270,19 +214,12 @@ def changes(rows: dict[str, Rows]) -> list[dict]:
     ]
 
 
-def problem_scores(rows: Rows) -> dict[tuple[str, str], float]:
-    """`{(source, id): mean score of its completions}`."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        found[row["source"], row["id"]].append(row["score"])
-    return {problem: sum(scores) / len(scores) for problem, scores in found.items()}
-
-
 def level_scores(rows: Rows) -> dict[int, dict]:
     """`{level: {"value", "stderr", "low", "high", "n"}}`, levels ascending; n problems."""
     level_of = {(row["source"], row["id"]): row["level"] for row in rows}
     by_level = defaultdict(list)
-    for problem, score in problem_scores(rows).items():
+    scores = problem_means(((row["source"], row["id"]), row["score"]) for row in rows)
+    for problem, score in scores.items():
         if level_of[problem] is not None:
             by_level[level_of[problem]].append(score)
     return {level: mean_interval(by_level[level]) for level in sorted(by_level)}
@@ -338,13 +275,9 @@ def find_flips(
     was lost as well as what was gained. Within a turn a hash decides, not the file's order: the
     first problems of a benchmark are often its easiest.
 
-    Args:
-        before: `{(task, mode): rows}` of the earlier checkpoint.
-        after: the same of the later one.
-
     Returns:
-        `(row before, row after)`, sorted by task, ours before official ones, then gains before
-        losses; each problem once.
+        `(row before, row after)` of `{(task, mode): rows}` before and after, sorted by task, ours
+        before official ones, then gains before losses; each problem once.
     """
 
     def sample(row: dict) -> tuple:

@@ -1,4 +1,4 @@
-"""What the report says: tables, sentences, warnings, published figures; `render` has how it looks.
+"""What the report says: tables, sentences, warnings, published figures; see report.html.jinja.
 
 Sentences are made of the numbers of `numbers.summarise`, so that none can say what the tables do
 not. Per cent and points throughout; an interval is a 95 % one.
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from eval.report.numbers import headline_mode, is_official
-from eval.report.render import Table, html
+from eval.report.render import Table, flatten, render
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 PARTS = ("ability", "format", "truncation")
@@ -26,25 +26,6 @@ SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how
     "tokens": ("num_tokens", "{:.0f}"),
     "cut off, but right": ("cut_off_right", "{:.1%}"),
 }
-OUTCOMES = (
-    "Changes are in points, paired over the same problems, with 95 % bootstrap intervals over "
-    "problems: an interval without 0 is more than chance. "
-    "Every completion has one outcome. `right`: the score counts it. `wrong`: it gives another "
-    "answer; that is ability. `unread` (the right answer, but not where the parser looks for it), "
-    "`unclosed` (the right answer, but no closed thought) and `no answer` are format. `cut off`: "
-    "the token limit came before an answer was counted; that is truncation. A part is positive "
-    "where fewer completions are lost to it; the three sum to the change of the score. Ability is "
-    "counted among completions that ended: where a model was cut off before, its failures count as "
-    "truncation, so that ability may look negative when truncation goes away. Official completions "
-    "are counted by the official parser: `unread` ones are right, but not for it; `ours right` is "
-    "what our grader says of the same completions. `answer right` is what a lenient reader would "
-    "count, whatever its form; `cut off, but right` the share of the cut off completions that "
-    "already contained the right answer."
-)
-SCALE = (
-    "Published figures are a scale only: other models, other sizes, other prompts. They cannot be "
-    "compared with ours digit by digit."
-)
 
 
 def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
@@ -54,27 +35,21 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
         report: the content of `report.json`.
         figures: `{"changes": SVG or None, "curves": {checkpoint: [SVG]}}`.
     """
-    names = list(report["checkpoints"])
-    listed = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-    opening = [html.text(report["summary"], lead=True)]
-    if report["warnings"]:
-        opening.append(html.warnings(report["warnings"]))
-    curves = [
-        html.figure(f"Training of `{name}`; bold: moving average", svgs)
-        for name, svgs in figures["curves"].items()
-    ]
-    sections = {
-        "scores": ("Scores", _scores(report)),
-        "changes": ("Where the change comes from", _changes(report, figures["changes"])),
-        "levels": ("By level", _levels(report)),
-        "training": ("Training", curves),
-        "flips": ("Side by side", _examples(report)),
-        "references": ("Published figures", _references(report)),
-        "stages": ("Stages", _stages(report["stages"])),
-        "provenance": ("Provenance", _provenance(report)),
+    tasks = [task for task, _ in problems(report)]
+    tables = {
+        "scores": {
+            f"{task} ({count:,} problems)": score_table(report, task)
+            for task, count in problems(report)
+        },
+        "changes": {
+            task: [split_table(report, task), outcome_table(report, task)] for task in tasks
+        },
+        "levels": level_tables(report),
+        "references": reference_table(report),
+        "stages": {name: stage_counts(found) for name, found in report["stages"].items()},
+        "checkpoints": checkpoint_table(report),
     }
-    subtitle = f"{listed} on {', '.join(report['scores'][names[0]])}"
-    return html.page(report["title"], subtitle, opening, sections)
+    return render("report", report=report, figures=figures, tables=tables)
 
 
 def percent(score: dict | None) -> str:
@@ -112,15 +87,6 @@ def row_name(report: dict, task: str, mode: str) -> str:
         return mode.replace(":", " ")
     first = next(iter(report["scores"].values()))
     return metric_name(mode, first[task][mode]["main"])
-
-
-def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
-    """Nested counts as `[["dropped, too long", "12"], ...]`."""
-    rows = []
-    for key, item in value.items():
-        name = f"{prefix}, {key}" if prefix else str(key)
-        rows += flatten(item, name) if isinstance(item, dict) else [[name, str(item)]]
-    return rows
 
 
 def summary(report: dict[str, Any]) -> str:
@@ -184,7 +150,7 @@ def warnings(report: dict[str, Any]) -> list[str]:
         ]
         if parts:
             found.append(f"{text}: {', '.join(parts)}.")
-    few = [f"{task} has {count}" for task, count in _problems(report) if count < MIN_PROBLEMS]
+    few = [f"{task} has {count}" for task, count in problems(report) if count < MIN_PROBLEMS]
     if few:
         found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}.")
     return found
@@ -207,8 +173,8 @@ def _twins(report: dict) -> list[str]:
     """Consecutive checkpoints that are the same, or score as if they were."""
     found = []
     for before, after in pairwise(report["checkpoints"]):
-        one, two = (report["fingerprints"][name] or {} for name in (before, after))
-        if one.get("checkpoint") and one.get("checkpoint") == two.get("checkpoint"):
+        one, two = (report["fingerprints"][name]["checkpoint"] for name in (before, after))
+        if one == two:
             found.append(f"{before} and {after} are the same checkpoint: their files are equal.")
         elif report["scores"][before] == report["scores"][after]:
             found.append(
@@ -218,7 +184,7 @@ def _twins(report: dict) -> list[str]:
     return found
 
 
-def _problems(report: dict) -> list[tuple[str, int]]:
+def problems(report: dict) -> list[tuple[str, int]]:
     """(task, its number of problems) of every task."""
     first = next(iter(report["scores"].values()))
     return [(task, next(iter(modes.values()))["num_problems"]) for task, modes in first.items()]
@@ -227,10 +193,8 @@ def _problems(report: dict) -> list[tuple[str, int]]:
 def score_table(report: dict, task: str, only_main: bool = False) -> Table:
     """One row per checkpoint, in per cent ± one standard error.
 
-    Columns are what ranks, pass@k and maj@k, and the official metrics.
-
-    Args:
-        only_main: of each mode its main metric only.
+    Columns are what ranks, pass@k and maj@k, and the official metrics; with `only_main` of each
+    mode its main metric only.
     """
     tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
     columns = []
@@ -277,98 +241,27 @@ def terminal_tables(report: dict[str, Any]) -> dict[str, Table]:
     """`{title: table}` of the terminal: scores of every task."""
     return {
         f"{task}: solved (%), {count:,} problems": score_table(report, task, only_main=True)
-        for task, count in _problems(report)
+        for task, count in problems(report)
     }
 
 
-def _scores(report: dict) -> list:
-    settings = report["settings"]
-    k = settings["num_samples"]
-    text = (
-        f"Scores in per cent ± one standard error over problems. avg@{k} is the mean correctness "
-        f"of {k} samples a problem at temperature {settings['temperature']}, top-p "
-        f"{settings['top_p']}; pass@j that at least one of j is right, maj@{k} that the most "
-        "frequent answer is. Official: the harness's own task, prompt and parser."
-    )
-    blocks = [html.text(text)]
-    for task, count in _problems(report):
-        blocks.append(html.heading(f"{task} ({count:,} problems)"))
-        blocks.append(html.table(*score_table(report, task)))
-    return blocks
-
-
-def _changes(report: dict, figure: str | None) -> list:
-    blocks = [html.text(OUTCOMES)]
-    if figure:
-        caption = "Each change as the sum of its parts; the diamond is the change of the score"
-        blocks.append(html.figure(caption, [figure]))
-    for task in report["outcomes"]:
-        blocks.append(html.heading(task))
-        if len(report["checkpoints"]) > 1:
-            blocks.append(html.table(*split_table(report, task)))
-        blocks.append(html.table(*outcome_table(report, task)))
-    return blocks
-
-
-def _levels(report: dict) -> list:
-    """A table of each task and mode whose problems carry levels, a row per level."""
-    blocks = []
+def level_tables(report: dict) -> dict[str, Table]:
+    """`{title: table}` of each task and mode whose problems carry levels, a row per level."""
+    found = {}
     for task, modes in report["levels"].items():
         for mode, levels in modes.items():
             rows = [
-                [str(level), str(one["n"]), *(percent(found[level]) for found in levels.values())]
+                [level, one["n"], *(percent(by_level[level]) for by_level in levels.values())]
                 for level, one in next(iter(levels.values())).items()
             ]
             if rows:
-                blocks.append(html.heading(f"{task}, {row_name(report, task, mode)}"))
-                blocks.append(html.table(["level", "problems", *levels], rows))
-    return blocks
-
-
-def _examples(report: dict[str, Any]) -> list:
-    """What changed, then what an official parser misses."""
-    names, blocks = list(report["checkpoints"]), []
-    if report["flips"]:
-        text = (
-            f"Completions on which {names[-2]} and {names[-1]} disagree, drawn by lot in equal "
-            "parts from the tasks and from gains and losses: their number says nothing about how "
-            "frequent either is."
-        )
-        blocks = [html.text(text), *map(_example, report["flips"])]
-    elif len(names) > 1:
-        blocks = [html.text(f"No completion changed from {names[-2]} to {names[-1]}.")]
-    if report["unread"]:
-        text = (
-            f"Drawn by lot from {names[-1]}'s completions of official tasks: right for our grader, "
-            "but not read by the official parser."
-        )
-        blocks += [html.text(text), *map(_example, report["unread"])]
-    return blocks
-
-
-def _example(found: dict) -> str:
-    outcomes = " → ".join(side["outcome"] for side in found["sides"])
-    title = f"{found['task']}, {found['mode'].replace(':', ' ')}: {outcomes}"
-    facts = f"problem {found['id']}, from {found['source']}, sample {found['sample'] + 1}"
-    if found["level"] is not None:
-        facts += f", level {found['level']}"
-    texts = {"Question": found["question"], "Gold": "\n".join(found["gold"])}
-    sides = [side | {"facts": _facts(side)} for side in found["sides"]]
-    return html.example(title, facts, texts, sides, ends_short=True)
-
-
-def _facts(side: dict) -> str:
-    read = "nothing" if side["prediction"] is None else side["prediction"]
-    return f"{side['num_tokens'] or 0:,} tokens, our grader: {side['verdict']}, read: {read}"
+                title = f"{task}, {row_name(report, task, mode)}"
+                found[title] = ["level", "problems", *levels], rows
+    return found
 
 
 def load_references(tasks: list[str]) -> list[dict[str, Any]]:
-    """The published rows (`references.yaml`) of the tasks that were run, by our names of them.
-
-    Returns:
-        `[{"task", "title", "source", "stages", "measured_as", "scores", "note"}]` in the order of
-        `tasks`; scores in per cent.
-    """
+    """The published rows (`references.yaml`) of the tasks that were run; scores in per cent."""
     sources = yaml.safe_load(REFERENCES.read_text(encoding="utf-8"))
     return [
         {
@@ -383,8 +276,8 @@ def load_references(tasks: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _references(report: dict) -> list:
-    """A table task by task, our scores and the published ones, and the sources' notes."""
+def reference_table(report: dict) -> Table:
+    """Task by task our scores and the published ones."""
     references, scores = report["references"], report["scores"]
     rows = []
     for task in dict.fromkeys(found["task"] for found in references):
@@ -398,39 +291,20 @@ def _references(report: dict) -> list:
                 shown = " → ".join(f"{score:.2f}" for score in found["scores"])
                 whose = f"theirs, {found['measured_as']}: {found['source']}"
                 rows.append([found["title"], whose, f"{shown} ({found['stages']})"])
-    notes = dict.fromkeys(found["note"] for found in references if found["note"])
-    table = html.table(["task", "whose", "scores (%)"], rows, facts=True)
-    return [html.text(" ".join([SCALE, *notes])), table] if rows else []
+    return ["task", "whose", "scores (%)"], rows
 
 
-def _stages(stages: dict[str, dict]) -> list:
-    """Counts of every stage that left a manifest, and its configuration, folded away."""
-    blocks = []
-    for name, found in stages.items():
-        kept = ("rows_in", "rows_out", "dropped", "wall_time_s")
-        rows = flatten(found["counts"] | {key: found[key] for key in kept if found.get(key)})
-        blocks += [html.heading(name), html.table(["count", "value"], rows)]
-        config = html.table(["key", "value"], flatten(found["config"]), facts=True)
-        blocks.append(html.details(f"configuration of {name}", [config]))
-    return blocks
+def stage_counts(found: dict) -> list[list[str]]:
+    """What a stage's manifest counts, as (name, value)."""
+    kept = ("rows_in", "rows_out", "dropped", "wall_time_s")
+    return flatten(found["counts"] | {key: found[key] for key in kept if found.get(key)})
 
 
-def _provenance(report: dict) -> list:
-    rows = [
-        ["commit of the evaluation", report["git_commit"] or "not in a git checkout"],
-        ["commit of this report", report["report_commit"] or "not in a git checkout"],
-        ["versions", ", ".join(f"{k} {v}" for k, v in report["versions"].items())],
-    ]
+def checkpoint_table(report: dict) -> Table:
+    """What each checkpoint is, and what its evaluation cost."""
+    rows = []
     for name, path in report["checkpoints"].items():
-        digest = (report["fingerprints"][name] or {}).get("checkpoint") or "-"
-        rows += [[f"{name}: path", path], [f"{name}: hash", digest]]
-    costs = [
-        [name, *("-" if value is None else f"{value:,.0f}" for value in cost.values())]
-        for name, cost in report["costs"].items()
-    ]
-    config = html.table(["key", "value"], flatten(report["evaluation_config"]), facts=True)
-    return [
-        html.table(["what", "value"], rows, facts=True),
-        html.table(["evaluation of", "completions", "tokens", "seconds"], costs),
-        html.details("configuration of the evaluation", [config]),
-    ]
+        digest = report["fingerprints"][name]["checkpoint"]
+        costs = ("-" if cost is None else f"{cost:,.0f}" for cost in report["costs"][name].values())
+        rows.append([name, *costs, path, digest])
+    return ["checkpoint", "completions", "tokens", "seconds", "path", "hash"], rows

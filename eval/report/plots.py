@@ -1,4 +1,4 @@
-"""Figures of the report, drawn from scores, changes and trainer logs. matplotlib is imported late.
+"""Figures of the reports: changes, training curves, lengths. matplotlib is imported late.
 
 Figures are SVGs in which the ink is `currentColor` and the grid a variable of the page, so that
 they follow the reader's light or dark.
@@ -33,6 +33,7 @@ EVALUATION = "eval_avg@"  # begins the keys of a panel with a line for each, in 
 INK, GRID = "#3d4450", "#e3e3e4"  # replaced in SVGs; used for nothing else
 BARS = ("#9aa5b1", "#3f7fd0", "#e0862f", "#3a9a62", "#9a68c0")
 PARTS = {"ability": "#3f7fd0", "format": "#e9a13b", "truncation": "#9a68c0"}
+NUM_BINS = 32  # of a histogram
 FEW = 40  # points that are drawn one by one rather than smoothed
 
 
@@ -149,6 +150,25 @@ def draw_changes(changes: dict[str, dict]) -> str:
 
     size = (5.2, 1.2 + 0.3 * len(found))
     return to_svg(draw, size, "changes", "Each change as the sum of its parts")
+
+
+def draw_lengths(lengths: dict[str, list[int]], file: str, unit: str) -> str:
+    """Histograms of `{"question" or "completion": lengths}` of one data file."""
+
+    def draw(axis) -> None:
+        for color, (name, found) in zip(BARS[1:], lengths.items(), strict=False):
+            found = np.maximum(found, 1)  # an empty text has no logarithm
+            # Edges at halves: every bin has a whole number in it.
+            edges = np.geomspace(found.min(), found.max() + 1, NUM_BINS + 1).round()
+            axis.hist(found, np.unique(edges) - 0.5, color=color, alpha=0.6, label=name)
+        axis.set_xscale("log")
+        axis.set_xticks(np.unique(np.geomspace(*axis.get_xlim(), 6).round()[1:-1]))
+        axis.minorticks_off()
+        axis.xaxis.set_major_formatter("{x:,.0f}")
+        axis.legend(frameon=False, fontsize=9, labelcolor=INK)
+        axis.set(title=file, xlabel=unit, ylabel="rows")
+
+    return to_svg(draw, (4.2, 2.9), file, f"Lengths: {file}")
 
 
 def to_svg(draw: Callable, size: tuple[float, float], name: str, label: str) -> str:

@@ -1,4 +1,4 @@
-"""How reports look: HTML from the macros of `page.html.jinja`, tables for the terminal.
+"""How reports look: HTML from Jinja templates, tables for the terminal.
 
 A page is one HTML file with style and figures within, nothing to load and no script. Jinja escapes
 all text, in which a pair of backticks marks code; a policy in the page's head forbids scripts and
@@ -8,6 +8,7 @@ requests, should an escape ever be forgotten.
 import re
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -39,16 +40,26 @@ def _write_out(letter: str) -> str:
     return f"\\x{ord(letter):02x}" if ord(letter) < 256 else f"\\u{ord(letter):04x}"
 
 
-def inline(text: str) -> Markup:
-    """A line of plain text with code in backticks as `<code>`, everything else escaped."""
-    pieces = re.split(r"`([^`]*)`", clean(text))
+def inline(text: str | int) -> Markup:
+    """A line of plain text with code in backticks as `<code>`, or a whole number; all escaped."""
+    pieces = re.split(r"`([^`]*)`", clean(f"{text:,}" if isinstance(text, int) else text))
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if index % 2 else piece
         for index, piece in enumerate(pieces)
     )
 
 
-def _load_macros():
+def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
+    """Nested counts as `[["dropped, too long", "12"], ...]`."""
+    rows = []
+    for key, item in value.items():
+        name = f"{prefix}, {key}" if prefix else str(key)
+        rows += flatten(item, name) if isinstance(item, dict) else [[name, str(item)]]
+    return rows
+
+
+def render(name: str, **values: Any) -> str:
+    """The page of `<name>.html.jinja`, in which `values` are known."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -56,11 +67,8 @@ def _load_macros():
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"clean": clean, "inline": inline}
-    return environment.get_template("page.html.jinja").module
-
-
-html = _load_macros()  # html.table(header, rows) and the like, each of which returns Markup
+    environment.filters |= {"clean": clean, "inline": inline, "flatten": flatten}
+    return environment.get_template(f"{name}.html.jinja").render(values)
 
 
 def show(

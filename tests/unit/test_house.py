@@ -50,7 +50,7 @@ HOMES = {
         r"AutoTokenizer|PreTrainedTokenizerFast|\w*Tokenizer\.from_\w+",
         {
             "data_prep/build/filters.py": "its workers read tokenizer.json without transformers",
-            "benchmarks/throughput_workload.py": "builds one, loads none",
+            "benchmarks/throughput_runs.py": "builds one, loads none",
         },
     ),
     "write a whole file": (

@@ -8,14 +8,11 @@ import pytest
 import yaml
 
 from benchmarks.curriculum import (
-    DEFAULT_MODES,
     MODES,
     BenchArguments,
     accuracy_at,
     compare,
-    compare_all,
     cost_of,
-    learning_curve,
     render,
     summary,
 )
@@ -25,7 +22,6 @@ from stages.checks import check_grpo_keys
 
 RECIPE = Path(__file__).parents[3] / "configs/skewed-cpu/grpo.yaml"
 INF = math.inf
-SCORING = {"tokens": 500, "seconds": 5.0}
 
 
 def made_up(accuracies, tokens=1000, seconds=10.0, zero_std=(0.5, 0.5), **keys):
@@ -40,38 +36,16 @@ def made_up(accuracies, tokens=1000, seconds=10.0, zero_std=(0.5, 0.5), **keys):
     return result | {"scoring": {"tokens": 0, "seconds": 0.0}} | keys
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "curve"),
-    [
-        ([0.1, 0.2, 0.4], [0.1, 0.2, 0.4]),
-        ([0.3, 0.2, 0.1], [0.2, 0.2, 0.2]),
-        ([0.2, 0.5, 0.4, 0.3, 0.4], [0.2, 0.4, 0.4, 0.4, 0.4]),
-    ],
-)
-def test_curves_are_made_to_rise(accuracies, curve):
-    cost, found = learning_curve(made_up(accuracies), "seconds")
-    assert cost.tolist() == [10.0 * i for i in range(len(accuracies))]
-    assert found == pytest.approx(curve)
-
-
 RUN = made_up([0.1, 0.3, 0.2, 0.4])  # risen: 0.1, 0.25, 0.25, 0.4
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "tokens"),
-    [(0.05, 0), (0.1, 0), (0.175, 500), (0.25, 1000), (0.325, 2500), (0.4, 3000), (0.41, INF)],
-)
-def test_cost_of(accuracy, tokens):
-    assert cost_of(RUN, accuracy, "tokens") == pytest.approx(tokens)
-    assert cost_of(RUN, accuracy, "seconds") == pytest.approx(tokens / 100)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "accuracy"), [(0, 0.1), (500, 0.175), (1500, 0.25), (3000, 0.4), (3001, math.nan)]
-)
-def test_accuracy_at(tokens, accuracy):
-    assert accuracy_at(RUN, tokens, "tokens") == pytest.approx(accuracy, nan_ok=True)
-    assert accuracy_at(RUN, tokens / 100, "seconds") == pytest.approx(accuracy, nan_ok=True)
+@pytest.mark.parametrize(("axis", "unit"), [("tokens", 1), ("seconds", 0.01)])
+def test_cost_of_an_accuracy_and_accuracy_at_a_cost(axis, unit):
+    costs = {0.05: 0, 0.1: 0, 0.175: 500, 0.25: 1000, 0.325: 2500, 0.4: 3000, 0.41: INF}
+    for accuracy, cost in costs.items():
+        assert cost_of(RUN, accuracy, axis) == pytest.approx(cost * unit)
+    for cost, accuracy in {0: 0.1, 500: 0.175, 1500: 0.25, 3000: 0.4, 3001: math.nan}.items():
+        assert accuracy_at(RUN, cost * unit, axis) == pytest.approx(accuracy, nan_ok=True)
 
 
 def test_summary():
@@ -83,9 +57,6 @@ def test_summary():
         "tokens": 2500, "seconds": 20.0, "steps": 2, "final_accuracy": 0.25,
     }  # fmt: skip
     assert summary(result) == pytest.approx(expected)
-    # TRL's figure is the batch's then, so that the groups are counted.
-    batch = summary(result | {"arguments": {"scale_rewards": "batch"}})
-    assert batch["zero_std"] == 0.5
 
 
 def test_compare():
@@ -96,25 +67,19 @@ def test_compare():
     assert figures["at_tokens"] == pytest.approx((0.1, -INF, INF))
     assert figures["useful_per_1k"] == pytest.approx(3.2)  # 0.9 and 0.7 of 4, in 2,000 tokens
     assert figures["useful_ratio"][0] == pytest.approx(1.6)  # stock's are 2
-
-
-def test_compare_at_the_greatest_cost_that_both_have_got_to():
-    runs = {
-        ("stock", 0): made_up([0.1, 0.2, 0.3]),
-        ("short", 0): made_up([0.1, 0.2, 0.2], tokens=500, seconds=30.0),
-    }
-    figures = compare(runs, "short")
-    assert figures["at_tokens"][0] == pytest.approx(0.0)  # at 1,000 tokens
-    assert figures["at_seconds"][0] == pytest.approx(1 / 15 + 0.1 - 0.3)  # at 20 s
+    # At the greatest cost that both have got to: 1,000 tokens, 20 seconds.
+    short = made_up([0.1, 0.2, 0.2], tokens=500, seconds=30.0)
+    figures = compare({("stock", 0): made_up([0.1, 0.2, 0.3]), ("short", 0): short}, "short")
+    assert figures["at_tokens"][0] == pytest.approx(0.0)
+    assert figures["at_seconds"][0] == pytest.approx(1 / 15 + 0.1 - 0.3)
     assert figures["tokens_ratio"] == (INF, 0, INF)
 
 
 def test_what_scoring_has_cost_comes_before_the_first_step():
-    offline = made_up([0.1, 0.3, 0.4], scoring=SCORING)
+    offline = made_up([0.1, 0.3, 0.4], scoring={"tokens": 500, "seconds": 5.0})
     runs = {("stock", 0): made_up([0.1, 0.2, 0.3]), ("offline", 0): offline}
-    figures = compare_all(runs, ["stock", "offline"])
-    assert figures["offline"]["tokens_ratio"][0] == pytest.approx(0.5)
-    counted = figures["offline, scoring counted"]
+    assert compare(runs, "offline")["tokens_ratio"][0] == pytest.approx(0.5)
+    counted = compare(runs, "offline", with_scoring=True)
     assert counted["tokens_ratio"][0] == counted["seconds_ratio"][0] == pytest.approx(0.75)
     assert counted["at_tokens"][0] == counted["at_seconds"][0] == pytest.approx(0.05)
     assert counted["useful_per_1k"] == pytest.approx(2 * 2000 / 2500)
@@ -147,7 +112,7 @@ def test_modes_are_settings_of_the_recipe():
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
     for mode, changes in MODES.items():
         assert not any(letter.isspace() for letter in mode)  # they are a list in make
-        values = recipe | {key: value for key, value in changes.items() if key != "stock"}
+        values = recipe | changes
         values |= {"pass_rates": "made.jsonl"} if mode == "offline" else {}
         check_grpo_keys(Settings.of(values, GrpoArguments, GRPO))
         GrpoArguments(**{key: value for key, value in values.items() if key in names})
@@ -155,7 +120,7 @@ def test_modes_are_settings_of_the_recipe():
 
 def test_stock_is_always_run():
     keys = {"grpo_config": "c", "recipe_run": "r", "out": "o"}
-    assert BenchArguments(**keys).modes == DEFAULT_MODES
+    assert BenchArguments(**keys).modes == [*MODES]
     assert BenchArguments(**keys, modes=["refill"]).modes == ["stock", "refill"]
     with pytest.raises(ValueError, match=r"^modes: "):
         BenchArguments(**keys, modes=["best"])

@@ -14,13 +14,13 @@ VERDICTS = {
 }  # fmt: skip
 
 
-def make_rows(outcomes, task="held_out", mode="sampled", level=None, text=None):
+def make_rows(outcomes, task="held_out", mode="sampled", level=None):
     """Rows of `completions.parquet`; `outcomes` is `{id: [outcome of each completion]}`."""
     return [
         {
             "task": task, "mode": mode, "id": id, "source": "s", "level": level, "sample": sample,
             "question": f"What is {id}?", "prompt": "", "gold": ["4"],
-            "completion": text or f"<think>so</think> {outcome} {id} {sample}",
+            "completion": f"<think>so</think> {outcome} {id} {sample}",
             "verdict": VERDICTS[outcome], "well_formed": outcome not in ("unclosed", "cut off"),
             "prediction": {"right": "4", "wrong": "5"}.get(outcome), "num_tokens": 20,
             "cut_off": outcome == "cut off", "outcome": outcome,
@@ -45,8 +45,8 @@ def both_modes(right, task="held_out", **options):
     )
 
 
-def write_result(folder, rows, **changes):
-    """`scores.json` and `completions.parquet` of one checkpoint; `changes` go into the settings."""
+def write_result(folder, rows, code="c"):
+    """`scores.json` and `completions.parquet` of one checkpoint; the evaluation's manifest."""
     tasks = {}
     for task, mode in dict.fromkeys((row["task"], row["mode"]) for row in rows):
         found = [row for row in rows if (row["task"], row["mode"]) == (task, mode)]
@@ -58,25 +58,21 @@ def write_result(folder, rows, **changes):
             value = think_metrics(found, mode)
         tasks.setdefault(task, {})[mode] = value
     folder.mkdir(parents=True)
-    write_evaluation(folder.parent)
+    value = {"stage": "eval", "config": {"title": "as evaluated"}, "counts": {}}
+    value |= {"git_commit": "abc123", "versions": {"torch": "0.1"}}
+    (folder.parent / "manifest.json").write_text(json.dumps(value))
     write_parquet(folder / "completions.parquet", rows)
     scores = {
         "checkpoint": folder.name,
-        "fingerprint": {"checkpoint": f"hash of {folder.name}"},
-        "settings": SETTINGS | changes,
+        "fingerprint": {"checkpoint": f"hash of {folder.name}", "code": code}
+        | dict.fromkeys(("engine", "data")),
+        "settings": SETTINGS,
         "num_completions": len(rows),
         "num_tokens": 20 * len(rows),
         "wall_time_s": 1.5,
         "tasks": tasks,
     }
     (folder / "scores.json").write_text(json.dumps(scores))
-
-
-def write_evaluation(folder):
-    """The manifest of an evaluation that has finished."""
-    value = {"stage": "eval", "config": {"title": "as evaluated"}, "counts": {}}
-    value |= {"git_commit": "abc123", "versions": {"torch": "0.1"}}
-    (folder / "manifest.json").write_text(json.dumps(value))
 
 
 def run_report(tmp_path, monkeypatch, names, *more):
