@@ -14,24 +14,22 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from rapidfuzz.distance import LCSseq
+from rapidfuzz.distance import LCSseq, Levenshtein
 
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, load_benchmark
-from data_prep.decontamination.text import letters, text_keys, without_choices, without_options
-from data_prep.decontamination.words import (
-    SHORT,
-    asks_about_figure,
+from data_prep.decontamination.text import (
     content,
-    formula,
-    is_retold,
+    letters,
     numbers,
-    same_wording,
+    text_keys,
     tokenise,
-    unlike_words,
+    without_choices,
+    without_options,
 )
 from data_prep.grading.equivalence import is_same_value
 from data_prep.schema import Problem
@@ -47,10 +45,18 @@ LONG = 15  # questions that may gain or lose so many numbers:
 STRAY = 2
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
-MAX_TORN, MAX_TORN_SHARE = 4, 0.1  # n-grams that a text put in between may tear
 MAX_AROUND = 6  # words before the question, or around a short one
-MAX_PREAMBLE = 40  # words before a short one, without any formula, and nothing after it
+SHORT = 10  # questions, of which what is asked may be all in a figure
 GAP_COST = 0.5
+# Up to so many letters a token may be a name of a formula (x, ABC, sin), which has its place.
+MAX_SYMBOL = 3
+MIN_SPELLING = 6  # words of fewer letters are often other words when one differs (prime, prize)
+MAX_MISSPELT = 6  # more words than that are no slips
+# A statement that another question has by chance is shorter, or has a shorter formula.
+LONG_RUN = 18
+LONG_FORMULA = 8
+MIN_RETOLD = 0.85  # of the words of the shorter question
+FIGURE_WORDS = frozenset(("diagram", "figure", "shown", "graphed", "picture", "below"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,45 +139,31 @@ class EvalIndex:
             return None
         exact = self._exact.get(tuple(words), [])
         for at in exact:
-            if self._is_certain(at, answers):
+            # The same words may ask for something that is all in a figure.
+            theirs = self._questions[at].answers
+            if not asks_about_figure(self._words[at]) or _share_gold(answers, theirs):
                 return self._match(at, 1.0, "exact")
         for at in self._letters.get(letters(question), ()):
             if _share_value(answers, self._questions[at].answers):
                 return self._match(at, 1.0, "same letters")
         best = None
-        for share, at in self._candidates(words):
+        for at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
-            if not kind and self._is_scattered(at, share, words, answers):
-                score, kind = share, "reworded"
             if not kind and is_retold(self._words[at], words):
                 kind = "reworded"
             if kind and at not in exact and (best is None or score > best.score):
                 best = self._match(at, score, kind)
         return best
 
-    def _candidates(self, words: list[str]) -> list[tuple[float, int]]:
-        """(share of their own n-grams, number) of those that share most of them."""
+    def _candidates(self, words: list[str]) -> list[int]:
+        """Numbers of the questions of whose n-grams the largest shares are there."""
         hits: Counter[int] = Counter()
         for gram in _ngrams(words):
-            if gram in self._postings:
-                hits.update(self._postings[gram])
+            hits.update(self._postings.get(gram, ()))
         shares = [
             (-count / max(1, len(self._words[at]) - NGRAM + 1), at) for at, count in hits.items()
         ]
-        return [(-less, at) for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
-
-    def _is_scattered(
-        self, at: int, share: float, words: list[str], answers: Sequence[str]
-    ) -> bool:
-        """Whether nearly all n-grams of a candidate are there, a table between them, say."""
-        theirs = self._words[at]
-        num_grams = len(theirs) - NGRAM + 1
-        return (
-            len(theirs) >= DISTINCT
-            and (1 - share) * num_grams <= max(MAX_TORN, MAX_TORN_SHARE * num_grams)
-            and self._numbers[at] <= Counter(numbers(words))
-            and _share_gold(answers, self._questions[at].answers)
-        )
+        return [at for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
 
     def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
         """(coverage, kind) of a candidate; the kind is "" where it is another question."""
@@ -189,14 +181,11 @@ class EvalIndex:
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_short = len(theirs) < SHORT
-        around = len(words) - len(span) if is_short else start
         if is_short:
-            is_prose = all(word.isalpha() and len(word) > 1 for word in words[:start])
-            most = MAX_PREAMBLE if is_prose and stop == len(words) else MAX_AROUND
-            allowed = most if is_same_gold else 0
+            is_elsewhere = len(words) - len(span) > MAX_AROUND * is_same_gold
         else:
-            allowed = len(words) if is_same_gold or len(theirs) >= DISTINCT else MAX_AROUND
-        if around > allowed:
+            is_elsewhere = start > MAX_AROUND and not is_same_gold and len(theirs) < DISTINCT
+        if is_elsewhere:
             return coverage, ""
         if same_wording(theirs, span):
             return coverage, "embedded"
@@ -208,12 +197,6 @@ class EvalIndex:
         if missing == more == 0 or (is_close and len(theirs) >= LONG):
             return coverage, "reworded"
         return coverage, ""
-
-    def _is_certain(self, at: int, answers: Sequence[str]) -> bool:
-        """Whether the same words mean the same question, which may be all in a figure."""
-        return not asks_about_figure(self._words[at]) or _share_gold(
-            answers, self._questions[at].answers
-        )
 
     def _match(self, at: int, score: float, kind: str) -> Match:
         one = self._questions[at]
@@ -295,7 +278,8 @@ def _integer_forms(gold: str) -> list[str]:
 
 def _is_short_same(theirs: list[str], words: list[str]) -> bool:
     """Whether two short questions with one gold differ in words that only came or only went."""
-    return formula(theirs) == formula(words) and not all(unlike_words(theirs, words))
+    unlike = _difference(theirs, _respelt(theirs, words))
+    return formula(theirs) == formula(words) and not all(unlike)
 
 
 def _ngrams(words: list[str]) -> set[tuple[str, ...]]:
@@ -303,6 +287,105 @@ def _ngrams(words: list[str]) -> set[tuple[str, ...]]:
     if len(words) < NGRAM:
         return {tuple(words)}
     return set(zip(*(words[start:] for start in range(NGRAM)), strict=False))
+
+
+def same_wording(first: list[str], second: list[str]) -> bool:
+    """Whether two lists of content words ask the same.
+
+    Formulas must be the same in the same order: 2x+3 is not 3x+2. Of the words none may be
+    exchanged, come or go (minimum and maximum, not, positive), apart from spelling, and one may
+    change its place between two numbers: 2 girls and 3 boys are not 2 boys and 3 girls.
+    """
+    if first == second:
+        return True
+    if formula(first) != formula(second):
+        return False
+    second = _respelt(first, second)
+    left, extra = _difference(first, second)
+    # What is left may be one word that is written in two (side length).
+    if sorted("".join(left)) != sorted("".join(extra)):
+        return False
+    runs = [run for run in LCSseq.opcodes(first, second) if run.tag != "equal"]
+    gone = [at for run in runs for at in range(run.src_start, run.src_end)]
+    come = [at for run in runs for at in range(run.dest_start, run.dest_end)]
+    moved = [(first[at], len(numbers(first[:at]))) for at in gone if first[at] not in left]
+    moved_to = [(second[at], len(numbers(second[:at]))) for at in come if second[at] not in extra]
+    return moved == moved_to and len(moved) <= 1
+
+
+def _difference(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
+    mine, theirs = Counter(first), Counter(second)
+    return list((mine - theirs).elements()), list((theirs - mine).elements())
+
+
+def _respelt(first: list[str], second: list[str]) -> list[str]:
+    """The second list with the slips and endings of the first."""
+    left, extra = _difference(first, second)
+    if not left or max(len(left), len(extra)) > MAX_MISSPELT:
+        return second
+    spelling = {}
+    for other in extra:
+        # One but for a slip or an ending.
+        word = next(
+            (
+                word
+                for word in left
+                if min(len(word), len(other)) >= MIN_SPELLING
+                and Levenshtein.distance(word, other, score_cutoff=1) <= 1
+            ),
+            None,
+        )
+        if word is not None:
+            spelling[other] = word
+            left.remove(word)
+    return [spelling.get(word, word) for word in second]
+
+
+def asks_about_figure(words: list[str], limit: int = SHORT) -> bool:
+    """Whether fewer content words than `limit` point to a figure, which may be what is asked."""
+    return len(words) < limit and not FIGURE_WORDS.isdisjoint(words)
+
+
+def is_retold(first: list[str], second: list[str]) -> bool:
+    """Whether two lists of content words state one problem and may ask for another form of it.
+
+    A long run of words with a complete formula is the same, little else is in the shorter of the
+    two, the numbers of one are among those of the other, and one place at most has other signs.
+    """
+    num_words = min(len(first), len(second))
+    if num_words < LONG_RUN or any(asks_about_figure(words, 10**9) for words in (first, second)):
+        return False
+    runs = list(LCSseq.opcodes(first, second))
+    same = [first[run.src_start : run.src_end] for run in runs if run.tag == "equal"]
+    if not any(len(run) >= LONG_RUN and _longest_formula(run) >= LONG_FORMULA for run in same):
+        return False
+    mine, theirs = Counter(numbers(first)), Counter(numbers(second))
+    # The last run may be what the two ask for.
+    signs = [
+        _has_sign(first[run.src_start : run.src_end])
+        + _has_sign(second[run.dest_start : run.dest_end])
+        for run in runs[:-1]
+        if run.tag != "equal"
+    ]
+    return (
+        sum(map(len, same)) >= MIN_RETOLD * num_words
+        and (mine <= theirs or theirs <= mine)
+        and sum(signs) <= 1
+    )
+
+
+def _longest_formula(words: list[str]) -> int:
+    groups = groupby(words, lambda word: len(word) <= MAX_SYMBOL or not word.isalpha())
+    return max((len(list(group)) for is_formula, group in groups if is_formula), default=0)
+
+
+def _has_sign(words: list[str]) -> bool:
+    return any(not word[0].isalnum() for word in words)
+
+
+def formula(tokens: list[str]) -> list[str]:
+    """The tokens that have their place: numbers, operators and names as short as x, ABC, sin."""
+    return [token for token in tokens if len(token) <= MAX_SYMBOL or not token.isalpha()]
 
 
 def load_questions(

@@ -8,7 +8,6 @@ count and whether it was cut off. Log-likelihoods are the harness's own.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -30,35 +29,25 @@ from data_prep.sampling.store import Completion, Continuation, Request, Settings
 LOGLIKELIHOOD_BATCH = 8
 
 
-@contextmanager
-def _refuse_damaged(checkpoint: str, key: str) -> Iterator[None]:
-    try:
-        yield
-    # Other people's files: what is wrong with them decides what is raised.
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise UserError(
-            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
-            "save or fetch it again"
-        ) from error
-
-
 def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     """Load tokenizer and model of a model folder, hub id or adapter folder; adapters are merged."""
     tokenizer = load_tokenizer(checkpoint, key, needs=())
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
     base, adapter = base_and_adapter(checkpoint)
-    with _refuse_damaged(checkpoint, key):
+    try:
         model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
         if adapter:
             from peft import PeftModel
 
             model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if tokenizer.pad_token_id is None:
+    # Other people's files: what is wrong with them decides what is raised.
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        message = (str(error).strip().splitlines() or [""])[0]
         raise UserError(
-            f"{key}: {checkpoint}: its tokenizer has neither eos_token nor pad_token; set one"
-        )
+            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
+            "save or fetch it again"
+        ) from error
     return tokenizer, model
 
 

@@ -19,7 +19,15 @@ from data_prep.sampling.store import Completion, Request
 
 MAX_RETRIES = 5  # by the client, after 0.5, 1, 2, 4 and 8 seconds, for 408, 409, 429 and 5xx too
 CONNECT_S = 20.0
-STORED = "; what is finished is stored"
+KEY_VARIABLE = "OPENAI_API_KEY"  # servers of one's own need none
+REMEDIES = {
+    401: f"the key is refused; set the environment variable {KEY_VARIABLE}",
+    403: f"the key is refused; set the environment variable {KEY_VARIABLE}",
+    404: "base_url should end in /v1, and model_name_or_path be a model that is served there",
+    429: "lower concurrency, then run the same command again",
+}
+REFUSED = "change the setting that it names (max_tokens is max_new_tokens)"
+DOWN = "see the server's log, then run the same command again"
 
 
 class OpenAIEngine:
@@ -28,7 +36,6 @@ class OpenAIEngine:
     Args:
         model: the name under which it is served.
         base_url: of the API, such as http://localhost:8000/v1.
-        api_key_env: environment variable with the key; servers of one's own need none.
         concurrency: requests under way at once.
         timeout_s: the longest that one completion may take, in seconds.
 
@@ -36,9 +43,7 @@ class OpenAIEngine:
         UserError: the client is not installed.
     """
 
-    def __init__(
-        self, model: str, *, base_url: str, api_key_env: str, concurrency: int, timeout_s: float
-    ) -> None:
+    def __init__(self, model: str, base_url: str, concurrency: int, timeout_s: float) -> None:
         try:
             import openai
         except ImportError as error:
@@ -46,10 +51,10 @@ class OpenAIEngine:
                 f"backend: openai needs a package that is not installed ({error}); run "
                 "`make .venv/ready EXTRAS=eval,distill,dev`"
             ) from error
-        self._openai, self._model, self._base_url = openai, model, base_url
-        self._api_key_env, self._concurrency, self._timeout_s = api_key_env, concurrency, timeout_s
+        self._model, self._base_url = model, base_url
+        self._concurrency, self._timeout_s = concurrency, timeout_s
         self._client = openai.OpenAI(
-            api_key=os.environ.get(api_key_env) or "EMPTY",
+            api_key=os.environ.get(KEY_VARIABLE) or "EMPTY",
             base_url=base_url,
             timeout=openai.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
             max_retries=MAX_RETRIES,
@@ -79,7 +84,10 @@ class OpenAIEngine:
                     if found is not None:
                         yield found
             except Exception as error:  # any fault of a server is told in words of the recipe
-                raise self._explain(error) from error
+                raise UserError(
+                    f"base_url: {self._base_url}: {self._explain(error)}; what is finished is "
+                    "stored"
+                ) from error
             finally:
                 is_over.set()
 
@@ -96,50 +104,34 @@ class OpenAIEngine:
         )
         return read_completion(response)
 
-    def _explain(self, error: Exception) -> UserError:
+    def _explain(self, error: Exception) -> str:
         """What went wrong in words of the recipe; the client has tried again before."""
-        openai, where = self._openai, f"base_url: {self._base_url}"
-        if isinstance(error, UserError):
-            text = f"{where}: {error}"
-        elif isinstance(error, openai.APITimeoutError):
-            text = (
-                f"{where}: no answer within timeout_s {self._timeout_s:g}, {MAX_RETRIES + 1} "
-                "times; raise timeout_s or lower concurrency"
-            )
-        elif isinstance(error, openai.APIConnectionError):
-            cause = error.__cause__ or error
-            text = (
-                f"{where}: cannot be reached ({type(cause).__name__}: {_one_line(cause)}); start "
-                "the server or correct base_url, then run the same command again"
-            )
-        elif isinstance(error, openai.APIStatusError):
-            text = self._explain_status(error)
-        else:
-            text = (
-                f"{where}: the answer is none of an OpenAI-compatible server "
-                f"({type(error).__name__}: {_one_line(error)}); base_url should end in /v1"
-            )
-        return UserError(text + STORED)
+        import openai
 
-    def _explain_status(self, error: Any) -> str:
-        where, status = f"base_url: {self._base_url}", error.status_code
-        body = error.body if isinstance(error.body, dict) else {}
-        message = _one_line(body.get("message") or error.message)
-        if status in (401, 403):
+        if isinstance(error, openai.APITimeoutError):
             return (
-                f"{where}: status {status}, the key is refused ({message}); set the environment "
-                f"variable {self._api_key_env}"
+                f"no answer within timeout_s {self._timeout_s:g}, {MAX_RETRIES + 1} times; raise "
+                "timeout_s or lower concurrency"
             )
-        if status == 404:
+        if isinstance(error, openai.APIStatusError):
+            code = error.status_code
+            # Such as a context that is too short.
+            usual = (
+                "see the server's log"
+                if code >= 500
+                else "change the setting that it names (max_tokens is max_new_tokens)"
+            )
+            return f"status {code} ({_one_line(error.message)}); {REMEDIES.get(code, usual)}"
+        cause = error.__cause__ or error
+        fault = f"({type(cause).__name__}: {_one_line(cause)})"
+        if isinstance(error, openai.APIConnectionError):
             return (
-                f"{where}: status 404 ({message}); base_url should end in /v1, and "
-                "model_name_or_path be a model that is served there"
+                f"cannot be reached {fault}; start the server or correct base_url, then run the "
+                "same command again"
             )
-        if status < 500 and status != 429:
-            remedy = "change the setting that it names (max_tokens is max_new_tokens)"
-        else:
-            remedy = "see the server's log or lower concurrency, then run the same command again"
-        return f"{where}: status {status} ({message}); {remedy}"
+        return (
+            f"the answer is none of an OpenAI-compatible server {fault}; base_url should end in /v1"
+        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -147,25 +139,14 @@ class OpenAIEngine:
 
 
 def read_completion(response: Any) -> Completion:
-    """The completion in a server's answer, with its thought between tags.
-
-    Raises:
-        UserError: there is none.
-    """
-    choices = getattr(response, "choices", None)
-    message = (
-        getattr(choices[0], "message", None) if isinstance(choices, list) and choices else None
-    )
-    if message is None:
-        raise UserError(f"an answer without a completion, {response!r:.80}; see the server's log")
-    parts = {name: getattr(message, name, None) for name in ("reasoning_content", "reasoning")}
-    reasoning = next((one for one in parts.values() if one and isinstance(one, str)), "")
-    num_tokens = getattr(getattr(response, "usage", None), "completion_tokens", None)
-    return Completion(
-        join_thought(reasoning, message.content if isinstance(message.content, str) else ""),
-        num_tokens if isinstance(num_tokens, int) else 0,  # the server does not count
-        cut_off=choices[0].finish_reason == "length",
-    )
+    """The completion in a server's answer, with its thought between tags."""
+    choice = response.choices[0]
+    message = choice.message
+    parts = (getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
+    reasoning = next(filter(None, parts), "")
+    num_tokens = response.usage.completion_tokens if response.usage else 0  # it does not count
+    cut_off = choice.finish_reason == "length"
+    return Completion(join_thought(reasoning, message.content or ""), num_tokens, cut_off)
 
 
 def join_thought(reasoning: str, content: str) -> str:

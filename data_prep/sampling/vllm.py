@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,7 @@ import torch
 from data_prep.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
 from data_prep.config import UserError
 from data_prep.quiet import VLLM_ENVIRONMENT
-from data_prep.sampling.hf import (
-    cut_at,
-    eos_token_ids,
-    fit,
-    split_stops,
-)
+from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
@@ -38,19 +33,6 @@ LAUNCHER = (
     "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_USE_AGENT_STORE",
 )  # fmt: skip
-
-
-def import_vllm() -> Any:
-    """Import vLLM; returns its `current_platform`, which knows whether it runs on a CPU."""
-    try:
-        import vllm  # noqa: F401
-        from vllm.platforms import current_platform
-    except ImportError as error:
-        raise UserError(
-            f"backend: vllm is not installed ({error}); run `make .venv/ready "
-            "EXTRAS=eval,vllm,dev` on a GPU host, or set backend: hf"
-        ) from error
-    return current_platform
 
 
 @contextmanager
@@ -64,33 +46,27 @@ def own_environment(device_index: int | None) -> Iterator[None]:
     try:
         if device_index is not None and torch.version.cuda is not None:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            os.environ["CUDA_VISIBLE_DEVICES"] = choose_device(visible, device_index)
+            os.environ["CUDA_VISIBLE_DEVICES"] = choose_visible(visible, device_index)
         yield
     finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
+        os.environ.clear()
         os.environ.update(before)
 
 
-def choose_device(visible: str | None, index: int) -> str:
+def choose_visible(visible: str | None, index: int) -> str:
     """The `index`-th of the devices that `CUDA_VISIBLE_DEVICES` names; None stands for all."""
-    if visible is None:
-        return str(index)
-    devices = [name.strip() for name in visible.split(",") if name.strip()]
-    if index >= len(devices):
+    try:
+        return str(index) if visible is None else visible.split(",")[index].strip()
+    except IndexError:
         raise UserError(
             f"CUDA_VISIBLE_DEVICES: {visible!r} has no GPU for process {index} of this host; "
             "start as many processes as there are GPUs"
-        )
-    return devices[index]
+        ) from None
 
 
 @contextmanager
-def held_stderr(is_on: bool = True) -> Iterator[None]:
+def held_stderr() -> Iterator[None]:
     """Hold back stderr, that of C++ too; show it when an unexpected error ends the block."""
-    if not is_on:
-        yield
-        return
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
         stderr = os.dup(2)
@@ -120,7 +96,7 @@ def refusals(checkpoint: str) -> Iterator[None]:
         text = str(error)
         if isinstance(error, ValidationError):  # whose text would repeat all settings
             first = error.errors()[0]
-            text = ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])
+            text = ": ".join([*map(str, first["loc"]), first["msg"]])
         raise UserError(
             f"backend: vllm refuses {checkpoint}: {' '.join(text.split())} (or set backend: hf)"
         ) from error
@@ -150,11 +126,17 @@ class VllmEngine:
         max_model_len: int | None,
         device_index: int | None,
     ) -> None:
-        base, adapter = base_and_adapter(checkpoint)
         self.tokenizer = load_tokenizer(checkpoint, "backend", needs=())
         with own_environment(device_index):
             with held_stderr():
-                is_cpu = import_vllm().is_cpu()
+                try:
+                    from vllm import platforms
+                except ImportError as error:
+                    raise UserError(
+                        f"backend: vllm is not installed ({error}); run `make .venv/ready "
+                        "EXTRAS=eval,vllm,dev` on a GPU host, or set backend: hf"
+                    ) from error
+            is_cpu = platforms.current_platform.is_cpu()
             if is_cpu:
                 # In this process: no child outlives a kill. A GPU's engine is a child process,
                 # whose end frees all of the GPU's memory.
@@ -162,11 +144,9 @@ class VllmEngine:
                 assert not torch.distributed.is_initialized(), "vLLM makes its own process group"
             set_num_threads = torch.set_num_threads
             # A child process keeps the stderr that it is born with: there it stays open.
-            with held_stderr(is_cpu), refusals(checkpoint):
+            with held_stderr() if is_cpu else nullcontext(), refusals(checkpoint):
                 self._start(
-                    base,
-                    adapter,
-                    tokenizer=tokenizer_path(checkpoint),
+                    checkpoint,
                     dtype=dtype,
                     gpu_memory_utilization=gpu_memory_utilization,
                     max_model_len=max_model_len,
@@ -183,14 +163,16 @@ class VllmEngine:
         if is_cpu:
             self._check_head_size(checkpoint)
 
-    def _start(self, base: str, adapter: str | None, **settings: Any) -> None:
+    def _start(self, checkpoint: str, **settings: Any) -> None:
         from vllm import LLM
         from vllm.lora.request import LoRARequest
 
+        base, adapter = base_and_adapter(checkpoint)
         if adapter:
             settings |= {"enable_lora": True, "max_lora_rank": lora_rank(adapter)}
         llm = LLM(
             base,
+            tokenizer=tokenizer_path(checkpoint),
             tokenizer_mode="hf",
             generation_config="vllm",  # vLLM's own defaults, not the checkpoint's
             use_tqdm_on_load=False,

@@ -11,7 +11,7 @@ import pytest
 
 from data_prep.build.duplicates import find_near_duplicates, is_near_duplicate, signature
 from data_prep.decontamination.index import EvalIndex, EvalQuestion
-from data_prep.decontamination.words import tokenise
+from data_prep.decontamination.text import tokenise
 
 pytestmark = pytest.mark.integration
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from data_prep.sampling.pass_rates import load_pass_counts
 
 from data_prep.config import UserError
 from data_prep.prompts import build_prompt
-from data_prep.sampling.pass_rates import load_pass_counts
 from data_prep.sampling.problems import SampledSet, read_rows
 from data_prep.sampling.store import Completion, SampleStore
 from stages.difficulty import DifficultyArguments, write_rates

@@ -3,9 +3,8 @@
 import threading
 
 import pytest
-from torch.distributed import HashStore
-
 from data_prep.sampling.processes import Processes
+from torch.distributed import HashStore
 
 
 def run_all(world_size, work):

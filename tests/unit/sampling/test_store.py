@@ -8,11 +8,11 @@ from copy import deepcopy
 from dataclasses import fields, replace
 
 import pytest
+from data_prep.sampling.processes import Processes
 from torch.distributed import HashStore
 
 from data_prep.config import UserError
 from data_prep.sampling import store as store_module
-from data_prep.sampling.processes import Processes
 from data_prep.sampling.store import Completion, Continuation, Request, SampleStore, Settings, fill
 
 SETTINGS = Settings(8, temperature=0.7, top_p=0.9, until=("a",), rendered=True, seed=3)
