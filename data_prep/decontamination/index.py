@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq, Levenshtein
 
@@ -24,7 +23,6 @@ from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, load_benchmark
 from data_prep.decontamination.text import (
     content,
-    letters,
     numbers,
     text_keys,
     tokenise,
@@ -100,12 +98,10 @@ class EvalIndex:
         self._texts = {key: one for one in questions for key in text_keys(one.question)}
         self._words = [content(tokenise(one.question)) for one in self._questions]
         self._numbers = [Counter(numbers(words)) for words in self._words]
-        self._letters: dict[str, list[int]] = defaultdict(list)
         self._exact: dict[tuple[str, ...], list[int]] = defaultdict(list)
         postings: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at, words in enumerate(self._words):
             self._exact[tuple(words)].append(at)
-            self._letters[letters(self._questions[at].question)].append(at)
             for gram in _ngrams(words):
                 postings[gram].append(at)
         self._postings = {gram: ats for gram, ats in postings.items() if len(ats) <= MAX_POSTINGS}
@@ -143,9 +139,6 @@ class EvalIndex:
             theirs = self._questions[at].answers
             if not asks_about_figure(self._words[at]) or _share_gold(answers, theirs):
                 return self._match(at, 1.0, "exact")
-        for at in self._letters.get(letters(question), ()):
-            if _share_value(answers, self._questions[at].answers):
-                return self._match(at, 1.0, "same letters")
         best = None
         for at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
@@ -181,11 +174,9 @@ class EvalIndex:
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_short = len(theirs) < SHORT
-        if is_short:
-            is_elsewhere = len(words) - len(span) > MAX_AROUND * is_same_gold
-        else:
-            is_elsewhere = start > MAX_AROUND and not is_same_gold and len(theirs) < DISTINCT
-        if is_elsewhere:
+        if is_short and len(words) - len(span) > MAX_AROUND * is_same_gold:
+            return coverage, ""
+        if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
         if same_wording(theirs, span):
             return coverage, "embedded"
@@ -209,42 +200,19 @@ def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
     A common subsequence also picks up single words far from the rest. Of its runs those are kept
     that together have most words, less half of the words between them (Kadane's maximum).
     """
-    best = here = _Stretch(0.0, 0, 0, 0, 0, 0)
-    for run in LCSseq.opcodes(theirs, words):
-        if run.tag != "equal":
-            continue
-        size = run.dest_end - run.dest_start
-        score = here.score - GAP_COST * (run.dest_start - here.stop)
-        if score > 0:
-            here = _Stretch(
-                score + size,
-                here.size + size,
-                here.their_start,
-                run.src_end,
-                here.start,
-                run.dest_end,
-            )
-        else:
-            here = _Stretch(size, size, run.src_start, run.src_end, run.dest_start, run.dest_end)
-        best = max(best, here, key=lambda stretch: stretch.score)
+    runs = [run for run in LCSseq.opcodes(theirs, words) if run.tag == "equal"]
+    first, score, best_score = 0, 0.0, 0.0
+    for at, run in enumerate(runs):
+        score -= GAP_COST * (run.dest_start - runs[at - 1].dest_end)
+        if at == 0 or score <= 0:
+            first, score = at, 0.0
+        score += run.dest_end - run.dest_start
+        if score > best_score:
+            best, best_score = runs[first : at + 1], score
     # What took the place of missing first and last words belongs to it.
-    start = max(0, best.start - best.their_start)
-    return best.size, start, min(len(words), best.stop + len(theirs) - best.their_stop)
-
-
-class _Stretch(NamedTuple):
-    """Runs of common words: `size` words between two positions of either list."""
-
-    score: float
-    size: int
-    their_start: int
-    their_stop: int
-    start: int
-    stop: int
-
-
-def _share_value(mine: Sequence[str], theirs: Sequence[str]) -> bool:
-    return any(is_same_value(answer, gold) for gold in theirs for answer in mine)
+    start = max(0, best[0].dest_start - best[0].src_start)
+    stop = min(len(words), best[-1].dest_end + len(theirs) - best[-1].src_end)
+    return sum(run.dest_end - run.dest_start for run in best), start, stop
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
@@ -325,19 +293,12 @@ def _respelt(first: list[str], second: list[str]) -> list[str]:
         return second
     spelling = {}
     for other in extra:
-        # One but for a slip or an ending.
-        word = next(
-            (
-                word
-                for word in left
-                if min(len(word), len(other)) >= MIN_SPELLING
-                and Levenshtein.distance(word, other, score_cutoff=1) <= 1
-            ),
-            None,
-        )
-        if word is not None:
-            spelling[other] = word
-            left.remove(word)
+        for word in left:
+            is_long = min(len(word), len(other)) >= MIN_SPELLING
+            if is_long and Levenshtein.distance(word, other, score_cutoff=1) <= 1:
+                spelling[other] = word
+                left.remove(word)
+                break
     return [spelling.get(word, word) for word in second]
 
 
@@ -355,17 +316,20 @@ def is_retold(first: list[str], second: list[str]) -> bool:
     num_words = min(len(first), len(second))
     if num_words < LONG_RUN or any(asks_about_figure(words, 10**9) for words in (first, second)):
         return False
-    runs = list(LCSseq.opcodes(first, second))
-    same = [first[run.src_start : run.src_end] for run in runs if run.tag == "equal"]
+    runs = [
+        (run.tag, first[run.src_start : run.src_end], second[run.dest_start : run.dest_end])
+        for run in LCSseq.opcodes(first, second)
+    ]
+    same = [words for tag, words, _ in runs if tag == "equal"]
     if not any(len(run) >= LONG_RUN and _longest_formula(run) >= LONG_FORMULA for run in same):
         return False
     mine, theirs = Counter(numbers(first)), Counter(numbers(second))
     # The last run may be what the two ask for.
     signs = [
-        _has_sign(first[run.src_start : run.src_end])
-        + _has_sign(second[run.dest_start : run.dest_end])
-        for run in runs[:-1]
-        if run.tag != "equal"
+        any(not word[0].isalnum() for word in words)
+        for tag, *both in runs[:-1]
+        if tag != "equal"
+        for words in both
     ]
     return (
         sum(map(len, same)) >= MIN_RETOLD * num_words
@@ -375,12 +339,8 @@ def is_retold(first: list[str], second: list[str]) -> bool:
 
 
 def _longest_formula(words: list[str]) -> int:
-    groups = groupby(words, lambda word: len(word) <= MAX_SYMBOL or not word.isalpha())
+    groups = groupby(words, lambda word: bool(formula([word])))
     return max((len(list(group)) for is_formula, group in groups if is_formula), default=0)
-
-
-def _has_sign(words: list[str]) -> bool:
-    return any(not word[0].isalnum() for word in words)
 
 
 def formula(tokens: list[str]) -> list[str]:

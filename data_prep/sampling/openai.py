@@ -20,14 +20,16 @@ from data_prep.sampling.store import Completion, Request
 MAX_RETRIES = 5  # by the client, after 0.5, 1, 2, 4 and 8 seconds, for 408, 409, 429 and 5xx too
 CONNECT_S = 20.0
 KEY_VARIABLE = "OPENAI_API_KEY"  # servers of one's own need none
+# By the client's errors; it has tried again before.
 REMEDIES = {
-    401: f"the key is refused; set the environment variable {KEY_VARIABLE}",
-    403: f"the key is refused; set the environment variable {KEY_VARIABLE}",
-    404: "base_url should end in /v1, and model_name_or_path be a model that is served there",
-    429: "lower concurrency, then run the same command again",
+    "APITimeoutError": "raise timeout_s or lower concurrency",
+    "APIConnectionError": "start the server or correct base_url",
+    "AuthenticationError": f"set the environment variable {KEY_VARIABLE}",
+    "PermissionDeniedError": f"set the environment variable {KEY_VARIABLE}",
+    "NotFoundError": "base_url should end in /v1, and model_name_or_path be served there",
+    "BadRequestError": "change the setting that it names (max_tokens is max_new_tokens)",
+    "RateLimitError": "lower concurrency",
 }
-REFUSED = "change the setting that it names (max_tokens is max_new_tokens)"
-DOWN = "see the server's log, then run the same command again"
 
 
 class OpenAIEngine:
@@ -51,8 +53,7 @@ class OpenAIEngine:
                 f"backend: openai needs a package that is not installed ({error}); run "
                 "`make .venv/ready EXTRAS=eval,distill,dev`"
             ) from error
-        self._model, self._base_url = model, base_url
-        self._concurrency, self._timeout_s = concurrency, timeout_s
+        self._model, self._base_url, self._concurrency = model, base_url, concurrency
         self._client = openai.OpenAI(
             api_key=os.environ.get(KEY_VARIABLE) or "EMPTY",
             base_url=base_url,
@@ -84,9 +85,13 @@ class OpenAIEngine:
                     if found is not None:
                         yield found
             except Exception as error:  # any fault of a server is told in words of the recipe
+                name, cause = type(error).__name__, str(error.__cause__ or error)
+                # A server's text, without line ends and control characters.
+                fault = "".join(c if c.isprintable() else " " for c in cause)[:300].strip()
+                remedy = REMEDIES.get(name, "base_url should end in /v1; see the server's log")
                 raise UserError(
-                    f"base_url: {self._base_url}: {self._explain(error)}; what is finished is "
-                    "stored"
+                    f"base_url: {self._base_url}: {name} ({fault}); {remedy}, then run the same "
+                    "command again: what is finished is stored"
                 ) from error
             finally:
                 is_over.set()
@@ -103,35 +108,6 @@ class OpenAIEngine:
             n=1,
         )
         return read_completion(response)
-
-    def _explain(self, error: Exception) -> str:
-        """What went wrong in words of the recipe; the client has tried again before."""
-        import openai
-
-        if isinstance(error, openai.APITimeoutError):
-            return (
-                f"no answer within timeout_s {self._timeout_s:g}, {MAX_RETRIES + 1} times; raise "
-                "timeout_s or lower concurrency"
-            )
-        if isinstance(error, openai.APIStatusError):
-            code = error.status_code
-            # Such as a context that is too short.
-            usual = (
-                "see the server's log"
-                if code >= 500
-                else "change the setting that it names (max_tokens is max_new_tokens)"
-            )
-            return f"status {code} ({_one_line(error.message)}); {REMEDIES.get(code, usual)}"
-        cause = error.__cause__ or error
-        fault = f"({type(cause).__name__}: {_one_line(cause)})"
-        if isinstance(error, openai.APIConnectionError):
-            return (
-                f"cannot be reached {fault}; start the server or correct base_url, then run the "
-                "same command again"
-            )
-        return (
-            f"the answer is none of an OpenAI-compatible server {fault}; base_url should end in /v1"
-        )
 
     def close(self) -> None:
         """Close the connections."""
@@ -156,8 +132,3 @@ def join_thought(reasoning: str, content: str) -> str:
     if THINK_CLOSE in content and THINK_OPEN not in content:
         return THINK_OPEN + content  # the server's template wrote the opening tag
     return content
-
-
-def _one_line(text: Any) -> str:
-    """A server's text without line ends and control characters, and not too long."""
-    return "".join(c if c.isprintable() else " " for c in str(text))[:300].strip()

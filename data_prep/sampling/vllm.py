@@ -85,23 +85,6 @@ def held_stderr() -> Iterator[None]:
             os.close(stderr)
 
 
-@contextmanager
-def refusals(checkpoint: str) -> Iterator[None]:
-    """Turn vLLM's refusals of a checkpoint or a setting into a `UserError` of one line."""
-    from pydantic import ValidationError
-
-    try:
-        yield
-    except ValueError as error:
-        text = str(error)
-        if isinstance(error, ValidationError):  # whose text would repeat all settings
-            first = error.errors()[0]
-            text = ": ".join([*map(str, first["loc"]), first["msg"]])
-        raise UserError(
-            f"backend: vllm refuses {checkpoint}: {' '.join(text.split())} (or set backend: hf)"
-        ) from error
-
-
 class VllmEngine:
     """One checkpoint in vLLM, on one device; several processes have one each.
 
@@ -144,7 +127,7 @@ class VllmEngine:
                 assert not torch.distributed.is_initialized(), "vLLM makes its own process group"
             set_num_threads = torch.set_num_threads
             # A child process keeps the stderr that it is born with: there it stays open.
-            with held_stderr() if is_cpu else nullcontext(), refusals(checkpoint):
+            with held_stderr() if is_cpu else nullcontext():
                 self._start(
                     checkpoint,
                     dtype=dtype,
@@ -164,25 +147,34 @@ class VllmEngine:
             self._check_head_size(checkpoint)
 
     def _start(self, checkpoint: str, **settings: Any) -> None:
+        from pydantic import ValidationError
         from vllm import LLM
         from vllm.lora.request import LoRARequest
 
         base, adapter = base_and_adapter(checkpoint)
         if adapter:
             settings |= {"enable_lora": True, "max_lora_rank": lora_rank(adapter)}
-        llm = LLM(
-            base,
-            tokenizer=tokenizer_path(checkpoint),
-            tokenizer_mode="hf",
-            generation_config="vllm",  # vLLM's own defaults, not the checkpoint's
-            use_tqdm_on_load=False,
-            disable_log_stats=True,
-            **settings,
-        )
-        self._engine = llm.llm_engine
         self._lora = LoRARequest("adapter", 1, adapter) if adapter else None
-        if self._lora:
-            self._engine.add_lora(self._lora)  # now, so that a refusal comes now
+        try:
+            self._engine = LLM(
+                base,
+                tokenizer=tokenizer_path(checkpoint),
+                tokenizer_mode="hf",
+                generation_config="vllm",  # vLLM's own defaults, not the checkpoint's
+                use_tqdm_on_load=False,
+                disable_log_stats=True,
+                **settings,
+            ).llm_engine
+            if self._lora:
+                self._engine.add_lora(self._lora)  # now, so that a refusal comes now
+        except ValueError as error:
+            text = str(error)
+            if isinstance(error, ValidationError):  # whose text would repeat all settings
+                first = error.errors()[0]
+                text = ": ".join([*map(str, first["loc"]), first["msg"]])
+            raise UserError(
+                f"backend: vllm refuses {checkpoint}: {' '.join(text.split())} (or set backend: hf)"
+            ) from error
 
     def _check_head_size(self, checkpoint: str) -> None:
         """vLLM's attention on CPUs knows some sizes only, and fails at the first prompt."""

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from data_prep.sampling.pass_rates import load_pass_counts
+from data_prep.sampling.problems import load_pass_counts
 
 from data_prep.config import UserError
 from data_prep.prompts import build_prompt

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from data_prep.sampling.processes import Processes
+from data_prep.sampling.store import Processes
 from torch.distributed import HashStore
 
 

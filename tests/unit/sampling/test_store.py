@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import fields, replace
 
 import pytest
-from data_prep.sampling.processes import Processes
+from data_prep.sampling.store import Processes
 from torch.distributed import HashStore
 
 from data_prep.config import UserError
