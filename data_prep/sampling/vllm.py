@@ -1,4 +1,4 @@
-"""The vLLM engine: completions and log-likelihoods of one checkpoint by continuous batching.
+"""The vLLM engine: completions of one checkpoint by continuous batching.
 
 It takes the same requests as the transformers engine: prompts are tokenised here, ids go to vLLM,
 and completions are handed over one by one as they finish, so that each can be stored at once.
@@ -24,7 +24,7 @@ from data_prep.checkpoints import base_and_adapter, load_tokenizer, tokenizer_pa
 from data_prep.config import UserError
 from data_prep.quiet import VLLM_ENVIRONMENT
 from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
-from data_prep.sampling.store import Completion, Continuation, Request, Settings
+from data_prep.sampling.store import Completion, Request, Settings
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 # What launchers tell their processes. vLLM would take each of them for a part of one engine.
@@ -195,20 +195,38 @@ class VllmEngine:
         Raises:
             UserError: a rendered prompt and its `max_new_tokens` exceed the context.
         """
+        from vllm.inputs import tokens_input
+
         known: dict[tuple[str, Settings], list[int]] = {}
         for prompt, settings in dict.fromkeys((one.prompt, one.settings) for one in requests):
             ids = self.tokenizer(prompt, add_special_tokens=not settings.rendered)["input_ids"]
             known[prompt, settings] = fit(ids, settings, self.max_length)
-        asked = [(known[one.prompt, one.settings], self._sampling(one)) for one in requests]
-        for index, output in self._run(asked):
-            (generated,) = output.outputs
-            ids = list(generated.token_ids)
-            end_ids, stops = self._ends(requests[index].settings)
-            end = len(ids) - (ids[-1] in end_ids)
-            # Not vLLM's text, which is decoded bit by bit and after the prompt.
-            text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
-            text, _ = cut_at(text, stops)
-            yield index, Completion(text, len(ids), cut_off=generated.finish_reason == "length")
+        waiting: dict[str, int] = {}
+        try:
+            for index, one in enumerate(requests):
+                waiting[str(index)] = index
+                prompt = tokens_input(prompt_token_ids=known[one.prompt, one.settings])
+                self._engine.add_request(
+                    str(index), prompt, self._sampling(one), lora_request=self._lora
+                )
+            while self._engine.has_unfinished_requests():
+                for output in self._engine.step():
+                    if output.finished:
+                        index = waiting.pop(output.request_id)
+                        yield index, self._read(output.outputs[0], requests[index].settings)
+            assert not waiting, "vLLM lost requests"
+        finally:
+            # Where the caller stopped early: its requests must not run on in the next call.
+            self._engine.abort_request(list(waiting))
+
+    def _read(self, generated: Any, settings: Settings) -> Completion:
+        ids = list(generated.token_ids)
+        end_ids, stops = self._ends(settings)
+        # Not vLLM's text, which is decoded bit by bit and after the prompt.
+        end = len(ids) - (ids[-1] in end_ids)
+        text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
+        text, _ = cut_at(text, stops)
+        return Completion(text, len(ids), cut_off=generated.finish_reason == "length")
 
     def _ends(self, settings: Settings) -> tuple[set[int], list[str]]:
         """Token ids and strings that end a completion."""
@@ -234,67 +252,6 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def loglikelihood(
-        self, pairs: Sequence[Continuation]
-    ) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Yield `(index into pairs, (log-probability in nats, whether it was the greedy choice))`.
-
-        The prompt is cut on the left to the context. vLLM insists on room for a generated token,
-        so the window is two tokens shorter than the harness's: `max_length - 1` tokens, the first
-        of which is not scored.
-
-        Raises:
-            UserError: a continuation alone exceeds the context.
-        """
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        scoring = SamplingParams(
-            temperature=0.0,
-            max_tokens=1,
-            prompt_logprobs=1,  # of the prompt's token and of the best one
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        asked, lengths = [], []
-        for pair in pairs:
-            prompt_ids, ids = encode_pair(self.tokenizer, pair.prompt, pair.continuation)
-            window = (prompt_ids + ids)[-(self.max_length - 1) :]
-            if len(ids) >= len(window):
-                raise UserError(
-                    f"a continuation of {len(ids)} tokens exceeds the model's context of "
-                    f"{self.max_length}; raise vllm_max_model_length, or set backend: hf"
-                )
-            asked.append((window, scoring))
-            lengths.append(len(ids))
-        for index, output in self._run(asked):
-            total, is_greedy = 0.0, True
-            for position in range(-lengths[index], 0):
-                candidates = output.prompt_logprobs[position]
-                own = candidates[output.prompt_token_ids[position]].logprob
-                total += own
-                is_greedy &= own >= max(one.logprob for one in candidates.values())
-            yield index, (total, is_greedy)
-
-    def _run(self, asked: list[tuple[list[int], Any]]) -> Iterator[tuple[int, Any]]:
-        """Hand all of `asked` (prompt ids, sampling) to vLLM; yield (index, output) as they end."""
-        from vllm.inputs import tokens_input
-
-        waiting: dict[str, int] = {}
-        try:
-            for index, (ids, sampling) in enumerate(asked):
-                waiting[str(index)] = index
-                prompt = tokens_input(prompt_token_ids=ids)
-                self._engine.add_request(str(index), prompt, sampling, lora_request=self._lora)
-            while self._engine.has_unfinished_requests():
-                for output in self._engine.step():
-                    if output.finished:
-                        yield waiting.pop(output.request_id), output
-            assert not waiting, "vLLM lost requests"
-        finally:
-            # Where the caller stopped early: its requests must not run on in the next call.
-            self._engine.abort_request(list(waiting))
-
     def close(self) -> None:
         """Free the device's memory, so that the next checkpoint fits; this engine is then over."""
         from vllm.distributed import cleanup_dist_env_and_memory
@@ -302,26 +259,6 @@ class VllmEngine:
         self._engine.engine_core.shutdown()
         del self._engine
         cleanup_dist_env_and_memory()  # collects garbage and empties torch's cache, too
-
-
-def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[int], list[int]]:
-    """Token ids of a prompt and of what follows, exactly as the harness's models have them.
-
-    The two are tokenised together and split at the prompt's own length; spaces at the prompt's
-    end go to the continuation, where tokenizers want them. An empty prompt becomes the
-    beginning-of-sequence token, or the end-of-sequence token where there is none.
-    """
-    has_bos = tokenizer.bos_token_id is not None
-    first_id = tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id
-    if not prompt:
-        ids = tokenizer.encode(continuation, add_special_tokens=False)
-        return (ids[:1], ids[1:]) if ids[0] == first_id else ([first_id], ids)
-    stripped = prompt.rstrip()
-    # A text that begins with the special token does not get a second one.
-    is_plain = not prompt.startswith(tokenizer.decode(first_id))
-    whole = tokenizer.encode(prompt + continuation, add_special_tokens=is_plain)
-    prompt_ids = tokenizer.encode(stripped, add_special_tokens=is_plain)
-    return prompt_ids, whole[len(prompt_ids) :]
 
 
 def lora_rank(adapter: str) -> int:

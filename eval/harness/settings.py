@@ -75,6 +75,11 @@ class EvalArguments(SamplingArguments):
             raise UserError("tasks: [] is empty, and so is official; list at least one task")
         if "held_out" in self.tasks and not self.test_file:
             raise UserError("test_file: missing; the task held_out reads it")
+        if self.backend == "vllm" and {"arc_challenge", "gpqa_diamond"}.intersection(self.official):
+            raise UserError(
+                "backend: vllm gives no log-likelihoods, which official arc_challenge and "
+                "gpqa_diamond need; set backend: hf"
+            )
         if self.official_chat_template and not self.official:
             raise UserError("official_chat_template: there is no official task; remove the key")
 
