@@ -27,20 +27,17 @@ _SIGN_TEXT = {
     "∩": r"\cap ", "∅": r"\emptyset ", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
     "→": r"\to ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
     "⟨": r"\langle ", "⟩": r"\rangle ", "∣": "|", "‖": "|", "…": " ", "⋯": " ", "º": "°", "˚": "°",
-    "％": "%", "‰": " ", "￥": " ", "€": " ", "£": " ", "¥": " ", "₹": " ",
+    "‰": " ", "￥": " ", "€": " ", "£": " ", "¥": " ", "₹": " ",
     "½": " 1/2 ", "⅓": " 1/3 ", "⅔": " 2/3 ", "¼": " 1/4 ", "¾": " 3/4 ", "⅕": " 1/5 ",
-    "⅛": " 1/8 ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u3000": " ",
-    "（": "(", "）": ")", "，": ", ", "。": ". ", "？": "? ", "；": "; ", "、": ", ",
-}  # fmt: skip
-_GREEK = {
-    "αΑ": "alpha", "βΒ": "beta", "γΓ": "gamma", "δΔ": "delta", "εϵΕ": "epsilon", "ζΖ": "zeta",
-    "ηΗ": "eta", "θϑΘ": "theta", "ιΙ": "iota", "κΚ": "kappa", "λΛ": "lambda", "μµΜ": "mu",
-    "νΝ": "nu", "ξΞ": "xi", "πΠ": "pi", "ρΡ": "rho", "σςΣ": "sigma", "τΤ": "tau", "υΥ": "upsilon",
-    "φϕΦ": "phi", "χΧ": "chi", "ψΨ": "psi", "ωΩ": "omega",
+    "⅛": " 1/8 ", "，": ", ", "。": ". ", "、": ", ",
 }  # fmt: skip
 SIGNS = str.maketrans(
     _SIGN_TEXT
-    | {sign: rf"\{name} " for signs, name in _GREEK.items() for sign in signs}
+    # "GREEK SMALL LETTER LAMDA"; Unicode's folding leaves no variants such as \u03d5 and \u00b5.
+    | {
+        sign: f"\\{unicodedata.name(sign).split()[-1].lower().replace('lamda', 'lambda')} "
+        for sign in "αβγδεζηθικλμνξπρςστυφχψωΑΒΓΔΕΖΗΘΙΚΛΜΝΞΠΡΣΤΥΦΧΨΩ"
+    }
     | {sign: f"^{digit}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
     | {sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}
     | {"ⁿ": "^n", "⁻": "^-", "ₙ": "_n"}

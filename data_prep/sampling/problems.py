@@ -18,7 +18,7 @@ from data_prep.quiet import quiet_transformers
 from data_prep.reading.rows import read_rows
 from data_prep.sampling import ProblemSetArguments, SamplingArguments, load_engine
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine
-from data_prep.sampling.store import Completion, Engine, Processes, Request, SampleStore, Settings
+from data_prep.sampling.store import Completion, Processes, Request, SampleStore, Settings
 from data_prep.schema import read_problems
 
 GRADED_AT_ONCE = 1024  # completions: those that need math-verify are graded in parallel
@@ -91,7 +91,7 @@ def load_problems(problems_file: str, limit: int | None) -> list[dict[str, Any]]
 
 def prepare(
     args: ProblemSetArguments, rows: list[dict[str, Any]], processes: Processes
-) -> tuple[str, str, SampledSet, Callable[[], AbstractContextManager[Engine]]]:
+) -> tuple[str, str, SampledSet, Callable[[], AbstractContextManager[Any]]]:
     """Render the problems for the checkpoint of a recipe.
 
     A server gets the messages as JSON, applies its own template, and is known by its model's name.
@@ -113,7 +113,7 @@ def prepare(
         prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
         think_prefilled = prefills_think(prompts[0])
 
-    def open_engine() -> AbstractContextManager[Engine]:
+    def open_engine() -> AbstractContextManager[Any]:
         return closing(load_engine(path, KEY, args, processes.local_rank))
 
     return checkpoint, model, SampledSet(rows, prompts, think_prefilled, args), open_engine

@@ -10,12 +10,12 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from data_prep.config import UserError
 
@@ -93,16 +93,6 @@ class Continuation:
 
     prompt: str
     continuation: str
-
-
-class Engine(Protocol):
-    """What generates: a checkpoint in transformers or vLLM, or the model of a server."""
-
-    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]: ...
-    def loglikelihood(
-        self, pairs: Sequence[Continuation]
-    ) -> Iterator[tuple[int, tuple[float, bool]]]: ...
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -244,7 +234,7 @@ class SampleStore:
 def fill(
     store: SampleStore,
     wanted: Sequence[Request | Continuation],
-    open_engine: Callable[[], AbstractContextManager[Engine]],
+    open_engine: Callable[[], AbstractContextManager[Any]],
     processes: Processes,
     label: str,
     *,
@@ -256,7 +246,8 @@ def fill(
     generates its share. Afterwards the main process can get all of them.
 
     Args:
-        open_engine: called only where this process has something to generate.
+        open_engine: called only where this process has something to generate. An engine's
+            `complete` or `loglikelihood` yields (index, finished sample) for a list of requests.
         label: shown before what is said, and at the progress bar.
         is_logged: show the bar where stderr is no terminal, too.
     """

@@ -201,10 +201,10 @@ class VllmEngine:
         for prompt, settings in dict.fromkeys((one.prompt, one.settings) for one in requests):
             ids = self.tokenizer(prompt, add_special_tokens=not settings.rendered)["input_ids"]
             known[prompt, settings] = fit(ids, settings, self.max_length)
-        waiting: dict[str, int] = {}
+        waiting: set[str] = set()
         try:
             for index, one in enumerate(requests):
-                waiting[str(index)] = index
+                waiting.add(str(index))
                 prompt = tokens_input(prompt_token_ids=known[one.prompt, one.settings])
                 self._engine.add_request(
                     str(index), prompt, self._sampling(one), lora_request=self._lora
@@ -212,7 +212,8 @@ class VllmEngine:
             while self._engine.has_unfinished_requests():
                 for output in self._engine.step():
                     if output.finished:
-                        index = waiting.pop(output.request_id)
+                        waiting.remove(output.request_id)
+                        index = int(output.request_id)
                         yield index, self._read(output.outputs[0], requests[index].settings)
             assert not waiting, "vLLM lost requests"
         finally:

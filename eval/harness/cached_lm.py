@@ -14,7 +14,6 @@ from lm_eval.api.model import LM
 from data_prep.sampling.store import (
     Completion,
     Continuation,
-    Engine,
     Processes,
     Request,
     SampleStore,
@@ -49,7 +48,7 @@ class CachedLM(LM):
     """
 
     def __init__(
-        self, engine: Engine, store: SampleStore, processes: Processes, label: str, seed: int,
+        self, engine: Any, store: SampleStore, processes: Processes, label: str, seed: int,
         is_chat: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
