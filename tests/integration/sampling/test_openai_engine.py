@@ -26,9 +26,8 @@ def no_proxy(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
-def connect(url, **changes):
-    settings = {"api_key_env": "OPENAI_API_KEY", "concurrency": 2, "timeout_s": 30.0} | changes
-    return OpenAIEngine("teacher", base_url=url, **settings)
+def connect(url, concurrency=2, timeout_s=30.0):
+    return OpenAIEngine("teacher", url, concurrency, timeout_s)
 
 
 def complete(url, requests=REQUESTS, **changes):
@@ -59,12 +58,11 @@ def test_what_is_asked():
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-@pytest.mark.parametrize(("value", "sent"), [(None, "EMPTY"), ("", "EMPTY"), ("secret", "secret")])
+@pytest.mark.parametrize(("value", "sent"), [("", "EMPTY"), ("secret", "secret")])
 def test_the_key(monkeypatch, value, sent):
-    if value is not None:
-        monkeypatch.setenv("MY_KEY", value)
+    monkeypatch.setenv("OPENAI_API_KEY", value)
     with serve(ok) as server:
-        complete(server.url, api_key_env="MY_KEY")
+        complete(server.url)
     assert {headers["authorization"] for headers in server.headers} == {f"Bearer {sent}"}
 
 
@@ -75,13 +73,9 @@ def test_the_key(monkeypatch, value, sent):
         (answer("\n\n4", "so\n"), "<think>\nso\n</think>\n\n4", 7, False),
         (answer("4", reasoning="so"), "<think>\nso\n</think>\n\n4", 7, False),
         (answer("so</think> 4"), "<think>so</think> 4", 7, False),
-        (answer("4"), "4", 7, False),
-        (answer("4", ""), "4", 7, False),
         (answer("<think>so, so", finish_reason="length"), "<think>so, so", 7, True),
         (answer(None, "so, so", "length"), "<think>\nso, so\n</think>\n\n", 7, True),
-        (answer(None), "", 7, False),
         (answer("4") | {"usage": None}, "4", 0, False),
-        (answer("4", finish_reason=None), "4", 7, False),
     ],
 )
 def test_where_a_thought_may_stand(given, text, num_tokens, cut_off):
@@ -124,55 +118,34 @@ def test_a_server_that_stumbles_is_asked_again(fault):
     assert len({request["seed"] for request in server.requests}) == 1
 
 
-FAULTS = {
-    "down": (
-        (500, {"error": {"message": "out of \x1b memory\nline 2"}}),
-        r"^base_url: http://.*/v1: status 500 \(out of   memory line 2\); see the server's log",
-    ),
-    "context": (
-        (400, {"error": {"message": "max_tokens is too large: 24"}}),
-        r"status 400 \(max_tokens is too large: 24\); change the setting that it names",
-    ),
-    "key": (
-        (401, {"error": {"message": "no"}}),
-        r"status 401, the key is refused \(no\); set the environment variable OPENAI_API_KEY",
-    ),
-    "model": (
-        (404, {"error": {"message": "The model `teacher` does not exist."}}),
-        r"^base_url: .*: status 404 \(The model `teacher` does not exist\.\); .*model_name_or_path",
-    ),
-    "page": (b"<html>It works!</html>", r"an answer without a completion, '<html>It works!</html>"),
-    "empty": ({"choices": []}, r"an answer without a completion, "),
-    "error": ({"error": "busy"}, r"an answer without a completion, "),
-    "cut": (None, r"^base_url: .* cannot be reached \(.*start the server or correct base_url"),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_faults_that_stay(monkeypatch, name):
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ((500, {"error": {"message": "out of \x1b memory\nline 2"}}), "out of   memory.*'s log"),
+        ((400, {"error": {"message": "max_tokens is too large"}}), "too large.*max_new_tokens"),
+        ((401, {"error": {"message": "no"}}), "AuthenticationError .*variable OPENAI_API_KEY"),
+        ((404, {"error": {"message": "no such model"}}), "no such model.*model_name_or_path"),
+        (b"<html>It works!</html>", "base_url should end in /v1"),
+        ({"choices": []}, "see the server's log"),
+        ({"error": "busy"}, "see the server's log"),
+        (None, "APIConnectionError .*start the server or correct base_url"),
+    ],
+)
+def test_faults_that_stay(monkeypatch, fault, words):
     monkeypatch.setattr(openai_server, "MAX_RETRIES", 1)
-    fault, words = FAULTS[name]
     with serve(lambda *_: fault) as server:
         engine = connect(server.url)
-        with pytest.raises(UserError, match=words) as info:
+        with pytest.raises(UserError, match=f"^base_url: http://.*/v1: .*{words}") as info:
             list(engine.complete(REQUESTS))
         engine.close()
     assert "\n" not in str(info.value) and str(info.value).endswith("what is finished is stored")
-
-
-def test_nobody_listens(monkeypatch):
-    monkeypatch.setattr(openai_server, "MAX_RETRIES", 1)
-    with serve(ok) as server:
-        pass
-    with pytest.raises(UserError, match=r"base_url: .* cannot be reached \(.*refused"):
-        complete(server.url)
 
 
 def test_an_answer_that_never_comes(monkeypatch):
     monkeypatch.setattr(openai_server, "MAX_RETRIES", 1)
     gate = threading.Event()
     with serve(lambda *_: gate.wait(30) and ok()) as server:
-        with pytest.raises(UserError, match=r"no answer within timeout_s 0\.2, 2 times; raise"):
+        with pytest.raises(UserError, match=r"APITimeoutError .*raise timeout_s"):
             complete(server.url, timeout_s=0.2)
         gate.set()
 

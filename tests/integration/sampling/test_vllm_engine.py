@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from data_prep.config import UserError
-from data_prep.sampling.store import Continuation, Request, Settings
-from data_prep.sampling.vllm import VllmEngine, lora_rank
+from data_prep.sampling.store import Request, Settings
+from data_prep.sampling.vllm import LORA_RANKS, VllmEngine, choose_visible, lora_rank
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -24,14 +24,6 @@ BASE = {"gpu_memory_utilization": 0.1, "max_model_len": None, "device_index": 0}
 PROMPTS = ["Mia has 14 pens.", *("19 - 3 = 16\n" * n + "How many pens?" for n in range(19))]
 GREEDY = Settings(24)
 SAMPLED = Settings(24, temperature=1.0, top_p=0.9)
-PAIRS = [
-    ("Mia has 14 pens. Monday:", " buys 5."),
-    ("Mia has 14 pens. Monday:  ", "loses 3."),  # the spaces move over
-    ("How many\n", "pens?"),
-    ("", "Mia has"),
-    ("<|im_end|>How", " many"),
-    ("Tuesday: loses 3. " * 60, "19 - 3 = 16"),  # cut on the left
-]
 
 
 def save_model(folder, tiny_model_dir, hidden=64, seed=0):
@@ -58,18 +50,7 @@ def models(tmp_path_factory, tiny_model_dir):
 
 
 @pytest.fixture(scope="module")
-def harness(models):
-    """The harness's log-likelihoods of `PAIRS`; before any engine, whose process group it joins."""
-    from lm_eval.api.instance import Instance
-    from lm_eval.models.huggingface import HFLM
-
-    asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(PAIRS)]
-    settings = {"dtype": "float32", "device": "cpu", "batch_size": 1, "max_length": CONTEXT - 2}
-    return HFLM(str(models / "a"), **settings).loglikelihood(asked, disable_tqdm=True)
-
-
-@pytest.fixture(scope="module")
-def start(harness):
+def start():
     """Function: checkpoint -> its engine; one runs at a time, and stays for the next test."""
     running = {}
 
@@ -191,13 +172,6 @@ def test_of_the_generation_config_only_the_ends_count(
     assert len(long) > 5 and all(one == other for one, other in long)
 
 
-def test_loglikelihoods_are_the_harness_s(engine, harness):
-    found = dict(engine.loglikelihood([Continuation(*pair) for pair in PAIRS]))
-    for index, (total, is_greedy) in enumerate(harness):
-        assert found.pop(index) == (pytest.approx(total, abs=1e-3), is_greedy)
-    assert not found
-
-
 def test_prompts_that_are_too_long(engine, tokenizer):
     prompt = "Tuesday: loses 3. " * 60
     ids = tokenizer(prompt)["input_ids"]
@@ -210,15 +184,6 @@ def test_prompts_that_are_too_long(engine, tokenizer):
     assert cut == same
     with pytest.raises(UserError, match="lower max_new_tokens"):
         list(engine.complete([Request("short", Settings(CONTEXT, rendered=False))]))
-    with pytest.raises(UserError, match=r"a continuation of \d+ tokens exceeds"):
-        list(engine.loglikelihood([Continuation("short", prompt)]))
-
-
-def test_each_checkpoint_gives_its_own_answers(start, models, tokenizer, reference):
-    requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
-    found = [answers(start(models / name), requests) for name in "aba"]
-    assert found[0] == found[2] == texts(tokenizer, reference)
-    assert found[1] == texts(tokenizer, generate(models / "b", tokenizer))
 
 
 def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
@@ -238,6 +203,22 @@ def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
     requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
     expected = generate(tmp_path / "merged", tokenizer)
     assert answers(start(tmp_path / "adapter"), requests) == texts(tokenizer, expected)
+
+
+def test_devices():
+    assert choose_visible(None, 3) == "3"
+    assert choose_visible("4, 5", 1) == "5"
+    with pytest.raises(UserError, match="'4' has no GPU for process 1"):
+        choose_visible("4", 1)
+
+
+def test_ranks(tmp_path):
+    from vllm.config.lora import MaxLoRARanks
+
+    assert MaxLoRARanks.__args__ == LORA_RANKS
+    for config, rank in (({"r": 4}, 8), ({"r": 32, "rank_pattern": {"q_proj": 65}}, 128)):
+        (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+        assert lora_rank(str(tmp_path)) == rank
 
 
 def test_refusals_are_one_line(start, models, tiny_model_dir, tmp_path, monkeypatch):

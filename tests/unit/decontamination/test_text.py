@@ -3,36 +3,31 @@
 
 import pytest
 
-from data_prep.decontamination.text import figures, normalise_question, without_choices
-from data_prep.decontamination.words import (
+from data_prep.decontamination.index import is_retold, same_wording
+from data_prep.decontamination.text import (
     content,
-    formula,
-    is_retold,
+    figures,
+    normalise_question,
     numbers,
-    same_wording,
     tokenise,
+    without_choices,
 )
 
 SAME = [
     ("What is $2+2$?", "what  is\n$ 2 + 2 $"),
     (r"Find $\dfrac{1}{2}+\tfrac34$.", r"Find \(\frac12 + \frac{3}{4}\)"),
     (r"Compute $\frac{a+b}{c}$", "Compute (a+b)/c"),
-    (r"Compute $\frac mn$", r"Compute $\frac{m}{n}$"),
     (r"Compute ${a+b \over c}$", r"Compute $\frac{a+b}{c}$"),
     (r"Compute $\binom{9}{2}$", r"Compute $\binom 92$"),
     (r"Solve $x^{2} \leq 2\pi$", "Solve x² ≤ 2π"),
     (r"$a \times b \ne 3$", "a × b ≠ 3"),
     (r"$\sqrt{2}$ and $x_{1}$", "√2 and x₁"),
     (r"an angle of $30^\circ$", "an angle of 30°"),
-    (r"an angle of $30^{\circ}$", "an angle of 30 degrees"),
     (r"He pays $\$1,000$", "He pays 1000"),
     (r"There are $1{,}000$ of them", "There are 1000 of them"),
-    (r"There are $1\,000$ of them", "There are 1000 of them"),
-    ("It is 1.50 long", "It is 1.5 long"),
     ("three circles and two squares", "3 circles and 2 squares"),
     ("Problem 5. Find $x$.", "Find $x$."),
     ("## Task B-1.3.\n\nFind $x$.", "Find $x$."),
-    ("12. (10 points) Find $x$.", "Find $x$."),
     ("[2003 AIME I] Find $x$.", "Find $x$."),
     ("[asy] draw((0,0)--(1,2)); [/asy] Find the area.", "Find the area."),
     ("![](https://cdn/a.jpg) Find the area.", "Find the area."),
@@ -42,9 +37,7 @@ SAME = [
     ("the $12^{\\text{th}}$ day", "the 12th day"),
     ("A cat has $a$ toys", "Cat has $a$ toys"),
     ("a non-negative number", "a nonnegative number"),
-    ("Janet’s ducks", "Janet's ducks"),
     ("a right\u00adangle\u200b", "a rightangle"),
-    (r"$\left\lfloor x \right\rfloor$", r"$\lfloor x\rfloor$"),
     (r"$x \text{ in cm}$ and $\mathrm{lcm}$", "$x$ in cm and lcm"),
     ("the fi\x0cnd", "the find"),
     ("Find&nbsp;$x&lt;3$,&#32;the&amp;nbsp;first", "Find $x<3$, the first"),
@@ -110,12 +103,6 @@ def test_long_white_space_takes_no_longer_than_other_text():
 def test_numbers_are_those_of_the_text_in_order():
     assert numbers(tokenise(r"Three of 1,200 and $\frac{7}{2}$ and .5")) == [
         "3", "1200", "7", "2", "0.5",
-    ]  # fmt: skip
-
-
-def test_formula_keeps_names_and_operators():
-    assert formula(tokenise("the triangle ABC has sin x = 1")) == [
-        "the", "abc", "has", "sin", "x", "=", "1",
     ]  # fmt: skip
 
 
