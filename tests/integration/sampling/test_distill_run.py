@@ -20,11 +20,6 @@ NUM_PROBLEMS, NUM_SAMPLES = 12, 3
 TOTAL = NUM_PROBLEMS * NUM_SAMPLES
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "*")
-
-
 @pytest.fixture
 def problems(tmp_path):
     """Problem n asks for n + n; the first has two golds."""
@@ -48,21 +43,16 @@ def teach(body, _=0):
     return answer(f"\\boxed{{{2 * number if number % 2 == 0 else -7}}}", reasoning)
 
 
-def flags(folder, problems, **changes):
-    values = {"problems_file": problems, "output_dir": folder, "num_samples": NUM_SAMPLES}
-    values |= {"max_new_tokens": 16} | changes
-    return [str(part) for key, value in values.items() for part in (f"--{key}", value)]
-
-
-def by_server(url, **changes):
-    found = {"backend": "openai", "base_url": url, "model_name_or_path": "teacher"}
-    return found | {"concurrency": 4} | changes
+SERVER = {"backend": "openai", "base_url": "http://server.test/v1"}
+SERVER |= {"model_name_or_path": "teacher", "concurrency": 4}
 
 
 def run(folder, problems, **changes):
     """`python -m stages.distill` in this process; returns the rows of traces.jsonl."""
-    argv = ["distill", *flags(folder, problems, **changes)]
-    with mock.patch.object(sys, "argv", argv), mock.patch.dict(os.environ):
+    values = {"problems_file": problems, "output_dir": folder, "num_samples": NUM_SAMPLES}
+    values |= {"max_new_tokens": 16} | changes
+    flags = [str(part) for key, value in values.items() for part in (f"--{key}", value)]
+    with mock.patch.object(sys, "argv", ["distill", *flags]), mock.patch.dict(os.environ):
         distill.main()
     lines = (folder / "traces.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
@@ -71,7 +61,7 @@ def run(folder, problems, **changes):
 def test_a_server_s_traces(problems, tmp_path, capsys):
     folder = tmp_path / "out"
     with serve(teach) as server:
-        rows = run(folder, problems, **by_server(server.url), keep=2)
+        rows = run(folder, problems, **SERVER, keep=2)
         assert len(server.requests) == TOTAL
         assert len({json.dumps(request) for request in server.requests}) == TOTAL
     assert [(row["id"], row["trace"]) for row in rows] == [
@@ -97,21 +87,20 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
 
     # The server is gone, and is not missed.
     before = (folder / "traces.jsonl").read_bytes()
-    assert run(folder, problems, **by_server(server.url), keep=2) == rows
+    assert run(folder, problems, **SERVER, keep=2) == rows
     assert (folder / "traces.jsonl").read_bytes() == before
     assert "distill: 36 samples are there already\n" in capsys.readouterr().out
 
 
 def test_more_samples_and_another_address_extend(problems, tmp_path):
+    folder = tmp_path / "out"
     with serve(teach) as server:
-        first = run(tmp_path / "out", problems, **by_server(server.url), keep=3)
-    with serve(teach) as server:
-        settings = by_server(server.url, num_samples=5, concurrency=1)
-        second = run(tmp_path / "out", problems, **settings, keep=3)
-        assert len(server.requests) == 2 * NUM_PROBLEMS
-        assert second == first
-        run(tmp_path / "out", problems, **by_server(server.url, model_name_or_path="other"))
-        assert len(server.requests) == 2 * NUM_PROBLEMS + TOTAL
+        first = run(folder, problems, **SERVER, keep=3)
+        changes = {"base_url": "http://other.test/v1", "num_samples": 5, "concurrency": 1}
+        assert run(folder, problems, **SERVER | changes, keep=3) == first
+        assert len(server.requests) == TOTAL + 2 * NUM_PROBLEMS
+        run(folder, problems, **SERVER | {"model_name_or_path": "other"})
+        assert len(server.requests) == 2 * TOTAL + 2 * NUM_PROBLEMS
 
 
 def test_another_system_prompt(problems, tmp_path):
@@ -122,7 +111,7 @@ def test_another_system_prompt(problems, tmp_path):
         return found
 
     with serve(tagged) as server:
-        rows = run(tmp_path / "out", problems, **by_server(server.url), system_prompt="answer_tags")
+        rows = run(tmp_path / "out", problems, **SERVER, system_prompt="answer_tags")
         for request in server.requests:
             assert request["messages"][0] == {
                 "role": "system", "content": SYSTEM_PROMPTS["answer_tags"]
