@@ -71,15 +71,11 @@ _UNESCAPE = _rules(
     ("<", r"<sub>", "_{"),
     ("<", r"</su[bp]>", "}"),
     # Unlike a < b and c > d: nothing but attributes precedes the bracket that closes.
-    (
-        "<",
-        r"(?i)</?(?:p|br|div|span|b|i|u|em|strong|li|ul|ol|h[1-6]|hr|center|font|blockquote|pre"
-        r"|code)(?: [a-z-]{1,20}=(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}')){0,9} ?/?>",
-        " ",
-    ),
+    ("<", r"(?i)</?(?:p|br|div|span|b|i|u|em|strong|li|ul|ol|h[1-6]|hr|center|font|blockquote|pre"
+          r"|code)(?: [a-z-]{1,20}=(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}')){0,9} ?/?>", " "),
     ("\\n", _ESCAPED_BREAK, "\n"),
     ("\\u", r"\\u(?!d[89a-f])([\da-f]{4})", lambda found: chr(int(found[1], 16))),
-)
+)  # fmt: skip
 _MARKUP = _rules(
     ("", _FIGURE, " "),
     ("](http", r"\[([^\]]{0,200})\]\(https?:[^)]{0,500}\)", r"\1"),
@@ -127,38 +123,23 @@ _MIN_CHOICES = 3
 _BEFORE_CASE = _rules(
     ("\n", r"(?m)^ ?(?:\*\s(?=[A-Za-z$])|-\s(?=[A-Z$])|>\s)", ""),
     # The article, lest it be taken for the variable.
-    (
-        "",
-        r"(?<![\w$\\^(=+*/-])(?<![=+*/-]\s)[aA]\s+(?=\$|\\\(|\d|[a-zA-Z]{2})(?!(?i:and|or|is|are"
-        r"|be|by|in|if|to|as|at|on|of|with|for|such|so|that|where|has|have|from)\b)",
-        "",
-    ),
-)
+    ("", r"(?<![\w$\\^(=+*/-])(?<![=+*/-]\s)[aA]\s+(?=\$|\\\(|\d|[a-zA-Z]{2})(?!(?i:and|or|is|are"
+         r"|be|by|in|if|to|as|at|on|of|with|for|such|so|that|where|has|have|from)\b)", ""),
+)  # fmt: skip
 # Write in one way what LaTeX can write in several, in lower case, on one line.
 _LATEX = _rules(
     # "(in centimeters)", of which another edition has no brackets; unlike "(sin x + 1)".
-    (
-        "(",
-        r"(?<!\S)\((?=(?:[a-z]{3,}|in|so|if|we|it|is|as|or|to|at|by|no|of|on|an|be)\s)"
-        r"(?!(?:sin|cos|tan|cot|sec|csc|log|exp|gcd|lcm|max|min|deg|det)\b)",
-        " ",
-    ),
+    ("(", r"(?<!\S)\((?=(?:[a-z]{3,}|in|so|if|we|it|is|as|or|to|at|by|no|of|on|an|be)\s)"
+          r"(?!(?:sin|cos|tan|cot|sec|csc|log|exp|gcd|lcm|max|min|deg|det)\b)", " "),
     ("{}", r"[\^_]\{\s?\}", ""),
-    (
-        "^",
-        r"\^ ?\{{0,2} ?(?:\\(?:text|textrm|mathrm|rm) ?\{{0,2} ?)?(?=(?:st|nd|rd|th)\b)",
-        " ",
-    ),
+    ("^", r"\^ ?\{{0,2} ?(?:\\(?:text|textrm|mathrm|rm) ?\{{0,2} ?)?(?=(?:st|nd|rd|th)\b)", " "),
     ("^", r"\^ ?\{? ?\\circ\b ?\}?", "°"),
     ("\\", r"\\(?:begin|end) ?\{[^{}]{0,40}\}(?: ?\{[lcr|@ ]{0,40}\})?", " "),
     ("\\", r"\\(?:[hv]space ?\*?|label|tag|color) ?\{[^{}]{0,80}\}", " "),
-    (
-        ",",
-        r"(?<![\d.,(\[{])\d{1,3}(?:(?:\{,\}|,\\!|\\,|,)\d{3})+(?![\d)\]}]|,\d)",
-        lambda number: re.sub(r"\D", "", number[0]),
-    ),
+    (",", r"(?<![\d.,(\[{])\d{1,3}(?:(?:\{,\}|,\\!|\\,|,)\d{3})+(?![\d)\]}]|,\d)",
+     lambda number: re.sub(r"\D", "", number[0])),
     ("", r"(?<![a-z'\\_^])([a-z]) (?=[a-z](?![a-z']))", r"\1"),  # A B = AB
-)
+)  # fmt: skip
 _MIN_LETTERS = 30
 # Signs that carry mathematics stay (3-2 is not 3+2, 1.5 is not 15, 5! is not 5); the rest goes.
 _PUNCTUATION = re.compile(r"[,;:?$'\"`\u2018\u2019\u201c\u201d\u2026]|(?<![\d)])!|\.(?!\d)")
@@ -359,9 +340,7 @@ def tokenise(question: str) -> list[str]:
             if depth < 0:
                 depth = 0
                 continue
-        token = _CANONICAL.get(raw)
-        if token is None:
-            token = _name(raw)
+        token = _CANONICAL[raw] if raw in _CANONICAL else _name(raw)
         if raw == "\\over":
             start = groups.pop()[0] if groups else 0
             _close(out, start, "numerator")
@@ -409,13 +388,10 @@ def _name(raw: str) -> str:
         return f"{whole or 0}.{part}" if part else whole or "0"
     if raw[0] == "'":
         return "prime"
-    word = _singular(raw.replace("'", ""))
+    word = raw.replace("'", "")
+    if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui":
+        word = word[:-1]  # a plural, or the third person
     return _CANONICAL.get(word, word)
-
-
-def _singular(word: str) -> str:
-    """The word without the s of a plural or of the third person."""
-    return word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" else word
 
 
 def content(tokens: list[str]) -> list[str]:

@@ -67,9 +67,8 @@ def test_greedy_is_that_of_transformers(engine, reference):
     ]
     assert facts(answers(engine, requests)) == expected
     assert len({text for text, *_ in expected}) > 5
-    for temperature in (1e-6, 0):  # a sampler's limit
-        limit = replace(SAMPLED, temperature=temperature)
-        assert facts(answers(engine, [Request(p, limit) for p in PROMPTS])) == expected
+    limit = replace(SAMPLED, temperature=1e-6)  # of a sampler
+    assert facts(answers(engine, [Request(p, limit) for p in PROMPTS])) == expected
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
@@ -104,14 +103,12 @@ def test_nothing_of_the_generation_config_leaks_in(engine, tiny_model_dir, tmp_p
         assert facts(answers(other, requests)) == facts(answers(engine, requests))
 
 
-@pytest.mark.parametrize("as_list", [True, False])
-def test_but_its_ends_do(engine, tiny_model_dir, reference, tmp_path, as_list):
+def test_but_its_ends_do(engine, tiny_model_dir, reference, tmp_path):
     ids = reference[0]
     place = ids.index(ids[6])
-    eos = [engine.tokenizer.eos_token_id, ids[6]] if as_list else ids[6]
+    eos = [engine.tokenizer.eos_token_id, ids[6]]
     checkpoint = tmp_path / "model"
     other = load(copy_with(checkpoint, tiny_model_dir, "generation_config.json", eos_token_id=eos))
-    assert other._eos_ids == {engine.tokenizer.eos_token_id, ids[6]}
     (found,) = answers(other, [Request(PROMPTS[0], GREEDY)])
     assert found == engine.tokenizer.decode(ids[:place], skip_special_tokens=True)
     assert (found.num_tokens, found.cut_off) == (place + 1, False)
@@ -138,19 +135,6 @@ def test_scripted_rows(engine, monkeypatch, generated, text, num_tokens, cut_off
     monkeypatch.setattr(engine.model, "generate", scripted)
     (found,) = answers(engine, [Request("Mia", Settings(3))])
     assert (found, found.num_tokens, found.cut_off) == (text, num_tokens, cut_off)
-
-
-def test_a_tokenizer_without_padding(engine, tiny_model_dir, tmp_path):
-    """The end stands in for it, and still ends its row."""
-    checkpoint = copy_with(
-        tmp_path / "model", tiny_model_dir, "tokenizer_config.json", pad_token=None
-    )
-    other = load(checkpoint)
-    assert other.tokenizer.pad_token == "<|im_end|>"
-    requests = [Request(prompt, SAMPLED, k) for prompt in PROMPTS for k in range(4)]
-    found = facts(answers(other, requests))
-    assert found == facts(answers(engine, requests))
-    assert {cut_off for *_, cut_off in found} == {True, False}
 
 
 def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):

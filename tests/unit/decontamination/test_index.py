@@ -1,8 +1,6 @@
 # ruff: noqa: RUF001 - the apostrophe of GSM8K
 """Decontamination: what counts as an evaluation question seen in training, and what does not."""
 
-import html
-import json
 import re
 
 import pytest
@@ -74,7 +72,6 @@ LEAKS = {
         RATIO + " The answer is in the form m/n. Please provide the value of m + n.",
         "44",
     ),
-    "sentence before": ("ratio", "Solve this problem from a contest. " + RATIO, "39/5"),
     "inside a longer text": (
         "eggs",
         f"Ann trains for an olympiad with old problems from many years. {EGGS} She then goes home.",
@@ -87,8 +84,6 @@ LEAKS = {
         "3",
     ),
     "options after": ("primes", PRIMES + "\n(A) 1\n(B) 2\n(C) 3\n(D) 4", "C"),
-    "escaped for the web": ("eggs", f"<p>{html.escape(EGGS)}</p>".replace(" ", "&nbsp;"), "20"),
-    "escaped twice": ("ratio", json.dumps(RATIO + "\nGo on.")[1:-1], "39/5"),
     "another form of the answer": (
         "polygon",
         POLYGON.partition(" The area")[0] + " What is the area of the polygon? The original answer "

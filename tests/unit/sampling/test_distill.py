@@ -10,7 +10,6 @@ from data_prep.grading.grade import grade_all
 from data_prep.prompts import build_completion, build_prompt
 from data_prep.sampling.problems import SampledSet
 from data_prep.sampling.store import Completion, SampleStore
-from data_prep.sources import traces
 from stages.distill import (
     DistillArguments,
     check_rows,
@@ -156,9 +155,3 @@ def test_numbers_add_up(tmp_path):
 def test_problems_that_cannot_become_traces(rows, words):
     with pytest.raises(UserError, match=f"^problems_file: {words}"):
         check_rows(rows, "file.jsonl")
-
-
-@pytest.mark.parametrize("changes", [{}, {"level": None, "subject": None, "source": None}])
-def test_what_passes_the_check_is_read_as_a_trace(changes):
-    (row,) = check_rows([ROW | changes], "file.jsonl")
-    assert traces.build_problem(trace_row(row, 0, "so", "4"), "", "f:1").solution == "so"
