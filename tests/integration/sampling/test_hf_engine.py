@@ -114,29 +114,6 @@ def test_but_its_ends_do(engine, tiny_model_dir, reference, tmp_path):
     assert (found.num_tokens, found.cut_off) == (place + 1, False)
 
 
-@pytest.mark.parametrize(
-    ("generated", "text", "num_tokens", "cut_off"),
-    [
-        (["a", "b", "c"], "abc", 3, True),
-        (["a", "<|im_end|>", "<|endoftext|>"], "a", 2, False),
-        (["a", "b", "<|im_end|>"], "ab", 3, False),  # ends with the last token allowed
-        (["<|im_end|>", "<|endoftext|>", "<|endoftext|>"], "", 1, False),
-        (["a", "<|endoftext|>", "b"], "ab", 3, True),  # padding that the model wrote itself
-    ],
-)
-def test_scripted_rows(engine, monkeypatch, generated, text, num_tokens, cut_off):
-    """What `generate` hands back, padded by it after an end."""
-    ids = torch.tensor([engine.tokenizer.convert_tokens_to_ids(generated)])
-
-    def scripted(input_ids, attention_mask, **kwargs):
-        assert kwargs["max_new_tokens"] == 3
-        return torch.cat([input_ids, ids], dim=1)
-
-    monkeypatch.setattr(engine.model, "generate", scripted)
-    (found,) = answers(engine, [Request("Mia", Settings(3))])
-    assert (found, found.num_tokens, found.cut_off) == (text, num_tokens, cut_off)
-
-
 def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
     folder = tmp_path / "damaged"
     shutil.copytree(tiny_model_dir, folder)
@@ -144,24 +121,6 @@ def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(UserError, match=r"damaged: cannot be loaded \(.*fetch it again"):
         HfEngine(str(folder), "float32", key="checkpoints", batch_size=1)
-
-
-@pytest.fixture
-def scripted(engine, monkeypatch):
-    """Function: let `generate` write this text; returns the completion."""
-
-    def call(text, settings):
-        ids = torch.tensor([engine.tokenizer(text)["input_ids"]])
-
-        def generate(input_ids, **_):
-            return torch.cat([input_ids, ids], dim=1)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(engine.model, "generate", generate)
-            ((_, found),) = engine.complete([Request(PROMPT, settings)])
-        return found
-
-    return call
 
 
 @pytest.fixture
@@ -218,19 +177,31 @@ def test_prompts_that_are_too_long(engine, tiny_model_dir, seen):
 @pytest.mark.parametrize(
     ("written", "until", "text", "cut_off"),
     [
+        ("abc", (), "abc", True),
+        ("ab<|im_end|>", (), "ab", False),
+        ("a<|im_end|><|endoftext|>", (), "a", False),
+        ("<|im_end|><|endoftext|>", (), "", False),
+        ("a<|endoftext|>b", (), "ab", True),  # padding that the model wrote itself
         ("14 + 5\n\nQuestion: 7", ("Question:",), "14 + 5\n\n", False),
         ("14 + 5", ("Question:",), "14 + 5", True),
         ("a b c", ("c", "b"), "a ", False),
-        ("14 <|im_end|>", ("</s>",), "14 ", False),
         # Special tokens do not stand in the decoded text, and end it all the same.
         ("14 <|im_start|>user", ("<|im_start|>",), "14 ", False),
         ("14 <|im_start|>user", (), "14 user", True),
         ("14 <|im_start|>user: b", ("<|im_start|>", "4"), "1", False),
     ],
 )
-def test_stop_strings(scripted, engine, written, until, text, cut_off):
-    found = scripted(written, replace(GREEDY, until=until))
+def test_ends_of_what_is_generated(engine, monkeypatch, written, until, text, cut_off):
+    ids = torch.tensor([engine.tokenizer(written)["input_ids"]])
+    monkeypatch.setattr(
+        engine.model, "generate", lambda input_ids, **_: torch.cat([input_ids, ids], dim=1)
+    )
+    (found,) = answers(engine, [Request(PROMPT, replace(GREEDY, until=until))])
     assert (found, found.cut_off) == (text, cut_off)
+    if not until:
+        end = written.find("<|im_end|>")
+        counted = written if end < 0 else written[: end + len("<|im_end|>")]
+        assert found.num_tokens == len(engine.tokenizer(counted)["input_ids"])
 
 
 def test_stop_strings_end_the_generation(engine, monkeypatch):

@@ -158,20 +158,6 @@ def test_of_the_generation_config_only_the_ends_count(
     assert len(long) > 5 and all(one == other for one, other in long)
 
 
-def test_prompts_that_are_too_long(engine, tokenizer):
-    prompt = "Tuesday: loses 3. " * 60
-    ids = tokenizer(prompt)["input_ids"]
-    message = f"max_new_tokens: 20 and a prompt of {len(ids)} tokens exceed the model's context of"
-    with pytest.raises(UserError, match=f"{message} {CONTEXT}; lower max_new_tokens"):
-        list(engine.complete([Request("short", GREEDY), Request(prompt, Settings(20))]))
-    plain = Settings(20, rendered=False)
-    kept = tokenizer.decode(ids[-(CONTEXT - 20) :])
-    cut, same = answers(engine, [Request(prompt, plain), Request(kept, Settings(20))])
-    assert cut == same
-    with pytest.raises(UserError, match="lower max_new_tokens"):
-        list(engine.complete([Request("short", Settings(CONTEXT, rendered=False))]))
-
-
 def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
     from peft import LoraConfig, get_peft_model
 

@@ -1,4 +1,3 @@
-
 """Words of a question: what two editions share, and what tells two questions apart."""
 
 import pytest

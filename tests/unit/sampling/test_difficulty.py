@@ -68,17 +68,6 @@ def test_rates(sampled, tmp_path, monkeypatch, at_once):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pass_rates.jsonl", "samples"]
 
 
-def test_the_requests_of_a_problem(sampled):
-    problems, _ = sampled
-    asked = problems.all_requests()
-    assert [one.prompt for one in asked] == list("aaabbbccc")
-    assert [one.sample for one in asked] == [0, 1, 2] * 3
-    assert len({one.seed for one in asked}) == 9
-    (settings,) = {one.settings for one in asked}
-    assert (settings.max_new_tokens, settings.temperature, settings.top_p) == (2048, 1.0, 1.0)
-    assert settings.rendered and settings.until == ()
-
-
 def test_reading_problems(tmp_path):
     path = tmp_path / "problems.jsonl"
     row = {"id": "a", "prompt": build_prompt("2+2?"), "answers": ["4"], "answer_form": "box"}

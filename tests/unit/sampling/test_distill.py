@@ -1,21 +1,17 @@
 """Distillation without a teacher: which samples are kept, the rows they become, refused keys."""
 
-import json
-from itertools import count
 
 import pytest
 
 from data_prep.config import UserError
 from data_prep.grading.grade import grade_all
 from data_prep.prompts import build_completion, build_prompt
-from data_prep.sampling.problems import SampledSet
-from data_prep.sampling.store import Completion, SampleStore
+from data_prep.sampling.store import Completion
 from stages.distill import (
     DistillArguments,
     check_rows,
     choose_traces,
     trace_row,
-    write_traces,
 )
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}
@@ -110,36 +106,6 @@ def test_a_trace_answers_in_the_form_that_its_problem_names():
     row = ROW | {"own_form": "tags"}
     assert trace_row(row, 0, "so", "4")["answer_form"] == "tags"
     assert trace_row(row, 0, "so", "4")["completion"].endswith("<answer>4</answer>")
-
-
-def test_numbers_add_up(tmp_path):
-    rows = [ROW | {"id": name, "prompt": build_prompt(name)} for name in "abc"]
-    problems = SampledSet(rows, list("abc"), False, arguments(num_samples=3))
-    store = SampleStore(tmp_path / "samples", "model")
-    samples = [LONG, SHORT, BARE, *[write(f"{n}", "5") for n in range(2)], OPEN, SHORT, SHORT, TWO]
-    numbers = count()
-    for request in problems.all_requests():
-        store.add(request, samples[next(numbers)])
-    path = tmp_path / "traces.jsonl"
-    found = write_traces(path, problems, store, 2)
-    assert found == {
-        "counts": {
-            "problems": 3, "problems_without_a_trace": 1, "traces": 3, "tokens": 9 * 6 + 4 * 3,
-            "verdicts": {
-                "right": 4, "wrong": 2, "no_think": 1, "unclosed_think": 1, "several_answers": 1
-            },
-        },
-        "samples_in": 9,
-        "samples_out": 3,
-        "dropped": {
-            "duplicate": 1, "no_think": 1, "several_answers": 1, "unclosed_think": 1, "wrong": 2
-        },
-    }  # fmt: skip
-    written = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(row["id"], row["trace"], row["solution"]) for row in written] == [
-        ("a", 0, "a long thought"), ("a", 1, "short"), ("c", 0, "short")
-    ]  # fmt: skip
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["samples", "traces.jsonl"]
 
 
 @pytest.mark.parametrize(

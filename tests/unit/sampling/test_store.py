@@ -1,5 +1,6 @@
 """The store: keys that know everything, lines that survive a kill, nothing asked for twice."""
 
+import pickle
 import threading
 from contextlib import closing
 from dataclasses import fields, replace
@@ -36,6 +37,11 @@ def reopen(store, tmp_path, rank=0):
     found = SampleStore(tmp_path, "model", rank)
     found.load()
     return found
+
+
+def test_a_completion_survives_a_copy():
+    found = pickle.loads(pickle.dumps(Completion("abc", 7, True)))
+    assert (found, found.num_tokens, found.cut_off) == ("abc", 7, True)
 
 
 CHANGES = {
