@@ -62,8 +62,7 @@ def load_benchmark(
 
     Args:
         name: a key of `data_prep.sources.registry.BUILDERS`.
-        hub, config, split: the hub data set; used where `data_root` is None. `split` is also part
-            of the ids.
+        split: of the hub's set, and part of the ids.
         files: paths below `data_root`, of which the first that exists is read.
         data_root: folder of the local files, or None for the hub.
 

@@ -86,11 +86,7 @@ class Match:
 
 
 class EvalIndex:
-    """Finds evaluation questions in training questions; picklable, for worker processes.
-
-    Args:
-        questions: of all evaluation sets; repeats do no harm.
-    """
+    """Finds evaluation questions in training questions; picklable, for worker processes."""
 
     def __init__(self, questions: Sequence[EvalQuestion]) -> None:
         self._questions = list(questions)
@@ -118,12 +114,7 @@ class EvalIndex:
         return self.find(question, problem.answers)
 
     def find(self, question: str, answers: Sequence[str]) -> Match | None:
-        """The evaluation question that `question` repeats best, or None.
-
-        Args:
-            question: a training question.
-            answers: its golds; the same value as the evaluation question's lowers the bar.
-        """
+        """The evaluation question that `question` repeats best; the same gold lowers the bar."""
         found = self._find(question, answers)
         if found is None and (bare := without_choices(question)):
             found = self._find(bare, answers)
@@ -216,10 +207,7 @@ def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether golds tell that two questions are one.
-
-    Letters of options and words like "even" tell nothing.
-    """
+    """Whether golds say that two questions are one; letters and words like "even" say nothing."""
     return any(
         is_same_value(answer, gold) or answer in _integer_forms(gold)
         for gold in theirs
@@ -231,8 +219,8 @@ def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
 def _integer_forms(gold: str) -> list[str]:
     """The integers that competitions ask for instead of a gold.
 
-    That is m+n for m/n, p+q for p\\sqrt{q} (or 1+q where p is left out), the sum of several
-    values, and as in AIME the absolute value, or the remainder by 1000.
+    m+n for m/n, p+q for p\\sqrt{q} (or 1+q where p is left out), the sum of several values, and as
+    in AIME the absolute value, or the remainder by 1000.
     """
     parts = [int(digits) for digits in re.findall(r"\d{1,9}", gold)]
     if re.fullmatch(r"-?\d{1,9}", gold):

@@ -24,14 +24,8 @@ def hash_package(*folders: Path) -> str:
 def hash_checkpoint(path: str, key: str) -> str:
     """Hash of a checkpoint's weights, configuration and tokenizer; of an adapter's base too.
 
-    A model of the hub is known by its commit there.
-
-    Args:
-        path: a folder or a hub id.
-        key: the YAML key that names it, for the message.
-
-    Raises:
-        UserError: the hub cannot be asked.
+    A model of the hub is known by its commit there; raises `UserError`, naming the YAML key `key`,
+    where the hub cannot be asked.
     """
     if is_hub_id(path) or not Path(path).is_dir():
         return f"hub:{path}@{_hub_commit(path, key)}"

@@ -104,15 +104,10 @@ class SeededSampler(LogitsProcessor):
 
         token = min { v : P(0) + ... + P(v) > u }        u ~ U[0, 1), one for each row and step
 
-    transformers draws every row of a batch from one global generator, so that a sample depends on
-    what shares its batch. Here each row has numbers of its own: a run that was killed, split over
-    more processes or batched otherwise draws the same samples, up to the arithmetic of the model.
-    It leaves the drawn token the only one possible, so generation must be greedy.
-
-    Args:
-        seeds: one for each row, below 2**63.
-        prompt_length: P, to tell which step it is.
-        max_new_tokens: the most steps there can be.
+    transformers draws every row of a batch from one global generator. Here each row has numbers of
+    its own seed (below 2**63): a run that was killed, split over more processes or batched
+    otherwise draws the same samples, up to the arithmetic of the model. It leaves the drawn token
+    the only one possible, so generation must be greedy.
     """
 
     def __init__(self, seeds: Sequence[int], prompt_length: int, max_new_tokens: int) -> None:
@@ -149,8 +144,7 @@ class HfEngine:
     """A causal model of transformers, or a peft adapter on one.
 
     Args:
-        checkpoint: a model folder, hub id or peft adapter folder.
-        key: the YAML key that names it, for messages.
+        key: the YAML key that names the checkpoint, for messages.
         batch_size: completions generated at once.
         device_index: which GPU; without any the CPU is used.
     """
@@ -241,10 +235,7 @@ class HfEngine:
     def loglikelihood(
         self, pairs: Sequence[Continuation]
     ) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Yield `(index into pairs, (log-probability in nats, whether it was the greedy choice))`.
-
-        By the harness's own model, a batch at a time.
-        """
+        """Yield `(index, (log-probability in nats, is it greedy))`, by the harness's own model."""
         from lm_eval.api.instance import Instance
         from lm_eval.models.huggingface import HFLM
 

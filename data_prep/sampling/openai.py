@@ -36,13 +36,9 @@ class OpenAIEngine:
     """A model that a server has.
 
     Args:
-        model: the name under which it is served.
         base_url: of the API, such as http://localhost:8000/v1.
         concurrency: requests under way at once.
         timeout_s: the longest that one completion may take, in seconds.
-
-    Raises:
-        UserError: the client is not installed.
     """
 
     def __init__(self, model: str, base_url: str, concurrency: int, timeout_s: float) -> None:

@@ -92,9 +92,7 @@ def load_problems(problems_file: str, limit: int | None) -> list[dict[str, Any]]
 def prepare(
     args: ProblemSetArguments, rows: list[dict[str, Any]], processes: Processes
 ) -> tuple[str, str, SampledSet, Callable[[], AbstractContextManager[Any]]]:
-    """Render the problems for the checkpoint of a recipe.
-
-    A server gets the messages as JSON, applies its own template, and is known by its model's name.
+    """Render the problems; a server gets messages as JSON and is known by its model's name.
 
     Returns:
         The checkpoint's hash, the name of checkpoint and engine in the samples' keys, the problems

@@ -26,15 +26,11 @@ PATIENCE = timedelta(days=7)
 
 
 class Completion(str):
-    """A completion's text that also knows what the text cannot tell.
+    """A completion's text, up to its end or stop string, that knows what the text cannot tell.
 
-    The harness passes completions about as plain strings; a subclass of `str` carries the two
-    facts of the generation through it to the tasks' `process_results`.
-
-    Args:
-        text: the text before the end-of-sequence token or stop string.
-        num_tokens: generated tokens, the end-of-sequence token included.
-        cut_off: whether the token limit came before an end.
+    The harness passes completions about as plain strings; a subclass of `str` goes through it to
+    the tasks' `process_results`. `num_tokens` counts the end-of-sequence token; `cut_off` says
+    whether the token limit came before an end.
     """
 
     num_tokens: int
@@ -55,13 +51,11 @@ class Settings:
     """How completions are generated; equal settings may share a batch.
 
     Args:
-        max_new_tokens: a longer completion is cut off.
         temperature: 0 is greedy.
         top_p: nucleus of the sampling, in (0, 1].
         until: stop strings, cut from the text; the think-aware tasks have none.
         rendered: the prompt came through a chat template, which wrote its own special tokens, and
             must fit the context; any other prompt gets the tokenizer's and is cut on the left.
-        seed: of the sampling.
     """
 
     max_new_tokens: int
@@ -154,9 +148,8 @@ class SampleStore:
     Memory holds where each sample lies and not its text: those of a large set are gigabytes.
 
     Args:
-        folder: where the files lie; all processes' files are read.
         model: hash of the checkpoint and of the engine that runs it, a part of every key.
-        rank: this process's number; it writes `samples-<rank>.jsonl`.
+        rank: this process's number; it writes `samples-<rank>.jsonl`, and all files are read.
     """
 
     def __init__(self, folder: Path, model: str, rank: int = 0) -> None:
@@ -207,11 +200,7 @@ class SampleStore:
         self._file.flush()
 
     def get(self, wanted: Request | Continuation) -> Completion | tuple[float, bool]:
-        """The stored sample.
-
-        Raises:
-            UserError: it is not there after every process has finished.
-        """
+        """The stored sample; raises `UserError` where no process has stored it."""
         found = self._places.get(self.key(wanted))
         if found is None:
             raise UserError(

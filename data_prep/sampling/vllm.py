@@ -1,12 +1,8 @@
 """The vLLM engine: completions of one checkpoint by continuous batching.
 
-It takes the same requests as the transformers engine: prompts are tokenised here, ids go to vLLM,
-and completions are handed over one by one as they finish, so that each can be stored at once.
-Opt-in: vLLM is imported when an engine is built, in an environment of its own.
-
-Differs from the harness's vLLM model: nothing waits for a batch to end, every sample has its own
-seed, completions keep their token counts, and nothing of the checkpoint's generation config leaks
-in but its end-of-sequence ids.
+Opt-in: vLLM is imported when an engine is built, in an environment of its own. Differs from the
+harness's vLLM model: every sample has its own seed and is handed over as it finishes, with its
+token count; of the checkpoint's generation config only the end-of-sequence ids count.
 """
 
 import json
@@ -89,8 +85,6 @@ class VllmEngine:
     """One checkpoint in vLLM, on one device; several processes have one each.
 
     Args:
-        checkpoint: model folder, hub id or peft adapter folder.
-        dtype: float32, bfloat16 or float16, of the weights and all else.
         gpu_memory_utilization: share of the device's memory in (0, 1], weights included; without
             a GPU, of the host's.
         max_model_len: context in tokens, prompt and completion together; None is the model's own.

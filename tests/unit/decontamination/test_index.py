@@ -57,7 +57,6 @@ def index():
 LEAKS = {
     "exact": ("eggs", EGGS, "18"),
     "spacing and case": ("eggs", EGGS.upper().replace(" ", "  "), "18"),
-    "digits for words": ("eggs", EGGS.replace("three", "3").replace("four", "4"), "18"),
     "a few words": ("eggs", EGGS.replace("fresh duck egg", "egg").replace(" daily", ""), "18"),
     "another gold": ("eggs", EGGS, "20"),
     "no figure": ("perimeter", PERIMETER.partition("\n")[0], "11+11\\sqrt5"),

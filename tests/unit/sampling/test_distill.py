@@ -1,6 +1,5 @@
 """Distillation without a teacher: which samples are kept, the rows they become, refused keys."""
 
-
 import pytest
 
 from data_prep.config import UserError
