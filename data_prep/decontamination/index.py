@@ -164,14 +164,13 @@ class EvalIndex:
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
-        is_short = len(theirs) < SHORT
-        if is_short and len(words) - len(span) > MAX_AROUND * is_same_gold:
+        if len(theirs) < SHORT and len(words) - len(span) > MAX_AROUND * is_same_gold:
             return coverage, ""
         if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
         if same_wording(theirs, span):
             return coverage, "embedded"
-        if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
+        if not is_same_gold:
             return coverage, ""
         mine = Counter(numbers(span))
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
@@ -230,12 +229,6 @@ def _integer_forms(gold: str) -> list[str]:
     if len(parts) > 1 and re.search(r"frac|[/,]", gold):
         return [str(sum(parts))]
     return []
-
-
-def _is_short_same(theirs: list[str], words: list[str]) -> bool:
-    """Whether two short questions with one gold differ in words that only came or only went."""
-    unlike = _difference(theirs, _respelt(theirs, words))
-    return formula(theirs) == formula(words) and not all(unlike)
 
 
 def _ngrams(words: list[str]) -> set[tuple[str, ...]]:

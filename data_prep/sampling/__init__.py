@@ -100,15 +100,7 @@ def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: 
     if args.backend == "vllm":
         from data_prep.sampling.vllm import VllmEngine
 
-        return VllmEngine(
-            checkpoint,
-            args.dtype,
-            gpu_memory_utilization=args.vllm_gpu_memory_utilization,
-            max_model_len=args.vllm_max_model_length,
-            device_index=local_rank,
-        )
+        return VllmEngine(checkpoint, args, local_rank)
     from data_prep.sampling.hf import HfEngine
 
-    return HfEngine(
-        checkpoint, args.dtype, key=key, batch_size=args.batch_size, device_index=local_rank
-    )
+    return HfEngine(checkpoint, key, args, local_rank)

@@ -23,6 +23,7 @@ from transformers import (
 
 from data_prep.checkpoints import base_and_adapter, load_tokenizer
 from data_prep.config import UserError
+from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
@@ -145,19 +146,18 @@ class HfEngine:
 
     Args:
         key: the YAML key that names the checkpoint, for messages.
-        batch_size: completions generated at once.
         device_index: which GPU; without any the CPU is used.
     """
 
     def __init__(
-        self, checkpoint: str, dtype: str, *, key: str, batch_size: int, device_index: int = 0
+        self, checkpoint: str, key: str, args: SamplingArguments, device_index: int = 0
     ) -> None:
-        self.tokenizer, model = load_checkpoint(checkpoint, dtype, key)
+        self.tokenizer, model = load_checkpoint(checkpoint, args.dtype, key)
         self._eos_ids = eos_token_ids(model.generation_config.eos_token_id, self.tokenizer)
         # A new one: whatever temperature or penalty the checkpoint ships would fill our gaps.
         model.generation_config = GenerationConfig(pad_token_id=self.tokenizer.pad_token_id)
         self.model = model.to(choose_device(device_index)).eval()
-        self._batch_size = batch_size
+        self._batch_size = args.batch_size
         self._harness_model: Any = None
         # Recurrent models have no limit of their own, and some configurations name none.
         config = model.config.get_text_config()

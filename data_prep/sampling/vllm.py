@@ -19,6 +19,7 @@ import torch
 from data_prep.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
 from data_prep.config import UserError
 from data_prep.quiet import VLLM_ENVIRONMENT
+from data_prep.sampling import SamplingArguments
 from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
 from data_prep.sampling.store import Completion, Request, Settings
 
@@ -32,7 +33,7 @@ LAUNCHER = (
 
 
 @contextmanager
-def own_environment(device_index: int | None) -> Iterator[None]:
+def own_environment(device_index: int) -> Iterator[None]:
     """Environment variables of one process that has one device and no launcher; put back after."""
     before = dict(os.environ)
     for name in LAUNCHER:
@@ -40,7 +41,7 @@ def own_environment(device_index: int | None) -> Iterator[None]:
     for name, value in VLLM_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
-        if device_index is not None and torch.version.cuda is not None:
+        if torch.version.cuda is not None:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             os.environ["CUDA_VISIBLE_DEVICES"] = choose_visible(visible, device_index)
         yield
@@ -84,25 +85,11 @@ def held_stderr() -> Iterator[None]:
 class VllmEngine:
     """One checkpoint in vLLM, on one device; several processes have one each.
 
-    Args:
-        gpu_memory_utilization: share of the device's memory in (0, 1], weights included; without
-            a GPU, of the host's.
-        max_model_len: context in tokens, prompt and completion together; None is the model's own.
-        device_index: which of the visible GPUs; None leaves it to vLLM.
-
     Raises:
         UserError: vLLM is not installed, or refuses the checkpoint or a setting.
     """
 
-    def __init__(
-        self,
-        checkpoint: str,
-        dtype: str,
-        *,
-        gpu_memory_utilization: float,
-        max_model_len: int | None,
-        device_index: int | None,
-    ) -> None:
+    def __init__(self, checkpoint: str, args: SamplingArguments, device_index: int) -> None:
         self.tokenizer = load_tokenizer(checkpoint, "backend", needs=())
         with own_environment(device_index):
             with held_stderr():
@@ -122,16 +109,7 @@ class VllmEngine:
             set_num_threads = torch.set_num_threads
             # A child process keeps the stderr that it is born with: there it stays open.
             with held_stderr() if is_cpu else nullcontext():
-                self._start(
-                    checkpoint,
-                    dtype=dtype,
-                    gpu_memory_utilization=gpu_memory_utilization,
-                    max_model_len=max_model_len,
-                    enforce_eager=is_cpu,  # there, compiling takes 40 s and gains nothing
-                    # A seeded request whose prompt comes in pieces has its generator set back,
-                    # which one of a CPU cannot do: the step fails.
-                    **({"enable_chunked_prefill": False} if is_cpu else {}),
-                )
+                self._start(checkpoint, args, is_cpu)
             torch.set_num_threads = set_num_threads  # on a CPU, vLLM leaves a stub in its place
         model_config = self._engine.model_config
         self.max_length: int = model_config.max_model_len  # tokens
@@ -140,12 +118,17 @@ class VllmEngine:
         if is_cpu:
             self._check_head_size(checkpoint)
 
-    def _start(self, checkpoint: str, **settings: Any) -> None:
+    def _start(self, checkpoint: str, args: SamplingArguments, is_cpu: bool) -> None:
         from pydantic import ValidationError
         from vllm import LLM
         from vllm.lora.request import LoRARequest
 
         base, adapter = base_and_adapter(checkpoint)
+        settings: dict[str, Any] = {}
+        if is_cpu:
+            # A seeded request whose prompt comes in pieces has its generator set back, which one
+            # of a CPU cannot do: the step fails.
+            settings["enable_chunked_prefill"] = False
         if adapter:
             settings |= {"enable_lora": True, "max_lora_rank": lora_rank(adapter)}
         self._lora = LoRARequest("adapter", 1, adapter) if adapter else None
@@ -155,6 +138,10 @@ class VllmEngine:
                 tokenizer=tokenizer_path(checkpoint),
                 tokenizer_mode="hf",
                 generation_config="vllm",  # vLLM's own defaults, not the checkpoint's
+                dtype=args.dtype,
+                gpu_memory_utilization=args.vllm_gpu_memory_utilization,
+                max_model_len=args.vllm_max_model_length,
+                enforce_eager=is_cpu,  # there, compiling takes 40 s and gains nothing
                 use_tqdm_on_load=False,
                 disable_log_stats=True,
                 **settings,

@@ -12,6 +12,7 @@ from tokenizers.processors import TemplateProcessing
 
 from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError
+from data_prep.sampling import SamplingArguments
 from data_prep.sampling.hf import HfEngine, cut_at
 from data_prep.sampling.store import Continuation, Request, Settings
 
@@ -24,7 +25,8 @@ SAMPLED = Settings(16, temperature=1.0, top_p=0.9)
 
 
 def load(checkpoint, batch_size=4):
-    return HfEngine(str(checkpoint), "float32", key="checkpoints", batch_size=batch_size)
+    args = SamplingArguments(dtype="float32", batch_size=batch_size)
+    return HfEngine(str(checkpoint), "checkpoints", args)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +122,7 @@ def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(UserError, match=r"damaged: cannot be loaded \(.*fetch it again"):
-        HfEngine(str(folder), "float32", key="checkpoints", batch_size=1)
+        load(folder)
 
 
 @pytest.fixture

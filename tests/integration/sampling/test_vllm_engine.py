@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from data_prep.config import UserError
+from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Request, Settings
 from data_prep.sampling.vllm import LORA_RANKS, VllmEngine, choose_visible, lora_rank
 
@@ -20,7 +21,7 @@ pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these"
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).parents[3]
 CONTEXT = 320
-BASE = {"gpu_memory_utilization": 0.1, "max_model_len": None, "device_index": 0}
+BASE = {"dtype": "float32", "vllm_gpu_memory_utilization": 0.1}
 PROMPTS = ["Mia has 14 pens.", *("19 - 3 = 16\n" * n + "How many pens?" for n in range(19))]
 GREEDY = Settings(24)
 SAMPLED = Settings(24, temperature=1.0, top_p=0.9)
@@ -58,7 +59,7 @@ def start():
         key = (str(checkpoint), *settings.items())
         if key not in running:
             stop()
-            running[key] = VllmEngine(str(checkpoint), "float32", **BASE | settings)
+            running[key] = VllmEngine(str(checkpoint), SamplingArguments(**BASE | settings), 0)
         return running[key]
 
     def stop():
@@ -197,10 +198,10 @@ def test_refusals_are_one_line(start, models, tiny_model_dir, tmp_path, monkeypa
     save_model(tmp_path / "small", tiny_model_dir, hidden=32)
     with pytest.raises(UserError, match=r"heads have size 16 and not one of .*backend: hf"):
         start(tmp_path / "small")
-    for key, value in (("gpu_memory_utilization", 1.5), ("max_model_len", 10**6)):
-        with pytest.raises(UserError, match=f"backend: vllm refuses .*{key}.*backend: hf") as info:
-            start(models / "a", **{key: value})
-        assert "\n" not in str(info.value)
+    words = "backend: vllm refuses .*max_model_len.*backend: hf"
+    with pytest.raises(UserError, match=words) as info:
+        start(models / "a", vllm_max_model_length=10**6)
+    assert "\n" not in str(info.value)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match=r"vllm is not installed .*EXTRAS=eval,vllm,dev"):
         start(models / "b")
@@ -208,12 +209,13 @@ def test_refusals_are_one_line(start, models, tiny_model_dir, tmp_path, monkeypa
 
 SCRIPT = """
 import json, os, sys
+from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Request, Settings
 from data_prep.sampling.vllm import VllmEngine
 
 rank, before = int(os.environ["RANK"]), dict(os.environ)
-settings = {"gpu_memory_utilization": 0.1, "max_model_len": None, "device_index": rank}
-engine = VllmEngine(sys.argv[1], "float32", **settings)
+args = SamplingArguments(dtype="float32", vllm_gpu_memory_utilization=0.1)
+engine = VllmEngine(sys.argv[1], args, rank)
 assert os.environ["WORLD_SIZE"] == "2" and dict(os.environ) == before
 sampled = Settings(24, temperature=1.0, top_p=0.9)
 found = list(engine.complete([Request(sys.argv[2], sampled, rank)]))
