@@ -13,7 +13,7 @@ from data_prep.grading.equivalence import is_parseable, is_same_value
 from data_prep.reading.rows import load_hub, read_rows
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
-from data_prep.sources.registry import BUILDERS, build_problems
+from data_prep.sources.registry import build_problems
 
 # Source, set on the hub, and the local files below data_root, of which the first that exists is
 # read. The evaluation scores them; the data builder keeps their problems out of training sets.
@@ -52,7 +52,7 @@ def find_benchmark(name: str, data_root: str | None) -> Path | str | None:
 
 def load_benchmark(
     name: str,
-    hub: str | None,
+    hub: str,
     config: str | None,
     split: str,
     files: list[str],
@@ -71,24 +71,19 @@ def load_benchmark(
         are kept once: the DAPO file of AIME 2024 holds each of its 30 problems 32 times.
 
     Raises:
-        UserError: no such set, no file or no rows, or a row that cannot be used (see the sources);
+        UserError: no file or no rows, or a row that cannot be used (see the sources);
             a gold that cannot be parsed; one question with two golds; two problems with one id.
     """
-    if name not in BUILDERS:
-        raise UserError(f"name: must be one of {', '.join(BUILDERS)} (got {name!r})")
-    if data_root is not None:
-        path = find_benchmark_file(files, data_root)
-        if path is None:
-            remedy = f", or leave out data_root to download {hub}" if hub else ""
-            raise UserError(
-                f"{name}: data_root: {data_root} has none of {', '.join(files) or 'no files'}; "
-                f"put one of them there{remedy}"
-            )
-        place, rows = str(path), read_rows(path)
-    elif hub:
+    if data_root is None:
         place, rows = hub, load_hub(hub, split, config)
     else:
-        raise UserError(f"{name}: no 'hub'; set --data_root to a folder with {' or '.join(files)}")
+        path = find_benchmark_file(files, data_root)
+        if path is None:
+            raise UserError(
+                f"{name}: data_root: {data_root} has none of {', '.join(files)}; put one of them "
+                f"there, or leave out data_root to download {hub}"
+            )
+        place, rows = str(path), read_rows(path)
     found: dict[str, tuple[str, Problem]] = {}
     ids: dict[str, str] = {}
     numbered = ((position, where, row) for position, (where, row) in enumerate(rows))
