@@ -21,14 +21,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from data_prep.sampling.processes import Processes
-
 from data_prep import manifest
 from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError, parse, run_cli
 from data_prep.quiet import quiet_evaluation, quiet_harness
 from data_prep.sampling import load_engine
-from data_prep.sampling.store import SampleStore
+from data_prep.sampling.store import Processes, SampleStore
 from eval.harness.fingerprint import SETTINGS, fingerprint
 from eval.harness.score import (
     official_metrics,
