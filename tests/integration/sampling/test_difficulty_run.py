@@ -71,23 +71,16 @@ def measure(tmp_path, flags):
     """Run it in this process; returns the rows, and how many samples were generated."""
 
     def call(name, **changes):
-        from data_prep.sampling.hf import HfEngine
-
-        complete, asked = HfEngine.complete, []
-
-        def count(engine, requests):
-            asked.extend(requests)
-            return complete(engine, requests)
-
+        before = len(read_store(tmp_path / name))
+        argv = ["difficulty", *flags(name, **changes)]
         with (
-            mock.patch.object(sys, "argv", ["difficulty", *flags(name, **changes)]),
-            mock.patch.object(HfEngine, "complete", count),
+            mock.patch.object(sys, "argv", argv),
             mock.patch("data_prep.sampling.problems.grade_rollouts", grade_rollouts),
             mock.patch.dict(os.environ),
         ):
             difficulty.main()
         lines = (tmp_path / name / "pass_rates.jsonl").read_text().splitlines()
-        return list(map(json.loads, lines)), len(asked)
+        return list(map(json.loads, lines)), len(read_store(tmp_path / name)) - before
 
     return call
 

@@ -71,11 +71,6 @@ LEAKS = {
         RATIO + " The answer is in the form m/n. Please provide the value of m + n.",
         "44",
     ),
-    "inside a longer text": (
-        "eggs",
-        f"Ann trains for an olympiad with old problems from many years. {EGGS} She then goes home.",
-        "18",
-    ),
     "other LaTeX": ("ratio", RATIO.replace("\\frac{x}{y}", "\\dfrac xy"), "39/5"),
     "short, reworded, same gold": (
         "primes",
