@@ -25,7 +25,7 @@ from data_prep import manifest
 from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError, parse, run_cli
 from data_prep.quiet import quiet_evaluation, quiet_harness
-from data_prep.sampling import load_engine
+from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
 from eval.harness.fingerprint import SETTINGS, fingerprint
 from eval.harness.score import (

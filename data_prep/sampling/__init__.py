@@ -3,8 +3,8 @@
 `stages.difficulty`, `stages.distill` and `eval` sample through these. An engine is one
 checkpoint in transformers (`hf`) or in vLLM (`vllm`), or a server's model (`openai`);
 `store` keeps each completion under a hash of all that decides it (`hashes`) and lets an engine
-generate what is missing; `problems` grades a problem set's samples. Here are the keys that all
-recipes which sample share, checked before torch is imported.
+generate what is missing; `problems` loads an engine and grades a problem set's samples. Here are
+the keys that all recipes which sample share, checked before torch is imported.
 """
 
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class SamplingArguments:
             value = getattr(self, key)
             if value is not None and not 0 < value <= most:  # not a number, too
                 bound = "" if most == inf else f" and at most {most}"
-                raise UserError(f"{key}: must be above 0{bound} (got {value!r})")
+                raise UserError(f"{key}: {value!r} must be above 0{bound}")
         self.check_one_of("dtype", DTYPES)
         self.check_one_of("backend", self.backends)
 
@@ -80,27 +80,3 @@ def check_problems_file(values: dict[str, Any]) -> None:
         raise UserError(
             f"problems_file: {values['problems_file']} does not exist; run `make data` first"
         )
-
-
-def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: int) -> Any:
-    """The checkpoint in the backend that the recipe names.
-
-    Args:
-        checkpoint: model folder, hub id or peft adapter folder; openai: the name at the server.
-        key: the YAML key that names it, for messages.
-        local_rank: this process's number on its host, which is that of its GPU.
-
-    Raises:
-        UserError: the checkpoint or a setting cannot be used.
-    """
-    if args.backend == "openai":
-        from data_prep.sampling.openai import OpenAIEngine
-
-        return OpenAIEngine(checkpoint, args.base_url, args.concurrency, args.timeout_s)
-    if args.backend == "vllm":
-        from data_prep.sampling.vllm import VllmEngine
-
-        return VllmEngine(checkpoint, args, local_rank)
-    from data_prep.sampling.hf import HfEngine
-
-    return HfEngine(checkpoint, key, args, local_rank)

@@ -1,4 +1,4 @@
-"""A problem set's samples: what is asked for each problem, and what each completion is worth.
+"""A problem set's samples: what is asked of which engine, and what each completion is worth.
 
 `stages.difficulty` counts the right ones, `stages.distill` keeps them.
 """
@@ -16,7 +16,7 @@ from data_prep.grading.grade import Grade, grade_rollouts
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import quiet_transformers
 from data_prep.reading.rows import read_rows
-from data_prep.sampling import ProblemSetArguments, SamplingArguments, load_engine
+from data_prep.sampling import ProblemSetArguments, SamplingArguments
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine
 from data_prep.sampling.store import Completion, Processes, Request, SampleStore, Settings
 from data_prep.schema import read_problems
@@ -115,6 +115,30 @@ def prepare(
         return closing(load_engine(path, KEY, args, processes.local_rank))
 
     return checkpoint, model, SampledSet(rows, prompts, think_prefilled, args), open_engine
+
+
+def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: int) -> Any:
+    """The checkpoint in the backend that the recipe names.
+
+    Args:
+        checkpoint: model folder, hub id or peft adapter folder; openai: the name at the server.
+        key: the YAML key that names it, for messages.
+        local_rank: this process's number on its host, which is that of its GPU.
+
+    Raises:
+        UserError: the checkpoint or a setting cannot be used.
+    """
+    if args.backend == "openai":
+        from data_prep.sampling.openai import OpenAIEngine
+
+        return OpenAIEngine(checkpoint, args.base_url, args.concurrency, args.timeout_s)
+    if args.backend == "vllm":
+        from data_prep.sampling.vllm import VllmEngine
+
+        return VllmEngine(checkpoint, args, local_rank)
+    from data_prep.sampling.hf import HfEngine
+
+    return HfEngine(checkpoint, key, args, local_rank)
 
 
 def load_pass_counts(path: str) -> dict[str, tuple[int, int]]:
