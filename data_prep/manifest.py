@@ -41,10 +41,10 @@ def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
     return {str(p): sha256(p) if Path(p).exists() else "hub" for p in paths}
 
 
-def versions() -> dict[str, str]:
-    """Installed versions of the packages that decide a result."""
+def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:
+    """Installed versions of packages, by default of those that decide a result."""
     found = {}
-    for name in PACKAGES:
+    for name in names:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

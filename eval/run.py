@@ -26,10 +26,9 @@ from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError, build, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark_file
 from data_prep.quiet import quiet_evaluation, quiet_harness
-from data_prep.sampling import load_engine
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_package, installed
-from data_prep.sampling.processes import Processes
-from data_prep.sampling.store import SampleStore
+from data_prep.sampling.problems import load_engine
+from data_prep.sampling.store import Processes, SampleStore
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 

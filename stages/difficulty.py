@@ -13,29 +13,19 @@ resumes where it stopped, more samples extend those there, another checkpoint st
 import json
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import parse, run_cli
+from data_prep.sampling import ProblemSetArguments, check_problems_file
 from data_prep.sampling.hashes import shorten
-from data_prep.sampling.problems import SampledSet, prepare_checkpoint, read_rows
-from data_prep.sampling.processes import Processes
-from data_prep.sampling.settings import ProblemSetArguments, check_problems_file
-from data_prep.sampling.store import SampleStore, fill
+from data_prep.sampling.problems import SampledSet, load_problems, prepare
+from data_prep.sampling.store import Processes, SampleStore, fill
 
 RESULT = "pass_rates.jsonl"
-
-
-@dataclass(kw_only=True)
-class DifficultyArguments(ProblemSetArguments):
-    """Keys of `difficulty.yaml`."""
-
-    model_name_or_path: str = field(metadata={"help": "checkpoint folder or hub id to measure"})
-    problems_file: str = field(metadata={"help": "JSON lines with id, prompt and answer"})
-    output_dir: str = field(metadata={"help": "where pass_rates.jsonl and the samples go"})
 
 
 def check(values: dict[str, Any]) -> None:
@@ -46,10 +36,10 @@ def check(values: dict[str, Any]) -> None:
 
 def main() -> None:
     """Sample what is not sampled yet, grade, then put the result and the manifest in place."""
-    (args,) = parse(__doc__, DifficultyArguments, check=check)
-    rows = read_rows(args.problems_file, args.limit)
+    (args,) = parse(__doc__, ProblemSetArguments, check=check)
+    rows = load_problems(args.problems_file, args.limit)
     processes = Processes.from_environment()
-    checkpoint, model, problems, open_engine = prepare_checkpoint(args, rows, processes)
+    checkpoint, model, problems, open_engine = prepare(args, rows, processes)
     folder = Path(args.output_dir)
     started = manifest.start(folder) if processes.is_main else 0.0
     store = SampleStore(folder / "samples", model, processes.rank)
@@ -91,7 +81,6 @@ def write_rates(
             verdicts += found
             num_cut_off += cut_off
             num_tokens += sum(one.num_tokens for one in completions)
-        store.close()
     return {
         "problems": len(problems.rows),
         "num_right_histogram": histogram,

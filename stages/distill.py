@@ -21,9 +21,10 @@ under the same name take another `output_dir`.
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,15 +34,13 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.grading.grade import Grade
 from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt, form_of
-from data_prep.sampling.problems import SampledSet, prepare_checkpoint, read_rows
-from data_prep.sampling.processes import Processes
-from data_prep.sampling.settings import ProblemSetArguments, check_problems_file
-from data_prep.sampling.store import Completion, SampleStore, fill
+from data_prep.sampling import ProblemSetArguments, check_problems_file
+from data_prep.sampling.problems import SampledSet, load_problems, prepare
+from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.sources import traces
 from data_prep.sources.base import thought_of
 
 RESULT = "traces.jsonl"
-PREFERENCES = ("first", "shortest")
 
 
 @dataclass(kw_only=True)
@@ -49,17 +48,16 @@ class DistillArguments(ProblemSetArguments):
     """Keys of `distill.yaml`."""
 
     backends: ClassVar[tuple[str, ...]] = ("hf", "vllm", "openai")
+    limits: ClassVar[dict[str, float]] = ProblemSetArguments.limits | {
+        "keep": inf, "concurrency": inf, "timeout_s": inf,
+    }  # fmt: skip
 
     model_name_or_path: str = field(
         metadata={"help": "the teacher: checkpoint folder, hub id, or name at the server"}
     )
-    output_dir: str = field(metadata={"help": "where traces.jsonl and the samples go"})
     backend: str = field(default="hf", metadata={"help": "hf (transformers), vllm or openai"})
     base_url: str | None = field(
         default=None, metadata={"help": "openai: the server's API, http://localhost:8000/v1"}
-    )
-    api_key_env: str = field(
-        default="OPENAI_API_KEY", metadata={"help": "openai: environment variable with the key"}
     )
     concurrency: int = field(default=64, metadata={"help": "openai: requests under way at once"})
     timeout_s: float = field(
@@ -73,20 +71,13 @@ class DistillArguments(ProblemSetArguments):
     top_p: float = field(default=0.95, metadata={"help": "nucleus of the samples, 0..1"})
     max_new_tokens: int = field(default=8192, metadata={"help": "a longer completion is cut off"})
     keep: int = field(default=1, metadata={"help": "right traces kept of one problem, at most"})
-    prefer: str = field(
-        default="first", metadata={"help": f"which of the right traces: {', '.join(PREFERENCES)}"}
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for key in ("keep", "concurrency", "timeout_s"):
-            if not getattr(self, key) > 0:
-                raise UserError(f"{key}: {getattr(self, key)!r} must be above 0")
         if self.keep > self.num_samples:
             raise UserError(
                 f"keep: {self.keep} traces of {self.num_samples} samples; raise num_samples"
             )
-        self.check_one_of("prefer", PREFERENCES)
         if self.system_prompt is not None:
             self.check_one_of("system_prompt", tuple(SYSTEM_PROMPTS))
         if self.backend != "openai" and self.base_url:
@@ -108,7 +99,7 @@ def check(values: dict[str, Any]) -> None:
 def main() -> None:
     """Sample what is not sampled yet, keep what is right, then put traces and manifest in place."""
     (args,) = parse(__doc__, DistillArguments, check=check)
-    rows = check_rows(read_rows(args.problems_file, args.limit), args.problems_file)
+    rows = check_rows(load_problems(args.problems_file, args.limit), args.problems_file)
     for row in rows:
         # What a model trained on the traces will see, and how it is to answer.
         row["own_prompt"], row["own_form"] = row["prompt"], row["answer_form"]
@@ -118,17 +109,24 @@ def main() -> None:
     processes = Processes.from_environment()
     folder = Path(args.output_dir)
     started = manifest.start(folder) if processes.is_main else 0.0
-    teacher, problems, open_engine = prepare_teacher(args, rows, processes)
+    _, teacher, problems, open_engine = prepare(args, rows, processes)
     store = SampleStore(folder / "samples", teacher, processes.rank)
     fill(store, problems.all_requests(), open_engine, processes, "distill")
     if processes.is_main:
-        numbers = write_traces(folder / RESULT, problems, store, args.keep, args.prefer)
+        numbers = write_traces(folder / RESULT, problems, store, args.keep)
         models = [] if args.backend == "openai" else [args.model_name_or_path]
         inputs = manifest.hash_inputs([*models, args.problems_file])
         manifest.write(
             folder, "distill", asdict(args), inputs, started=started, teacher=teacher, **numbers
         )
-        say(numbers, folder / RESULT)
+        counts, dropped = numbers["counts"], Counter(numbers["dropped"])
+        lost = ", ".join(f"{reason} {n:,}" for reason, n in dropped.most_common()) or "none"
+        sys.stdout.write(
+            f"distill: {counts['problems']:,} problems, {numbers['samples_in']:,} samples, "
+            f"{counts['traces']:,} traces kept, dropped {dropped.total():,}: {lost}; "
+            f"{counts['problems_without_a_trace']:,} problems without a trace -> "
+            f"{folder / RESULT}\n"
+        )
     processes.meet()  # the main process holds the others' key-value store
 
 
@@ -143,48 +141,19 @@ def check_rows(rows: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
     return rows
 
 
-def prepare_teacher(
-    args: DistillArguments, rows: list[dict[str, Any]], processes: Processes
-) -> tuple[str, SampledSet, Callable[[], Any]]:
-    """The teacher's name in the samples' keys, the problems with its prompts, and how to start it.
-
-    A server gets the messages as JSON and applies its own template.
-    """
-    if args.backend != "openai":
-        _, teacher, problems, open_engine = prepare_checkpoint(args, rows, processes)
-        return teacher, problems, open_engine
-    from data_prep.sampling.openai import OpenAIEngine
-
-    def connect() -> Any:
-        return closing(
-            OpenAIEngine(
-                args.model_name_or_path,
-                base_url=args.base_url,
-                api_key_env=args.api_key_env,
-                concurrency=args.concurrency,
-                timeout_s=args.timeout_s,
-            )
-        )
-
-    messages = [json.dumps(row["prompt"]) for row in rows]
-    problems = SampledSet(rows, messages, think_prefilled=False, args=args)
-    return f"openai {args.model_name_or_path}", problems, connect
-
-
 def choose_traces(
-    completions: Sequence[Completion], grades: Sequence[Grade], keep: int, prefer: str
+    completions: Sequence[Completion], grades: Sequence[Grade], keep: int
 ) -> tuple[dict[str, str], Counter[str]]:
-    """The traces to keep of one problem's samples, the preferred first, and the others' reasons.
+    """The traces to keep of one problem's samples, and the others' reasons.
 
     Args:
         completions: in the order of their numbers.
         grades: theirs; only "right" is kept, and what is right is well-formed too.
-        keep: the most that are kept.
-        prefer: "first" by number, or "shortest" thought in characters.
+        keep: the most that are kept, the first ones.
 
     Returns:
         `{thought without tags: the answer after it}`, and how many samples are dropped: cut_off, by
-        verdict, duplicate (the same thought again) or not_needed (right, but others are preferred).
+        verdict, duplicate (the same thought again) or not_needed (right, but one too many).
     """
     found: dict[str, str] = {}
     dropped: Counter[str] = Counter()
@@ -198,10 +167,10 @@ def choose_traces(
             dropped["duplicate"] += 1
         else:
             found[thought] = grade.prediction or ""
-    ordered = sorted(found, key=len) if prefer == "shortest" else list(found)
-    if len(ordered) > keep:
-        dropped["not_needed"] += len(ordered) - keep
-    return {thought: found[thought] for thought in ordered[:keep]}, dropped
+    kept = dict(islice(found.items(), keep))
+    if len(found) > keep:
+        dropped["not_needed"] = len(found) - keep
+    return kept, dropped
 
 
 def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -> dict[str, Any]:
@@ -226,25 +195,22 @@ def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -
     }
 
 
-def write_traces(
-    path: Path, problems: SampledSet, store: SampleStore, keep: int, prefer: str
-) -> dict[str, Any]:
+def write_traces(path: Path, problems: SampledSet, store: SampleStore, keep: int) -> dict[str, Any]:
     """Write the kept traces; returns the manifest's numbers, which add up."""
     dropped: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
-    num_samples = num_kept = num_solved = num_tokens = 0
+    num_kept = num_solved = num_tokens = 0
     with manifest.open_whole(path) as file:
         for row, completions, grades in problems.grade(store):
-            kept, lost = choose_traces(completions, grades, keep, prefer)
+            kept, lost = choose_traces(completions, grades, keep)
             for number, (thought, prediction) in enumerate(kept.items()):
                 file.write(json.dumps(trace_row(row, number, thought, prediction)) + "\n")
             dropped += lost
-            verdicts += Counter(grade.verdict for grade in grades)
-            num_samples += len(completions)
+            verdicts.update(grade.verdict for grade in grades)
             num_kept += len(kept)
             num_solved += bool(kept)
             num_tokens += sum(one.num_tokens for one in completions)
-        store.close()
+    num_samples = verdicts.total()
     assert num_samples == num_kept + dropped.total()
     return {
         "counts": {
@@ -258,17 +224,6 @@ def write_traces(
         "samples_out": num_kept,
         "dropped": dict(sorted(dropped.items())),
     }
-
-
-def say(numbers: dict[str, Any], path: Path) -> None:
-    """One line about the result."""
-    counts, dropped = numbers["counts"], Counter(numbers["dropped"])
-    lost = ", ".join(f"{reason} {n:,}" for reason, n in dropped.most_common()) or "none"
-    sys.stdout.write(
-        f"distill: {counts['problems']:,} problems, {numbers['samples_in']:,} samples, "
-        f"{counts['traces']:,} traces kept, dropped {dropped.total():,}: {lost}; "
-        f"{counts['problems_without_a_trace']:,} problems without a trace -> {path}\n"
-    )
 
 
 if __name__ == "__main__":

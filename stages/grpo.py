@@ -16,7 +16,7 @@ from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import quiet
-from data_prep.sampling.pass_rates import load_pass_counts
+from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, read_problems
 from stages.arguments import DEFAULTS, GrpoArguments
 from stages.checks import check_grpo

@@ -35,7 +35,7 @@ from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.index import EvalQuestion, load_questions, read_questions
-from data_prep.sampling.pass_rates import load_pass_counts
+from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
 

@@ -26,14 +26,8 @@ from datasketch import MinHash
 
 from data_prep.build.filters import Checked
 from data_prep.build.write import Spool
-from data_prep.decontamination.text import figures
-from data_prep.decontamination.words import (
-    asks_about_figure,
-    content,
-    numbers,
-    same_wording,
-    tokenise,
-)
+from data_prep.decontamination.index import asks_about_figure, same_wording
+from data_prep.decontamination.text import content, figures, numbers, tokenise
 from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
@@ -52,7 +46,7 @@ def signature(tokens: list[str]) -> np.ndarray:
     """Keys of a question, of which near duplicates most likely share one.
 
     Args:
-        tokens: of `data_prep.decontamination.words.tokenise`.
+        tokens: of `data_prep.decontamination.text.tokenise`.
 
     Returns:
         Shape (NUM_BANDS,), uint64; the same in every process and run.
@@ -115,7 +109,7 @@ def _groups(keys: np.ndarray) -> Iterator[list[int]]:
 
 
 def is_near_duplicate(first: str, second: str) -> bool:
-    """Whether two questions are one problem in two editions; see `matching.same_wording`.
+    """Whether two questions are one problem in two editions; see `same_wording`.
 
     Short questions about a figure must also have the same figure.
     """

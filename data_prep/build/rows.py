@@ -27,8 +27,7 @@ from data_prep.build.filters import (
 from data_prep.build.recipe import DataArguments, Source, find_file
 from data_prep.config import UserError
 from data_prep.decontamination.index import EvalIndex, EvalQuestion
-from data_prep.decontamination.text import question_key
-from data_prep.decontamination.words import tokenise
+from data_prep.decontamination.text import question_key, tokenise
 from data_prep.reading.rows import BadRow, Row, load_hub, read_rows_and_faults
 from data_prep.schema import Problem
 from data_prep.sources import synthetic

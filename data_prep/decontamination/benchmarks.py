@@ -13,38 +13,29 @@ from data_prep.grading.equivalence.compare import is_parseable, is_same_value
 from data_prep.reading.rows import load_hub, read_rows
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
-from data_prep.sources.registry import BUILDERS, build_problems
+from data_prep.sources.registry import build_problems
 
 # Source, set on the hub, and the local files below data_root, of which the first that exists is
 # read. The evaluation scores them; the data builder keeps their problems out of training sets.
 BENCHMARKS: dict[str, dict[str, Any]] = {
-    "gsm8k": {
-        "source": "gsm8k", "hub": "openai/gsm8k", "config": "main", "split": "test",
-        "files": ["gsm8k/test.jsonl"],
-    },
-    "math500": {
-        "source": "math", "hub": "HuggingFaceH4/MATH-500", "split": "test",
-        "files": ["math/math500.jsonl", "math/math500_test.jsonl", "math/math500_verl.parquet"],
-    },
-    "aime24": {
-        "source": "aime", "hub": "HuggingFaceH4/aime_2024", "split": "train",
-        "files": ["aime/aime24.jsonl", "aime/aime24_qwen.jsonl", "aime/aime-2024_dapo.parquet"],
-    },
-    "aime25": {
-        "source": "aime", "hub": "math-ai/aime25", "split": "test",
-        "files": [
-            "aime/aime25.jsonl", "aime/aime25_areal.jsonl", "aime/aime25_structured_rl.jsonl",
-        ],
-    },
+    "gsm8k": {"source": "gsm8k", "hub": "openai/gsm8k", "config": "main", "split": "test",
+              "files": ["gsm8k/test.jsonl"]},
+    "math500": {"source": "math", "hub": "HuggingFaceH4/MATH-500", "split": "test",
+                "files": ["math/math500.jsonl", "math/math500_test.jsonl",
+                          "math/math500_verl.parquet"]},
+    "aime24": {"source": "aime", "hub": "HuggingFaceH4/aime_2024", "split": "train",
+               "files": ["aime/aime24.jsonl", "aime/aime24_qwen.jsonl",
+                         "aime/aime-2024_dapo.parquet"]},
+    "aime25": {"source": "aime", "hub": "math-ai/aime25", "split": "test",
+               "files": ["aime/aime25.jsonl", "aime/aime25_areal.jsonl",
+                         "aime/aime25_structured_rl.jsonl"]},
     # Gated: accept its terms on the hub and log in, or put the CSV below data_root.
-    "gpqa_diamond": {
-        "source": "gpqa", "hub": "Idavidrein/gpqa", "config": "gpqa_diamond", "split": "train",
-        "files": ["gpqa/gpqa_diamond.csv", "gpqa/gpqa_diamond.jsonl"],
-    },
-    "arc_challenge": {
-        "source": "arc", "hub": "allenai/ai2_arc", "config": "ARC-Challenge", "split": "test",
-        "files": ["arc_challenge/test.jsonl", "arc_challenge/test.parquet"],
-    },
+    "gpqa_diamond": {"source": "gpqa", "hub": "Idavidrein/gpqa", "config": "gpqa_diamond",
+                     "split": "train",
+                     "files": ["gpqa/gpqa_diamond.csv", "gpqa/gpqa_diamond.jsonl"]},
+    "arc_challenge": {"source": "arc", "hub": "allenai/ai2_arc", "config": "ARC-Challenge",
+                      "split": "test",
+                      "files": ["arc_challenge/test.jsonl", "arc_challenge/test.parquet"]},
 }  # fmt: skip
 
 
@@ -61,7 +52,7 @@ def find_benchmark(name: str, data_root: str | None) -> Path | str | None:
 
 def load_benchmark(
     name: str,
-    hub: str | None,
+    hub: str,
     config: str | None,
     split: str,
     files: list[str],
@@ -71,8 +62,7 @@ def load_benchmark(
 
     Args:
         name: a key of `data_prep.sources.registry.BUILDERS`.
-        hub, config, split: the hub data set; used where `data_root` is None. `split` is also part
-            of the ids.
+        split: of the hub's set, and part of the ids.
         files: paths below `data_root`, of which the first that exists is read.
         data_root: folder of the local files, or None for the hub.
 
@@ -81,64 +71,52 @@ def load_benchmark(
         are kept once: the DAPO file of AIME 2024 holds each of its 30 problems 32 times.
 
     Raises:
-        UserError: no such set, no file or no rows, or a row that cannot be used (see the sources);
+        UserError: no file or no rows, or a row that cannot be used (see the sources);
             a gold that cannot be parsed; one question with two golds; two problems with one id.
     """
-    if name not in BUILDERS:
-        raise UserError(f"name: must be one of {', '.join(BUILDERS)} (got {name!r})")
-    if data_root is not None:
-        path = find_benchmark_file(files, data_root)
-        if path is None:
-            remedy = f", or leave out data_root to download {hub}" if hub else ""
-            raise UserError(
-                f"{name}: data_root: {data_root} has none of {', '.join(files) or 'no files'}; "
-                f"put one of them there{remedy}"
-            )
-        place, rows = str(path), read_rows(path)
-    elif hub:
+    if data_root is None:
         place, rows = hub, load_hub(hub, split, config)
     else:
-        raise UserError(f"{name}: no 'hub'; set --data_root to a folder with {' or '.join(files)}")
-    by_question: dict[str, tuple[str, Problem]] = {}
-    by_id: dict[str, str] = {}
+        path = find_benchmark_file(files, data_root)
+        if path is None:
+            raise UserError(
+                f"{name}: data_root: {data_root} has none of {', '.join(files)}; put one of them "
+                f"there, or leave out data_root to download {hub}"
+            )
+        place, rows = str(path), read_rows(path)
+    found: dict[str, tuple[str, Problem]] = {}
+    ids: dict[str, str] = {}
     numbered = ((position, where, row) for position, (where, row) in enumerate(rows))
     for where, built in build_problems(name, split, numbered):
         problem = _check(built, where)
-        first = by_question.setdefault(problem.question, (where, problem))
-        if first[1] is not problem:
-            gold, known = problem.answers[0], first[1].answers[0]
-            if not _is_same_gold(known, gold):
-                raise UserError(
-                    f"{where}: the question of {first[0]} with another gold, {gold!r} instead of "
-                    f"{known!r}; correct or remove one"
-                )
-            continue
-        if by_id.setdefault(problem.id, where) != where:
+        first, known = found.setdefault(problem.question, (where, problem))
+        gold, other = problem.answers[0], known.answers[0]
+        if gold != other and not is_same_value(gold, other):
             raise UserError(
-                f"{where}: the id {problem.id!r} is also that of {by_id[problem.id]}; "
+                f"{where}: the question of {first} with another gold, {gold!r} instead of "
+                f"{other!r}; correct or remove one"
+            )
+        if known is problem and ids.setdefault(problem.id, where) != where:
+            raise UserError(
+                f"{where}: the id {problem.id!r} is also that of {ids[problem.id]}; "
                 "correct or remove the ids"
             )
-    if not by_question:
+    if not found:
         raise UserError(f"{name}: {place} has no rows; check the file or the split")
-    return [problem for _, problem in by_question.values()]
+    return [problem for _, problem in found.values()]
 
 
 def _check(built: Problem | Drop, where: str) -> Problem:
     """The problem, if it can be scored; raises `UserError`."""
     if isinstance(built, Drop):
-        raise UserError(
-            f"{where}: unusable ({built.reason}); an evaluation set is scored whole: correct the "
-            "row or take another copy of the set"
-        )
-    if not built.question.strip():
-        raise UserError(f"{where}: the question is empty; correct the row")
-    if not is_parseable(built.answers[0]):
-        raise UserError(
-            f"{where}: the gold {built.answers[0]!r:.80} cannot be parsed, so no completion could "
-            "ever match it; correct the row"
-        )
-    return built
-
-
-def _is_same_gold(first: str, second: str) -> bool:
-    return first == second or is_same_value(first, second)
+        fault = built.reason
+    elif not built.question.strip():
+        fault = "the question is empty"
+    elif not is_parseable(built.answers[0]):
+        fault = f"the gold {built.answers[0]!r:.80} cannot be parsed"
+    else:
+        return built
+    raise UserError(
+        f"{where}: unusable ({fault}); an evaluation set is scored whole: correct the row or take "
+        "another copy of the set"
+    )

@@ -14,24 +14,20 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
-from rapidfuzz.distance import LCSseq
+from rapidfuzz.distance import LCSseq, Levenshtein
 
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, load_benchmark
-from data_prep.decontamination.text import letters, text_keys, without_choices, without_options
-from data_prep.decontamination.words import (
-    SHORT,
-    asks_about_figure,
+from data_prep.decontamination.text import (
     content,
-    formula,
-    is_retold,
     numbers,
-    same_wording,
+    text_keys,
     tokenise,
-    unlike_words,
+    without_choices,
+    without_options,
 )
 from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.schema import Problem
@@ -47,10 +43,18 @@ LONG = 15  # questions that may gain or lose so many numbers:
 STRAY = 2
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
-MAX_TORN, MAX_TORN_SHARE = 4, 0.1  # n-grams that a text put in between may tear
 MAX_AROUND = 6  # words before the question, or around a short one
-MAX_PREAMBLE = 40  # words before a short one, without any formula, and nothing after it
+SHORT = 10  # questions, of which what is asked may be all in a figure
 GAP_COST = 0.5
+# Up to so many letters a token may be a name of a formula (x, ABC, sin), which has its place.
+MAX_SYMBOL = 3
+MIN_SPELLING = 6  # words of fewer letters are often other words when one differs (prime, prize)
+MAX_MISSPELT = 6  # more words than that are no slips
+# A statement that another question has by chance is shorter, or has a shorter formula.
+LONG_RUN = 18
+LONG_FORMULA = 8
+MIN_RETOLD = 0.85  # of the words of the shorter question
+FIGURE_WORDS = frozenset(("diagram", "figure", "shown", "graphed", "picture", "below"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +86,7 @@ class Match:
 
 
 class EvalIndex:
-    """Finds evaluation questions in training questions; picklable, for worker processes.
-
-    Args:
-        questions: of all evaluation sets; repeats do no harm.
-    """
+    """Finds evaluation questions in training questions; picklable, for worker processes."""
 
     def __init__(self, questions: Sequence[EvalQuestion]) -> None:
         self._questions = list(questions)
@@ -94,12 +94,10 @@ class EvalIndex:
         self._texts = {key: one for one in questions for key in text_keys(one.question)}
         self._words = [content(tokenise(one.question)) for one in self._questions]
         self._numbers = [Counter(numbers(words)) for words in self._words]
-        self._letters: dict[str, list[int]] = defaultdict(list)
         self._exact: dict[tuple[str, ...], list[int]] = defaultdict(list)
         postings: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at, words in enumerate(self._words):
             self._exact[tuple(words)].append(at)
-            self._letters[letters(self._questions[at].question)].append(at)
             for gram in _ngrams(words):
                 postings[gram].append(at)
         self._postings = {gram: ats for gram, ats in postings.items() if len(ats) <= MAX_POSTINGS}
@@ -116,12 +114,7 @@ class EvalIndex:
         return self.find(question, problem.answers)
 
     def find(self, question: str, answers: Sequence[str]) -> Match | None:
-        """The evaluation question that `question` repeats best, or None.
-
-        Args:
-            question: a training question.
-            answers: its golds; the same value as the evaluation question's lowers the bar.
-        """
+        """The evaluation question that `question` repeats best; the same gold lowers the bar."""
         found = self._find(question, answers)
         if found is None and (bare := without_choices(question)):
             found = self._find(bare, answers)
@@ -133,45 +126,28 @@ class EvalIndex:
             return None
         exact = self._exact.get(tuple(words), [])
         for at in exact:
-            if self._is_certain(at, answers):
+            # The same words may ask for something that is all in a figure.
+            theirs = self._questions[at].answers
+            if not asks_about_figure(self._words[at]) or _share_gold(answers, theirs):
                 return self._match(at, 1.0, "exact")
-        for at in self._letters.get(letters(question), ()):
-            if _share_value(answers, self._questions[at].answers):
-                return self._match(at, 1.0, "same letters")
         best = None
-        for share, at in self._candidates(words):
+        for at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
-            if not kind and self._is_scattered(at, share, words, answers):
-                score, kind = share, "reworded"
             if not kind and is_retold(self._words[at], words):
                 kind = "reworded"
             if kind and at not in exact and (best is None or score > best.score):
                 best = self._match(at, score, kind)
         return best
 
-    def _candidates(self, words: list[str]) -> list[tuple[float, int]]:
-        """(share of their own n-grams, number) of those that share most of them."""
+    def _candidates(self, words: list[str]) -> list[int]:
+        """Numbers of the questions of whose n-grams the largest shares are there."""
         hits: Counter[int] = Counter()
         for gram in _ngrams(words):
-            if gram in self._postings:
-                hits.update(self._postings[gram])
+            hits.update(self._postings.get(gram, ()))
         shares = [
             (-count / max(1, len(self._words[at]) - NGRAM + 1), at) for at, count in hits.items()
         ]
-        return [(-less, at) for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
-
-    def _is_scattered(
-        self, at: int, share: float, words: list[str], answers: Sequence[str]
-    ) -> bool:
-        """Whether nearly all n-grams of a candidate are there, a table between them, say."""
-        theirs = self._words[at]
-        num_grams = len(theirs) - NGRAM + 1
-        return (
-            len(theirs) >= DISTINCT
-            and (1 - share) * num_grams <= max(MAX_TORN, MAX_TORN_SHARE * num_grams)
-            and self._numbers[at] <= Counter(numbers(words))
-            and _share_gold(answers, self._questions[at].answers)
-        )
+        return [at for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
 
     def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
         """(coverage, kind) of a candidate; the kind is "" where it is another question."""
@@ -188,19 +164,13 @@ class EvalIndex:
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
-        is_short = len(theirs) < SHORT
-        around = len(words) - len(span) if is_short else start
-        if is_short:
-            is_prose = all(word.isalpha() and len(word) > 1 for word in words[:start])
-            most = MAX_PREAMBLE if is_prose and stop == len(words) else MAX_AROUND
-            allowed = most if is_same_gold else 0
-        else:
-            allowed = len(words) if is_same_gold or len(theirs) >= DISTINCT else MAX_AROUND
-        if around > allowed:
+        if len(theirs) < SHORT and len(words) - len(span) > MAX_AROUND * is_same_gold:
+            return coverage, ""
+        if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
         if same_wording(theirs, span):
             return coverage, "embedded"
-        if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
+        if not is_same_gold:
             return coverage, ""
         mine = Counter(numbers(span))
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
@@ -208,12 +178,6 @@ class EvalIndex:
         if missing == more == 0 or (is_close and len(theirs) >= LONG):
             return coverage, "reworded"
         return coverage, ""
-
-    def _is_certain(self, at: int, answers: Sequence[str]) -> bool:
-        """Whether the same words mean the same question, which may be all in a figure."""
-        return not asks_about_figure(self._words[at]) or _share_gold(
-            answers, self._questions[at].answers
-        )
 
     def _match(self, at: int, score: float, kind: str) -> Match:
         one = self._questions[at]
@@ -226,49 +190,23 @@ def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
     A common subsequence also picks up single words far from the rest. Of its runs those are kept
     that together have most words, less half of the words between them (Kadane's maximum).
     """
-    best = here = _Stretch(0.0, 0, 0, 0, 0, 0)
-    for run in LCSseq.opcodes(theirs, words):
-        if run.tag != "equal":
-            continue
-        size = run.dest_end - run.dest_start
-        score = here.score - GAP_COST * (run.dest_start - here.stop)
-        if score > 0:
-            here = _Stretch(
-                score + size,
-                here.size + size,
-                here.their_start,
-                run.src_end,
-                here.start,
-                run.dest_end,
-            )
-        else:
-            here = _Stretch(size, size, run.src_start, run.src_end, run.dest_start, run.dest_end)
-        best = max(best, here, key=lambda stretch: stretch.score)
+    runs = [run for run in LCSseq.opcodes(theirs, words) if run.tag == "equal"]
+    first, score, best_score = 0, 0.0, 0.0
+    for at, run in enumerate(runs):
+        score -= GAP_COST * (run.dest_start - runs[at - 1].dest_end)
+        if at == 0 or score <= 0:
+            first, score = at, 0.0
+        score += run.dest_end - run.dest_start
+        if score > best_score:
+            best, best_score = runs[first : at + 1], score
     # What took the place of missing first and last words belongs to it.
-    start = max(0, best.start - best.their_start)
-    return best.size, start, min(len(words), best.stop + len(theirs) - best.their_stop)
-
-
-class _Stretch(NamedTuple):
-    """Runs of common words: `size` words between two positions of either list."""
-
-    score: float
-    size: int
-    their_start: int
-    their_stop: int
-    start: int
-    stop: int
-
-
-def _share_value(mine: Sequence[str], theirs: Sequence[str]) -> bool:
-    return any(is_same_value(answer, gold) for gold in theirs for answer in mine)
+    start = max(0, best[0].dest_start - best[0].src_start)
+    stop = min(len(words), best[-1].dest_end + len(theirs) - best[-1].src_end)
+    return sum(run.dest_end - run.dest_start for run in best), start, stop
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether golds tell that two questions are one.
-
-    Letters of options and words like "even" tell nothing.
-    """
+    """Whether golds say that two questions are one; letters and words like "even" say nothing."""
     return any(
         is_same_value(answer, gold) or answer in _integer_forms(gold)
         for gold in theirs
@@ -280,8 +218,8 @@ def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
 def _integer_forms(gold: str) -> list[str]:
     """The integers that competitions ask for instead of a gold.
 
-    That is m+n for m/n, p+q for p\\sqrt{q} (or 1+q where p is left out), the sum of several
-    values, and as in AIME the absolute value, or the remainder by 1000.
+    m+n for m/n, p+q for p\\sqrt{q} (or 1+q where p is left out), the sum of several values, and as
+    in AIME the absolute value, or the remainder by 1000.
     """
     parts = [int(digits) for digits in re.findall(r"\d{1,9}", gold)]
     if re.fullmatch(r"-?\d{1,9}", gold):
@@ -293,16 +231,102 @@ def _integer_forms(gold: str) -> list[str]:
     return []
 
 
-def _is_short_same(theirs: list[str], words: list[str]) -> bool:
-    """Whether two short questions with one gold differ in words that only came or only went."""
-    return formula(theirs) == formula(words) and not all(unlike_words(theirs, words))
-
-
 def _ngrams(words: list[str]) -> set[tuple[str, ...]]:
     """The distinct n-grams of the words; all of them where there are fewer than n."""
     if len(words) < NGRAM:
         return {tuple(words)}
     return set(zip(*(words[start:] for start in range(NGRAM)), strict=False))
+
+
+def same_wording(first: list[str], second: list[str]) -> bool:
+    """Whether two lists of content words ask the same.
+
+    Formulas must be the same in the same order: 2x+3 is not 3x+2. Of the words none may be
+    exchanged, come or go (minimum and maximum, not, positive), apart from spelling, and one may
+    change its place between two numbers: 2 girls and 3 boys are not 2 boys and 3 girls.
+    """
+    if first == second:
+        return True
+    if formula(first) != formula(second):
+        return False
+    second = _respelt(first, second)
+    left, extra = _difference(first, second)
+    # What is left may be one word that is written in two (side length).
+    if sorted("".join(left)) != sorted("".join(extra)):
+        return False
+    runs = [run for run in LCSseq.opcodes(first, second) if run.tag != "equal"]
+    gone = [at for run in runs for at in range(run.src_start, run.src_end)]
+    come = [at for run in runs for at in range(run.dest_start, run.dest_end)]
+    moved = [(first[at], len(numbers(first[:at]))) for at in gone if first[at] not in left]
+    moved_to = [(second[at], len(numbers(second[:at]))) for at in come if second[at] not in extra]
+    return moved == moved_to and len(moved) <= 1
+
+
+def _difference(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
+    mine, theirs = Counter(first), Counter(second)
+    return list((mine - theirs).elements()), list((theirs - mine).elements())
+
+
+def _respelt(first: list[str], second: list[str]) -> list[str]:
+    """The second list with the slips and endings of the first."""
+    left, extra = _difference(first, second)
+    if not left or max(len(left), len(extra)) > MAX_MISSPELT:
+        return second
+    spelling = {}
+    for other in extra:
+        for word in left:
+            is_long = min(len(word), len(other)) >= MIN_SPELLING
+            if is_long and Levenshtein.distance(word, other, score_cutoff=1) <= 1:
+                spelling[other] = word
+                left.remove(word)
+                break
+    return [spelling.get(word, word) for word in second]
+
+
+def asks_about_figure(words: list[str], limit: int = SHORT) -> bool:
+    """Whether fewer content words than `limit` point to a figure, which may be what is asked."""
+    return len(words) < limit and not FIGURE_WORDS.isdisjoint(words)
+
+
+def is_retold(first: list[str], second: list[str]) -> bool:
+    """Whether two lists of content words state one problem and may ask for another form of it.
+
+    A long run of words with a complete formula is the same, little else is in the shorter of the
+    two, the numbers of one are among those of the other, and one place at most has other signs.
+    """
+    num_words = min(len(first), len(second))
+    if num_words < LONG_RUN or any(asks_about_figure(words, 10**9) for words in (first, second)):
+        return False
+    runs = [
+        (run.tag, first[run.src_start : run.src_end], second[run.dest_start : run.dest_end])
+        for run in LCSseq.opcodes(first, second)
+    ]
+    same = [words for tag, words, _ in runs if tag == "equal"]
+    if not any(len(run) >= LONG_RUN and _longest_formula(run) >= LONG_FORMULA for run in same):
+        return False
+    mine, theirs = Counter(numbers(first)), Counter(numbers(second))
+    # The last run may be what the two ask for.
+    signs = [
+        any(not word[0].isalnum() for word in words)
+        for tag, *both in runs[:-1]
+        if tag != "equal"
+        for words in both
+    ]
+    return (
+        sum(map(len, same)) >= MIN_RETOLD * num_words
+        and (mine <= theirs or theirs <= mine)
+        and sum(signs) <= 1
+    )
+
+
+def _longest_formula(words: list[str]) -> int:
+    groups = groupby(words, lambda word: bool(formula([word])))
+    return max((len(list(group)) for is_formula, group in groups if is_formula), default=0)
+
+
+def formula(tokens: list[str]) -> list[str]:
+    """The tokens that have their place: numbers, operators and names as short as x, ABC, sin."""
+    return [token for token in tokens if len(token) <= MAX_SYMBOL or not token.isalpha()]
 
 
 def load_questions(

@@ -1,9 +1,12 @@
 # ruff: noqa: RUF001 - tables of just those characters
-"""The text of a question without what copyists add to it or write in another way.
+"""The text of a question as two editions share it: `plain`, and its words by `tokenise`.
 
-`plain` is the ground of `words.tokenise`; `normalise_question` and `text_keys` are the stricter
-sense in which two texts are the same. Data files are untrusted and may hold very long questions, so
-every pattern here is bounded or linear in the length of the text.
+`tokenise` undoes what copyists change without changing the problem: case, spacing, LaTeX or Unicode
+signs, figures, enumeration before the text and answer-form instructions after it. What carries
+mathematics stays a token of its own, so that 3-2 is not 3+2 and x^2 is not x_2.
+`normalise_question` and `text_keys` are the stricter sense in which two texts are the same. Data
+files are untrusted and may hold very long questions, so every pattern here is bounded or linear in
+the length of the text.
 """
 
 import hashlib
@@ -24,55 +27,66 @@ _SIGN_TEXT = {
     "∩": r"\cap ", "∅": r"\emptyset ", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ",
     "→": r"\to ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
     "⟨": r"\langle ", "⟩": r"\rangle ", "∣": "|", "‖": "|", "…": " ", "⋯": " ", "º": "°", "˚": "°",
-    "％": "%", "‰": " ", "￥": " ", "€": " ", "£": " ", "¥": " ", "₹": " ",
+    "‰": " ", "￥": " ", "€": " ", "£": " ", "¥": " ", "₹": " ",
     "½": " 1/2 ", "⅓": " 1/3 ", "⅔": " 2/3 ", "¼": " 1/4 ", "¾": " 3/4 ", "⅕": " 1/5 ",
-    "⅛": " 1/8 ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u3000": " ",
-    "（": "(", "）": ")", "，": ", ", "。": ". ", "？": "? ", "；": "; ", "、": ", ",
+    "⅛": " 1/8 ", "，": ", ", "。": ". ", "、": ", ",
 }  # fmt: skip
-_GREEK = {
-    "αΑ": "alpha", "βΒ": "beta", "γΓ": "gamma", "δΔ": "delta", "εϵΕ": "epsilon", "ζΖ": "zeta",
-    "ηΗ": "eta", "θϑΘ": "theta", "ιΙ": "iota", "κΚ": "kappa", "λΛ": "lambda", "μµΜ": "mu",
-    "νΝ": "nu", "ξΞ": "xi", "πΠ": "pi", "ρΡ": "rho", "σςΣ": "sigma", "τΤ": "tau", "υΥ": "upsilon",
-    "φϕΦ": "phi", "χΧ": "chi", "ψΨ": "psi", "ωΩ": "omega",
-}  # fmt: skip
-_INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\ufeff\u00ad\ufe0e\ufe0f"
 SIGNS = str.maketrans(
     _SIGN_TEXT
-    | {sign: rf"\{name} " for signs, name in _GREEK.items() for sign in signs}
+    # "GREEK SMALL LETTER LAMDA"; Unicode's folding leaves no variants such as \u03d5 and \u00b5.
+    | {
+        sign: f"\\{unicodedata.name(sign).split()[-1].lower().replace('lamda', 'lambda')} "
+        for sign in "αβγδεζηθικλμνξπρςστυφχψωΑΒΓΔΕΖΗΘΙΚΛΜΝΞΠΡΣΤΥΦΧΨΩ"
+    }
     | {sign: f"^{digit}" for digit, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
     | {sign: f"_{digit}" for digit, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}
     | {"ⁿ": "^n", "⁻": "^-", "ₙ": "_n"}
-    | dict.fromkeys(_INVISIBLE, "")
+    | dict.fromkeys(map(chr, (*range(0x200B, 0x2010), *range(0x2060, 0x2064))), "")
+    | dict.fromkeys("\ufeff\u00ad\ufe0e\ufe0f", "")
 )
 
 _FIGURE = re.compile(
-    r"\[asy\].*?(?:\[/asy\]|\Z)|< ?asy ?>.*?(?:< ?/ ?asy ?>|\Z)"
-    r"|\\begin\{(asy|tikzpicture)\}.*?(?:\\end\{\1\}|\Z)"
-    r"|!\[[^\]]{0,200}\]\([^)]{0,500}\)"
+    r"(?s)\[asy\].*?(?:\[/asy\]|\Z)|< ?asy ?>.*?(?:< ?/ ?asy ?>|\Z)"
+    r"|\\begin\{(asy|tikzpicture)\}.*?(?:\\end\{\1\}|\Z)|!\[[^\]]{0,200}\]\([^)]{0,500}\)"
     r"|\\includegraphics\s?(?:\[[^\]]{0,200}\])?\s?\{[^{}]{0,500}\}|<img\b[^>]{0,500}>",
-    re.DOTALL | re.IGNORECASE,
 )
-_FIGURE_MARKS = ("asy]", "asy>", "asy >", "\\begin", "![", "includegraphics", "<img")
-_LINK = re.compile(r"\[([^\]]{0,200})\]\(https?:[^)]{0,500}\)")
-_ENTITY = re.compile(r"&(?:\#\d{1,7}|\#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});")
-# Unlike a < b and c > d: nothing but attributes precedes the bracket that closes.
-_TAG = re.compile(
-    r"</?(?:p|br|div|span|b|i|u|em|strong|li|ul|ol|h[1-6]|hr|center|font|blockquote|pre|code)"
-    r"(?: [a-z-]{1,20}=(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}')){0,9} ?/?>",
-    re.IGNORECASE,
-)
-_SCRIPTS = (("<sup>", "^{"), ("</sup>", "}"), ("<sub>", "_{"), ("</sub>", "}"))
-_CODE_POINT = re.compile(r"\\u(?!d[89a-f])([\da-f]{4})")
-_BACKSLASHES = re.compile(r"\\+")
-_ESCAPED_BREAK = re.compile(r"(?<!\\)(?:\\r)?\\n(?![a-z])")
+_ENTITY = r"&(?:\#\d{1,7}|\#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});"
+_ESCAPED_BREAK = r"(?<!\\)(?:\\r)?\\n(?![a-z])"
 _DOUBLED = re.compile(r"(?<!\\)\\{2,}+(?=[A-Za-z])")
-_EMPTY = re.compile(r"[\^_]\{\s?\}")
-# Bold text of any length; 2**3 is a power.
-_BOLD = re.compile(r"(?<![\w)])\*\*|\*\*(?![\w(])")
-_EMPHASIS = re.compile(r"(?<![\w)])\*{1,2}([A-Za-z][A-Za-z ,.'-]{0,60})\*{1,2}(?!\w)")
+
+
+def _rules(*rules: tuple) -> list[tuple]:
+    return [(mark, re.compile(pattern), new) for mark, pattern, new in rules]
+
+
+# What a text must hold for a rule to be tried, the rule's pattern, and what takes its place.
+# Undo what programs that wrote the text for JSON or for the web left in it.
+_UNESCAPE = _rules(
+    # What is left of \f and \v where a reader of JSON took them for escapes.
+    ("\x0c", r"\x0crac", r"\\frac"),
+    ("", r"[\x0b\x0c](?=[a-z])", ""),
+    # &amp;lt; was escaped twice.
+    *[("&", _ENTITY, lambda found: html.unescape(found[0]))] * 2,
+    ("<", r"<sup>", "^{"),
+    ("<", r"<sub>", "_{"),
+    ("<", r"</su[bp]>", "}"),
+    # Unlike a < b and c > d: nothing but attributes precedes the bracket that closes.
+    ("<", r"(?i)</?(?:p|br|div|span|b|i|u|em|strong|li|ul|ol|h[1-6]|hr|center|font|blockquote|pre"
+          r"|code)(?: [a-z-]{1,20}=(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}')){0,9} ?/?>", " "),
+    ("\\n", _ESCAPED_BREAK, "\n"),
+    ("\\u", r"\\u(?!d[89a-f])([\da-f]{4})", lambda found: chr(int(found[1], 16))),
+)  # fmt: skip
+_MARKUP = _rules(
+    ("", _FIGURE, " "),
+    ("](http", r"\[([^\]]{0,200})\]\(https?:[^)]{0,500}\)", r"\1"),
+    # Bold text of any length; 2**3 is a power.
+    ("*", r"(?<![\w)])\*\*|\*\*(?![\w(])", ""),
+    ("*", r"(?<![\w)])\*{1,2}([A-Za-z][A-Za-z ,.'-]{0,60})\*{1,2}(?!\w)", r"\1"),
+    ("*", r"(?s)\A\*(.*)\*\Z", r"\1"),
+)
 # "12.", "B-1.3.", "Problem 5.", "(2)", "[6]", "(10 points)", "[2003 AIME I]", "(NET 3 only)".
 _ENUMERATION = re.compile(
-    r"\s*(?:"
+    r"\A(?>\s*(?:"
     r"\#+\s|>\s|\*\*|[-*]\s(?=\s*[A-Z])"
     r"|(?i:problem|example|exercise|question|task|test|case)\s?[A-Z]?[-\d.]{0,9}\d[-\w.]{0,9}[.:)]?\**"
     r"(?=\s)"
@@ -82,7 +96,7 @@ _ENUMERATION = re.compile(
     r"|[(\[]\d{1,2}[)\]]\s(?=\s*[A-Z])"
     r"|[(\[](?=[^)\]$\\]{0,60}(?:(?:19|20)\d\d|\bpoints?\b|\bmarks?\b|\bpts?\b))[^)\]$\\]{1,60}[)\]]"
     r"|\([A-Z]{2,4}(?:\s\d)?[^)$]{0,20}\)(?=\s)"
-    r")\s*"
+    r")\s*)++"
 )
 # Last sentences such as "Express your answer as a fraction." and "The original answer is in the
 # form m/n, please give m+n." They are sought in the end of the text only.
@@ -100,42 +114,42 @@ _ANSWER_FORM = re.compile(
     + r"[.?!]?[$)\s]*\Z",
     re.IGNORECASE,
 )
-_ANSWER_FORM_MARKS = ("nswer", "omma", "rovide", "lease")
 _LONGEST_ANSWER_FORM = 300
 _MOST_ANSWER_FORMS = 3
 # "(A) 12 (B) 13", "A. 12", "\\textbf{(A)} 12".
 _CHOICE = re.compile(r"(?:\\text(?:bf|rm)? ?\{|(?<![\w$^\\]))\(?([A-E])(?:\)|[.:]\s)")
 _LONGEST_CHOICES = 600
 _MIN_CHOICES = 3
-_COMBINING = re.compile(r"[\u0300-\u036f]")
-# What is left of \f and \v where a reader of JSON took them for escapes.
-_CONTROL = re.compile(r"[\x0b\x0c](?=[a-z])")
-_BULLET = re.compile(r"^ ?(?:\*\s(?=[A-Za-z$])|-\s(?=[A-Z$])|>\s)", re.MULTILINE)
-# The article, lest it be taken for the variable.
-_ARTICLE = re.compile(
-    r"(?<![\w$\\^(=+*/-])(?<![=+*/-]\s)[aA]\s+(?=\$|\\\(|\d|[a-zA-Z]{2})"
-    r"(?!(?i:and|or|is|are|be|by|in|if|to|as|at|on|of|with|for|such|so|that|where|has|have|from)\b)"
-)
-# "(in centimeters)", of which another edition has no brackets; unlike "(sin x + 1)".
-_ASIDE = re.compile(
-    r"(?<!\S)\((?=(?:[a-z]{3,}|in|so|if|we|it|is|as|or|to|at|by|no|of|on|an|be)\s)"
-    r"(?!(?:sin|cos|tan|cot|sec|csc|log|exp|gcd|lcm|max|min|deg|det)\b)"
-)
-_ORDINAL = re.compile(
-    r"\^ ?\{{0,2} ?(?:\\(?:text|textrm|mathrm|rm) ?\{{0,2} ?)?(?=(?:st|nd|rd|th)\b)"
-)
-_DEGREES = re.compile(r"\^ ?\{? ?\\circ\b ?\}?")
-_ENVIRONMENT = re.compile(r"\\(?:begin|end) ?\{[^{}]{0,40}\}(?: ?\{[lcr|@ ]{0,40}\})?")
-_SPACING = re.compile(r"\\(?:[hv]space ?\*?|label|tag|color) ?\{[^{}]{0,80}\}")
-_THOUSANDS = re.compile(r"(?<![\d.,(\[{])(\d{1,3})((?:(?:\{,\}|,\\!|\\,|,)\d{3})+)(?![\d)\]}]|,\d)")
-_SPACED_LETTERS = re.compile(r"(?<![a-z'\\_^])([a-z]) (?=[a-z](?![a-z']))")
+_BEFORE_CASE = _rules(
+    ("\n", r"(?m)^ ?(?:\*\s(?=[A-Za-z$])|-\s(?=[A-Z$])|>\s)", ""),
+    # The article, lest it be taken for the variable.
+    ("", r"(?<![\w$\\^(=+*/-])(?<![=+*/-]\s)[aA]\s+(?=\$|\\\(|\d|[a-zA-Z]{2})(?!(?i:and|or|is|are"
+         r"|be|by|in|if|to|as|at|on|of|with|for|such|so|that|where|has|have|from)\b)", ""),
+)  # fmt: skip
+# Write in one way what LaTeX can write in several, in lower case, on one line.
+_LATEX = _rules(
+    # "(in centimeters)", of which another edition has no brackets; unlike "(sin x + 1)".
+    ("(", r"(?<!\S)\((?=(?:[a-z]{3,}|in|so|if|we|it|is|as|or|to|at|by|no|of|on|an|be)\s)"
+          r"(?!(?:sin|cos|tan|cot|sec|csc|log|exp|gcd|lcm|max|min|deg|det)\b)", " "),
+    ("{}", r"[\^_]\{\s?\}", ""),
+    ("^", r"\^ ?\{{0,2} ?(?:\\(?:text|textrm|mathrm|rm) ?\{{0,2} ?)?(?=(?:st|nd|rd|th)\b)", " "),
+    ("^", r"\^ ?\{? ?\\circ\b ?\}?", "°"),
+    ("\\", r"\\(?:begin|end) ?\{[^{}]{0,40}\}(?: ?\{[lcr|@ ]{0,40}\})?", " "),
+    ("\\", r"\\(?:[hv]space ?\*?|label|tag|color) ?\{[^{}]{0,80}\}", " "),
+    (",", r"(?<![\d.,(\[{])\d{1,3}(?:(?:\{,\}|,\\!|\\,|,)\d{3})+(?![\d)\]}]|,\d)",
+     lambda number: re.sub(r"\D", "", number[0])),
+    ("", r"(?<![a-z'\\_^])([a-z]) (?=[a-z](?![a-z']))", r"\1"),  # A B = AB
+)  # fmt: skip
 _MIN_LETTERS = 30
-_NO_LETTER = re.compile(r"[\W_]")
-_INVISIBLE = re.compile(r"[\u200b-\u200d\u2060\ufeff]")
-_COMMA_IN_NUMBER = re.compile(r"(?<=\d),(?=\d{3}\b)")
 # Signs that carry mathematics stay (3-2 is not 3+2, 1.5 is not 15, 5! is not 5); the rest goes.
 _PUNCTUATION = re.compile(r"[,;:?$'\"`\u2018\u2019\u201c\u201d\u2026]|(?<![\d)])!|\.(?!\d)")
-_AROUND_SIGN = re.compile(r" ?([-+*/=<>^(){}\[\]|]) ?")
+
+
+def _rewrite(text: str, rules: list[tuple]) -> str:
+    for mark, pattern, new in rules:
+        if mark in text:
+            text = pattern.sub(new, text)
+    return text
 
 
 def plain(question: str) -> str:
@@ -144,15 +158,36 @@ def plain(question: str) -> str:
     Figures, links, emphasis, numbering before it and answer-form instructions after it go, as do
     articles; signs of Unicode become commands, and letters of one name are put together (A B = AB).
     """
-    text = _remove_markup(_one_break(_unescape(question)))
-    text = _remove_answer_form(_remove_enumeration(text))
+    text = _unescape(question)
+    # One space or line break for many: patterns need not look for more.
+    text = "\n".join(line for part in text.split("\n") if (line := " ".join(part.split())))
+    text = _rewrite(text, _MARKUP)
+    text = _remove_answer_form(_ENUMERATION.sub("", text) or text)
     if not text.isascii():
         text = unicodedata.normalize("NFKD", text.translate(SIGNS))
-        text = unicodedata.normalize("NFKC", _COMBINING.sub("", text)).translate(SIGNS)
-    if not text.isprintable():
-        text = _BULLET.sub("", text)
-    text = _ARTICLE.sub("", text).casefold().replace("non-", "non")
-    return _unify_latex(" ".join(text.split()))
+        text = re.sub(r"[\u0300-\u036f]", "", text)
+        text = unicodedata.normalize("NFKC", text).translate(SIGNS)
+    text = _rewrite(text, _BEFORE_CASE).casefold().replace("non-", "non")
+    return _rewrite(" ".join(text.split()), _LATEX)
+
+
+def _unescape(text: str) -> str:
+    text = _rewrite(text, _UNESCAPE)
+    if "\\\\" in text:
+        text = text.replace('\\"', '"')
+        runs = re.findall(r"\\+", text)
+        if _DOUBLED.search(text) and all(len(run) % 2 == 0 for run in runs):
+            text = re.sub(_ESCAPED_BREAK, "\n", text.replace("\\\\", "\\"))
+    return _DOUBLED.sub(r"\\", text)
+
+
+def _remove_answer_form(text: str) -> str:
+    for _ in range(_MOST_ANSWER_FORMS):
+        found = _ANSWER_FORM.search(text, max(0, len(text) - _LONGEST_ANSWER_FORM))
+        if not found:
+            break
+        text = text[: found.start() + 1]
+    return text
 
 
 def figures(question: str) -> list[str]:
@@ -171,11 +206,16 @@ def without_choices(question: str) -> str:
     return question[:first].strip() if count >= _MIN_CHOICES else ""
 
 
+def without_options(question: str) -> str:
+    """A question of ARC or GPQA without the lines of its options, which editions order freely."""
+    return question.rpartition("\n\nA. ")[0] or question
+
+
 def normalise_question(question: str) -> str:
     """A question without what editions of one problem differ in: case, spacing, punctuation."""
-    text = _INVISIBLE.sub("", question.casefold())
-    text = _PUNCTUATION.sub(" ", _COMMA_IN_NUMBER.sub("", text))
-    return _AROUND_SIGN.sub(r"\1", " ".join(text.split())).strip()
+    text = re.sub(r"[\u200b-\u200d\u2060\ufeff]|(?<=\d),(?=\d{3}\b)", "", question.casefold())
+    text = " ".join(_PUNCTUATION.sub(" ", text).split())
+    return re.sub(r" ?([-+*/=<>^(){}\[\]|]) ?", r"\1", text).strip()
 
 
 def question_key(question: str, trace: int = 0) -> bytes:
@@ -197,95 +237,168 @@ def text_keys(question: str) -> list[str | bytes]:
 
 def letters(question: str) -> str:
     """Letters and digits alone, in lower case."""
-    return _NO_LETTER.sub("", question.casefold())
+    return re.sub(r"[\W_]", "", question.casefold())
 
 
-def without_options(question: str) -> str:
-    """A question of ARC or GPQA without the lines of its options, which editions order freely."""
-    return question.rpartition("\n\nA. ")[0] or question
+# Scripts without spaces between words, one token per character.
+_CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+# What comes between the two arguments of \frac and \binom.
+_PAIRED = {"numerator": ["/"], "pair": []}
+_TOKEN = re.compile(
+    r"\\not *=|\\[a-z]+|\\.|\d+(?:\.\d+)?|\.\d+"
+    rf"|[{_CJK}]|(?:(?![{_CJK}])[^\W\d_])+(?:'(?:(?![{_CJK}])[^\W\d_])+)?"
+    # A hyphen before a word is none, nor is a dash; a bang or a stroke needs something to act on.
+    r"|(?<!-)-(?!\s?\$?[a-z]{3}|-)|(?<=[\d)])!(?!=)|(?<=\b[a-z])!(?!=)|(?<=\b[a-z])'+(?![a-z])"
+    r"|[<>!]=|[+*/=<>^(){}\[\]|%°√]"
+)
+# Token -> how else it is written; a command without its backslash needs no entry.
+_SAME = {
+    "<=": r"\le \leq \leqslant \leqq", ">=": r"\ge \geq \geqslant \geqq",
+    "!=": r"\ne \neq \not=", "<": r"\lt", ">": r"\gt", "*": r"\cdot \times \ast", "/": r"\div",
+    "|": r"\mid \vert \lvert \rvert \|", "%": r"\% percent", "degree": "°", "sqrt": "√",
+    "(": r"\lparen", ")": r"\rparen", "[": r"\lbrack", "]": r"\rbrack", "binom": r"\dbinom \tbinom",
+    "perpendicular": r"\perp", "l": r"\ell", "triangle": r"\vartriangle", "phi": r"\varphi",
+    "epsilon": r"\varepsilon", "theta": r"\vartheta", "mod": r"\bmod \pmod",
+    "emptyset": r"\varnothing", "to": r"\rightarrow \longrightarrow", "iff": r"\leftrightarrow",
+    "every": "each", "center": "centre", "meter": "metre", "color": "colour",
+    "neighbor": "neighbour",
+}  # fmt: skip
+_NUMBERS = (
+    "zero two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
+)
+# Commands that change the looks of a formula, or of the text or letters around which they are.
+_NOTHING = (
+    r"\left \right \big \bigl \bigr \bigg \biggl \biggr \middle \displaystyle \textstyle "
+    r"\scriptstyle \limits \nolimits \quad \qquad \hfill \hline \noindent \newline \par \ldots "
+    r"\cdots \dots \dotsc \dotsb \dotsm \dotsi \vdots \ddots \item \cal \bf \it \em \rm \sf \tt "
+    r"\sc \large \small \tiny \normalsize \centering \medskip \bigskip \smallskip \ensuremath "
+    r"\phantom \hphantom \vphantom \strut \break \nobreak \boxed \textdollar \pmatrix \cr "
+    r"\text \textrm \textbf \textit \textsf \texttt \textnormal \emph \underline \mbox \hbox "
+    r"\mathrm \mathbf \mathit \mathsf \mathbb \mathcal \mathfrak \mathscr \operatorname "
+    r"\boldsymbol \bm \overline \vec \overrightarrow \widehat \hat \bar \tilde \overbrace "
+    r"\underbrace \overarc \mathop \mathbin \mathrel \substack \stackrel"
+)
+# Commands and signs whose argument belongs together; a numerator has a second one after it, and so
+# has the first of a pair.
+_FRACTIONS = (r"\frac", r"\dfrac", r"\tfrac", r"\cfrac")
+_GROUPED = (
+    dict.fromkeys(_FRACTIONS, "numerator")
+    | dict.fromkeys((r"\sqrt", "√", "^"), "argument")
+    | dict.fromkeys((r"\binom", r"\dbinom", r"\tbinom"), "pair")
+)
+# A word, sign or command -> its token; "" for what says nothing.
+_CANONICAL = (
+    {raw: token for token, raws in _SAME.items() for raw in raws.split()}
+    | dict(zip(_NUMBERS.split(), map(str, (0, *range(2, 21), *range(30, 100, 10))), strict=True))
+    | dict.fromkeys((*_NOTHING.split(), *_FRACTIONS), "")
+    | {r"\not =": "!="}
+)
+# Words that come and go with the wording of one question.
+_HARMLESS = frozenset((
+    "an the is are be was were been being it its this that these those there here of for in on "
+    "as and so then thus we us our you your let suppose assume given consider define "
+    "denote call if such which who whom whose what how where when while will would can "
+    "could may do does did has have had find compute calculate determine evaluate solve "
+    "simplify obtain give show please value following expression result question "
+    "problem answer also just now exactly to with at many number satisfy satisfies satisfie "
+    "satisfying hold equation condition express expressed note doe "
+    + " ".join("的为是求则若已知设请给出原始答案形式格最终值并以在其中多少")
+).split())  # fmt: skip
 
 
-def _unescape(text: str) -> str:
-    """Undo what programs that wrote the text for JSON or for the web left in it."""
-    if not text.isprintable():
-        text = _CONTROL.sub("", text.replace("\x0crac", "\\frac"))
-    if "&" in text:
-        # &amp;lt; was escaped twice.
-        text = _ENTITY.sub(_character, _ENTITY.sub(_character, text))
-    if "<" in text:
-        for tag, sign in _SCRIPTS:
-            text = text.replace(tag, sign)
-        text = _TAG.sub(" ", text)
-    if "\\n" in text:
-        text = _ESCAPED_BREAK.sub("\n", text)
-    if "\\u" in text:
-        text = _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), text)
-    if "\\\\" in text:
-        text = text.replace('\\"', '"')
-        runs = _BACKSLASHES.findall(text)
-        if _DOUBLED.search(text) and all(len(run) % 2 == 0 for run in runs):
-            text = _ESCAPED_BREAK.sub("\n", text.replace("\\\\", "\\"))
-    return _DOUBLED.sub(r"\\", text)
+def tokenise(question: str) -> list[str]:
+    """Words, numbers and operators of a question, alike for two editions of one problem.
+
+    Args:
+        question: any text, LaTeX or plain, of any language.
+
+    Returns:
+        Tokens in order. Commands lose their backslash and plurals their s, words of one concept
+        share one token, numbers become digits, `\\frac{a}{b}` reads a / b, and what braces hold
+        together is put in parentheses. Of the scripts without spaces every character is a token.
+    """
+    out: list[str] = []
+    groups: list[tuple[int, str]] = []
+    # What the next item is to its surroundings: "" nothing, else an argument; a "numerator" is
+    # followed by the stroke.
+    role = ""
+    depth = 0
+    for raw in _TOKEN.findall(plain(question)):
+        if raw == "{":
+            groups.append((len(out), role))
+            role = ""
+            continue
+        if raw == "}":
+            start, role = groups.pop() if groups else (len(out), "")
+            role = _close(out, start, role)
+            continue
+        if raw in "([":
+            depth += 1
+        elif raw in ")]":
+            depth -= 1
+            if depth < 0:
+                depth = 0
+                continue
+        token = _CANONICAL[raw] if raw in _CANONICAL else _name(raw)
+        if raw == "\\over":
+            start = groups.pop()[0] if groups else 0
+            _close(out, start, "numerator")
+            groups.append((len(out), "argument"))
+            continue
+        if raw in _GROUPED:
+            if token:
+                out.append(token)
+            role = _GROUPED[raw]
+            continue
+        if not token:
+            continue
+        # \frac12 and \frac mn
+        if role in _PAIRED and len(token) > 1 and (token.isdigit() or len(raw) == 2 == len(token)):
+            out += [token[0], *_PAIRED[role], token[1:]]
+            role = ""
+        elif token == ")" and len(out) > 1 and out[-2] == "(":
+            del out[-2]
+        elif token != "*" or out[-1:] != ["*"]:
+            out.append(token)
+            role = _close(out, len(out) - 1, role) if role else ""
+    return out
 
 
-def _character(entity: re.Match) -> str:
-    return html.unescape(entity[0])
+def _close(out: list[str], start: int, role: str) -> str:
+    """End the argument that began at `start`; returns the role of what follows."""
+    if role and len(out) - start > 1:
+        out.insert(start, "(")
+        out.append(")")
+    if role and len(out) == start and out and out[-1] == "^":
+        out.pop()
+    if role in _PAIRED:
+        out += _PAIRED[role]
+        return "argument"
+    return ""
 
 
-def _one_break(text: str) -> str:
-    """The text with one space or line break for many: patterns need not look for more."""
-    return "\n".join(line for part in text.split("\n") if (line := " ".join(part.split())))
+def _name(raw: str) -> str:
+    """The token of a command, number or word that has no entry of its own."""
+    if raw[0] == "\\":
+        return raw[1:] if len(raw) > 2 or raw[1:].isalpha() else ""
+    if "." in raw:
+        whole, _, part = raw.partition(".")
+        part = part.rstrip("0")
+        return f"{whole or 0}.{part}" if part else whole or "0"
+    if raw[0] == "'":
+        return "prime"
+    word = raw.replace("'", "")
+    if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui":
+        word = word[:-1]  # a plural, or the third person
+    return _CANONICAL.get(word, word)
 
 
-def _remove_markup(text: str) -> str:
-    if any(mark in text for mark in _FIGURE_MARKS):
-        text = _FIGURE.sub(" ", text)
-    if "](http" in text:
-        text = _LINK.sub(r"\1", text)
-    if "*" in text:
-        text = _EMPHASIS.sub(r"\1", _BOLD.sub("", text))
-        if text[:1] == "*" == text[-1:]:
-            text = text[1:-1]
-    return text
+def content(tokens: list[str]) -> list[str]:
+    """The tokens that say what is asked; the others come and go with the wording."""
+    return [token for token in tokens if token not in _HARMLESS]
 
 
-def _remove_enumeration(text: str) -> str:
-    start = 0
-    while found := _ENUMERATION.match(text, start):
-        start = found.end()
-    rest = text[start:]
-    return rest if rest.strip() else text
-
-
-def _remove_answer_form(text: str) -> str:
-    for _ in range(_MOST_ANSWER_FORMS):
-        start = max(0, len(text) - _LONGEST_ANSWER_FORM)
-        if not any(text.find(mark, start) >= 0 for mark in _ANSWER_FORM_MARKS):
-            return text
-        found = _ANSWER_FORM.search(text, start)
-        if not found:
-            return text
-        text = text[: found.start() + 1]
-    return text
-
-
-def _unify_latex(text: str) -> str:
-    """Write in one way what LaTeX can write in several; `text` is in lower case, on one line."""
-    if "(" in text:
-        text = _ASIDE.sub(" ", text)
-    if "{}" in text:
-        text = _EMPTY.sub("", text)
-    if "^" in text:
-        text = _ORDINAL.sub(" ", text)
-        text = _DEGREES.sub("°", text)
-    if "\\begin" in text:
-        text = _ENVIRONMENT.sub(" ", text)
-    if "space" in text or "\\label" in text or "\\tag" in text or "\\color" in text:
-        text = _SPACING.sub(" ", text)
-    if "," in text:
-        text = _THOUSANDS.sub(_join_thousands, text)
-    return _SPACED_LETTERS.sub(r"\1", text)
-
-
-def _join_thousands(found: re.Match) -> str:
-    return found[1] + re.sub(r"\D", "", found[2])
+def numbers(tokens: list[str]) -> list[str]:
+    """The numbers among the tokens, in order."""
+    return [token for token in tokens if token[0].isdigit()]

@@ -3,37 +3,80 @@
 `stages.difficulty`, `stages.distill` and `eval` sample through these. An engine is one
 checkpoint in transformers (`hf`) or in vLLM (`vllm`), or a server's model (`openai`);
 `store` keeps each completion under a hash of all that decides it (`hashes`) and lets an engine
-generate what is missing; `processes` share the work; `problems` grades a problem set's samples.
+generate what is missing; `problems` loads an engine and grades a problem set's samples. Here are
+the keys that all recipes which sample share, checked before torch is imported.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, ClassVar
 
-from data_prep.sampling.settings import SamplingArguments
+from data_prep.config import UserError
+
+DTYPES = ("float32", "bfloat16", "float16")
 
 
-def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: int) -> Any:
-    """The checkpoint in the backend that the recipe names, hf or vllm.
+@dataclass(kw_only=True)
+class SamplingArguments:
+    """How completions are sampled and graded; recipes add where problems and models are."""
 
-    Args:
-        checkpoint: model folder, hub id or peft adapter folder.
-        key: the YAML key that names it, for messages.
-        local_rank: this process's number on its host, which is that of its GPU.
+    backends: ClassVar[tuple[str, ...]] = ("hf", "vllm")
+    # A value must be above 0 and at most this; vLLM samples at temperatures up to 2.
+    limits: ClassVar[dict[str, float]] = {
+        "num_samples": inf, "max_new_tokens": inf, "batch_size": inf, "limit": inf,
+        "temperature": 2, "top_p": 1, "vllm_gpu_memory_utilization": 1,
+    }  # fmt: skip
 
-    Raises:
-        UserError: the checkpoint or a setting cannot be used.
-    """
-    if args.backend == "vllm":
-        from data_prep.sampling.vllm import VllmEngine
-
-        return VllmEngine(
-            checkpoint,
-            args.dtype,
-            gpu_memory_utilization=args.vllm_gpu_memory_utilization,
-            max_model_len=args.vllm_max_model_length,
-            device_index=local_rank,
-        )
-    from data_prep.sampling.hf import HfEngine
-
-    return HfEngine(
-        checkpoint, args.dtype, key=key, batch_size=args.batch_size, device_index=local_rank
+    backend: str = field(default="hf", metadata={"help": "hf (transformers) or vllm"})
+    vllm_gpu_memory_utilization: float = field(
+        default=0.9, metadata={"help": "share of the GPU's memory that vLLM may take"}
     )
+    vllm_max_model_length: int | None = field(
+        default=None, metadata={"help": "context that vLLM makes room for; the model's by default"}
+    )
+    num_samples: int = field(default=4, metadata={"help": "completions per problem"})
+    temperature: float = field(default=1.0, metadata={"help": "of the samples, above 0"})
+    top_p: float = field(default=1.0, metadata={"help": "nucleus of the samples, 0..1"})
+    max_new_tokens: int = field(default=2048, metadata={"help": "a longer completion is cut off"})
+    batch_size: int = field(default=64, metadata={"help": "completions generated at once (hf)"})
+    final_number: bool = field(
+        default=False,
+        metadata={"help": "where there is no box, the plain number at the end is the answer"},
+    )
+    dtype: str = field(default="bfloat16", metadata={"help": ", ".join(DTYPES)})
+    seed: int = field(default=0, metadata={"help": "of the samples"})
+    limit: int | None = field(default=None, metadata={"help": "only the first so many problems"})
+
+    def __post_init__(self) -> None:
+        for key, most in self.limits.items():
+            value = getattr(self, key)
+            if value is not None and not 0 < value <= most:  # not a number, too
+                bound = "" if most == inf else f" and at most {most}"
+                raise UserError(f"{key}: {value!r} must be above 0{bound}")
+        self.check_one_of("dtype", DTYPES)
+        self.check_one_of("backend", self.backends)
+
+    def check_one_of(self, key: str, known: tuple[str, ...]) -> None:
+        """Refuse a value that is not known."""
+        if getattr(self, key) not in known:
+            raise UserError(
+                f"{key}: must be one of {', '.join(known)} (got {getattr(self, key)!r})"
+            )
+
+
+@dataclass(kw_only=True)
+class ProblemSetArguments(SamplingArguments):
+    """How one checkpoint samples one file of problems."""
+
+    model_name_or_path: str = field(metadata={"help": "checkpoint folder or hub id"})
+    problems_file: str = field(metadata={"help": "JSON lines as data_prep.build writes for GRPO"})
+    output_dir: str = field(metadata={"help": "where the result and the samples go"})
+
+
+def check_problems_file(values: dict[str, Any]) -> None:
+    """Refuse a missing file before torch is imported."""
+    if not Path(values["problems_file"]).is_file():
+        raise UserError(
+            f"problems_file: {values['problems_file']} does not exist; run `make data` first"
+        )

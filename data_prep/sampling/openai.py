@@ -19,26 +19,29 @@ from data_prep.sampling.store import Completion, Request
 
 MAX_RETRIES = 5  # by the client, after 0.5, 1, 2, 4 and 8 seconds, for 408, 409, 429 and 5xx too
 CONNECT_S = 20.0
-STORED = "; what is finished is stored"
+KEY_VARIABLE = "OPENAI_API_KEY"  # servers of one's own need none
+# By the client's errors; it has tried again before.
+REMEDIES = {
+    "APITimeoutError": "raise timeout_s or lower concurrency",
+    "APIConnectionError": "start the server or correct base_url",
+    "AuthenticationError": f"set the environment variable {KEY_VARIABLE}",
+    "PermissionDeniedError": f"set the environment variable {KEY_VARIABLE}",
+    "NotFoundError": "base_url should end in /v1, and model_name_or_path be served there",
+    "BadRequestError": "change the setting that it names (max_tokens is max_new_tokens)",
+    "RateLimitError": "lower concurrency",
+}
 
 
 class OpenAIEngine:
     """A model that a server has.
 
     Args:
-        model: the name under which it is served.
         base_url: of the API, such as http://localhost:8000/v1.
-        api_key_env: environment variable with the key; servers of one's own need none.
         concurrency: requests under way at once.
         timeout_s: the longest that one completion may take, in seconds.
-
-    Raises:
-        UserError: the client is not installed.
     """
 
-    def __init__(
-        self, model: str, *, base_url: str, api_key_env: str, concurrency: int, timeout_s: float
-    ) -> None:
+    def __init__(self, model: str, base_url: str, concurrency: int, timeout_s: float) -> None:
         try:
             import openai
         except ImportError as error:
@@ -46,10 +49,9 @@ class OpenAIEngine:
                 f"backend: openai needs a package that is not installed ({error}); run "
                 "`make .venv/ready EXTRAS=eval,distill,dev`"
             ) from error
-        self._openai, self._model, self._base_url = openai, model, base_url
-        self._api_key_env, self._concurrency, self._timeout_s = api_key_env, concurrency, timeout_s
+        self._model, self._base_url, self._concurrency = model, base_url, concurrency
         self._client = openai.OpenAI(
-            api_key=os.environ.get(api_key_env) or "EMPTY",
+            api_key=os.environ.get(KEY_VARIABLE) or "EMPTY",
             base_url=base_url,
             timeout=openai.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
             max_retries=MAX_RETRIES,
@@ -79,7 +81,14 @@ class OpenAIEngine:
                     if found is not None:
                         yield found
             except Exception as error:  # any fault of a server is told in words of the recipe
-                raise self._explain(error) from error
+                name, cause = type(error).__name__, str(error.__cause__ or error)
+                # A server's text, without line ends and control characters.
+                fault = "".join(c if c.isprintable() else " " for c in cause)[:300].strip()
+                remedy = REMEDIES.get(name, "base_url should end in /v1; see the server's log")
+                raise UserError(
+                    f"base_url: {self._base_url}: {name} ({fault}); {remedy}, then run the same "
+                    "command again: what is finished is stored"
+                ) from error
             finally:
                 is_over.set()
 
@@ -96,76 +105,20 @@ class OpenAIEngine:
         )
         return read_completion(response)
 
-    def _explain(self, error: Exception) -> UserError:
-        """What went wrong in words of the recipe; the client has tried again before."""
-        openai, where = self._openai, f"base_url: {self._base_url}"
-        if isinstance(error, UserError):
-            text = f"{where}: {error}"
-        elif isinstance(error, openai.APITimeoutError):
-            text = (
-                f"{where}: no answer within timeout_s {self._timeout_s:g}, {MAX_RETRIES + 1} "
-                "times; raise timeout_s or lower concurrency"
-            )
-        elif isinstance(error, openai.APIConnectionError):
-            cause = error.__cause__ or error
-            text = (
-                f"{where}: cannot be reached ({type(cause).__name__}: {_one_line(cause)}); start "
-                "the server or correct base_url, then run the same command again"
-            )
-        elif isinstance(error, openai.APIStatusError):
-            text = self._explain_status(error)
-        else:
-            text = (
-                f"{where}: the answer is none of an OpenAI-compatible server "
-                f"({type(error).__name__}: {_one_line(error)}); base_url should end in /v1"
-            )
-        return UserError(text + STORED)
-
-    def _explain_status(self, error: Any) -> str:
-        where, status = f"base_url: {self._base_url}", error.status_code
-        body = error.body if isinstance(error.body, dict) else {}
-        message = _one_line(body.get("message") or error.message)
-        if status in (401, 403):
-            return (
-                f"{where}: status {status}, the key is refused ({message}); set the environment "
-                f"variable {self._api_key_env}"
-            )
-        if status == 404:
-            return (
-                f"{where}: status 404 ({message}); base_url should end in /v1, and "
-                "model_name_or_path be a model that is served there"
-            )
-        if status < 500 and status != 429:
-            remedy = "change the setting that it names (max_tokens is max_new_tokens)"
-        else:
-            remedy = "see the server's log or lower concurrency, then run the same command again"
-        return f"{where}: status {status} ({message}); {remedy}"
-
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
 
 def read_completion(response: Any) -> Completion:
-    """The completion in a server's answer, with its thought between tags.
-
-    Raises:
-        UserError: there is none.
-    """
-    choices = getattr(response, "choices", None)
-    message = (
-        getattr(choices[0], "message", None) if isinstance(choices, list) and choices else None
-    )
-    if message is None:
-        raise UserError(f"an answer without a completion, {response!r:.80}; see the server's log")
-    parts = {name: getattr(message, name, None) for name in ("reasoning_content", "reasoning")}
-    reasoning = next((one for one in parts.values() if one and isinstance(one, str)), "")
-    num_tokens = getattr(getattr(response, "usage", None), "completion_tokens", None)
-    return Completion(
-        join_thought(reasoning, message.content if isinstance(message.content, str) else ""),
-        num_tokens if isinstance(num_tokens, int) else 0,  # the server does not count
-        cut_off=choices[0].finish_reason == "length",
-    )
+    """The completion in a server's answer, with its thought between tags."""
+    choice = response.choices[0]
+    message = choice.message
+    parts = (getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
+    reasoning = next(filter(None, parts), "")
+    num_tokens = response.usage.completion_tokens if response.usage else 0  # it does not count
+    cut_off = choice.finish_reason == "length"
+    return Completion(join_thought(reasoning, message.content or ""), num_tokens, cut_off)
 
 
 def join_thought(reasoning: str, content: str) -> str:
@@ -175,8 +128,3 @@ def join_thought(reasoning: str, content: str) -> str:
     if THINK_CLOSE in content and THINK_OPEN not in content:
         return THINK_OPEN + content  # the server's template wrote the opening tag
     return content
-
-
-def _one_line(text: Any) -> str:
-    """A server's text without line ends and control characters, and not too long."""
-    return "".join(c if c.isprintable() else " " for c in str(text))[:300].strip()

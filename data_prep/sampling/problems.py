@@ -1,8 +1,9 @@
-"""A problem set's samples: what is asked for each problem, and what each completion is worth.
+"""A problem set's samples: what is asked of which engine, and what each completion is worth.
 
 `stages.difficulty` counts the right ones, `stages.distill` keeps them.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
@@ -14,11 +15,10 @@ from data_prep.config import UserError
 from data_prep.grading.grade import Grade, grade_rollouts
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import quiet_transformers
-from data_prep.sampling import load_engine
+from data_prep.reading.rows import read_rows
+from data_prep.sampling import ProblemSetArguments, SamplingArguments
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine
-from data_prep.sampling.processes import Processes
-from data_prep.sampling.settings import ProblemSetArguments, SamplingArguments
-from data_prep.sampling.store import Completion, Engine, Request, SampleStore, Settings
+from data_prep.sampling.store import Completion, Processes, Request, SampleStore, Settings
 from data_prep.schema import read_problems
 
 GRADED_AT_ONCE = 1024  # completions: those that need math-verify are graded in parallel
@@ -73,31 +73,26 @@ class SampledSet:
                 yield row, completions, [next(grades) for _ in completions]
 
 
-def read_rows(problems_file: str, limit: int | None) -> list[dict[str, Any]]:
+def load_problems(problems_file: str, limit: int | None) -> list[dict[str, Any]]:
     """The first `limit` problems of a file, None for all; each has an id of its own."""
     rows = list(islice(read_problems(problems_file), limit))
     if not rows:
         raise UserError(f"problems_file: {problems_file} has no rows; run `make data` again")
     seen = set()
     for row in rows:
-        if not isinstance(row["id"], str):
+        if not isinstance(row["id"], str) or row["id"] in seen:
             raise UserError(
-                f"problems_file: {problems_file}: id: {row['id']!r:.80} is not text; write it as a "
-                "string"
-            )
-        if row["id"] in seen:
-            raise UserError(
-                f"problems_file: {problems_file}: the id {row['id']!r:.80} occurs twice; results "
-                "are known by it: rename or remove one"
+                f"problems_file: {problems_file}: the id {row['id']!r:.80} is not text or occurs "
+                "twice; results are known by it: rename or remove one"
             )
         seen.add(row["id"])
     return rows
 
 
-def prepare_checkpoint(
+def prepare(
     args: ProblemSetArguments, rows: list[dict[str, Any]], processes: Processes
-) -> tuple[str, str, SampledSet, Callable[[], AbstractContextManager[Engine]]]:
-    """Render the problems for the checkpoint of a recipe.
+) -> tuple[str, str, SampledSet, Callable[[], AbstractContextManager[Any]]]:
+    """Render the problems; a server gets messages as JSON and is known by its model's name.
 
     Returns:
         The checkpoint's hash, the name of checkpoint and engine in the samples' keys, the problems
@@ -105,17 +100,58 @@ def prepare_checkpoint(
     """
     quiet_transformers()
     path = args.model_name_or_path
-    checkpoint = processes.ask_main(lambda: hash_checkpoint(path, KEY))
-    tokenizer = load_tokenizer(path, KEY)
-    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
-    problems = SampledSet(rows, prompts, prefills_think(prompts[0]), args)
+    if args.backend == "openai":
+        checkpoint = model = f"openai {path}"
+        prompts = [json.dumps(row["prompt"]) for row in rows]
+        think_prefilled = False
+    else:
+        checkpoint = processes.ask_main(lambda: hash_checkpoint(path, KEY))
+        model = f"{checkpoint} {hash_engine(args.backend, args.dtype)}"
+        tokenizer = load_tokenizer(path, KEY)
+        prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+        think_prefilled = prefills_think(prompts[0])
 
-    def open_engine() -> AbstractContextManager[Engine]:
+    def open_engine() -> AbstractContextManager[Any]:
         return closing(load_engine(path, KEY, args, processes.local_rank))
 
-    return (
-        checkpoint,
-        f"{checkpoint} {hash_engine(args.backend, args.dtype)}",
-        problems,
-        open_engine,
-    )
+    return checkpoint, model, SampledSet(rows, prompts, think_prefilled, args), open_engine
+
+
+def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: int) -> Any:
+    """The checkpoint in the backend that the recipe names.
+
+    Args:
+        checkpoint: model folder, hub id or peft adapter folder; openai: the name at the server.
+        key: the YAML key that names it, for messages.
+        local_rank: this process's number on its host, which is that of its GPU.
+
+    Raises:
+        UserError: the checkpoint or a setting cannot be used.
+    """
+    if args.backend == "openai":
+        from data_prep.sampling.openai import OpenAIEngine
+
+        return OpenAIEngine(checkpoint, args.base_url, args.concurrency, args.timeout_s)
+    if args.backend == "vllm":
+        from data_prep.sampling.vllm import VllmEngine
+
+        return VllmEngine(checkpoint, args, local_rank)
+    from data_prep.sampling.hf import HfEngine
+
+    return HfEngine(checkpoint, key, args, local_rank)
+
+
+def load_pass_counts(path: str) -> dict[str, tuple[int, int]]:
+    """`{problem id: (num_right, num_samples)}` of a file written by `stages.difficulty`."""
+    counts = {}
+    for where, row in read_rows(path):
+        try:
+            right, samples = row["num_right"], row["num_samples"]
+            if not (type(right) is type(samples) is int and 0 <= right <= samples > 0):
+                raise ValueError
+            counts[row["id"]] = (right, samples)
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f"{where}: needs id, num_right and num_samples > 0; run `make difficulty` again"
+            ) from None
+    return counts

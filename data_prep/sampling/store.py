@@ -8,30 +8,29 @@ served what another one wrote. Verdicts are not stored: grading is repeated.
 
 import hashlib
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from data_prep.config import UserError
-from data_prep.sampling.processes import Processes
 
 # Requests that an engine is handed at once: their token ids, some 2 KB each, are in memory.
 WINDOW = 32_768
+# One process may have the long completions; a launcher ends the others when one dies.
+PATIENCE = timedelta(days=7)
 
 
 class Completion(str):
-    """A completion's text that also knows what the text cannot tell.
+    """A completion's text, up to its end or stop string, that knows what the text cannot tell.
 
-    The harness passes completions about as plain strings; a subclass of `str` carries the two
-    facts of the generation through it to the tasks' `process_results`.
-
-    Args:
-        text: the text before the end-of-sequence token or stop string.
-        num_tokens: generated tokens, the end-of-sequence token included.
-        cut_off: whether the token limit came before an end.
+    The harness passes completions about as plain strings; a subclass of `str` goes through it to
+    the tasks' `process_results`. `num_tokens` counts the end-of-sequence token; `cut_off` says
+    whether the token limit came before an end.
     """
 
     num_tokens: int
@@ -52,13 +51,11 @@ class Settings:
     """How completions are generated; equal settings may share a batch.
 
     Args:
-        max_new_tokens: a longer completion is cut off.
         temperature: 0 is greedy.
         top_p: nucleus of the sampling, in (0, 1].
         until: stop strings, cut from the text; the think-aware tasks have none.
         rendered: the prompt came through a chat template, which wrote its own special tokens, and
             must fit the context; any other prompt gets the tokenizer's and is cut on the left.
-        seed: of the sampling.
     """
 
     max_new_tokens: int
@@ -92,18 +89,57 @@ class Continuation:
     continuation: str
 
 
-class Engine(Protocol):
-    """What generates: a checkpoint in transformers or vLLM, or the model of a server."""
+@dataclass
+class Processes:
+    """This process's place among those of one launch; `local_rank` counts within its host.
 
-    def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]: ...
-    def loglikelihood(
-        self, pairs: Sequence[Continuation]
-    ) -> Iterator[tuple[int, tuple[float, bool]]]: ...
-    def close(self) -> None: ...
+    `accelerate launch` and `torchrun` set the environment; without them there is one process. No
+    process group is made: the processes share nothing but a key-value store, so that an engine may
+    bring its own group.
+    """
 
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    _store: Any = field(default=None, repr=False)
+    _meetings: int = 0
 
-# Key, text, num_tokens, cut_off; key, log-probability, whether it is greedy.
-LINES = ((str, str, int, bool), (str, float, bool))
+    @classmethod
+    def from_environment(cls) -> "Processes":
+        """Read the launcher's variables and, with several processes, meet the others."""
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return cls()
+        import torch.distributed
+
+        found = torch.distributed.rendezvous("env://", timeout=PATIENCE)
+        store, rank, world_size = next(iter(found))
+        return cls(rank, world_size, int(os.environ.get("LOCAL_RANK", "0")), store)
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process prints and writes the results."""
+        return self.rank == 0
+
+    def meet(self) -> None:
+        """Wait until every process has come here as often as this one."""
+        self._meetings += 1
+        if self._store is None:
+            return
+        name = f"meeting-{self._meetings}"
+        if self._store.add(name, 1) == self.world_size:
+            self._store.set(f"{name}-all", "here")
+        self._store.wait([f"{name}-all"], PATIENCE)
+
+    def ask_main(self, make: Callable[[], Any]) -> Any:
+        """What `make()` returns in the main process, for all of them; it must be JSON."""
+        self._meetings += 1
+        if self._store is None:
+            return make()
+        name = f"answer-{self._meetings}"
+        if self.is_main:
+            self._store.set(name, json.dumps(make()))
+        self._store.wait([name], PATIENCE)
+        return json.loads(self._store.get(name))
 
 
 class SampleStore:
@@ -112,20 +148,15 @@ class SampleStore:
     Memory holds where each sample lies and not its text: those of a large set are gigabytes.
 
     Args:
-        folder: where the files lie; all processes' files are read.
         model: hash of the checkpoint and of the engine that runs it, a part of every key.
-        rank: this process's number; it writes `samples-<rank>.jsonl`.
+        rank: this process's number; it writes `samples-<rank>.jsonl`, and all files are read.
     """
 
     def __init__(self, folder: Path, model: str, rank: int = 0) -> None:
-        self.folder, self._model, self._rank = Path(folder), model, rank
+        self.folder, self._model = Path(folder), model
+        self._path = self.folder / f"samples-{rank}.jsonl"
         self._places: dict[str, tuple[Path, int]] = {}  # file and byte of each key's line
-        self._files: dict[Path, IO[bytes]] = {}
-        self._own: IO[bytes] | None = None
-        self.was_filled = False
-
-    def __len__(self) -> int:
-        return len(self._places)
+        self._file: IO[bytes] | None = None
 
     def key(self, wanted: Request | Continuation) -> str:
         """The sample's key: a hash of the model and of the whole request."""
@@ -133,90 +164,69 @@ class SampleStore:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def load(self) -> None:
-        """Look up what every process has written; a line that a kill tore is left out."""
+        """Look up what every process has written."""
         self._places = {}
         for path in sorted(self.folder.glob("samples-*.jsonl")):
             place = 0
             with path.open("rb") as file:
                 for line in file:
-                    try:
-                        found = json.loads(line)
-                    except ValueError:
-                        found = None  # torn, and so generated again
-                    if isinstance(found, list) and tuple(map(type, found)) in LINES:
-                        self._places[found[0]] = path, place
+                    with suppress(ValueError):  # torn by a kill, and so generated again
+                        self._places[json.loads(line)[0]] = path, place
                     place += len(line)
 
     def missing(self, wanted: Iterable[Request | Continuation]) -> list[Request | Continuation]:
         """Those that are not stored, each once, in order."""
-        found: dict[str, Any] = {}
-        for one in wanted:
-            key = self.key(one)
-            if key not in self._places:
-                found.setdefault(key, one)
-        return list(found.values())
+        found = {self.key(one): one for one in wanted}
+        return [one for key, one in found.items() if key not in self._places]
 
     def add(self, wanted: Request | Continuation, value: Completion | tuple[float, bool]) -> None:
         """Store a finished sample: on disk before anything else is asked for."""
-        path = self.folder / f"samples-{self._rank}.jsonl"
-        if self._own is None:
+        if self._file is None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            is_torn = path.is_file() and path.stat().st_size > 0 and not _ends_with_line_end(path)
-            self._own = path.open("ab")
-            if is_torn:
-                self._own.write(b"\n")
+            self._file = self._path.open("a+b")
+            if self._file.tell():
+                self._file.seek(-1, os.SEEK_END)
+                if self._file.read(1) != b"\n":  # torn by a kill
+                    self._file.write(b"\n")
         key = self.key(wanted)
         fields = (
             [str(value), value.num_tokens, value.cut_off]
             if isinstance(value, Completion)
             else [float(value[0]), bool(value[1])]
         )
-        self._places[key] = path, self._own.tell()
+        self._places[key] = self._path, self._file.tell()
         # Escaped: a model may write halves of surrogate pairs, which UTF-8 lacks.
-        self._own.write(json.dumps([key, *fields]).encode() + b"\n")
-        self._own.flush()
+        self._file.write(json.dumps([key, *fields]).encode() + b"\n")
+        self._file.flush()
 
     def get(self, wanted: Request | Continuation) -> Completion | tuple[float, bool]:
-        """The stored sample.
-
-        Raises:
-            UserError: it is not there after every process has finished.
-        """
-        key = self.key(wanted)
-        if key not in self._places:
+        """The stored sample; raises `UserError` where no process has stored it."""
+        found = self._places.get(self.key(wanted))
+        if found is None:
             raise UserError(
                 f"{self.folder}: another process's samples are not there; output_dir must lie on "
                 "a file system that all hosts share"
             )
-        path, place = self._places[key]
-        if path not in self._files:
-            self._files[path] = path.open("rb")
-        self._files[path].seek(place)
-        _, *fields = json.loads(self._files[path].readline())
+        path, place = found
+        with path.open("rb") as file:
+            file.seek(place)
+            _, *fields = json.loads(file.readline())
         return Completion(*fields) if isinstance(wanted, Request) else tuple(fields)
 
     def close(self) -> None:
-        """Close the files; what is stored can still be had."""
-        for file in (self._own, *self._files.values()):
-            if file is not None:
-                file.close()
-        self._own, self._files = None, {}
-
-
-def _ends_with_line_end(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"
+        """Close the file; what is stored can still be had, and more be added."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
 
 
 def fill(
     store: SampleStore,
     wanted: Sequence[Request | Continuation],
-    open_engine: Callable[[], AbstractContextManager[Engine]],
+    open_engine: Callable[[], AbstractContextManager[Any]],
     processes: Processes,
     label: str,
     *,
-    unit: str = "samples",
     is_logged: bool = False,
 ) -> None:
     """Generate the samples that the store lacks; each is on disk as soon as it is finished.
@@ -225,7 +235,8 @@ def fill(
     generates its share. Afterwards the main process can get all of them.
 
     Args:
-        open_engine: called only where this process has something to generate.
+        open_engine: called only where this process has something to generate. An engine's
+            `complete` or `loglikelihood` yields (index, finished sample) for a list of requests.
         label: shown before what is said, and at the progress bar.
         is_logged: show the bar where stderr is no terminal, too.
     """
@@ -238,30 +249,20 @@ def fill(
     if processes.is_main and num_stored and not is_logged:
         sys.stdout.write(f"{label}: {num_stored:,} samples are there already\n")
         sys.stdout.flush()
-    if processes.is_main and len(store) and wanted and not (num_stored or store.was_filled):
-        sys.stderr.write(
-            f"{label}: none of the {len(store):,} samples in {store.folder} fits (another "
-            "checkpoint, other settings or another version of this project wrote them); "
-            "generating all\n"
-        )
-    store.was_filled = True
-    mine = processes.share(missing)
+    mine = missing[processes.rank :: processes.world_size]
     bar = tqdm(
-        total=len(wanted), initial=len(wanted) - len(missing), desc=label, unit=f" {unit}",
+        total=len(wanted), initial=len(wanted) - len(missing), desc=label, unit=" samples",
         disable=(False if is_logged else None) if processes.is_main else True,
     )  # fmt: skip
-    try:
-        with bar, open_engine() if mine else nullcontext() as engine:
-            for start in range(0, len(mine), WINDOW):
-                window = mine[start : start + WINDOW]
-                is_text = isinstance(window[0], Request)
-                generate = engine.complete if is_text else engine.loglikelihood
-                with closing(generate(window)) as found:
-                    for index, value in found:
-                        store.add(window[index], value)
-                        bar.update(processes.world_size)  # the others keep about the same pace
-    finally:
-        store.close()
+    with closing(store), bar, open_engine() if mine else nullcontext() as engine:
+        for start in range(0, len(mine), WINDOW):
+            window = mine[start : start + WINDOW]
+            is_text = isinstance(window[0], Request)
+            generate = engine.complete if is_text else engine.loglikelihood
+            with closing(generate(window)) as found:
+                for index, value in found:
+                    store.add(window[index], value)
+                    bar.update(processes.world_size)  # the others keep about the same pace
     processes.meet()
     if processes.is_main and processes.world_size > 1:
         store.load()

@@ -1,12 +1,8 @@
-"""The vLLM engine: completions and log-likelihoods of one checkpoint by continuous batching.
+"""The vLLM engine: completions of one checkpoint by continuous batching.
 
-It takes the same requests as the transformers engine: prompts are tokenised here, ids go to vLLM,
-and completions are handed over one by one as they finish, so that each can be stored at once.
-Opt-in: vLLM is imported when an engine is built, in an environment of its own.
-
-Differs from the harness's vLLM model: nothing waits for a batch to end, every sample has its own
-seed, completions keep their token counts, and nothing of the checkpoint's generation config leaks
-in but its end-of-sequence ids.
+Opt-in: vLLM is imported when an engine is built, in an environment of its own. Differs from the
+harness's vLLM model: every sample has its own seed and is handed over as it finishes, with its
+token count; of the checkpoint's generation config only the end-of-sequence ids count.
 """
 
 import json
@@ -14,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +19,9 @@ import torch
 from data_prep.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
 from data_prep.config import UserError
 from data_prep.quiet import VLLM_ENVIRONMENT
-from data_prep.sampling.hf import (
-    cut_at,
-    eos_token_ids,
-    fit,
-    split_stops,
-)
-from data_prep.sampling.store import Completion, Continuation, Request, Settings
+from data_prep.sampling import SamplingArguments
+from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
+from data_prep.sampling.store import Completion, Request, Settings
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 # What launchers tell their processes. vLLM would take each of them for a part of one engine.
@@ -40,21 +32,8 @@ LAUNCHER = (
 )  # fmt: skip
 
 
-def import_vllm() -> Any:
-    """Import vLLM; returns its `current_platform`, which knows whether it runs on a CPU."""
-    try:
-        import vllm  # noqa: F401
-        from vllm.platforms import current_platform
-    except ImportError as error:
-        raise UserError(
-            f"backend: vllm is not installed ({error}); run `make .venv/ready "
-            "EXTRAS=eval,vllm,dev` on a GPU host, or set backend: hf"
-        ) from error
-    return current_platform
-
-
 @contextmanager
-def own_environment(device_index: int | None) -> Iterator[None]:
+def own_environment(device_index: int) -> Iterator[None]:
     """Environment variables of one process that has one device and no launcher; put back after."""
     before = dict(os.environ)
     for name in LAUNCHER:
@@ -62,35 +41,29 @@ def own_environment(device_index: int | None) -> Iterator[None]:
     for name, value in VLLM_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
-        if device_index is not None and torch.version.cuda is not None:
+        if torch.version.cuda is not None:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            os.environ["CUDA_VISIBLE_DEVICES"] = choose_device(visible, device_index)
+            os.environ["CUDA_VISIBLE_DEVICES"] = choose_visible(visible, device_index)
         yield
     finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
+        os.environ.clear()
         os.environ.update(before)
 
 
-def choose_device(visible: str | None, index: int) -> str:
+def choose_visible(visible: str | None, index: int) -> str:
     """The `index`-th of the devices that `CUDA_VISIBLE_DEVICES` names; None stands for all."""
-    if visible is None:
-        return str(index)
-    devices = [name.strip() for name in visible.split(",") if name.strip()]
-    if index >= len(devices):
+    try:
+        return str(index) if visible is None else visible.split(",")[index].strip()
+    except IndexError:
         raise UserError(
             f"CUDA_VISIBLE_DEVICES: {visible!r} has no GPU for process {index} of this host; "
             "start as many processes as there are GPUs"
-        )
-    return devices[index]
+        ) from None
 
 
 @contextmanager
-def held_stderr(is_on: bool = True) -> Iterator[None]:
+def held_stderr() -> Iterator[None]:
     """Hold back stderr, that of C++ too; show it when an unexpected error ends the block."""
-    if not is_on:
-        yield
-        return
     sys.stderr.flush()
     with tempfile.TemporaryFile() as held:
         stderr = os.dup(2)
@@ -109,52 +82,25 @@ def held_stderr(is_on: bool = True) -> Iterator[None]:
             os.close(stderr)
 
 
-@contextmanager
-def refusals(checkpoint: str) -> Iterator[None]:
-    """Turn vLLM's refusals of a checkpoint or a setting into a `UserError` of one line."""
-    from pydantic import ValidationError
-
-    try:
-        yield
-    except ValueError as error:
-        text = str(error)
-        if isinstance(error, ValidationError):  # whose text would repeat all settings
-            first = error.errors()[0]
-            text = ": ".join([*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")])
-        raise UserError(
-            f"backend: vllm refuses {checkpoint}: {' '.join(text.split())} (or set backend: hf)"
-        ) from error
-
-
 class VllmEngine:
     """One checkpoint in vLLM, on one device; several processes have one each.
-
-    Args:
-        checkpoint: model folder, hub id or peft adapter folder.
-        dtype: float32, bfloat16 or float16, of the weights and all else.
-        gpu_memory_utilization: share of the device's memory in (0, 1], weights included; without
-            a GPU, of the host's.
-        max_model_len: context in tokens, prompt and completion together; None is the model's own.
-        device_index: which of the visible GPUs; None leaves it to vLLM.
 
     Raises:
         UserError: vLLM is not installed, or refuses the checkpoint or a setting.
     """
 
-    def __init__(
-        self,
-        checkpoint: str,
-        dtype: str,
-        *,
-        gpu_memory_utilization: float,
-        max_model_len: int | None,
-        device_index: int | None,
-    ) -> None:
-        base, adapter = base_and_adapter(checkpoint)
+    def __init__(self, checkpoint: str, args: SamplingArguments, device_index: int) -> None:
         self.tokenizer = load_tokenizer(checkpoint, "backend", needs=())
         with own_environment(device_index):
             with held_stderr():
-                is_cpu = import_vllm().is_cpu()
+                try:
+                    from vllm import platforms
+                except ImportError as error:
+                    raise UserError(
+                        f"backend: vllm is not installed ({error}); run `make .venv/ready "
+                        "EXTRAS=eval,vllm,dev` on a GPU host, or set backend: hf"
+                    ) from error
+            is_cpu = platforms.current_platform.is_cpu()
             if is_cpu:
                 # In this process: no child outlives a kill. A GPU's engine is a child process,
                 # whose end frees all of the GPU's memory.
@@ -162,19 +108,8 @@ class VllmEngine:
                 assert not torch.distributed.is_initialized(), "vLLM makes its own process group"
             set_num_threads = torch.set_num_threads
             # A child process keeps the stderr that it is born with: there it stays open.
-            with held_stderr(is_cpu), refusals(checkpoint):
-                self._start(
-                    base,
-                    adapter,
-                    tokenizer=tokenizer_path(checkpoint),
-                    dtype=dtype,
-                    gpu_memory_utilization=gpu_memory_utilization,
-                    max_model_len=max_model_len,
-                    enforce_eager=is_cpu,  # there, compiling takes 40 s and gains nothing
-                    # A seeded request whose prompt comes in pieces has its generator set back,
-                    # which one of a CPU cannot do: the step fails.
-                    **({"enable_chunked_prefill": False} if is_cpu else {}),
-                )
+            with held_stderr() if is_cpu else nullcontext():
+                self._start(checkpoint, args, is_cpu)
             torch.set_num_threads = set_num_threads  # on a CPU, vLLM leaves a stub in its place
         model_config = self._engine.model_config
         self.max_length: int = model_config.max_model_len  # tokens
@@ -183,24 +118,44 @@ class VllmEngine:
         if is_cpu:
             self._check_head_size(checkpoint)
 
-    def _start(self, base: str, adapter: str | None, **settings: Any) -> None:
+    def _start(self, checkpoint: str, args: SamplingArguments, is_cpu: bool) -> None:
+        from pydantic import ValidationError
         from vllm import LLM
         from vllm.lora.request import LoRARequest
 
+        base, adapter = base_and_adapter(checkpoint)
+        settings: dict[str, Any] = {}
+        if is_cpu:
+            # A seeded request whose prompt comes in pieces has its generator set back, which one
+            # of a CPU cannot do: the step fails.
+            settings["enable_chunked_prefill"] = False
         if adapter:
             settings |= {"enable_lora": True, "max_lora_rank": lora_rank(adapter)}
-        llm = LLM(
-            base,
-            tokenizer_mode="hf",
-            generation_config="vllm",  # vLLM's own defaults, not the checkpoint's
-            use_tqdm_on_load=False,
-            disable_log_stats=True,
-            **settings,
-        )
-        self._engine = llm.llm_engine
         self._lora = LoRARequest("adapter", 1, adapter) if adapter else None
-        if self._lora:
-            self._engine.add_lora(self._lora)  # now, so that a refusal comes now
+        try:
+            self._engine = LLM(
+                base,
+                tokenizer=tokenizer_path(checkpoint),
+                tokenizer_mode="hf",
+                generation_config="vllm",  # vLLM's own defaults, not the checkpoint's
+                dtype=args.dtype,
+                gpu_memory_utilization=args.vllm_gpu_memory_utilization,
+                max_model_len=args.vllm_max_model_length,
+                enforce_eager=is_cpu,  # there, compiling takes 40 s and gains nothing
+                use_tqdm_on_load=False,
+                disable_log_stats=True,
+                **settings,
+            ).llm_engine
+            if self._lora:
+                self._engine.add_lora(self._lora)  # now, so that a refusal comes now
+        except ValueError as error:
+            text = str(error)
+            if isinstance(error, ValidationError):  # whose text would repeat all settings
+                first = error.errors()[0]
+                text = ": ".join([*map(str, first["loc"]), first["msg"]])
+            raise UserError(
+                f"backend: vllm refuses {checkpoint}: {' '.join(text.split())} (or set backend: hf)"
+            ) from error
 
     def _check_head_size(self, checkpoint: str) -> None:
         """vLLM's attention on CPUs knows some sizes only, and fails at the first prompt."""
@@ -221,20 +176,39 @@ class VllmEngine:
         Raises:
             UserError: a rendered prompt and its `max_new_tokens` exceed the context.
         """
+        from vllm.inputs import tokens_input
+
         known: dict[tuple[str, Settings], list[int]] = {}
         for prompt, settings in dict.fromkeys((one.prompt, one.settings) for one in requests):
             ids = self.tokenizer(prompt, add_special_tokens=not settings.rendered)["input_ids"]
             known[prompt, settings] = fit(ids, settings, self.max_length)
-        asked = [(known[one.prompt, one.settings], self._sampling(one)) for one in requests]
-        for index, output in self._run(asked):
-            (generated,) = output.outputs
-            ids = list(generated.token_ids)
-            end_ids, stops = self._ends(requests[index].settings)
-            end = len(ids) - (ids[-1] in end_ids)
-            # Not vLLM's text, which is decoded bit by bit and after the prompt.
-            text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
-            text, _ = cut_at(text, stops)
-            yield index, Completion(text, len(ids), cut_off=generated.finish_reason == "length")
+        waiting: set[str] = set()
+        try:
+            for index, one in enumerate(requests):
+                waiting.add(str(index))
+                prompt = tokens_input(prompt_token_ids=known[one.prompt, one.settings])
+                self._engine.add_request(
+                    str(index), prompt, self._sampling(one), lora_request=self._lora
+                )
+            while self._engine.has_unfinished_requests():
+                for output in self._engine.step():
+                    if output.finished:
+                        waiting.remove(output.request_id)
+                        index = int(output.request_id)
+                        yield index, self._read(output.outputs[0], requests[index].settings)
+            assert not waiting, "vLLM lost requests"
+        finally:
+            # Where the caller stopped early: its requests must not run on in the next call.
+            self._engine.abort_request(list(waiting))
+
+    def _read(self, generated: Any, settings: Settings) -> Completion:
+        ids = list(generated.token_ids)
+        end_ids, stops = self._ends(settings)
+        # Not vLLM's text, which is decoded bit by bit and after the prompt.
+        end = len(ids) - (ids[-1] in end_ids)
+        text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
+        text, _ = cut_at(text, stops)
+        return Completion(text, len(ids), cut_off=generated.finish_reason == "length")
 
     def _ends(self, settings: Settings) -> tuple[set[int], list[str]]:
         """Token ids and strings that end a completion."""
@@ -260,67 +234,6 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
-    def loglikelihood(
-        self, pairs: Sequence[Continuation]
-    ) -> Iterator[tuple[int, tuple[float, bool]]]:
-        """Yield `(index into pairs, (log-probability in nats, whether it was the greedy choice))`.
-
-        The prompt is cut on the left to the context. vLLM insists on room for a generated token,
-        so the window is two tokens shorter than the harness's: `max_length - 1` tokens, the first
-        of which is not scored.
-
-        Raises:
-            UserError: a continuation alone exceeds the context.
-        """
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        scoring = SamplingParams(
-            temperature=0.0,
-            max_tokens=1,
-            prompt_logprobs=1,  # of the prompt's token and of the best one
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        asked, lengths = [], []
-        for pair in pairs:
-            prompt_ids, ids = encode_pair(self.tokenizer, pair.prompt, pair.continuation)
-            window = (prompt_ids + ids)[-(self.max_length - 1) :]
-            if len(ids) >= len(window):
-                raise UserError(
-                    f"a continuation of {len(ids)} tokens exceeds the model's context of "
-                    f"{self.max_length}; raise vllm_max_model_length, or set backend: hf"
-                )
-            asked.append((window, scoring))
-            lengths.append(len(ids))
-        for index, output in self._run(asked):
-            total, is_greedy = 0.0, True
-            for position in range(-lengths[index], 0):
-                candidates = output.prompt_logprobs[position]
-                own = candidates[output.prompt_token_ids[position]].logprob
-                total += own
-                is_greedy &= own >= max(one.logprob for one in candidates.values())
-            yield index, (total, is_greedy)
-
-    def _run(self, asked: list[tuple[list[int], Any]]) -> Iterator[tuple[int, Any]]:
-        """Hand all of `asked` (prompt ids, sampling) to vLLM; yield (index, output) as they end."""
-        from vllm.inputs import tokens_input
-
-        waiting: dict[str, int] = {}
-        try:
-            for index, (ids, sampling) in enumerate(asked):
-                waiting[str(index)] = index
-                prompt = tokens_input(prompt_token_ids=ids)
-                self._engine.add_request(str(index), prompt, sampling, lora_request=self._lora)
-            while self._engine.has_unfinished_requests():
-                for output in self._engine.step():
-                    if output.finished:
-                        yield waiting.pop(output.request_id), output
-            assert not waiting, "vLLM lost requests"
-        finally:
-            # Where the caller stopped early: its requests must not run on in the next call.
-            self._engine.abort_request(list(waiting))
-
     def close(self) -> None:
         """Free the device's memory, so that the next checkpoint fits; this engine is then over."""
         from vllm.distributed import cleanup_dist_env_and_memory
@@ -328,26 +241,6 @@ class VllmEngine:
         self._engine.engine_core.shutdown()
         del self._engine
         cleanup_dist_env_and_memory()  # collects garbage and empties torch's cache, too
-
-
-def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[int], list[int]]:
-    """Token ids of a prompt and of what follows, exactly as the harness's models have them.
-
-    The two are tokenised together and split at the prompt's own length; spaces at the prompt's
-    end go to the continuation, where tokenizers want them. An empty prompt becomes the
-    beginning-of-sequence token, or the end-of-sequence token where there is none.
-    """
-    has_bos = tokenizer.bos_token_id is not None
-    first_id = tokenizer.bos_token_id if has_bos else tokenizer.eos_token_id
-    if not prompt:
-        ids = tokenizer.encode(continuation, add_special_tokens=False)
-        return (ids[:1], ids[1:]) if ids[0] == first_id else ([first_id], ids)
-    stripped = prompt.rstrip()
-    # A text that begins with the special token does not get a second one.
-    is_plain = not prompt.startswith(tokenizer.decode(first_id))
-    whole = tokenizer.encode(prompt + continuation, add_special_tokens=is_plain)
-    prompt_ids = tokenizer.encode(stripped, add_special_tokens=is_plain)
-    return prompt_ids, whole[len(prompt_ids) :]
 
 
 def lora_rank(adapter: str) -> int:

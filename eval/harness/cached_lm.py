@@ -11,11 +11,10 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
-from data_prep.sampling.processes import Processes
 from data_prep.sampling.store import (
     Completion,
     Continuation,
-    Engine,
+    Processes,
     Request,
     SampleStore,
     Settings,
@@ -48,7 +47,7 @@ class CachedLM(LM):
     """
 
     def __init__(
-        self, engine: Engine, store: SampleStore, processes: Processes, label: str, seed: int
+        self, engine: Any, store: SampleStore, processes: Processes, label: str, seed: int
     ) -> None:
         super().__init__()
         self._engine, self._store, self._processes = engine, store, processes
@@ -63,17 +62,17 @@ class CachedLM(LM):
             settings = read_settings(kwargs, self._seed)
             wanted.append(Request(prompt, settings, seen[prompt, settings]))
             seen[prompt, settings] += 1
-        return self._serve(wanted, Completion("", 0, False), "completions")
+        return self._serve(wanted, Completion("", 0, False))
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """Log-probability in nats of each request's continuation, and whether it is greedy."""
         wanted = [Continuation(*request.args) for request in requests]
-        return self._serve(wanted, (0.0, False), "log-likelihoods")
+        return self._serve(wanted, (0.0, False))
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         raise NotImplementedError("no task of ours asks for rolling log-likelihoods")
 
-    def _serve(self, wanted: list, nothing: Any, unit: str) -> list:
+    def _serve(self, wanted: list, nothing: Any) -> list:
         """The samples, those that are missing generated first; `nothing` outside of main."""
         fill(
             self._store,
@@ -81,7 +80,6 @@ class CachedLM(LM):
             lambda: nullcontext(self._engine),
             self._processes,
             self._label,
-            unit=unit,
             is_logged=True,
         )
         if not self._processes.is_main:

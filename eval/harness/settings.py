@@ -11,7 +11,7 @@ from pathlib import Path
 from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import UserError
 from data_prep.prompts import ANSWER_FORMS, SYSTEM_PROMPTS
-from data_prep.sampling.settings import SamplingArguments
+from data_prep.sampling import SamplingArguments
 from eval.harness import suite
 from eval.harness.suite import OFFICIAL_TASKS, THINK_TASKS
 

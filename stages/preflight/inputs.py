@@ -11,10 +11,10 @@ from unittest import mock
 
 from data_prep.build.recipe import FILES, DataArguments, check_data
 from data_prep.config import Settings, UserError, build, read_settings, read_yaml, run_check
+from data_prep.sampling import ProblemSetArguments
 from eval.harness.settings import EvalArguments
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
 from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
-from stages.difficulty import DifficultyArguments
 from stages.distill import DistillArguments
 from stages.launch import check_launch
 from stages.tiny_model import ModelArguments
@@ -116,7 +116,7 @@ STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     "data": (DataArguments, (), check_data),
     "model": (ModelArguments, (), None),
     "sft": (SftArguments, SFT, check_sft_keys),
-    "difficulty": (DifficultyArguments, (), None),
+    "difficulty": (ProblemSetArguments, (), None),
     "distill": (DistillArguments, (), None),
     "grpo": (GrpoArguments, GRPO, check_grpo_keys),
     "eval": (EvalArguments, (), None),

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from data_prep.config import UserError
-from data_prep.sampling.pass_rates import load_pass_counts
+from data_prep.sampling.problems import load_pass_counts
 
 if TYPE_CHECKING:
     from stages.arguments import GrpoArguments

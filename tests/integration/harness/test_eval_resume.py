@@ -1,6 +1,5 @@
 """No finished sample is generated twice: after a kill, with more samples, with other settings."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -132,12 +131,9 @@ def test_another_prompt_generates_anew(again, tmp_path):
     assert all(row["gold"] == ["77"] for row in found)
 
 
-def test_other_sampling_code_generates_all_and_says_so(again, monkeypatch, capfd):
+def test_other_sampling_code_generates_all(again, monkeypatch):
     monkeypatch.setattr("data_prep.sampling.hashes.hash_package", lambda *_: "edited")
     assert again()[1].samples() == (NUM, 2 * NUM)
-    assert re.search(
-        r"^base greedy: none of the 9 samples in .* fits .*$", capfd.readouterr().err, re.M
-    )
 
 
 def test_another_grader_scores_the_stored_samples(again, monkeypatch, tmp_path):

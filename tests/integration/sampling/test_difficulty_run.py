@@ -10,13 +10,11 @@ from unittest import mock
 import pytest
 
 from data_prep import manifest
-from data_prep.config import UserError
 from data_prep.grading.grade import Grade
 from data_prep.sampling.hashes import hash_checkpoint
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from stages import difficulty
-from tests.integration.conftest import build_tiny_model
 from tests.integration.stages.stage_processes import start, stop_when
 
 pytestmark = pytest.mark.integration
@@ -73,23 +71,16 @@ def measure(tmp_path, flags):
     """Run it in this process; returns the rows, and how many samples were generated."""
 
     def call(name, **changes):
-        from data_prep.sampling.hf import HfEngine
-
-        complete, asked = HfEngine.complete, []
-
-        def count(engine, requests):
-            asked.extend(requests)
-            return complete(engine, requests)
-
+        before = len(read_store(tmp_path / name))
+        argv = ["difficulty", *flags(name, **changes)]
         with (
-            mock.patch.object(sys, "argv", ["difficulty", *flags(name, **changes)]),
-            mock.patch.object(HfEngine, "complete", count),
+            mock.patch.object(sys, "argv", argv),
             mock.patch("data_prep.sampling.problems.grade_rollouts", grade_rollouts),
             mock.patch.dict(os.environ),
         ):
             difficulty.main()
         lines = (tmp_path / name / "pass_rates.jsonl").read_text().splitlines()
-        return list(map(json.loads, lines)), len(asked)
+        return list(map(json.loads, lines)), len(read_store(tmp_path / name)) - before
 
     return call
 
@@ -122,26 +113,19 @@ def test_killed_then_finished(tmp_path, flags, measure, tiny_model_dir, problems
     assert measure("killed", batch_size=64)[1] == total - num_done
     assert f"difficulty: {num_done} samples are there already\n" in capsys.readouterr().out
     assert measure("straight")[1] == total
-    assert "already" not in capsys.readouterr().out
     keys = [line[0] for line in read_store(folder)]
     assert len(keys) == len(set(keys)) == total
     result = (folder / "pass_rates.jsonl").read_bytes()
     assert result == (tmp_path / "straight" / "pass_rates.jsonl").read_bytes()
 
-    rows = [json.loads(line) for line in problems.read_text().splitlines()]
     found = [json.loads(line) for line in result.splitlines()]
-    assert [row["id"] for row in found] == [row["id"] for row in rows]
+    golds = {row["id"]: row["answers"] for row in map(json.loads, problems.open())}
+    assert [row["id"] for row in found] == list(golds)
     assert len({row["num_right"] for row in found}) > 2
-    unsolved = [checksum(*row["answers"]) for row in rows]
-    assert not any(row["num_right"] for row, odd in zip(found, unsolved, strict=True) if odd)
+    assert not any(row["num_right"] for row in found if checksum(*golds[row["id"]]))
     digest = hash_checkpoint(str(tiny_model_dir), "model_name_or_path")
     assert {row["checkpoint"] for row in found} == {digest[:12]}
     written = manifest.read(folder)
-    counts = written["counts"]
-    assert counts["problems"] == 31 == sum(counts["num_right_histogram"].values())
-    assert counts["verdicts"]["right"] == sum(row["num_right"] for row in found)
-    cut_off = sum(row["num_cut_off"] for row in found)
-    assert counts["cut_off_share"] == round(cut_off / total, 4) > 0
     assert written["checkpoint"] == digest
     paths = [tiny_model_dir, problems]
     assert written["inputs"] == {str(path): manifest.sha256(path) for path in paths}
@@ -156,7 +140,6 @@ def test_more_samples_extend_and_batches_change_nothing(measure):
     assert asked == 36 and fresh == four
     more = [b["num_right"] - a["num_right"] for a, b in zip(two, four, strict=True)]
     assert set(more) <= {0, 1, 2} and sum(more) > 0
-    assert measure("a", num_samples=2, limit=9) == (two, 0)
     assert measure("a", num_samples=2, limit=5) == (two[:5], 0)
 
 
@@ -169,14 +152,3 @@ def test_two_processes_share(run_two_processes, flags, measure, tmp_path):
     alone, _ = measure("alone")
     result = (tmp_path / "two" / "pass_rates.jsonl").read_text().splitlines()
     assert list(map(json.loads, result)) == alone
-
-
-def test_a_tokenizer_without_a_template_is_refused(measure, tmp_path):
-    from transformers import AutoTokenizer
-
-    (tmp_path / "model").mkdir()
-    build_tiny_model(tmp_path / "model")
-    (tmp_path / "model" / "chat_template.jinja").unlink(missing_ok=True)
-    assert AutoTokenizer.from_pretrained(tmp_path / "model").chat_template is None
-    with pytest.raises(UserError, match=r"model_name_or_path: .*has no chat_template"):
-        measure("a", model_name_or_path=tmp_path / "model")

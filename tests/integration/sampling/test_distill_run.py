@@ -8,9 +8,7 @@ from unittest import mock
 import pytest
 
 from data_prep import manifest
-from data_prep.config import UserError
 from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt
-from data_prep.sampling.hashes import hash_checkpoint
 from data_prep.sampling.store import Completion
 from stages import distill
 from tests.integration.conftest import build_tiny_model
@@ -20,11 +18,6 @@ pytest.importorskip("openai", reason="the extra `distill` has the client")
 pytestmark = pytest.mark.integration
 NUM_PROBLEMS, NUM_SAMPLES = 12, 3
 TOTAL = NUM_PROBLEMS * NUM_SAMPLES
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "*")
 
 
 @pytest.fixture
@@ -50,21 +43,16 @@ def teach(body, _=0):
     return answer(f"\\boxed{{{2 * number if number % 2 == 0 else -7}}}", reasoning)
 
 
-def flags(folder, problems, **changes):
-    values = {"problems_file": problems, "output_dir": folder, "num_samples": NUM_SAMPLES}
-    values |= {"max_new_tokens": 16} | changes
-    return [str(part) for key, value in values.items() for part in (f"--{key}", value)]
-
-
-def by_server(url, **changes):
-    found = {"backend": "openai", "base_url": url, "model_name_or_path": "teacher"}
-    return found | {"concurrency": 4} | changes
+SERVER = {"backend": "openai", "base_url": "http://server.test/v1"}
+SERVER |= {"model_name_or_path": "teacher", "concurrency": 4}
 
 
 def run(folder, problems, **changes):
     """`python -m stages.distill` in this process; returns the rows of traces.jsonl."""
-    argv = ["distill", *flags(folder, problems, **changes)]
-    with mock.patch.object(sys, "argv", argv), mock.patch.dict(os.environ):
+    values = {"problems_file": problems, "output_dir": folder, "num_samples": NUM_SAMPLES}
+    values |= {"max_new_tokens": 16} | changes
+    flags = [str(part) for key, value in values.items() for part in (f"--{key}", value)]
+    with mock.patch.object(sys, "argv", ["distill", *flags]), mock.patch.dict(os.environ):
         distill.main()
     lines = (folder / "traces.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
@@ -73,7 +61,7 @@ def run(folder, problems, **changes):
 def test_a_server_s_traces(problems, tmp_path, capsys):
     folder = tmp_path / "out"
     with serve(teach) as server:
-        rows = run(folder, problems, **by_server(server.url), keep=2)
+        rows = run(folder, problems, **SERVER, keep=2)
         assert len(server.requests) == TOTAL
         assert len({json.dumps(request) for request in server.requests}) == TOTAL
     assert [(row["id"], row["trace"]) for row in rows] == [
@@ -86,15 +74,11 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
     }  # fmt: skip
     assert rows[0]["answers"] == ["0", "-1"], "first the gold that the teacher found"
     assert all(row["solution"].startswith(row["question"].split()[0] + " and ") for row in rows)
-    assert len({row["solution"] for row in rows}) == len(rows)
     written = manifest.read(folder)
     assert written["counts"]["verdicts"] == {"right": TOTAL // 2, "wrong": TOTAL // 2}
     assert written["counts"]["problems_without_a_trace"] == NUM_PROBLEMS // 2
     assert written["dropped"] == {"not_needed": NUM_PROBLEMS // 2, "wrong": TOTAL // 2}
-    assert (
-        written["samples_in"] == TOTAL == written["samples_out"] + sum(written["dropped"].values())
-    )
-    assert (written["samples_out"], len(rows)) == (NUM_PROBLEMS, NUM_PROBLEMS)
+    assert (written["samples_in"], written["samples_out"], len(rows)) == (TOTAL, 12, 12)
     assert written["inputs"] == {str(problems): manifest.sha256(problems)}
     assert written["teacher"] == "openai teacher"
     out, err = capsys.readouterr()
@@ -103,21 +87,20 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
 
     # The server is gone, and is not missed.
     before = (folder / "traces.jsonl").read_bytes()
-    assert run(folder, problems, **by_server(server.url), keep=2) == rows
+    assert run(folder, problems, **SERVER, keep=2) == rows
     assert (folder / "traces.jsonl").read_bytes() == before
     assert "distill: 36 samples are there already\n" in capsys.readouterr().out
 
 
 def test_more_samples_and_another_address_extend(problems, tmp_path):
+    folder = tmp_path / "out"
     with serve(teach) as server:
-        first = run(tmp_path / "out", problems, **by_server(server.url), keep=3)
-    with serve(teach) as server:
-        settings = by_server(server.url, num_samples=5, concurrency=1)
-        second = run(tmp_path / "out", problems, **settings, keep=3)
-        assert len(server.requests) == 2 * NUM_PROBLEMS
-        assert second == first
-        run(tmp_path / "out", problems, **by_server(server.url, model_name_or_path="other"))
-        assert len(server.requests) == 2 * NUM_PROBLEMS + TOTAL
+        first = run(folder, problems, **SERVER, keep=3)
+        changes = {"base_url": "http://other.test/v1", "num_samples": 5, "concurrency": 1}
+        assert run(folder, problems, **SERVER | changes, keep=3) == first
+        assert len(server.requests) == TOTAL + 2 * NUM_PROBLEMS
+        run(folder, problems, **SERVER | {"model_name_or_path": "other"})
+        assert len(server.requests) == 2 * TOTAL + 2 * NUM_PROBLEMS
 
 
 def test_another_system_prompt(problems, tmp_path):
@@ -128,34 +111,11 @@ def test_another_system_prompt(problems, tmp_path):
         return found
 
     with serve(tagged) as server:
-        rows = run(tmp_path / "out", problems, **by_server(server.url), system_prompt="answer_tags")
+        rows = run(tmp_path / "out", problems, **SERVER, system_prompt="answer_tags")
         for request in server.requests:
             assert request["messages"][0] == {
                 "role": "system", "content": SYSTEM_PROMPTS["answer_tags"]
             }  # fmt: skip
-    assert len(rows) == NUM_PROBLEMS // 2
-
-
-def read_store(folder):
-    """The whole lines of the sample store."""
-    found = []
-    for path in (folder / "samples").glob("*.jsonl"):
-        found += [json.loads(x) for x in path.read_bytes().split(b"\n") if x.endswith(b"]")]
-    return found
-
-
-def test_a_server_that_dies_midway(problems, tmp_path, monkeypatch):
-    monkeypatch.setattr("data_prep.sampling.openai.MAX_RETRIES", 0)
-    folder = tmp_path / "out"
-    with (
-        serve(lambda body, number: teach(body) if number < 9 else None) as server,
-        pytest.raises(UserError, match=r"base_url: .* cannot be reached .*is finished is stored"),
-    ):
-        run(folder, problems, **by_server(server.url, concurrency=1))
-    assert len(read_store(folder)) == 9 and manifest.read(folder) is None
-    with serve(teach) as server:
-        rows = run(folder, problems, **by_server(server.url))
-        assert len(server.requests) == TOTAL - 9
     assert len(rows) == NUM_PROBLEMS // 2
 
 
@@ -190,34 +150,3 @@ def test_a_teacher_of_one_s_own(problems, tmp_path, is_prefilled):
     assert manifest.read(tmp_path / "out")["dropped"] == {
         "cut_off": NUM_PROBLEMS, "not_needed": NUM_PROBLEMS
     }  # fmt: skip
-
-
-def test_a_tiny_model_writes_noise(problems, tmp_path, tiny_model_dir):
-    settings = {"model_name_or_path": tiny_model_dir, "dtype": "float32", "limit": 3}
-    assert run(tmp_path / "out", problems, **settings) == []
-    written = manifest.read(tmp_path / "out")
-    assert written["counts"]["problems_without_a_trace"] == 3
-    assert sum(written["dropped"].values()) == 3 * NUM_SAMPLES
-    digest = hash_checkpoint(str(tiny_model_dir), "model_name_or_path")
-    assert written["teacher"].startswith(f"{digest} hf float32 ")
-    paths = [tiny_model_dir, problems]
-    assert written["inputs"] == {str(path): manifest.sha256(path) for path in paths}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"problems_file": "none.jsonl"}, "problems_file: none.jsonl does not exist"),
-        (
-            {"backend": "hf", "base_url": None, "model_name_or_path": "/none"},
-            "model_name_or_path: /none holds no model; give a model's folder or hub id",
-        ),
-        ({"base_url": "nowhere"}, "base_url: 'nowhere' is no address"),
-    ],
-)
-def test_mistakes_are_found_before_anything_is_touched(problems, tmp_path, changes, words):
-    settings = by_server("http://127.0.0.1:1/v1") | changes
-    settings = {key: value for key, value in settings.items() if value is not None}
-    with pytest.raises(UserError, match=words):
-        run(tmp_path / "out", settings.pop("problems_file", problems), **settings)
-    assert not (tmp_path / "out").exists()

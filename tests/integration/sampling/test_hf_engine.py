@@ -1,25 +1,32 @@
-"""The engine of transformers: samples of their own, nothing of the checkpoint's taste, the truth
-about lengths and ends."""
+"""The engine of transformers: prompts to the token, samples of their own, the truth about ends."""
 
 import json
+import random
+import re
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
+from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError
-from data_prep.sampling.hf import HfEngine, choose_device
-from data_prep.sampling.store import Request, Settings
+from data_prep.sampling import SamplingArguments
+from data_prep.sampling.hf import HfEngine, cut_at
+from data_prep.sampling.store import Continuation, Request, Settings
 
 pytestmark = pytest.mark.integration
-PROMPTS = ["Mia has 14 pens.", *("19 - 3 = 16\n" * n + "How many pens?" for n in range(9))]
+CONTEXT = 512  # of the tiny model
+PROMPT = "Mia has 14 pens."
+PROMPTS = [PROMPT, *("19 - 3 = 16\n" * n + "How many pens?" for n in range(9))]
 GREEDY = Settings(16)
 SAMPLED = Settings(16, temperature=1.0, top_p=0.9)
 
 
 def load(checkpoint, batch_size=4):
-    return HfEngine(str(checkpoint), "float32", key="checkpoints", batch_size=batch_size)
+    args = SamplingArguments(dtype="float32", batch_size=batch_size)
+    return HfEngine(str(checkpoint), "checkpoints", args)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +69,8 @@ def test_greedy_is_that_of_transformers(engine, reference):
     ]
     assert facts(answers(engine, requests)) == expected
     assert len({text for text, *_ in expected}) > 5
-    for temperature in (1e-6, 0):  # a sampler's limit
-        limit = replace(SAMPLED, temperature=temperature)
-        assert facts(answers(engine, [Request(p, limit) for p in PROMPTS])) == expected
+    limit = replace(SAMPLED, temperature=1e-6)  # of a sampler
+    assert facts(answers(engine, [Request(p, limit) for p in PROMPTS])) == expected
 
 
 @pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
@@ -76,16 +82,6 @@ def test_a_sample_is_its_own_in_any_batch(engine, tiny_model_dir, settings):
     assert together == facts(answers(load(tiny_model_dir, batch_size=64), requests))
     mixed = [Request(PROMPTS[0], Settings(5)), *requests[:7], Request(PROMPTS[1], SAMPLED, 9)]
     assert together[:7] == facts(answers(engine, mixed))[1:-1]
-
-
-def test_a_sample_owes_nothing_to_the_global_generator(engine):
-    requests = [Request(PROMPTS[0], SAMPLED, k) for k in range(3)]
-    found = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        found.append(facts(answers(engine, requests)))
-    assert found[0] == found[1]
-    assert len({text for text, *_ in found[0]}) == 3
 
 
 def copy_with(folder, tiny_model_dir, file, **values):
@@ -102,76 +98,22 @@ TASTE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
-def test_nothing_of_the_generation_config_leaks_in(engine, tiny_model_dir, tmp_path, file):
-    taste = TASTE if file == "generation_config.json" else {"repetition_penalty": 5.0, "top_k": 1}
-    other = load(copy_with(tmp_path / "model", tiny_model_dir, file, **taste))
+def test_nothing_of_the_generation_config_leaks_in(engine, tiny_model_dir, tmp_path):
+    other = load(copy_with(tmp_path / "model", tiny_model_dir, "generation_config.json", **TASTE))
     for settings in (GREEDY, SAMPLED, replace(SAMPLED, top_p=1.0)):
         requests = [Request(prompt, settings) for prompt in PROMPTS]
         assert facts(answers(other, requests)) == facts(answers(engine, requests))
 
 
-@pytest.mark.parametrize("as_list", [True, False])
-def test_but_its_ends_do(engine, tiny_model_dir, reference, tmp_path, as_list):
+def test_but_its_ends_do(engine, tiny_model_dir, reference, tmp_path):
     ids = reference[0]
     place = ids.index(ids[6])
-    eos = [engine.tokenizer.eos_token_id, ids[6]] if as_list else ids[6]
+    eos = [engine.tokenizer.eos_token_id, ids[6]]
     checkpoint = tmp_path / "model"
     other = load(copy_with(checkpoint, tiny_model_dir, "generation_config.json", eos_token_id=eos))
-    assert other._eos_ids == {engine.tokenizer.eos_token_id, ids[6]}
     (found,) = answers(other, [Request(PROMPTS[0], GREEDY)])
     assert found == engine.tokenizer.decode(ids[:place], skip_special_tokens=True)
     assert (found.num_tokens, found.cut_off) == (place + 1, False)
-
-
-@pytest.mark.parametrize(
-    ("generated", "text", "num_tokens", "cut_off"),
-    [
-        (["a", "b", "c"], "abc", 3, True),
-        (["a", "<|im_end|>", "<|endoftext|>"], "a", 2, False),
-        (["a", "b", "<|im_end|>"], "ab", 3, False),  # ends with the last token allowed
-        (["<|im_end|>", "<|endoftext|>", "<|endoftext|>"], "", 1, False),
-        (["a", "<|endoftext|>", "b"], "ab", 3, True),  # padding that the model wrote itself
-    ],
-)
-def test_scripted_rows(engine, monkeypatch, generated, text, num_tokens, cut_off):
-    """What `generate` hands back, padded by it after an end."""
-    ids = torch.tensor([engine.tokenizer.convert_tokens_to_ids(generated)])
-
-    def scripted(input_ids, attention_mask, **kwargs):
-        assert kwargs["max_new_tokens"] == 3
-        return torch.cat([input_ids, ids], dim=1)
-
-    monkeypatch.setattr(engine.model, "generate", scripted)
-    (found,) = answers(engine, [Request("Mia", Settings(3))])
-    assert (found, found.num_tokens, found.cut_off) == (text, num_tokens, cut_off)
-
-
-def test_rows_that_end_at_different_places(engine, tiny_model_dir, reference, tmp_path):
-    """Ends in the middle of a batch: every row's count is what it is alone."""
-    ends = sorted({ids[i] for i, ids in enumerate(reference)})
-    checkpoint = tmp_path / "model"
-    other = load(copy_with(checkpoint, tiny_model_dir, "generation_config.json", eos_token_id=ends))
-    expected = []
-    for ids in reference:
-        end = next((i for i, token in enumerate(ids) if token in {*ends, *engine._eos_ids}), None)
-        text = engine.tokenizer.decode(ids[:end], skip_special_tokens=True)
-        expected.append((text, 16 if end is None else end + 1, end is None))
-    assert facts(answers(other, [Request(prompt, GREEDY) for prompt in PROMPTS])) == expected
-    assert len({count for _, count, _ in expected}) > 3
-
-
-def test_a_tokenizer_without_padding(engine, tiny_model_dir, tmp_path):
-    """The end stands in for it, and still ends its row."""
-    checkpoint = copy_with(
-        tmp_path / "model", tiny_model_dir, "tokenizer_config.json", pad_token=None
-    )
-    other = load(checkpoint)
-    assert other.tokenizer.pad_token == "<|im_end|>"
-    requests = [Request(prompt, SAMPLED, k) for prompt in PROMPTS for k in range(4)]
-    found = facts(answers(other, requests))
-    assert found == facts(answers(engine, requests))
-    assert {cut_off for *_, cut_off in found} == {True, False}
 
 
 def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
@@ -180,13 +122,162 @@ def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(UserError, match=r"damaged: cannot be loaded \(.*fetch it again"):
-        HfEngine(str(folder), "float32", key="checkpoints", batch_size=1)
+        load(folder)
 
 
-def test_more_processes_than_gpus(monkeypatch):
-    assert choose_device(3) == "cpu"
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert choose_device(1) == "cuda:1"
-    with pytest.raises(UserError, match="process 2 of this host has no GPU"):
-        choose_device(2)
+@pytest.fixture
+def seen(monkeypatch):
+    """The prompt ids of every row that is generated from, whichever the engine."""
+    found, build = [], HfEngine.__init__
+
+    def build_watched(engine, *args, **kwargs):
+        build(engine, *args, **kwargs)
+        generate = engine.model.generate
+
+        def watch(input_ids, attention_mask, **settings):
+            for ids, mask in zip(input_ids, attention_mask, strict=True):
+                assert torch.equal(mask, mask.sort().values), "padding stands on the left"
+                found.append(ids[mask.bool()].tolist())
+            return generate(input_ids=input_ids, attention_mask=attention_mask, **settings)
+
+        engine.model.generate = watch
+
+    monkeypatch.setattr(HfEngine, "__init__", build_watched)
+    return found
+
+
+def test_only_an_official_prompt_gets_the_tokenizer_s_own_tokens(tiny_model_dir, seen):
+    """As Llama's adds; the template of a rendered prompt has written them already."""
+    engine = load(tiny_model_dir)
+    start = ("<|im_start|>", engine.tokenizer.convert_tokens_to_ids("<|im_start|>"))
+    engine.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[start]
+    )
+    answers(engine, [Request(PROMPT, replace(GREEDY, rendered=False)), Request(PROMPT, GREEDY)])
+    plain = engine.tokenizer(PROMPT, add_special_tokens=False)["input_ids"]
+    assert sorted(seen, key=len) == [plain, [start[1], *plain]]
+
+
+def test_prompts_that_are_too_long(engine, tiny_model_dir, seen):
+    prompt = "Tuesday: loses 3. " * 60
+    ids = engine.tokenizer(prompt)["input_ids"]
+    message = f"max_new_tokens: 20 and a prompt of {len(ids)} tokens exceed the model's context of"
+    with pytest.raises(UserError, match=f"{message} {CONTEXT}; lower max_new_tokens"):
+        answers(engine, [Request("short", GREEDY), Request(prompt, Settings(20))])
+    plain = replace(GREEDY, rendered=False)
+    kept = load(tiny_model_dir)
+    (found,) = answers(kept, [Request(prompt, plain)])
+    assert seen == [ids[-(CONTEXT - 16) :]], "cut on the left"
+    assert found == answers(engine, [Request(engine.tokenizer.decode(seen[0]), GREEDY)])[0]
+    for rendered in (True, False):
+        with pytest.raises(UserError, match="max_new_tokens: 512 and a prompt of 1 tokens"):
+            answers(engine, [Request("a", Settings(CONTEXT, rendered=rendered))])
+    # Exactly full is not too long.
+    assert answers(engine, [Request("a" * 10, Settings(CONTEXT - 10))])
+
+
+@pytest.mark.parametrize(
+    ("written", "until", "text", "cut_off"),
+    [
+        ("abc", (), "abc", True),
+        ("ab<|im_end|>", (), "ab", False),
+        ("a<|im_end|><|endoftext|>", (), "a", False),
+        ("<|im_end|><|endoftext|>", (), "", False),
+        ("a<|endoftext|>b", (), "ab", True),  # padding that the model wrote itself
+        ("14 + 5\n\nQuestion: 7", ("Question:",), "14 + 5\n\n", False),
+        ("14 + 5", ("Question:",), "14 + 5", True),
+        ("a b c", ("c", "b"), "a ", False),
+        # Special tokens do not stand in the decoded text, and end it all the same.
+        ("14 <|im_start|>user", ("<|im_start|>",), "14 ", False),
+        ("14 <|im_start|>user", (), "14 user", True),
+        ("14 <|im_start|>user: b", ("<|im_start|>", "4"), "1", False),
+    ],
+)
+def test_ends_of_what_is_generated(engine, monkeypatch, written, until, text, cut_off):
+    ids = torch.tensor([engine.tokenizer(written)["input_ids"]])
+    monkeypatch.setattr(
+        engine.model, "generate", lambda input_ids, **_: torch.cat([input_ids, ids], dim=1)
+    )
+    (found,) = answers(engine, [Request(PROMPT, replace(GREEDY, until=until))])
+    assert (found, found.cut_off) == (text, cut_off)
+    if not until:
+        end = written.find("<|im_end|>")
+        counted = written if end < 0 else written[: end + len("<|im_end|>")]
+        assert found.num_tokens == len(engine.tokenizer(counted)["input_ids"])
+
+
+def test_stop_strings_end_the_generation(engine, monkeypatch):
+    """The row that stops is as long as it is alone, whatever its batch does."""
+    requests = [Request(f"{PROMPT} {i}", Settings(24)) for i in range(6)]
+    whole = answers(engine, requests)
+    stop = re.findall("[A-Za-z0-9]+", whole[0])[1]  # half letters are no string
+    stopping = [replace(one, settings=replace(one.settings, until=(stop,))) for one in requests]
+    steps, forward = [], engine.model.forward
+
+    def step(*args, **kwargs):
+        steps.append(1)
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(engine.model, "forward", step)
+    (alone,) = answers(engine, stopping[:1])
+    assert alone == whole[0][: whole[0].index(stop)] and not alone.cut_off
+    assert alone.num_tokens == len(steps) < 24
+    together = answers(engine, stopping)
+    assert (together[0], together[0].num_tokens) == (alone, alone.num_tokens)
+    for found, text in zip(together, whole, strict=True):
+        assert found == cut_at(text, [stop])[0]
+        assert found.cut_off == (stop not in text and text.cut_off)
+
+
+PAIRS = [
+    ("Mia has 14 pens. Monday:", " buys 5."), ("Mia has 14 pens. Monday:", " loses 3."),
+    ("Mia has 14 pens. Monday:  ", "loses 3."),  # the spaces move over
+    ("Mia has 14 pens", "."), ("Mia has 14", " pens."), ("Mia has", " 14 pens."),  # of one text
+    ("How many\n", "pens?"), ("", "Mia has"), ("<|im_end|>How", " many"),
+    ("Tuesday: loses 3. " * 60, "19 - 3 = 16"),  # cut on the left
+]  # fmt: skip
+
+
+def test_log_likelihoods_are_the_harness_s(engine, tiny_model_dir):
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    # Without its cache, which mixes up the pairs of one text.
+    settings = {"dtype": "float32", "device": "cpu", "logits_cache": False}
+    harness = HFLM(str(tiny_model_dir), batch_size=1, **settings)
+    asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(PAIRS)]
+    expected = harness.loglikelihood(asked, disable_tqdm=True)
+    shuffled = random.Random(0).sample(PAIRS, len(PAIRS))
+    for pairs in (PAIRS, shuffled):
+        found = dict(engine.loglikelihood([Continuation(*pair) for pair in pairs]))
+        for index, pair in enumerate(pairs):
+            total, is_greedy = expected[PAIRS.index(pair)]
+            assert found.pop(index) == (pytest.approx(total, abs=1e-3), is_greedy)
+        assert not found
+
+
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+def test_an_adapter_is_the_merged_model(engine, tiny_model_dir, tmp_path, has_tokenizer):
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+    adapted = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear"))
+    torch.manual_seed(0)
+    for name, weight in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.2)
+    adapter = tmp_path / "adapter"
+    adapted.save_pretrained(adapter)
+    if has_tokenizer:
+        for path in tiny_model_dir.glob("token*"):
+            shutil.copy(path, adapter)
+    assert tokenizer_path(str(adapter)) == str(adapter if has_tokenizer else tiny_model_dir)
+    merged = tmp_path / "merged"
+    shutil.copytree(tiny_model_dir, merged)
+    adapted.merge_and_unload().save_pretrained(merged)
+
+    requests = [Request(f"{PROMPT} {i}", GREEDY) for i in range(6)]
+    found = answers(load(adapter), requests)
+    assert found == answers(load(merged), requests)
+    assert found != answers(engine, requests)

@@ -13,32 +13,25 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from data_prep.config import UserError
-from data_prep.sampling.store import Continuation, Request, Settings
-from data_prep.sampling.vllm import VllmEngine, lora_rank
+from data_prep.sampling import SamplingArguments
+from data_prep.sampling.store import Request, Settings
+from data_prep.sampling.vllm import LORA_RANKS, VllmEngine, choose_visible, lora_rank
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 ROOT = Path(__file__).parents[3]
 CONTEXT = 320
-BASE = {"gpu_memory_utilization": 0.1, "max_model_len": None, "device_index": 0}
+BASE = {"dtype": "float32", "vllm_gpu_memory_utilization": 0.1}
 PROMPTS = ["Mia has 14 pens.", *("19 - 3 = 16\n" * n + "How many pens?" for n in range(19))]
 GREEDY = Settings(24)
 SAMPLED = Settings(24, temperature=1.0, top_p=0.9)
-PAIRS = [
-    ("Mia has 14 pens. Monday:", " buys 5."),
-    ("Mia has 14 pens. Monday:  ", "loses 3."),  # the spaces move over
-    ("How many\n", "pens?"),
-    ("", "Mia has"),
-    ("<|im_end|>How", " many"),
-    ("Tuesday: loses 3. " * 60, "19 - 3 = 16"),  # cut on the left
-]
 
 
-def save_model(folder, tiny_model_dir, hidden=64, seed=0):
+def save_model(folder, tiny_model_dir, hidden=64):
     """Save a random Qwen2 of two heads, so of head size `hidden` / 2, with its tokenizer."""
     AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(folder)
     sizes = {"hidden_size": hidden, "max_position_embeddings": CONTEXT}
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     config = Qwen2Config.from_pretrained(tiny_model_dir, **sizes)
     Qwen2ForCausalLM(config).save_pretrained(folder)
 
@@ -50,26 +43,14 @@ def tokenizer(tiny_model_dir):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, tiny_model_dir):
-    """Folder with the checkpoints `a` and `b`."""
+    """Folder with the checkpoint `a`."""
     folder = tmp_path_factory.mktemp("models")
-    for seed, name in enumerate("ab"):
-        save_model(folder / name, tiny_model_dir, seed=seed)
+    save_model(folder / "a", tiny_model_dir)
     return folder
 
 
 @pytest.fixture(scope="module")
-def harness(models):
-    """The harness's log-likelihoods of `PAIRS`; before any engine, whose process group it joins."""
-    from lm_eval.api.instance import Instance
-    from lm_eval.models.huggingface import HFLM
-
-    asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(PAIRS)]
-    settings = {"dtype": "float32", "device": "cpu", "batch_size": 1, "max_length": CONTEXT - 2}
-    return HFLM(str(models / "a"), **settings).loglikelihood(asked, disable_tqdm=True)
-
-
-@pytest.fixture(scope="module")
-def start(harness):
+def start():
     """Function: checkpoint -> its engine; one runs at a time, and stays for the next test."""
     running = {}
 
@@ -77,7 +58,7 @@ def start(harness):
         key = (str(checkpoint), *settings.items())
         if key not in running:
             stop()
-            running[key] = VllmEngine(str(checkpoint), "float32", **BASE | settings)
+            running[key] = VllmEngine(str(checkpoint), SamplingArguments(**BASE | settings), 0)
         return running[key]
 
     def stop():
@@ -158,28 +139,14 @@ def test_stop_strings(engine, tokenizer, reference):
     assert completion.num_tokens < 24
 
 
-def test_a_stop_string_that_is_a_special_token(start, models, reference, tmp_path):
-    """It never occurs in the decoded text, and ends the completion all the same."""
-    shutil.copytree(models / "a", tmp_path / "c")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "c")
-    stop = tokenizer.convert_ids_to_tokens(reference[0][6])
-    tokenizer.add_special_tokens({"extra_special_tokens": [stop]})
-    tokenizer.save_pretrained(tmp_path / "c")
-    request = Request(PROMPTS[0], replace(GREEDY, until=(stop,)))
-    (completion,) = answers(start(tmp_path / "c"), [request])
-    assert completion.num_tokens == reference[0].index(reference[0][6]) + 1
-    assert not completion.cut_off
-
-
-@pytest.mark.parametrize("as_list", [True, False])
 def test_of_the_generation_config_only_the_ends_count(
-    start, engine, models, tokenizer, reference, tmp_path, as_list
+    start, engine, models, tokenizer, reference, tmp_path
 ):
     ids = reference[0]
     place = ids.index(ids[6])
     shutil.copytree(models / "a", tmp_path / "c")
     config = {"temperature": 0.1, "top_k": 1, "repetition_penalty": 5.0, "do_sample": True}
-    config["eos_token_id"] = [tokenizer.eos_token_id, ids[6]] if as_list else ids[6]
+    config["eos_token_id"] = [tokenizer.eos_token_id, ids[6]]
     (tmp_path / "c" / "generation_config.json").write_text(json.dumps(config))
 
     sampled = [Request(prompt, SAMPLED) for prompt in PROMPTS]
@@ -189,36 +156,6 @@ def test_of_the_generation_config_only_the_ends_count(
     assert (completion.num_tokens, completion.cut_off) == (place + 1, False)
     long = [(one, other) for one, other in zip(plain, others, strict=True) if other.cut_off]
     assert len(long) > 5 and all(one == other for one, other in long)
-
-
-def test_loglikelihoods_are_the_harness_s(engine, harness):
-    found = dict(engine.loglikelihood([Continuation(*pair) for pair in PAIRS]))
-    for index, (total, is_greedy) in enumerate(harness):
-        assert found.pop(index) == (pytest.approx(total, abs=1e-3), is_greedy)
-    assert not found
-
-
-def test_prompts_that_are_too_long(engine, tokenizer):
-    prompt = "Tuesday: loses 3. " * 60
-    ids = tokenizer(prompt)["input_ids"]
-    message = f"max_new_tokens: 20 and a prompt of {len(ids)} tokens exceed the model's context of"
-    with pytest.raises(UserError, match=f"{message} {CONTEXT}; lower max_new_tokens"):
-        list(engine.complete([Request("short", GREEDY), Request(prompt, Settings(20))]))
-    plain = Settings(20, rendered=False)
-    kept = tokenizer.decode(ids[-(CONTEXT - 20) :])
-    cut, same = answers(engine, [Request(prompt, plain), Request(kept, Settings(20))])
-    assert cut == same
-    with pytest.raises(UserError, match="lower max_new_tokens"):
-        list(engine.complete([Request("short", Settings(CONTEXT, rendered=False))]))
-    with pytest.raises(UserError, match=r"a continuation of \d+ tokens exceeds"):
-        list(engine.loglikelihood([Continuation("short", prompt)]))
-
-
-def test_each_checkpoint_gives_its_own_answers(start, models, tokenizer, reference):
-    requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
-    found = [answers(start(models / name), requests) for name in "aba"]
-    assert found[0] == found[2] == texts(tokenizer, reference)
-    assert found[1] == texts(tokenizer, generate(models / "b", tokenizer))
 
 
 def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
@@ -240,27 +177,44 @@ def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
     assert answers(start(tmp_path / "adapter"), requests) == texts(tokenizer, expected)
 
 
+def test_devices():
+    assert choose_visible(None, 3) == "3"
+    assert choose_visible("4, 5", 1) == "5"
+    with pytest.raises(UserError, match="'4' has no GPU for process 1"):
+        choose_visible("4", 1)
+
+
+def test_ranks(tmp_path):
+    from vllm.config.lora import MaxLoRARanks
+
+    assert MaxLoRARanks.__args__ == LORA_RANKS
+    for config, rank in (({"r": 4}, 8), ({"r": 32, "rank_pattern": {"q_proj": 65}}, 128)):
+        (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+        assert lora_rank(str(tmp_path)) == rank
+
+
 def test_refusals_are_one_line(start, models, tiny_model_dir, tmp_path, monkeypatch):
     save_model(tmp_path / "small", tiny_model_dir, hidden=32)
     with pytest.raises(UserError, match=r"heads have size 16 and not one of .*backend: hf"):
         start(tmp_path / "small")
-    for key, value in (("gpu_memory_utilization", 1.5), ("max_model_len", 10**6)):
-        with pytest.raises(UserError, match=f"backend: vllm refuses .*{key}.*backend: hf") as info:
-            start(models / "a", **{key: value})
-        assert "\n" not in str(info.value)
+    words = "backend: vllm refuses .*max_model_len.*backend: hf"
+    with pytest.raises(UserError, match=words) as info:
+        start(models / "a", vllm_max_model_length=10**6)
+    assert "\n" not in str(info.value)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match=r"vllm is not installed .*EXTRAS=eval,vllm,dev"):
-        start(models / "b")
+        start(models / "a", seed=1)
 
 
 SCRIPT = """
 import json, os, sys
+from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Request, Settings
 from data_prep.sampling.vllm import VllmEngine
 
 rank, before = int(os.environ["RANK"]), dict(os.environ)
-settings = {"gpu_memory_utilization": 0.1, "max_model_len": None, "device_index": rank}
-engine = VllmEngine(sys.argv[1], "float32", **settings)
+args = SamplingArguments(dtype="float32", vllm_gpu_memory_utilization=0.1)
+engine = VllmEngine(sys.argv[1], args, rank)
 assert os.environ["WORLD_SIZE"] == "2" and dict(os.environ) == before
 sampled = Settings(24, temperature=1.0, top_p=0.9)
 found = list(engine.complete([Request(sys.argv[2], sampled, rank)]))

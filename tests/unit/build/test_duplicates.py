@@ -15,7 +15,7 @@ from data_prep.build.duplicates import (
     is_near_duplicate,
     signature,
 )
-from data_prep.decontamination.words import tokenise
+from data_prep.decontamination.text import tokenise
 
 QUESTION = (
     "A rhombus with side length $1$ has an inscribed circle with radius $\\frac{1}{3}$. "
@@ -36,7 +36,7 @@ def test_signature_has_one_key_per_band():
 def test_signature_is_the_same_in_every_process():
     code = (
         "import sys; from data_prep.build.duplicates import signature; "
-        "from data_prep.decontamination.words import tokenise; "
+        "from data_prep.decontamination.text import tokenise; "
         "print(signature(tokenise(sys.argv[1])).tolist())"
     )
     printed = [

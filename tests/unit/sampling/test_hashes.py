@@ -8,8 +8,6 @@ from data_prep.config import UserError
 from data_prep.sampling.hashes import (
     hash_checkpoint,
     hash_engine,
-    hash_package,
-    installed,
     shorten,
 )
 
@@ -77,26 +75,6 @@ def test_an_engine_is_its_code_backend_and_precision(monkeypatch):
     assert before == hash_engine(*chosen[0])
     monkeypatch.setattr("data_prep.sampling.hashes.hash_package", lambda *_: "other code")
     assert hash_engine(*chosen[0]) != before
-
-
-def test_a_package_is_its_contents(tmp_path):
-    (tmp_path / "inner").mkdir()
-    for name in ("a.py", "inner/b.py", "c.yaml"):
-        (tmp_path / name).write_text(name)
-    first = hash_package(tmp_path)
-    (tmp_path / "a.py").rename(tmp_path / "renamed.py")
-    (tmp_path / "notes.txt").write_text("no code")
-    assert hash_package(tmp_path) == first
-    found = {first}
-    for name in ("renamed.py", "inner/b.py", "c.yaml", "inner/new.py"):
-        (tmp_path / name).write_text("changed")
-        found.add(hash_package(tmp_path))
-    assert len(found) == 5
-
-
-def test_packages_that_are_not_there_are_left_out():
-    found = installed(("pytest", "no-such-package"))
-    assert found == f"pytest {pytest.__version__}"
 
 
 @pytest.mark.parametrize(

@@ -39,19 +39,6 @@ def test_impossible_tokens_are_not_drawn_at_the_edges(uniform, place):
     assert drawn(sampler_for(1), scores, [uniform]) == [place]
 
 
-def test_top_p_leaves_the_nucleus():
-    # The most probable tokens up to 0.75 and the one that passes it: 0.5, 0.2, 0.15.
-    probabilities = torch.tensor([[0.05, 0.2, 0.5, 0.1, 0.15]])
-    warpers = build_sampler(1.0, 0.75, [0], 2, 4)
-    ids = torch.zeros((1, 3), dtype=torch.long)
-    scores = probabilities.log()
-    for warper in warpers[:-1]:
-        scores = warper(ids, scores)
-    grid = ((torch.arange(850) + 0.5) / 850).tolist()
-    found = torch.tensor(drawn(sampler_for(850), scores.repeat(850, 1), grid))
-    assert found.bincount(minlength=5).tolist() == [0, 200, 500, 0, 150]
-
-
 def test_temperature_comes_before_the_nucleus():
     # P ~ 8, 2, 1 becomes 64, 4, 1 at temperature 1/2: the first alone passes 0.9.
     scores = torch.tensor([[8.0, 2.0, 1.0]]).log()
@@ -61,11 +48,6 @@ def test_temperature_comes_before_the_nucleus():
         assert found.argmax().item() == 0
     found = {build_sampler(1.0, 0.9, [s], 2, 4)(ids, scores).argmax().item() for s in range(60)}
     assert found == {0, 1}, "at temperature 1 it takes the second to pass it, and never the third"
-
-
-def test_greedy_has_no_sampler():
-    assert list(build_sampler(0.0, 0.9, [0], 2, 4)) == []
-    assert len(build_sampler(0.7, 1.0, [0], 2, 4)) == 2, "a nucleus of everything needs no warper"
 
 
 def test_a_row_s_numbers_are_its_seed_s():
@@ -79,14 +61,3 @@ def test_a_row_s_numbers_are_its_seed_s():
     state = torch.random.get_rng_state()
     SeededSampler(seeds, 2, 50)
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_each_step_has_a_number_of_its_own():
-    sampler = SeededSampler([5], prompt_length=2, max_new_tokens=30)
-    scores = torch.zeros((1, 1000))
-    tokens = [
-        sampler(torch.zeros((1, 2 + step), dtype=torch.long), scores).argmax().item()
-        for step in range(30)
-    ]
-    expected = (sampler._uniform[0] * 1000).floor().long().tolist()
-    assert tokens == expected and len(set(tokens)) > 20

@@ -1,19 +1,23 @@
 """The store: keys that know everything, lines that survive a kill, nothing asked for twice."""
 
-import json
 import pickle
 import threading
 from contextlib import closing
-from copy import deepcopy
 from dataclasses import fields, replace
 
 import pytest
 from torch.distributed import HashStore
 
 from data_prep.config import UserError
-from data_prep.sampling import store as store_module
-from data_prep.sampling.processes import Processes
-from data_prep.sampling.store import Completion, Continuation, Request, SampleStore, Settings, fill
+from data_prep.sampling.store import (
+    Completion,
+    Continuation,
+    Processes,
+    Request,
+    SampleStore,
+    Settings,
+    fill,
+)
 
 SETTINGS = Settings(8, temperature=0.7, top_p=0.9, until=("a",), rendered=True, seed=3)
 REQUEST = Request("Mia has", SETTINGS, 1)
@@ -35,11 +39,9 @@ def reopen(store, tmp_path, rank=0):
     return found
 
 
-def test_a_completion_is_text_and_survives_copies():
-    for copy in (lambda one: pickle.loads(pickle.dumps(one)), deepcopy):
-        found = copy(Completion("abc", 7, True))
-        assert (found, found.num_tokens, found.cut_off) == ("abc", 7, True)
-        assert type(found) is Completion and type(str(found)) is str
+def test_a_completion_survives_a_copy():
+    found = pickle.loads(pickle.dumps(Completion("abc", 7, True)))
+    assert (found, found.num_tokens, found.cut_off) == ("abc", 7, True)
 
 
 CHANGES = {
@@ -58,7 +60,7 @@ def test_everything_that_decides_is_part_of_the_key(store, tmp_path):
     keys += [SampleStore(tmp_path, model).key(REQUEST) for model in ("a hf", "b hf", "a vllm")]
     assert len(set(keys)) == len(keys)
     elsewhere = SampleStore(tmp_path / "elsewhere", "a hf", rank=5)
-    assert elsewhere.key(deepcopy(REQUEST)) == keys[-3]
+    assert elsewhere.key(replace(REQUEST)) == keys[-3]
 
 
 def test_a_sample_s_seed():
@@ -72,17 +74,15 @@ def test_a_sample_s_seed():
     assert Request("", Settings(1), 0).seed == 8375615582978303630
 
 
-@pytest.mark.parametrize("value", [-1.0, float("-inf"), 0.0, -1e-30])
-def test_round_trip(store, tmp_path, value):
-    store.load()
+def test_round_trip(store, tmp_path):
     assert store.missing([REQUEST, PAIR, REQUEST]) == [REQUEST, PAIR]
     text = "\ud800 half, \u2028 line, \0, é, 😀\n"
     store.add(REQUEST, Completion(text, 5, True))
-    store.add(PAIR, (value, True))
+    store.add(PAIR, (float("-inf"), True))
     for found in (store, reopen(store, tmp_path)):
         completion = found.get(REQUEST)
         assert (completion, completion.num_tokens, completion.cut_off) == (text, 5, True)
-        assert found.get(PAIR) == (value, True)
+        assert found.get(PAIR) == (float("-inf"), True)
         assert found.missing([REQUEST, PAIR]) == []
     assert (tmp_path / "samples-0.jsonl").read_bytes().count(b"\n") == 2
 
@@ -119,29 +119,6 @@ def test_a_torn_line_costs_one_sample(store, tmp_path, cut):
     assert found.missing([REQUEST, second, replace(REQUEST, sample=3)]) == []
     assert found.get(REQUEST) == "number 0"
     assert found.get(second) == ("again" if lost else "number 1")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"", b"{", b"null", b"7", b"[]", b'{"a": 1}', b'["{key}"]', b'["{key}", "text", 1]',
-        b'["{key}", "text", 1, false, 2]', b'["{key}", 1, "text", false]',
-        b'[["{key}"], "text", 1, false]', b"\x00" * 50, b"\xff\xfe garbage", b'["{key}", "te',
-    ],
-)  # fmt: skip
-def test_garbage_is_left_out(store, tmp_path, line):
-    path = tmp_path / "samples-3.jsonl"
-    pair = json.dumps([store.key(PAIR), -1.0, False]).encode()
-    path.write_bytes(line.replace(b"{key}", store.key(REQUEST).encode()) + b"\n" + pair + b"\n")
-    (tmp_path / "samples-4.jsonl").touch()
-    store.load()
-    assert store.missing([REQUEST, PAIR]) == [REQUEST]
-
-
-def test_of_two_lines_with_one_key_the_last_counts(store, tmp_path):
-    for text in ("first", "second"):
-        store.add(REQUEST, Completion(text, 1, False))
-    assert reopen(store, tmp_path).get(REQUEST) == "second"
 
 
 class Reciting:
@@ -189,27 +166,6 @@ def test_what_is_missing_is_generated_once(store, capsys):
     )  # fmt: skip
 
 
-def test_samples_of_another_model_are_told_of_once(store, tmp_path, capsys):
-    for request in WANTED:
-        store.add(request, name(request))
-    other = SampleStore(tmp_path, "other model")
-    for settings in (Settings(8), Settings(9)):
-        wanted = [replace(one, settings=settings) for one in WANTED]
-        fill(other, wanted, Reciting().open, Processes(), "test")
-        assert [other.get(one) for one in wanted] == list(map(name, WANTED))
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"test: none of the 12 samples in {tmp_path} fits ")
-
-
-def test_an_engine_gets_windows(store, monkeypatch):
-    monkeypatch.setattr(store_module, "WINDOW", 5)
-    engine = Reciting()
-    fill(store, WANTED, engine.open, Processes(), "test")
-    assert [len(window) for window in engine.windows] == [5, 5, 2]
-    assert [store.get(one) for one in WANTED] == list(map(name, WANTED))
-
-
 def test_what_is_finished_outlives_an_error(tmp_path):
     engine = Reciting(fails_at=WANTED[7])
     with pytest.raises(RuntimeError, match="broke"):
@@ -220,27 +176,58 @@ def test_what_is_finished_outlives_an_error(tmp_path):
     assert second.asked == WANTED[:8]
 
 
+def in_threads(work):
+    """`work(rank, key-value store)` for two ranks at once; what each returned."""
+    meeting, found = HashStore(), {}
+
+    def call(rank):
+        found[rank] = work(rank, meeting)
+
+    threads = [threading.Thread(target=call, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    return [found[rank] for rank in range(2)]
+
+
 @pytest.mark.parametrize("num_stored", [0, 11])
 def test_processes_share(tmp_path, num_stored):
     before = SampleStore(tmp_path, "model", rank=5)
     for request in WANTED[:num_stored]:
         before.add(request, name(request))
     before.close()
-    meeting, engines, finished = HashStore(), [Reciting(), Reciting()], []
+    engines = [Reciting(), Reciting()]
 
-    def work(rank):
+    def work(rank, meeting):
         store = SampleStore(tmp_path, "model", rank)
         fill(store, WANTED, engines[rank].open, Processes(rank, 2, rank, meeting), "test")
-        if rank == 0:
-            assert [store.get(one) for one in WANTED] == list(map(name, WANTED))
-        finished.append(rank)
+        return rank or [store.get(one) for one in WANTED]
 
-    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert sorted(finished) == [0, 1]
+    assert in_threads(work) == [list(map(name, WANTED)), 1]
     todo = WANTED[num_stored:]
     assert [engine.asked for engine in engines] == [todo[0::2], todo[1::2]]
     assert [engine.is_closed for engine in engines] == [True, num_stored == 0]
+
+
+def test_nobody_goes_on_before_all_have_come_and_the_main_process_answers():
+    come, lock = [0] * 5, threading.Lock()
+
+    def work(rank, meeting):
+        processes, seen = Processes(rank, 2, rank, meeting), []
+        for number in range(5):
+            with lock:
+                come[number] += 1
+            processes.meet()
+            seen.append((come[number], processes.ask_main(lambda: {"rank": rank})))
+        return seen
+
+    assert in_threads(work) == [[(2, {"rank": 0})] * 5] * 2
+
+
+def test_one_process_needs_nobody(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    alone = Processes.from_environment()
+    alone.meet()
+    assert (alone.rank, alone.world_size, alone.is_main) == (0, 1, True)
+    assert alone.ask_main(lambda: {"a": 1}) == {"a": 1}
