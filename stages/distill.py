@@ -37,7 +37,7 @@ from data_prep.sampling.problems import SampledSet, prepare_checkpoint, read_row
 from data_prep.sampling.processes import Processes
 from data_prep.sampling.settings import ProblemSetArguments, check_problems_file
 from data_prep.sampling.store import Completion, SampleStore, fill
-from data_prep.sources import traces
+from data_prep.sources import generic
 from data_prep.sources.base import thought_of
 
 RESULT = "traces.jsonl"
@@ -139,7 +139,7 @@ def check_rows(rows: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
         if not isinstance(row.get("question"), str) or not row["question"].strip():
             raise UserError(f"{where}: question: missing; run `make data` again")
         as_trace = row | {"trace": 0, "solution": "", "source": row.get("source") or ""}
-        traces.build_problem(as_trace, "", where)
+        generic.build_trace(as_trace, "", where)
     return rows
 
 

@@ -1,10 +1,9 @@
 """What the builders of the data sets share: columns under many names, prompts, golds, options.
 
-A builder is `build_problem(row, problem_id, where) -> Problem | Drop`, one module a data set, named
-in `registry.BUILDERS`; `problem_id` is `<source>-<split>-<position>`. A prompt in a template that
-is not known is a `Drop` of reason `unknown_template` in every set; the modules name their other
-reasons. verl's parquet files (`prompt` of {role, content}, `reward_model.ground_truth`), slime's
-(`label`) and ORZ's (`final_answer`) are read by the same names for every source.
+A builder is a function (row, problem_id, where) -> Problem | Drop, named in `registry.BUILDERS`;
+`problem_id` is `<source>-<split>-<position>`. It raises `UserError` where a column is missing or of
+a wrong type. A prompt in a template that is not known is a `Drop` of reason `unknown_template` in
+every set; the builders name their other reasons.
 """
 
 import math
@@ -35,8 +34,6 @@ SUBJECTS = ("subject", "type", "extra_info.subject", "extra_info.type")
 _BOXED = re.compile(
     r"\$*+\s*+(?:\\\(|\\\[)?+\s*+\\boxed\s*+(\{.*\})\s*+(?:\\\)|\\\])?+\s*+\$*+\.?+", re.DOTALL
 )
-LETTERS = "ABCDE"
-INSTRUCTION = "Answer with the letter of the right option."
 # What a control character and the rest of a LaTeX command were before a reader took `\f` of `\frac`
 # for a form feed. The characters have uses of their own (MATH's figures are indented with tabs, a
 # form feed precedes a word in DeepScaleR), so only the rest of a known command counts, and
@@ -143,6 +140,11 @@ def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any]
                 return column, value
             found = found or (column, None)
     return found
+
+
+def get_value(row: dict[str, Any], columns: tuple[str, ...]) -> Any:
+    """The value of the first of `columns` that the row has, or None; see `find_value`."""
+    return (find_value(row, columns) or ("", None))[1]
 
 
 def get_text(
@@ -302,14 +304,6 @@ def get_number(row: dict[str, Any], columns: tuple[str, ...], where: str) -> int
     return value
 
 
-def get_share(row: dict[str, Any], columns: tuple[str, ...], where: str) -> float | None:
-    """A share from 0 to 1, see `get_number`."""
-    value = get_number(row, columns, where)
-    if value is not None and not 0 <= value <= 1:
-        raise UserError(f"{where}: {columns[0]}: {value!r} is not a share from 0 to 1; fix the row")
-    return value
-
-
 def get_subject(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str:
     """The topic of a row, or "" where the row has none."""
     return get_text(row, columns, where, default="").strip()
@@ -325,34 +319,6 @@ def own_id(problem_id: str, value: Any) -> str:
     if value is None or not str(value).strip():
         return problem_id
     return f"{problem_id.rpartition('-')[0]}-{str(value).strip()}"
-
-
-def show_options(question: str, options: list[str]) -> str:
-    """The question, one line `A. …` per option, and what is asked for.
-
-    How to write the answer is the system prompt's business; that it is a letter is part of the
-    question, because without it the option's text would be as good an answer.
-
-    Args:
-        question: without the options.
-        options: 2 to 5; white space in them, line ends too, becomes single blanks.
-    """
-    lines = [
-        f"{letter}. {' '.join(option.split())}"
-        for letter, option in zip(LETTERS, options, strict=False)
-    ]
-    return "\n".join([question.strip(), "", *lines, "", INSTRUCTION])
-
-
-def check_options(options: object, column: str, counts: range, where: str) -> list[str]:
-    """The options as they are; raises `UserError` unless they are as many texts as `counts`."""
-    is_texts = isinstance(options, list) and all(
-        isinstance(option, str) and option.strip() for option in options
-    )
-    if not is_texts or len(options) not in counts:
-        number = " to ".join(str(n) for n in sorted({counts[0], counts[-1]}))
-        raise UserError(f"{where}: {column}: {options!r:.80} is not {number} texts; fix the row")
-    return options
 
 
 def thought_of(text: str) -> str:

@@ -10,7 +10,7 @@ from data_prep.grading.grade import grade_all
 from data_prep.prompts import build_completion, build_prompt
 from data_prep.sampling.problems import SampledSet
 from data_prep.sampling.store import Completion, SampleStore
-from data_prep.sources import traces
+from data_prep.sources import generic
 from stages.distill import (
     DistillArguments,
     check_rows,
@@ -183,4 +183,4 @@ def test_problems_that_cannot_become_traces(rows, words):
 @pytest.mark.parametrize("changes", [{}, {"level": None, "subject": None, "source": None}])
 def test_what_passes_the_check_is_read_as_a_trace(changes):
     (row,) = check_rows([ROW | changes], "file.jsonl")
-    assert traces.build_problem(trace_row(row, 0, "so", "4"), "", "f:1").solution == "so"
+    assert generic.build_trace(trace_row(row, 0, "so", "4"), "", "f:1").solution == "so"
