@@ -143,7 +143,7 @@ def load(
         raise ValueError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
     levels = levels or list(range(1, max_level + 1))
     for name, value, low, high in (
-        ("levels", min(levels), 1, len(DAYS)), ("levels", max(levels), 1, len(DAYS)),
+        ("max_level", max_level, 1, len(DAYS)), *(("levels", one, 1, len(DAYS)) for one in levels),
         ("hasty_share", hasty_share, 0, 1), ("max_merge", max_merge, 2, len(DAYS)),
     ):  # fmt: skip
         if not low <= value <= high:
