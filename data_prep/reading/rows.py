@@ -210,28 +210,34 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
 def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     csv.field_size_limit(_LONGEST_CSV_VALUE)  # the module's own is 128 kB
     # Spreadsheets begin the file with a byte order mark, which would belong to the first name.
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
+    lines = (
+        line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+        for _, line in read_lines(path)
+    )
+    reader = csv.DictReader(lines, strict=True)
+    try:
         names = reader.fieldnames or []
-        if len(set(names)) < len(names):
-            raise UserError(f"{path}:1: two columns have one name; rename one of {names}")
-        while True:
-            try:
-                row = next(reader, None)
-            except csv.Error as error:
-                message = f"{path}:{reader.line_num}: malformed CSV ({error}); fix the row"
-                if "end of data" in str(error):
-                    raise UserError(f"{message}: its quote is never closed") from error
-                yield f"{path}:{reader.line_num}", BadRow(message)
-                continue
-            if row is None:
-                return
-            where = f"{path}:{reader.line_num}"  # a row ends there: a quoted value may span lines
-            if None in row or None in row.values():
-                message = f"{where}: not {len(names)} values, as the header has; quote values that "
-                yield where, BadRow(f"{message}hold commas, quotes or line ends")
-            else:
-                yield where, _to_row(row, "".join(row.values()), where)
+    except csv.Error as error:
+        raise UserError(f"{path}:1: malformed CSV ({error}); fix the header") from error
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}:1: two columns have one name; rename one of {names}")
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            message = f"{path}:{reader.line_num}: malformed CSV ({error}); fix the row"
+            if "end of data" in str(error):
+                raise UserError(f"{message}: its quote is never closed") from error
+            yield f"{path}:{reader.line_num}", BadRow(message)
+            continue
+        if row is None:
+            return
+        where = f"{path}:{reader.line_num}"  # a row ends there: a quoted value may span lines
+        if None in row or None in row.values():
+            message = f"{where}: not {len(names)} values, as the header has; quote values that hold"
+            yield where, BadRow(f"{message} commas, quotes or line ends")
+        else:
+            yield where, _to_row(row, "".join(row.values()), where)
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, Row | BadRow]]:

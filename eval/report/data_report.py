@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from data_prep import manifest
-from data_prep.build.filters import load_tokenizer
 from data_prep.build.recipe import FILES, TRAINING
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.reading.rows import read_rows
@@ -51,9 +51,8 @@ READING = (
 )  # fmt: skip
 CLEANING = (
     "empty_question", "no_solution", "sentinel_answer", "image", "proof", "multiple_choice",
-    "shows_answer", "gold_not_parseable", "level", "pass_rate", "foreign_language",
-    "long_question", "long_solution", "in_eval_set", "duplicate_question", "conflicting_gold",
-    "near_duplicate", "unknown_difficulty", "not_in_mix",
+    "shows_answer", "gold_not_parseable", "level", "foreign_language", "in_eval_set",
+    "duplicate_question", "conflicting_gold", "near_duplicate", "unknown_difficulty", "not_in_mix",
 )  # fmt: skip
 ON_PURPOSE = ("not_sampled", "not_in_mix")  # good rows that the recipe does not ask for
 
@@ -65,8 +64,7 @@ class DataReportArguments:
     data: str = field(metadata={"help": "folder of a data build"})
     rows: int = field(default=5, metadata={"help": "rows shown of each file and drop reason"})
     tokenizer: str | None = field(
-        default=None,
-        metadata={"help": "folder or hub id that measures lengths; the build's by default"},
+        default=None, metadata={"help": "folder or hub id that measures lengths; unset: characters"}
     )
 
     def __post_init__(self) -> None:
@@ -80,8 +78,9 @@ def main() -> None:
     data = Path(args.data)
     folder = data.resolve().parent / STAGE
     build = read_build(data)
-    path = args.tokenizer or build["config"].get("tokenizer")
-    tokenizer = load_tokenizer(path) if path else None
+    path, tokenizer = args.tokenizer, None
+    if path:
+        tokenizer = load_tokenizer(path, "tokenizer", needs=()).backend_tokenizer
     started = manifest.start(folder)
 
     files, lengths = {}, {}

@@ -82,7 +82,7 @@ def write_build(folder, files, pairs=(), config=None, rows=None, drops=None, **m
     write_lines(folder / "contamination.jsonl", pairs)
     value = {
         "stage": "data", "git_commit": "abc123", "versions": {"torch": "0.1"}, "wall_time_s": 5.5,
-        "config": {"seed": 3, "tokenizer": None, "mix": {}} | (config or {}),
+        "config": {"seed": 3, "mix": {}} | (config or {}),
         "inputs": {"gsm8k/train.jsonl": "0" * 64}, **add_up(list(outputs.values())),
         "outputs": outputs, "decontamination": {"gsm8k": 1319}, "seconds": {"build": 3.0},
     }  # fmt: skip

@@ -207,14 +207,11 @@ def test_lengths_in_tokens(tmp_path, monkeypatch):
     words.save(str(tmp_path / "tokenizer.json"))
     files = {"test.jsonl": [make_source("math", 3)]}
     rows = {"test.jsonl": make_rows("test.jsonl", files["test.jsonl"], question="how many words ?")}
-    # By flag, or as the build was told.
-    for flags, told in ((["--tokenizer", str(tmp_path)], None), ([], str(tmp_path))):
-        data = write_build(tmp_path / "data", files, rows=rows, config={"tokenizer": told})
-        report = json.loads(
-            (run_report(monkeypatch, data, *flags) / "data-report.json").read_text()
-        )
-        found = report["files"]["test.jsonl"]["lengths"]["question"]
-        assert (report["unit"], found["median"], found["num"]) == ("tokens", 4, 3)
+    data = write_build(tmp_path / "data", files, rows=rows)
+    folder = run_report(monkeypatch, data, "--tokenizer", str(tmp_path))
+    report = json.loads((folder / "data-report.json").read_text())
+    found = report["files"]["test.jsonl"]["lengths"]["question"]
+    assert (report["unit"], found["median"], found["num"]) == ("tokens", 4, 3)
 
 
 def write(name, text):
