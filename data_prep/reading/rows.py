@@ -172,7 +172,7 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         if not text.strip():
             continue
         try:
-            row = _to_row(_DECODER.decode(text), text, where)
+            row = _to_row(_DECODER.decode(text.rstrip()), text, where)
         except (ValueError, RecursionError) as error:
             fault = str(error).replace("line 1 ", "")  # of this line
             row = BadRow(f"{where}: malformed JSON ({fault}); fix or remove the line")
@@ -195,9 +195,10 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
             value, end = _DECODER.raw_decode(text, at)
             where = f"{path}: row {number}"
             yield where, _to_row(value, text[at:end], where)
+            number += 1
             if not (gap := _BETWEEN_ROWS.match(text, end)):
                 raise ValueError("no comma and row, and no bracket, behind the row before")
-            number, at = number + 1, gap.end()
+            at = gap.end()
         if text[at + 1 :].strip():
             raise ValueError("text behind the list")
     except (ValueError, RecursionError) as error:
@@ -225,10 +226,11 @@ def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         try:
             row = next(reader, None)
         except csv.Error as error:
-            message = f"{path}:{reader.line_num}: malformed CSV ({error}); fix the row"
+            where = f"{path}:{reader.reader.line_num}"
+            message = f"{where}: malformed CSV ({error}); fix the row"
             if "end of data" in str(error):
                 raise UserError(f"{message}: its quote is never closed") from error
-            yield f"{path}:{reader.line_num}", BadRow(message)
+            yield where, BadRow(message)
             continue
         if row is None:
             return
