@@ -14,7 +14,7 @@ from tests.unit.build.helpers import rows_of, run
 pytestmark = pytest.mark.integration
 
 # The first source of each file: {file: name}.
-FILES = {file: source.__name__.rpartition(".")[2] for file, source, *_ in reversed(SOURCES)}
+FILES = {file: source for file, source, *_ in reversed(SOURCES)}
 TRAINING = (
     "areal_boba/", "dapo/", "deepscaler/", "gsm8k/train", "math/train", "math/test_minus",
     "numinamath_cot/", "orz/",

@@ -1,8 +1,5 @@
 """The data build: counts that add up, determinism, decontamination, and clean failure."""
 
-import subprocess
-import sys
-
 import pytest
 
 from data_prep import manifest
@@ -222,15 +219,6 @@ def test_a_set_with_nothing_left_is_an_error(tmp_path, recipe):
     recipe["sft"] = [{"name": "gsm8k", "file": "test.jsonl"}]
     with pytest.raises(UserError, match=r"sft: no problem is left of 5 rows.*in_eval_set"):
         run(tmp_path, recipe)
-
-
-def test_importing_the_cli_imports_nothing_heavy():
-    code = (
-        "import sys, data_prep.build.__main__\n"
-        "heavy = {'torch', 'trl', 'datasets', 'transformers', 'sympy', 'pyarrow'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_files_that_no_build_wrote_are_not_touched(tmp_path, recipe):

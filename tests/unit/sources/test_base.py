@@ -10,7 +10,6 @@ from data_prep.sources.base import (
     get_text,
     own_id,
     repair_escapes,
-    thought_of,
 )
 
 
@@ -103,14 +102,3 @@ def test_own_id(value, name):
 )
 def test_clean_gold(text, gold):
     assert clean_gold(text) == gold
-
-
-@pytest.mark.parametrize(
-    ("text", "thought"),
-    [
-        ("<think>\na\n</think>\nb", "a"), ("a</think>b", "a"), ("a", "a"), ("<think> a", "a"),
-        ("x <think> a </think> b </think> c", "a"), ("", ""),
-    ],
-)  # fmt: skip
-def test_thought_of(text, thought):
-    assert thought_of(text) == thought

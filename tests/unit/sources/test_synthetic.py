@@ -1,14 +1,13 @@
 """The embedded word problems: every number recomputed from the question's own words."""
 
-import itertools
-import random
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from data_prep.build.filters import Policies, check_problem
+from data_prep.build.filters import check_problem
+from data_prep.build.recipe import Source
 from data_prep.decontamination.text import question_key
 from data_prep.schema import Problem
 from data_prep.sources import synthetic
@@ -38,25 +37,14 @@ def read_steps(solution):
     return steps
 
 
-def test_careful_answer_by_hand():
+def test_answers_by_hand():
     events = ["Monday buys 5.", "Tuesday loses 3."]
     assert synthetic.write_careful_answer(14, [5, -3], events) == (
         "Monday buys 5. 14 + 5 = <<14+5=19>>19\nTuesday loses 3. 19 - 3 = <<19-3=16>>16\n#### 16"
     )
-
-
-def test_hasty_answer_by_hand():
     assert synthetic.write_hasty_answer(14, [5, -3, 2, -8], [3, 1]) == (
         "14 + 5 - 3 + 2 = <<14+5-3+2=18>>18\n18 - 8 = <<18-8=10>>10\n#### 10"
     )
-
-
-def test_sizes_cover_the_level():
-    rng = random.Random(0)
-    for level, max_merge in itertools.product(range(1, 8), (2, 3, 7)):
-        sizes = synthetic.draw_sizes(rng, level, max_merge)
-        assert sum(sizes) == level and all(2 <= size <= max_merge for size in sizes[:-1])
-        assert 1 <= sizes[-1] <= max_merge
 
 
 @pytest.mark.parametrize("hasty_share", [0.0, 1.0])
@@ -105,8 +93,8 @@ def test_ids_and_questions_are_distinct():
     assert len({p.question for p in problems}) == len({p.id for p in problems}) == 1500
     assert {p.source for p in problems} == {"synthetic"}
     assert len({question_key(p.question) for p in problems}) == 1500
-    policies = Policies(is_training=True, needs_solution=True)
-    assert all(check_problem(p, policies) == p.answers for p in problems)
+    source = Source("synthetic")
+    assert all(check_problem(p, source, "sft") == p.answers for p in problems)
 
 
 def test_splits_share_no_arithmetic_chain():
@@ -130,23 +118,13 @@ def test_same_seed_same_problems_other_seed_others():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"split": "dev"}, "split: 'dev' is not one of train"),
-        ({"max_level": 0}, "max_level: 0 is not within 1"),
-        ({"max_level": 8}, "max_level: 8 is not within 1"),
-        ({"hasty_share": -0.1}, "hasty_share: -0.1 is not within 0"),
-        ({"hasty_share": 1.1}, "hasty_share: 1.1 is not within 0"),
-        ({"max_merge": 1}, "max_merge: 1 is not within 2"),
-        ({"max_merge": 8}, "max_merge: 8 is not within 2"),
-        ({"levels": 3}, "levels: 3 is not a list"),
-        ({"levels": []}, "levels: [] is not a list"),
-        ({"levels": [1, 0]}, "levels: [1, 0] is not a list"),
-        ({"levels": [True]}, "levels: [True] is not a list"),
-    ],
-)
-def test_options_out_of_range(options, words):
-    with pytest.raises(ValueError, match=re.escape(words)):
+    "options",
+    [{"split": "dev"}, {"max_level": 0}, {"max_level": 8}, {"hasty_share": -0.1},
+     {"hasty_share": 1.1}, {"max_merge": 1}, {"max_merge": 8}, {"levels": [1, 0]}],
+)  # fmt: skip
+def test_options_out_of_range(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}: .* is not (within|one of)"):
         load(**options)
 
 
