@@ -95,7 +95,7 @@ def build_deepmath(
             the second and third, so that one recipe can list all.
     """
     if not 1 <= trace <= NUM_TRACES:
-        raise UserError(f"deepmath: trace: {trace} is not 1 to {NUM_TRACES}; change it")
+        raise UserError(f"{where}: trace: {trace} is not 1 to {NUM_TRACES}; change it")
     level = get_number(row, ("difficulty",), where)
     built = build_row(
         row,

@@ -102,22 +102,3 @@ def test_wrapped_copies_give_the_same_questions(shared_data):
     path = shared_data / "aime/aime-2024_dapo.parquet"
     bare = {row["extra_info"]["raw_problem"].strip() for _, row in read_rows(path)}
     assert {p.question for p in build_all(path, "aime")} == bare and len(bare) == 30
-
-
-@pytest.mark.parametrize(
-    ("file", "source", "options"),
-    [
-        ("gsm8k/train.jsonl", "gsm8k", {"prompt_key": "question", "answer_key": "answer"}),
-        ("areal_boba/areal_prompt_rows_10.jsonl", "areal_boba",
-         {"prompt_key": "prompt", "answer_key": "solutions", "apply_chat_template": False}),
-        (DAPO, "dapo", {"prompt_key": "prompt", "answer_key": "reward_model.ground_truth",
-                        "apply_chat_template": True}),
-    ],
-)  # fmt: skip
-def test_the_generic_source_builds_the_same(shared_data, file, source, options):
-    for where, row in read_rows(shared_data / file):
-        one = BUILDERS[source](row, "s-train-1", where)
-        other = BUILDERS["generic"](row, "s-train-1", where, **options)
-        assert one.question == other.question
-        golds = [g.replace(",", "") if source == "gsm8k" else g for g in other.answers]
-        assert golds == [*one.answers]

@@ -118,23 +118,6 @@ def test_short_source_is_taken_whole_with_a_notice(tmp_path, recipe, capsys):
     assert err == NO_BENCHMARK + notice
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ('{"question": "q"}', "train.jsonl:52: missing column 'answer'"),
-        ('{"question": ', "train.jsonl:52: malformed JSON"),
-    ],
-)
-def test_a_bad_row_leaves_no_output(tmp_path, recipe, line, words):
-    folder, _ = run(tmp_path, recipe)  # an older result is there
-    with (tmp_path / "train.jsonl").open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-    with pytest.raises(UserError) as error:
-        run(tmp_path, recipe)
-    assert words in str(error.value) and "\n" not in str(error.value)
-    assert list(folder.iterdir()) == []
-
-
 def test_a_crash_while_writing_leaves_no_output(tmp_path, recipe, monkeypatch):
     def fail(*args):
         raise OSError("disk full")
@@ -245,16 +228,3 @@ def test_what_a_killed_build_left_is_built_over(tmp_path, recipe):
     del recipe["validation"]  # a file of a former recipe goes
     run(tmp_path, recipe)
     assert not (folder / "validation.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--output_dir",), "output_dir: True is not one text"),
-        (("--decontaminate",), "decontaminate: True is not a list of texts"),
-        (("--mix", "{grpo: {easy: 1}}"), "mix: .* belongs in the YAML"),
-    ],
-)
-def test_bad_command_lines(tmp_path, recipe, flags, words):
-    with pytest.raises(UserError, match=words):
-        run(tmp_path, recipe, *flags)

@@ -153,14 +153,6 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
         run(tmp_path, recipe)
 
 
-def test_two_entries_of_one_file_draw_two_samples(tmp_path):
-    pairs = [(f"What is {n} plus 1?", str(n + 1)) for n in range(100)]
-    write(tmp_path / "a.jsonl", generic(*pairs))
-    recipe = {"grpo": [GENERIC | {"sample": 30}, GENERIC | {"sample": 30}]}
-    _, written = run(tmp_path, recipe)
-    assert 0 < written["dropped"]["duplicate_question"] < 20  # 9 are expected of 30 in 100
-
-
 def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
     gold = ALGEBRA.format(60, 2)
     (tmp_path / "gsm8k").mkdir()

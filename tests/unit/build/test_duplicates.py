@@ -1,9 +1,6 @@
 """Near duplicates: keys of questions, and rows that meet in one."""
 
-import os
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,46 +12,9 @@ from data_prep.build.duplicates import (
 )
 from data_prep.decontamination.words import tokenise
 
-QUESTION = (
-    "A rhombus with side length $1$ has an inscribed circle with radius $\\frac{1}{3}$. "
-    "What is the area of the rhombus?"
-)
-
 
 def signatures(questions):
     return np.stack([signature(tokenise(question)) for question in questions])
-
-
-def test_signature_is_the_same_in_every_process():
-    code = (
-        "import sys; from data_prep.build.duplicates import signature; "
-        "from data_prep.decontamination.words import tokenise; "
-        "print(signature(tokenise(sys.argv[1])).tolist())"
-    )
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", code, QUESTION],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ | {"PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert printed[0] == printed[1] == f"{signature(tokenise(QUESTION)).tolist()}\n"
-
-
-def test_editions_share_a_key_and_other_numbers_share_none():
-    one, edition, template = signatures(
-        [
-            QUESTION,
-            "12. A rhombus with side length 1 has an inscribed circle of radius 1/3. Find the area "
-            "of the given rhombus.",
-            QUESTION.replace("{3}", "{4}"),
-        ]
-    )
-    assert (one == edition).any()
-    assert not (one == template).any()
 
 
 FIGURE = "In the diagram, what is $x$? [asy]draw(1);[/asy]"

@@ -8,7 +8,6 @@ from data_prep.sources.base import (
     find_value,
     get_question,
     get_text,
-    own_id,
     repair_escapes,
 )
 
@@ -26,11 +25,6 @@ from data_prep.sources.base import (
 )
 def test_first_column_that_holds_a_value(row, columns, found):
     assert find_value(row, columns) == found
-
-
-def test_numbers_as_text():
-    for value, text in ((7, "7"), (27.0, "27"), (0.5, "0.5"), (float("inf"), "inf"), ("07", "07")):
-        assert get_text({"a": value}, ("a",), "f:1", allows_numbers=True) == text
 
 
 @pytest.mark.parametrize("value", [True, None, ["7"], 7])
@@ -75,14 +69,6 @@ def test_repair_escapes(broken, text):
 def test_bad_prompts(prompt, words):
     with pytest.raises(UserError, match=f"f:1: prompt: .*{words}"):
         get_question({"prompt": prompt}, ("problem", "prompt"), "f:1")
-
-
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [(None, "aime-test-3"), (" ", "aime-test-3"), (0, "aime-test-0"), ("I-1", "aime-test-I-1")],
-)
-def test_own_id(value, name):
-    assert own_id("aime-test-3", value) == name
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,7 @@ FAULTS = [
     ("areal_boba", {"prompt": "q", "solutions": [["5"]]}, {}, "solutions: .* is not text"),
     ("areal_boba", {"prompt": R1.format("q") + R1.format("r"), "solutions": ["5"]}, {},
      "prompt: no single question"),
+    ("deepmath", DEEPMATH, {"trace": 4}, "trace: 4 is not 1 to 3"),
     *[("deepmath", DEEPMATH | {"difficulty": level}, {}, "difficulty: .* is not a number")
       for level in ("hard", [5], True, float("inf"))],
     ("orz", {"conversations": "text"}, {}, "conversations: 'text' has no single turn with a gr"),
@@ -242,13 +243,10 @@ FAULTS = [
     ("generic", {"p": "q", "a": {"v": 5}}, {}, "a: .* is not text"),
     ("traces", TRACE | {"trace": None}, {}, "trace: None is not a number from 0"),
     ("traces", TRACE | {"trace": -1}, {}, "trace: -1 is not"),
-    ("traces", TRACE | {"trace": 0.5}, {}, "trace: 0.5 is not"),
-    ("traces", TRACE | {"id": None}, {}, "id: None is not text"),
     ("math", {"answer": "5"}, {}, "missing column 'problem' or 'question' or 'prompt', found 'a"),
     ("math", {"problem": "x"}, {}, "missing column 'answer' or 'final_answer'"),
     ("math", MATH | {"answer": ["5"]}, {}, "answer: .* is not text"),
     ("math", MATH | {"level": "hard"}, {}, "level: 'hard' is not 1 to 5"),
-    ("math", MATH | {"level": 6}, {}, "level: '6' is not"),
     *[("aime", {"problem": "q", "answer": gold}, {}, "answer: .* (is no integer from 0|is not te)")
       for gold in (1000, -1, 2.5, "1000", "m+n", "12.", "1,000", "25 cm", True, ["5", "6"])],
     ("gpqa", {"Question": "q"}, {}, "missing column 'Correct Answer'"),
@@ -271,19 +269,12 @@ def test_damaged_rows_are_named_by_place_and_column(name, row, options, words):
         build(name, row, **options)
 
 
-@pytest.mark.parametrize("trace", [0, 4])
-def test_deepmath_trace_out_of_range(trace):
-    with pytest.raises(UserError, match=r"trace: .* is not 1 to 3"):
-        build("deepmath", DEEPMATH, trace=trace)
-
-
 @pytest.mark.parametrize(
     "gold",
-    ["5", r"\$26", r"140 \text{ meters}", r"\text{3}", "x = 2", "A=30^{\\circ}", "(0, 1]", "3R",
-     r"\begin{pmatrix} 4.5 \\ -4.5 \end{pmatrix}", r"0 \text{ or } -3",
-     # What the policies decide on, for all sources alike:
-     "B", r"\text{(A)}", r"\textbf{(C) }8", r"A \text{ and } D", "proof", r"\text{notfound}",
-     r"4 \mid \sigma(n)"],
+    [r"140 \text{ meters}", r"\text{3}", "A=30^{\\circ}", "3R", r"0 \text{ or } -3",
+     r"\begin{pmatrix} 4.5 \\ -4.5 \end{pmatrix}",
+     # What the filters decide on, for all sources alike:
+     "B", r"\textbf{(C) }8", r"A \text{ and } D", "proof", r"\text{notfound}", r"4 \mid n"],
 )  # fmt: skip
 def test_numinamath_keeps(gold):
     row = {"problem": "Prove it or find it.", "solution": f"\\boxed{{{gold}}}"}

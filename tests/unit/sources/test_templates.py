@@ -34,11 +34,9 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
     [
         f"{USER}{Q}{ASSISTANT}<think>\n",
         f"{R1}{SYSTEM}{USER}{Q} {BOX}{ASSISTANT}<think>\n",
-        f"<|begin_of_sentence|><|User|>{Q}<|Assistant|><think>\n",
         f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{Q}<|im_end|>\n"
         "<|im_start|>assistant\n",
         f"<|im_start|>user\n{BOX}\n{Q}<|im_end|>\n<|im_start|>assistant\n<think>\n",
-        f"<|im_start|>user<|im_sep|>{Q}<|im_end|><|im_start|>assistant<|im_sep|>",
         f"{Q}<|im_end|>\n<|im_start|>assistant\n",
         "<|begin_of_text|>"
         + LLAMA.format("system", SYSTEM)
@@ -56,15 +54,9 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
         f"{Q}\n<think>\n",
         f"<BOS_TOKEN>{COMMAND.format('SYSTEM', SYSTEM)}{COMMAND.format('USER', Q)}"
         "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
-        f"<|begin_of_text|><|header_start|>system<|header_end|>\n\n{SYSTEM}<|eot|>"
-        f"<|header_start|>user<|header_end|>\n\n{Q}<|eot|><|header_start|>assistant<|header_end|>",
-        f"<|start_of_role|>system<|end_of_role|>{SYSTEM}<|end_of_text|>\n<|start_of_role|>user"
-        f"<|end_of_role|>{Q}<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
         f"<extra_id_0>System\n{SYSTEM}\n<extra_id_1>User\n{Q}\n<extra_id_1>Assistant\n",
         f"[|system|]{SYSTEM}[|endofturn|]\n[|user|]{Q}\n[|assistant|]",
-        f"<|system_start|>{SYSTEM}<|system_end|><|user_start|>{Q}<|user_end|><|assistant_start|>",
         f"{VICUNA}{Q} ASSISTANT: Let's think step by step.",
-        f"{VICUNA.replace('USER:', '### Human:')}{Q}\n### Assistant:",
         f"{Q}<|im_end|>",
         f"{Q} {BOX} /no_think",
         f"/think\n{Q}",
@@ -92,17 +84,11 @@ def test_template_tokens_go(prompt):
         "should be of the following format: 'Therefore, the final answer is: $\\boxed{ANSWER}$. I "
         "hope it is correct' (without quotes) where ANSWER is just the final number or expression "
         "that solves the problem. Think step by step before answering.",
-        r"Return your final response within \boxed{}.",
-        r"Please solve this problem carefully. Put your final answer in $\boxed{...}$.",
         r"Present the answer in LaTex format: \boxed{Your answer}",
         r"Write your final answer inside \boxed{\text{answer}}.",
         r"Your final answer must be in a box, \(\boxed{\ldots}\).",
-        "Think step by step before answering.",
-        "Show your reasoning in <think> </think> tags. And return the final answer in <answer> "
-        "</answer> tags.",
         "Show your work in <think> </think> tags. And return the final answer in <answer> "
         "</answer> tags, for example <answer> (1 + 2) / 3 </answer>.",
-        "Please answer the question and enclose the final answer within <answer> </answer> tags.",
         "\u8bf7\u9010\u6b65\u63a8\u7406\uff0c\u5e76\u5c06\u6700\u7ec8\u7b54\u6848"
         "\u653e\u5728\\boxed{}\u4e2d\u3002",
     ],
@@ -128,9 +114,7 @@ def test_instructions_go_from_either_end(instruction):
         "Find $x$ if $4x + 6 = 12x + \\boxed{\\phantom{2}}?$",
         "A knight is put in a box. How many steps, step by step, does it take?",
         "Is $|u|<1$ if $<|u|>$ is a norm and f<s>g?",
-        "Johnny says: Answer: 5 or 6? Question: who is right?",
         "A conversation between two students takes 5 minutes. User: how long are 3?",
-        "Rocky boxed 190 fights.\n\nHow many?",
         f"{Q} Put a number like <answer>5</answer> beside $x$ in \\boxed{{}}.",
         "A chat between a user and an assistant takes 5 minutes. How long are 3?",
         "Find $a/think$ and [x|user|y].",
@@ -140,8 +124,6 @@ def test_instructions_go_from_either_end(instruction):
         "[{1, 2}, {3}] are sets",
         "Take 1, 2 and 3. Which one is correct?",
         "Let $n$ be prime. Then",
-        "[list]\n[*] one\n[/list]\n[i]",
-        f"Ann has 3 pens.\n\nQuestion: {Q}",
         "First line.\u2028Second line\n\n  indented",
     ],
 )
@@ -185,12 +167,6 @@ def test_a_chat_as_text():
         [{"from": "human", "value": Q}],
     ):
         assert get_question({"q": json.dumps(turns)}, ("q",), "f:1") == Q
-        row = {"q": json.dumps(turns), "a": "2"}
-        keys = {"prompt_key": "q", "answer_key": "a"}
-        built = BUILDERS["generic"](row, "id", "f:1", **keys, apply_chat_template=True)
-        assert built.question == Q
-        with pytest.raises(UserError, match="is not text; set apply_chat_template to true"):
-            BUILDERS["generic"](row, "id", "f:1", **keys, apply_chat_template=False)
     two = json.dumps([{"role": "user", "content": Q}] * 2)
     with pytest.raises(UserError, match=r"q: .* has no single user turn of text"):
         get_question({"q": two}, ("q",), "f:1")
@@ -201,7 +177,6 @@ def test_a_chat_as_text():
     [
         f"{USER}1+1?{ASSISTANT}2{USER}{Q}{ASSISTANT}<think>",
         f"{USER}{Q}{ASSISTANT}It is 2.",
-        f"<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>user\n{Q}<|im_end|>\n",
         f"[INST] 1+1? [/INST] 2 [INST] {Q} [/INST]",
         f"[INST] {Q} [/INST] It is 2.",
         f"{ZERO}1+1?\nAssistant: 2\nUser: {Q}\nAssistant:",
