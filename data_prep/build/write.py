@@ -98,12 +98,12 @@ class Spool:
     take eight bytes each.
 
     Args:
-        path: a new file; the caller removes it.
+        file: a new one, open for writing and reading.
         make_row: the row of a problem.
     """
 
-    def __init__(self, path: Path, make_row: Callable[[Problem], dict[str, Any]]) -> None:
-        self._file = path.open("w+b")
+    def __init__(self, file: IO[bytes], make_row: Callable[[Problem], dict[str, Any]]) -> None:
+        self._file = file
         self._make_row = make_row
         self._starts = array("Q")
 
@@ -126,10 +126,6 @@ class Spool:
         """The line of the data file."""
         self.get(number)
         return self._file.readline()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 class Outputs:
@@ -169,11 +165,10 @@ class Outputs:
     def spool(self, key: str, make_row: Callable[[Problem], dict[str, Any]]) -> Iterator[Spool]:
         """A spool for one data file's problems, gone afterwards."""
         path = self._folder / f"{FILES[key]}.spool.partial"
-        spool = Spool(path, make_row)
         try:
-            yield spool
+            with path.open("w+b") as file:
+                yield Spool(file, make_row)
         finally:
-            spool.close()
             path.unlink(missing_ok=True)
 
     def drop(self, report: SetReport, source: int, found: Checked) -> None:

@@ -33,12 +33,7 @@ _AIME_GOLD = re.compile(
 
 
 def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
-    """Turn an AIME row into a problem. `Drop` reason: `no_answer`.
-
-    Raises:
-        UserError: a missing column, or a gold that is no integer from 0 to 999: the file is damaged
-            or is another data set, and dropping would hide it.
-    """
+    """Turn an AIME row into a problem. `Drop` reason: `no_answer`."""
     built = build_row(
         row,
         own_id(problem_id, get_value(row, ("id", "ID", "extra_info.index"))),
@@ -59,12 +54,7 @@ def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem | Dr
 
 
 def build_gpqa(row: dict[str, Any], problem_id: str, where: str) -> Problem:
-    """Turn a GPQA row into a problem; `solution` is GPQA's explanation.
-
-    Raises:
-        UserError: a missing or empty column, options that are not four, or a gold that is none of
-            their letters.
-    """
+    """Turn a GPQA row into a problem; `solution` is GPQA's explanation."""
     question = get_text(row, ("Question", "ori_question"), where).strip()
     if (options := get_value(row, ("options",))) is not None:
         check_options(options, "options", range(4, 5), where)
@@ -93,12 +83,7 @@ def _draw(question: str, option: str) -> bytes:
 
 
 def build_arc(row: dict[str, Any], problem_id: str, where: str) -> Problem:
-    """Turn an ARC row into a problem, without a solution.
-
-    Raises:
-        UserError: a missing column, options that are not three to five, labels that are not one
-            for each, or an answer key that is none of them.
-    """
+    """Turn an ARC row into a problem, without a solution."""
     question = get_text(row, ("question",), where)
     options, labels = get_value(row, ("choices.text",)), get_value(row, ("choices.label",))
     check_options(options, "choices.text", range(3, 6), where)

@@ -32,9 +32,8 @@ def test_a_file_of_the_hub_is_fetched_and_read_as_a_local_one(tmp_path, monkeypa
 def test_a_spool_gives_back_what_it_took_in_any_order(tmp_path):
     first = Problem("a-1", "math", "x\u2028y\ud83d", ("1", "2"), "", 2.5, "algebra", 1)
     others = [Problem(f"b-{n}", "orz", "q" * n, (str(n),), f"s{n}") for n in range(50)]
-    spool = Spool(
-        tmp_path / "spool", lambda problem: {"q": problem.question, "s": problem.solution}
-    )
+    file = (tmp_path / "spool").open("w+b")
+    spool = Spool(file, lambda problem: {"q": problem.question, "s": problem.solution})
     spool.append(first, "f:1")
     for number, problem in enumerate(others, 1):
         spool.append(problem, f"f:{number + 1}")
@@ -44,4 +43,4 @@ def test_a_spool_gives_back_what_it_took_in_any_order(tmp_path):
         problem, where = spool.get(number)
         assert (problem.id, where) == (f"b-{number - 1}", f"f:{number + 1}")
         assert json.loads(spool.line(number))["s"] == f"s{number - 1}"
-    spool.close()
+    file.close()
