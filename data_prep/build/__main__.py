@@ -133,9 +133,10 @@ def collect(
     for number, (source, part) in enumerate(zip(sources, id_parts(sources), strict=True)):
         job = Job(source, part, key, args)
         rows = SourceRows(job)
-        num_bad, first_bad = 0, ""
+        num_taken, num_bad, first_bad = 0, 0, ""
         for found in workers.check(job, rows, report.seconds):
             started = time.perf_counter()
+            num_taken += 1
             found = found if found.drop else collector.add(found, number)
             if found:
                 outputs.drop(report, number, found)
@@ -143,8 +144,8 @@ def collect(
                 num_bad, first_bad = num_bad + 1, first_bad or found.drop.detail
             report.seconds["duplicates"] += time.perf_counter() - started
         report.rows_in_of[number] = rows.num_read
-        if rows.num_read > rows.num_taken:
-            report.dropped_of[number]["not_sampled"] = rows.num_read - rows.num_taken
+        if rows.num_read > num_taken:
+            report.dropped_of[number]["not_sampled"] = rows.num_read - num_taken
         report.seconds["read"] += rows.seconds
         if num_bad:
             sys.stderr.write(
@@ -191,12 +192,8 @@ def warn_of_no_decontamination(
     sources: dict[str, list[Source]], benchmarks: dict[str, int | str]
 ) -> None:
     """Say so where real training data is checked against no benchmark."""
-    real = [
-        source.name
-        for key in TRAINING
-        for source in sources.get(key, ())
-        if source.name != "synthetic"
-    ]
+    real = [source.name for key in TRAINING for source in sources.get(key, ())]
+    real = [name for name in real if name != "synthetic"]
     if real and not any(isinstance(count, int) for count in benchmarks.values()):
         sys.stderr.write(
             f"notice: {', '.join(dict.fromkeys(real))} may hold problems of benchmarks, and none "

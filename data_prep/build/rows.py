@@ -63,14 +63,13 @@ class SourceRows:
     """Iterates over (position, where, row, fault or ready problem) of one source, once.
 
     Attributes:
-        num_read: rows of the source.
-        num_taken: those of them that the sample has.
+        num_read: rows of the source, also those that are not sampled.
         seconds: spent reading.
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.num_read = self.num_taken = 0
+        self.num_read = 0
         self.seconds = 0.0
 
     def __iter__(self) -> Iterator[Item]:
@@ -92,9 +91,7 @@ class SourceRows:
             # changes nothing.
             seed = f"{args.seed}-{key}-{source.name}-{self._job.part}"
             items = sample_rows(track(items, f"{key}: sampling {source.name}"), size, seed)
-        for item in track(items, f"{key}: {source.name}"):
-            self.num_taken += 1
-            yield item
+        yield from track(items, f"{key}: {source.name}")
         if not self.num_read:
             raise UserError(f"{key}: {source.name}: {place} has no rows; check the file")
         if size is not None and self.num_read < size:
@@ -159,11 +156,7 @@ class Checker:
         self._last = 0.0
 
     def check_rows(self, job: Job, items: Sequence[Item]) -> Result:
-        """One result for each row, in order; and the seconds of each step.
-
-        Raises:
-            UserError: a bad row, unless the job skips them.
-        """
+        """One result for each row, in order; and the seconds of each step."""
         self._seconds, self._last = Counter(), time.perf_counter()
         return [self._check(job, *item) for item in items], self._seconds
 
@@ -274,11 +267,7 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def check(self, job: Job, items: Iterable[Item], seconds: Counter[str]) -> Iterator[Checked]:
-        """Yield a result for each item, in order; adds the seconds of each step.
-
-        Raises:
-            UserError: see `Checker.check_rows`; or a worker was killed.
-        """
+        """Yield a result for each item, in order; adds the seconds of each step."""
         stream = iter(items)
         chunks = iter(lambda: list(itertools.islice(stream, CHUNK)), [])
         first = list(itertools.islice(chunks, 2))

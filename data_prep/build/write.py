@@ -26,14 +26,7 @@ MARK = "build.partial"  # there while a build is under way, and after one was ki
 
 
 def check_folder(folder: str, inputs: Iterable[Path]) -> None:
-    """Refuse a folder in which the build would overwrite files that are not its own.
-
-    Args:
-        inputs: local files that are read.
-
-    Raises:
-        UserError: an input lies there, or a file of the build's names that no build wrote.
-    """
+    """Refuse a folder with `inputs`, the files that are read, or files that no build wrote."""
     place = Path(folder)
     for path in inputs:
         if path.resolve().parent == place.resolve():
@@ -99,7 +92,6 @@ class Spool:
 
     Args:
         file: a new one, open for writing and reading.
-        make_row: the row of a problem.
     """
 
     def __init__(self, file: IO[bytes], make_row: Callable[[Problem], dict[str, Any]]) -> None:

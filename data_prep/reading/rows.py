@@ -182,11 +182,7 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
 
 
 def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
-    """Yield `(file: row N, row or BadRow)` of a file that holds one list of all rows.
-
-    Raises:
-        UserError: the list is damaged; the rows before are read by then.
-    """
+    """Yield `(file: row N, row or BadRow)` of a file that holds one list of all rows."""
     content = b"".join(line for _, line in read_lines(path))
     text = content.decode("utf-8", "surrogateescape")
     number, at = 1, _BLANK.match(text, text.index("[") + 1).end()
@@ -273,11 +269,7 @@ def _asking_hub(what: str) -> Iterator[None]:
 
 
 def load_hub(hub_id: str, split: str, config: str | None = None) -> Iterator[tuple[str, Row]]:
-    """Yield `(where, row)` of one split of a hub data set, downloaded or from the local cache.
-
-    Raises:
-        UserError: no such data set, config or split, or the hub cannot be reached.
-    """
+    """Yield `(where, row)` of one split of a hub data set, downloaded or from the local cache."""
     import datasets  # late: takes about a second
 
     with _asking_hub(f"{hub_id} (config {config}, split {split})"):
@@ -289,9 +281,6 @@ def fetch_hub_file(hub_id: str, name: str) -> Path:
     """The local copy of one file of a hub data set, downloaded where it is not cached.
 
     For sets whose files have no common columns, or are no tables: they are read as local ones are.
-
-    Raises:
-        UserError: no such set or file, or the hub cannot be reached.
     """
     from huggingface_hub import hf_hub_download
 

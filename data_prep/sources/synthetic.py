@@ -135,9 +135,6 @@ def load(
         max_merge: most days a hasty equation merges, at least 2 and at most 7.
         levels: levels in the order in which they come round, in place of 1..`max_level`;
             `[1, 1, 6]` makes two thirds of the problems easy and the others hard.
-
-    Raises:
-        ValueError: an option is out of its range.
     """
     if split not in SPLITS:
         raise ValueError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
