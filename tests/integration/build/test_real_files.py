@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -72,11 +71,12 @@ def test_one_worker_writes_the_same_bytes_as_two(tmp_path, shared_data):
 
 def load_evaluation(shared_data):
     """The questions of the four benchmarks, read without the project."""
-    found = []
-    for file, column in EVALUATION.items():
-        for line in Path(shared_data, file).read_text(encoding="utf-8").split("\n"):
-            if line.strip():
-                found.append(json.loads(line)[column])
+    found = [
+        json.loads(line)[column]
+        for file, column in EVALUATION.items()
+        for line in (shared_data / file).read_bytes().split(b"\n")
+        if line.strip()
+    ]
     assert len(found) == 1319 + 500 + 30 + 30
     return found
 

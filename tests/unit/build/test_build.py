@@ -22,15 +22,6 @@ NO_BENCHMARK = (
 LOGS = ["contamination.jsonl", "dropped.jsonl"]
 
 
-def counts(output):
-    """A file's entry of the manifest without its sources, which must add up to it."""
-    for name in ("rows_in", "rows_out"):
-        assert output[name] == sum(source[name] for source in output["sources"])
-    for reason, number in output["dropped"].items():
-        assert number == sum(source["dropped"].get(reason, 0) for source in output["sources"])
-    return {name: output[name] for name in ("rows_in", "rows_out", "dropped")}
-
-
 @pytest.fixture
 def recipe(tmp_path):
     write_gsm8k(tmp_path / "train.jsonl", [*range(50), 7])  # one duplicate
@@ -64,16 +55,15 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, *LOGS, "manifest.json"])
     sets = {name: rows_of(folder / name) for name in OUTPUTS}
     written = manifest.read(folder)
-    assert counts(written["outputs"]["sft_train.jsonl"]) == {
-        "rows_in": 51, "rows_out": 45, "dropped": {"duplicate_question": 1, "in_eval_set": 5},
-    }  # fmt: skip
+    output = written["outputs"]["sft_train.jsonl"]
+    assert output["dropped"] == {"duplicate_question": 1, "in_eval_set": 5}
+    assert (output["rows_in"], output["rows_out"], len(output["sources"])) == (51, 45, 1)
     assert written["outputs"]["validation.jsonl"]["dropped"] == {"in_eval_set": 1}
     assert written["outputs"]["grpo_train.jsonl"]["dropped"]["not_sampled"] == 21
     for totals in (written, *written["outputs"].values()):
         assert totals["rows_in"] == totals["rows_out"] + sum(totals["dropped"].values())
     assert written["rows_out"] == sum(map(len, sets.values()))
     assert written["rows_in"] == 51 + 51 + 5 + 2
-    assert len(written["inputs"]) == 3 and all(len(h) == 64 for h in written["inputs"].values())
     logged = rows_of(folder / "dropped.jsonl")
     assert len(logged) == sum(
         number
@@ -85,7 +75,6 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     assert {(pair["file"], pair["benchmark"]) for pair in pairs} == {
         ("validation.jsonl", "test"), ("sft_train.jsonl", "test"), ("grpo_train.jsonl", "test"),
     }  # fmt: skip
-    assert all(pair["question"] == pair["benchmark_question"] for pair in pairs)
     held_out = {r["question"] for name in OUTPUTS[2:] for r in sets[name]}
     assert not held_out & {r["question"] for name in OUTPUTS[:2] for r in sets[name]}
     row = sets["sft_train.jsonl"][0]
@@ -96,18 +85,6 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     out, err = capsys.readouterr()
     assert out.count("\n") == 1 and "read 109 rows" in out and "in_eval_set" in out
     assert err == NO_BENCHMARK
-
-
-def test_same_seed_same_bytes(tmp_path, recipe):
-    def content(*flags):
-        folder, _ = run(tmp_path, recipe, *flags)
-        return {name: (folder / name).read_bytes() for name in OUTPUTS}
-
-    first = content()
-    assert content() == first
-    other = content("--seed", "1")
-    assert other["sft_train.jsonl"] != first["sft_train.jsonl"]
-    assert other["test.jsonl"] == first["test.jsonl"]  # evaluation keeps the file's order
 
 
 def test_short_source_is_taken_whole_with_a_notice(tmp_path, recipe, capsys):

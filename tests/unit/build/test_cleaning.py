@@ -157,23 +157,15 @@ def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
     gold = ALGEBRA.format(60, 2)
     (tmp_path / "gsm8k").mkdir()
     write(tmp_path / "gsm8k/test.jsonl", [{"question": gold, "answer": "60/2\n#### 30"}])
-    pairs = [
-        ("Solve this. " + gold.replace("How fast is it?", "How fast does it go?"), "30"),
-        (ALGEBRA.format(90, 3), "30"),
-    ]
-    write(tmp_path / "a.jsonl", generic(*pairs))
+    repeat = "Solve this. " + gold.replace("How fast is it?", "How fast does it go?")
+    write(tmp_path / "a.jsonl", generic((repeat, "30"), (ALGEBRA.format(90, 3), "30")))
     recipe = {"grpo": [GENERIC], "decontaminate": ["gsm8k"]}
     folder, written = run(tmp_path, recipe)
     assert written["decontamination"] == {"gsm8k": 1} and written["dropped"] == {"in_eval_set": 1}
     (pair,) = rows_of(folder / "contamination.jsonl")
     assert pair["benchmark"] == "gsm8k" and pair["benchmark_question"] == gold
-    assert pair["question"] == pairs[0][0] and 0 < pair["score"] <= 1
+    assert pair["question"] == repeat and 0 < pair["score"] <= 1
     assert capsys.readouterr().err == ""
-    signs = "What is the smallest positive integer $n$ such that all the roots of $z^4 {} z^2 = 1$"
-    write(tmp_path / "gsm8k/test.jsonl", [{"question": signs.format("+"), "answer": "#### 30"}])
-    write(tmp_path / "a.jsonl", generic((signs.format("-"), "12"), ("What is 2 - 2?", "0")))
-    folder, _ = run(tmp_path, recipe)
-    assert [pair["kind"] for pair in rows_of(folder / "contamination.jsonl")] == ["same letters"]
     recipe |= {"decontaminate": [], "decontaminate_if_found": ["aime24"]}
     _, written = run(tmp_path, recipe)
     assert written["decontamination"]["aime24"].startswith("not checked: aime: data_root")

@@ -54,14 +54,19 @@ def test_repair_escapes(broken, text):
     assert repair_escapes(repair_escapes(broken)) == repair_escapes(broken)
 
 
+ASKED = [{"role": "user", "content": "x"}]
+
+
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
         ([], "no single user turn"),
         ([{"role": "assistant", "content": "x"}], "no single user turn"),
-        ([{"role": "user", "content": "x"}] * 2, "no single user turn"),
+        (ASKED * 2, "no single user turn"),
         ([{"role": "user", "content": None}], "no single user turn"),
         ([["user", "x"]], "no single user turn"),
+        ([*ASKED, {"role": "assistant", "content": "It is 5."}], "no single user turn"),
+        ([{"role": "assistant", "content": "<think>"}, *ASKED], "no single user turn"),
         (None, "is not text"),
         (5, "is not text"),
     ],

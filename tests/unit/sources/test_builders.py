@@ -73,7 +73,6 @@ BOX = r"Please reason step by step, and put your final answer within \boxed{}."
 USER = [{"from": "user", "value": "Find $x$."}]
 SYSTEM = {"role": "system", "content": "Hi"}
 PREFILL = {"role": "assistant", "content": "<think>\n"}
-FIVE = {"question": "Find $x$.", "answer": "5"}
 PLAIN = {"problem": "Find $x$.", "answer": "5"}
 FIRST_MATH = {"problem": "Find $x$.", "solution": MATH["solution"]}
 NO_GOLD = (None, "")
@@ -108,12 +107,9 @@ ROWS = [
      {"solution": r"One \boxed{1}, so \boxed{5}."}),
     ("numinamath", NUMINA_15, {}, {"subject": "Algebra", **SO}),
     ("numinamath", NUMINA_15 | {"problem_type": None}, {}, {"subject": "olympiads", **SO}),
-    ("numinamath", NUMINA_15 | {"problem_type": None, "source": "unknown"}, {}, SO),
     ("numinamath", NUMINA_15 | {"answer": "proof"}, {},
      {"answers": ("proof",), "subject": "Algebra", **SO}),
     ("numinamath", NUMINA_15 | {"solution_is_valid": "Incomplete"}, {}, {"subject": "Algebra"}),
-    ("numinamath", NUMINA_15 | {"question_type": "MCQ", "answer": "C"}, {},
-     {"answers": ("C",), "subject": "Algebra", **SO}),
     ("areal_boba", {"prompt": R1.format(f"Find $x$.\n{BOX}"), "solutions": [r"\boxed{5}"]}, {}, {}),
     ("areal_boba", {"prompt": "Find $x$.", "task": "math", "query_id": "xx", "level": 3,
                     "solutions": [None, "", r"\boxed{5}", r"\boxed{ 5 }", r"\boxed{\frac{10}{2}}"]},
@@ -124,9 +120,6 @@ ROWS = [
     ("deepmath", DEEPMATH, {"trace": 3}, {"id": "deepmath-train-7-t2", "trace": 2, **DEEP}),
     ("deepmath", DEEPMATH | {"difficulty": -1.0, "topic": "Calculus"}, {},
      {"solution": "Hmm, a half.", "subject": "Calculus", **HALF}),
-    ("deepmath", DEEPMATH | {"difficulty": 0, "r1_solution_1": None}, {}, {**DEEP, "level": 0}),
-    ("deepmath", DEEPMATH | {"r1_solution_1": "a half: \\boxed{1/2} it is"}, {},
-     {"solution": "a half: \\boxed{1/2} it is", **DEEP}),
     ("orz", orz({"value": "n = 4"}), {}, {"answers": ("n = 4",)}),
     ("orz", orz({"value": " 45^\\circ ", "pass_at_n": 0.75}), {}, {"answers": ("45^\\circ",)}),
     ("orz", {"prompt": USER, "final_answer": "5"}, {}, {}),
@@ -163,7 +156,6 @@ ROWS = [
      {"id": "aime-train-2024-I-1", "solution": "s"}),
     ("aime", {"id": 60, "problem": "Find $x$.", "question": "", "answer": "005"}, {},
      {"id": "aime-train-60"}),
-    ("aime", FIVE, {}, {}),
     ("aime", {"prompt": USER, "final_answer": "5"}, {}, {}),
     ("aime", verl(WRAPPED, "5", index=2), {}, {"id": "aime-train-2"}),
 ]  # fmt: skip
@@ -177,7 +169,6 @@ def test_rows_become_problems(name, row, options, fields):
 
 
 DROPS = [
-    *[("gsm8k", {"question": "q", "answer": gold}, "no_answer") for gold in NO_GOLD],
     *[("aime", {"problem": "q", "answer": gold}, "no_answer") for gold in NO_GOLD],
     *[("orz", orz({"value": gold}), "no_answer") for gold in (*NO_GOLD, " ", [])],
     *[(name, verl("q", gold), "no_answer") for name in ("dapo", "deepscaler")
@@ -190,7 +181,6 @@ DROPS = [
     ("deepmath", DEEPMATH | {"final_answer": ""}, "no_answer"),
     ("traces", TRACE | {"answers": []}, "no_answer"),
     ("math", {"problem": "x", "answer": None, "solution": ""}, "no_answer"),
-    ("math", {"problem": "x", "solution": "It is 5."}, "no_answer"),
     ("math", {"problem": "x", "solution": r"It is \boxed{5."}, "no_answer"),
     *[("numinamath", NUMINA | {"solution": solution}, reason) for solution, reason in (
         ("It is 5.", "no_boxed_answer"), (None, "no_boxed_answer"),
@@ -199,7 +189,6 @@ DROPS = [
     *[("numinamath", NUMINA_15 | changes, reason) for changes, reason in (
         ({"problem_is_valid": "Incomplete"}, "invalid_problem"),
         ({"question_type": "proof", "answer": "proof"}, "proof"),
-        ({"question_type": "proof", "answer": None}, "proof"),
         ({"question_type": "MCQ", "answer": "notfound"}, "multiple_choice"),
         ({"answer": ""}, "no_answer"), ({"answer": None}, "no_answer"),
         ({"answer": "Nikolay wins"}, "text_answer"))],
@@ -217,31 +206,23 @@ FAULTS = [
     ("gsm8k", {"question": "q"}, {}, r"missing column 'answer', found 'question'"),
     ("gsm8k", {"question": "q", "answer": 5}, {}, r"answer: 5 is not text"),
     ("gsm8k", {"question": "q", "answer": "it is 5"}, {}, r"answer: 'it is 5' has 0 '####'"),
-    ("gsm8k", {"question": "q", "answer": "#### 5 #### 6"}, {}, r".*has 2 '####'"),
     ("gsm8k", {"question": "q", "answer": "so\n#### five"}, {}, r".*'five' .* is not a number"),
     ("numinamath", {"problem": "q"}, {}, "missing column 'solution' or 'response', found 'prob"),
-    ("numinamath", NUMINA_15 | {"answer": {"a": 1}}, {}, "answer: .* is not text"),
     ("numinamath", NUMINA_15 | {"problem_is_valid": True}, {}, "problem_is_valid: True is not"),
     ("areal_boba", {"prompt": "q"}, {}, "missing column 'solutions'"),
-    ("areal_boba", {"prompt": "q", "solutions": [["5"]]}, {}, "solutions: .* is not text"),
     ("areal_boba", {"prompt": R1.format("q") + R1.format("r"), "solutions": ["5"]}, {},
      "prompt: no single question"),
     ("deepmath", DEEPMATH, {"trace": 4}, "trace: 4 is not 1 to 3"),
     *[("deepmath", DEEPMATH | {"difficulty": level}, {}, "difficulty: .* is not a number")
       for level in ("hard", [5], True, float("inf"))],
     ("orz", {"conversations": "text"}, {}, "conversations: 'text' has no single turn with a gr"),
-    ("orz", {"conversations": TURN}, {}, "conversations: .* ground_truth"),
     ("orz", orz({}), {}, "missing column .*'ground_truth.value'"),
     ("generic", {"a": "5"}, {}, "missing column 'p', found 'a'"),
     ("generic", {"p": TURN, "a": "5"}, {"apply_chat_template": False},
      "p: .* is not text; set apply_chat_template to true, or leave it out"),
     ("generic", {"p": "q", "a": "5"}, {"apply_chat_template": True},
      "p: 'q' is not a list of messages; set apply_chat_template to false"),
-    ("generic", {"p": [*TURN, {"role": "assistant", "content": "It is 5."}], "a": "5"}, {},
-     "p: .* no single user turn"),
-    ("generic", {"p": [PREFILL, *TURN], "a": "5"}, {}, "p: .* no single user turn"),
     ("generic", {"p": "q", "a": {"v": 5}}, {}, "a: .* is not text"),
-    ("traces", TRACE | {"trace": None}, {}, "trace: None is not a number from 0"),
     ("traces", TRACE | {"trace": -1}, {}, "trace: -1 is not"),
     ("math", {"answer": "5"}, {}, "missing column 'problem' or 'question' or 'prompt', found 'a"),
     ("math", {"problem": "x"}, {}, "missing column 'answer' or 'final_answer'"),
@@ -250,16 +231,13 @@ FAULTS = [
     *[("aime", {"problem": "q", "answer": gold}, {}, "answer: .* (is no integer from 0|is not te)")
       for gold in (1000, -1, 2.5, "1000", "m+n", "12.", "1,000", "25 cm", True, ["5", "6"])],
     ("gpqa", {"Question": "q"}, {}, "missing column 'Correct Answer'"),
-    ("gpqa", {"question": "q"}, {}, "missing column 'Question' or 'ori_question'"),
     ("gpqa", GPQA | {"Incorrect Answer 2": " "}, {}, "the answers: .* is not 4 texts"),
     ("gpqa", {"Question": "q", "options": ["a", "b"], "answer": "A"}, {}, "options: .* 4 texts"),
     *[("gpqa", {"Question": "q", "options": list("abcd"), "answer": gold}, {},
        "answer: .* is none of A") for gold in ("E", "", "AB")],
     ("arc", {"question": "q"}, {}, "choices.text: None is not 3 to 5 texts"),
-    ("arc", arc(number=2), {}, "choices.text: .* is not 3 to 5 texts"),
     ("arc", arc(choices={"text": ["a", "b", "c"], "label": ["A"]}), {}, "choices.label: .* 3"),
     ("arc", arc(key="E"), {}, "answerKey: 'E' is not one of the labels A, B, C, D"),
-    ("arc", arc(labels="AABC", key="A"), {}, "answerKey: 'A' is not one of"),
 ]  # fmt: skip
 
 

@@ -22,10 +22,6 @@ ZERO = (
     "</answer>. User: "
 )
 COMMAND = "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>{}<|END_OF_TURN_TOKEN|>"
-VICUNA = (
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-    "helpful, detailed, and polite answers to the user's questions. USER: "
-)
 LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
 
 
@@ -55,8 +51,6 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
         f"<BOS_TOKEN>{COMMAND.format('SYSTEM', SYSTEM)}{COMMAND.format('USER', Q)}"
         "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
         f"<extra_id_0>System\n{SYSTEM}\n<extra_id_1>User\n{Q}\n<extra_id_1>Assistant\n",
-        f"[|system|]{SYSTEM}[|endofturn|]\n[|user|]{Q}\n[|assistant|]",
-        f"{VICUNA}{Q} ASSISTANT: Let's think step by step.",
         f"{Q}<|im_end|>",
         f"{Q} {BOX} /no_think",
         f"/think\n{Q}",
