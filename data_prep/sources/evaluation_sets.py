@@ -45,10 +45,10 @@ def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem | Dr
     )
     if isinstance(built, Drop):
         return built
-    gold = _AIME_GOLD.fullmatch(built.answers[0])
-    if not gold or len(built.answers) > 1:
+    text = ", ".join(built.answers)
+    if not (gold := _AIME_GOLD.fullmatch(text)):
         raise UserError(
-            f"{where}: answer: {built.answers!r:.80} is no integer from 0 to 999; fix the row"
+            f"{where}: answer: the gold {text!r:.80} is no integer from 0 to 999; fix the row"
         )
     return replace(built, answers=(str(int(gold[1])),))
 
