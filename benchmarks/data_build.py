@@ -43,7 +43,7 @@ TAILS = ("<think>\n", "<think>", "")
 BENCHMARKS = ["gsm8k", "math500", "aime24", "aime25"]
 INTERVAL = 0.05  # seconds between two looks at the memory
 HOW = """`make bench-data DATA_ROOT=… SIZES="…"`. One build a row, each in a process of its own.
-Every step is on: golds and kinds, language, length in tokens, decontamination against
+Every step is on: golds and kinds, language, decontamination against
 {benchmarks}, exact and near duplicates. Peak memory is the sum over all processes, sampled every
 50 ms. One worker and two write the same bytes. The columns in % are each step's share of the
 seconds, added over the processes."""
@@ -95,16 +95,6 @@ def make_rows(questions: list[tuple[str, str]], size: int) -> Iterator[dict[str,
             "query_id": f"{number:08x}",
             "solutions": [f"\\boxed{{{gold}}}"],
         }
-
-
-def train_tokenizer(questions: list[tuple[str, str]], folder: Path) -> None:
-    """Save a byte-level BPE of 8,000 tokens: no hub is asked."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator((question for question, _ in questions[:5000]), vocab_size=8000)
-    folder.mkdir()
-    tokenizer.save(str(folder / "tokenizer.json"))
 
 
 def run_build(config: Path, folder: Path, num_workers: int) -> dict[str, Any]:
@@ -161,14 +151,12 @@ def main() -> None:
     results = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        train_tokenizer(questions, folder / "tokenizer")
         config = folder / "data.yaml"
         config.write_text(
             yaml.safe_dump({
                 "output_dir": str(folder / "out"), "data_root": str(Path(args.data_root).resolve()),
                 "grpo": [{"name": "areal_boba", "file": str(folder / "boba.jsonl")}],
                 "decontaminate": BENCHMARKS, "languages": ["en"],
-                "tokenizer": str(folder / "tokenizer"), "max_question_tokens": 1024,
             })
         )  # fmt: skip
         # The smallest with one worker as well.

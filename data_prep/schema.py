@@ -30,7 +30,6 @@ class Problem:
         solution: worked gold text that leads to the answer; empty where the source has none.
         level: difficulty as the source gives it (synthetic: number of steps), or None.
         subject: topic as the source gives it, or "".
-        pass_rate: share of right rollouts of some model, 0..1, that the source gives; or None.
         trace: which of several worked solutions of one question this is, from 0. Problems that
             differ in it are no duplicates.
     """
@@ -42,7 +41,6 @@ class Problem:
     solution: str = ""
     level: int | float | None = None
     subject: str = ""
-    pass_rate: float | None = None
     trace: int = 0
 
 

@@ -37,7 +37,7 @@ from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt, fo
 from data_prep.sampling import ProblemSetArguments, check_problems_file
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
-from data_prep.sources import traces
+from data_prep.sources import generic
 from data_prep.sources.base import thought_of
 
 RESULT = "traces.jsonl"
@@ -137,7 +137,7 @@ def check_rows(rows: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
         if not isinstance(row.get("question"), str) or not row["question"].strip():
             raise UserError(f"{where}: question: missing; run `make data` again")
         as_trace = row | {"trace": 0, "solution": "", "source": row.get("source") or ""}
-        traces.build_problem(as_trace, "", where)
+        generic.build_trace(as_trace, "", where)
     return rows
 
 

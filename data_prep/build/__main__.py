@@ -27,15 +27,13 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.build.duplicates import Collector
-from data_prep.build.filters import Checked, choose_mix
+from data_prep.build.filters import choose_mix
 from data_prep.build.recipe import TRAINING, DataArguments, Source, check_data, find_file, id_parts
-from data_prep.build.rows import Job, SourceRows
-from data_prep.build.workers import Workers, count_workers
+from data_prep.build.rows import Job, SourceRows, Workers, count_workers
 from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write_manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.index import EvalQuestion, load_questions, read_questions
-from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
 
@@ -81,25 +79,18 @@ def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
             args.decontaminate, args.decontaminate_if_found, args.data_root
         )
         warn_of_no_decontamination(sources, benchmarks)
-        counts = load_pass_counts(args.pass_rates) if args.pass_rates else {}
-        rates = {name: right / samples for name, (right, samples) in counts.items()}
         reports: dict[str, SetReport] = {}
         # Evaluation sets first, each checked against those before it.
         own: list[EvalQuestion] = []
         for key in ("test", "validation"):
             if key in sources:
-                with Workers(number, own, rates) as workers:
+                with Workers(number, own) as workers:
                     reports[key] = build_set(key, sources[key], args, workers, outputs)
                 own = [*own, *read_questions(key, outputs.path(key))]
-        with Workers(number, [*held_out, *own], rates) as workers:
+        with Workers(number, [*held_out, *own]) as workers:
             for key in TRAINING:
                 if key in sources:
                     reports[key] = build_set(key, sources[key], args, workers, outputs)
-        if args.pass_rates and not any(report.num_rated for report in reports.values()):
-            raise UserError(
-                f"pass_rates: {args.pass_rates} has none of the ids of this recipe's problems; "
-                "measure them with `make difficulty`"
-            )
         outputs.finish()
         write_manifest(args, sources, reports, benchmarks, started)
 
@@ -139,30 +130,22 @@ def collect(
 ) -> Collector:  # fmt: skip
     """Read and check the rows of every source of one file, in order, and find the duplicates."""
     collector = Collector(spool)
-    rated: dict[str, str] = {}  # where the rows with measured pass rates are
-    is_training = key in TRAINING
     for number, (source, part) in enumerate(zip(sources, id_parts(sources), strict=True)):
-        job = Job(
-            source.name, source.builder_options(), part, args.policies(key, source), source.bands(),
-            checks_contamination=is_training or key == "validation",
-            skips_bad_rows=args.on_bad_row == "skip",
-            finds_near_duplicates=is_training and args.near_duplicates == "drop",
-        )  # fmt: skip
-        rows = SourceRows(source, part, key, args)
-        num_bad, first_bad = 0, ""
+        job = Job(source, part, key, args)
+        rows = SourceRows(job)
+        num_taken, num_bad, first_bad = 0, 0, ""
         for found in workers.check(job, rows, report.seconds):
             started = time.perf_counter()
-            if found.is_rated:
-                check_rated_id(found, rated)
+            num_taken += 1
             found = found if found.drop else collector.add(found, number)
             if found:
                 outputs.drop(report, number, found)
             if found and found.drop.reason == "bad_row":
-                num_bad, first_bad = num_bad + found.num_rows, first_bad or found.drop.detail
+                num_bad, first_bad = num_bad + 1, first_bad or found.drop.detail
             report.seconds["duplicates"] += time.perf_counter() - started
         report.rows_in_of[number] = rows.num_read
-        if rows.num_read > rows.num_taken:
-            report.dropped_of[number]["not_sampled"] = rows.num_read - rows.num_taken
+        if rows.num_read > num_taken:
+            report.dropped_of[number]["not_sampled"] = rows.num_read - num_taken
         report.seconds["read"] += rows.seconds
         if num_bad:
             sys.stderr.write(
@@ -170,27 +153,15 @@ def collect(
                 f"out, the first: {first_bad}\n"
             )
     started = time.perf_counter()
-    report.num_rated = len(rated)
     for number, found in collector.finish():
         outputs.drop(report, number, found)
     report.seconds["near duplicates"] += time.perf_counter() - started
     return collector
 
 
-def check_rated_id(found: Checked, rated: dict[str, str]) -> None:
-    """Refuse two rows with one id where pass rates are looked up by id."""
-    name = found.problem.id
-    if name in rated:
-        raise UserError(
-            f"{found.where}: the id {name!r} is also that of {rated[name]}, so pass_rates cannot "
-            "tell them apart; correct the ids or leave pass_rates out"
-        )
-    rated[name] = found.where
-
-
 def mix(key: str, args: DataArguments, collector: Collector, outputs: Outputs, report: SetReport):
     """Take out what the set's shares of easy, medium and hard problems leave over."""
-    shares = args.find_mix(key)
+    shares = args.mix.get(key)
     if shares is None:
         return
     known = []
@@ -210,9 +181,9 @@ def mix(key: str, args: DataArguments, collector: Collector, outputs: Outputs, r
             "problems; change the shares, the bounds or the sources"
         )
     report.bands = dict(sorted(Counter(bands[index] for index in chosen).items()))
-    if shares.size and len(chosen) < shares.size:
+    if len(chosen) < shares.get("size", 0):
         sys.stderr.write(
-            f"notice: mix: {key}: {len(chosen):,} problems instead of {shares.size:,}: there are "
+            f"notice: mix: {key}: {len(chosen):,} problems, not {shares['size']:,}: there are "
             f"only {dict(sorted(Counter(bands).items()))}\n"
         )
 
@@ -221,12 +192,8 @@ def warn_of_no_decontamination(
     sources: dict[str, list[Source]], benchmarks: dict[str, int | str]
 ) -> None:
     """Say so where real training data is checked against no benchmark."""
-    real = [
-        source.name
-        for key in TRAINING
-        for source in sources.get(key, ())
-        if source.name != "synthetic"
-    ]
+    real = [source.name for key in TRAINING for source in sources.get(key, ())]
+    real = [name for name in real if name != "synthetic"]
     if real and not any(isinstance(count, int) for count in benchmarks.values()):
         sys.stderr.write(
             f"notice: {', '.join(dict.fromkeys(real))} may hold problems of benchmarks, and none "

@@ -15,7 +15,6 @@ thousands of rows that differ in numbers only.
 """
 
 import dataclasses
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -39,7 +38,6 @@ SHINGLE = 3
 MAX_COMPARED = 4
 _SCHEME = "affine32"
 _PERMUTATIONS = MinHash(NUM_BANDS * ROWS_PER_BAND, seed=1, scheme=_SCHEME).permutations
-_STORED_BANDS = ("", "easy", "medium", "hard")  # a byte each
 
 
 def signature(tokens: list[str]) -> np.ndarray:
@@ -135,8 +133,8 @@ class Collector:
         self._ids: set[str] = set()
         self._copies: Counter[str] = Counter()
         self._signatures = bytearray()
-        self._sources = array("H")
-        self._bands = bytearray()
+        self._sources: list[int] = []
+        self._bands: list[str | None] = []
         self._gone: set[int] = set()
 
     def add(self, found: Checked, source: int) -> Checked | None:
@@ -148,7 +146,7 @@ class Collector:
         self._spool.append(self._with_own_id(found.problem), found.where)
         self._signatures += found.signature
         self._sources.append(source)
-        self._bands.append(_STORED_BANDS.index(found.band or ""))
+        self._bands.append(found.band)
         return None
 
     def _repeat(self, found: Checked, number: int) -> Drop:
@@ -203,9 +201,9 @@ class Collector:
         """Numbers of the problems that are still in, in order."""
         return [number for number in range(len(self._sources)) if number not in self._gone]
 
-    def band(self, number: int) -> str:
-        """easy, medium, hard, or nothing where it is unknown."""
-        return _STORED_BANDS[self._bands[number]]
+    def band(self, number: int) -> str | None:
+        """easy, medium, hard, or None where it is unknown."""
+        return self._bands[number]
 
     def source(self, number: int) -> int:
         """The number of the problem's source."""

@@ -12,38 +12,31 @@ Reasons, in the order in which they are checked (`duplicates` has those across r
                          time in four, and a right value without its letter would be graded wrong
     shows_answer         the question ends with its own answer: "… Find the area. Answer: 56."
     gold_not_parseable   the grader cannot read the gold, so no completion could ever match it
-    level, pass_rate     outside of the source's bounds, or unknown
+    level                outside of the source's `min_level` and `max_level`, or unknown
     foreign_language     not in `languages`
-    long_question        more than `max_question_tokens`
-    long_solution        SFT only: more than `max_solution_tokens`
 
-Evaluation sets are never filtered by kind, language or length: they are what they are. ARC and
-GPQA are multiple choice by design.
+Evaluation sets are never filtered by kind or language: they are what they are. ARC and GPQA are
+multiple choice by design.
 
-A source says how hard its problems are: `difficulty: easy` (all of them), or by a number of each
-problem, `difficulty: {by: level, medium: 3, hard: 5}` (level 3 and 4 are medium, 5 and up hard) or
-`difficulty: {by: pass_rate, medium: 0.75, hard: 0.25}` (a pass rate of 0.75 or less is medium, of
-0.25 or less hard). `mix: {grpo: {easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}}` then draws a set
-with these shares.
+A source says how hard its problems are: `difficulty: easy` (all of them), or by each one's level,
+`difficulty: {by: level, medium: 3, hard: 5}` (level 3 and 4 are medium, 5 and up hard).
+`mix: {grpo: {easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}}` then draws a set with these shares.
 """
 
 import functools
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from data_prep.config import UserError
+from data_prep.build.recipe import BANDS, LANGUAGES, TRAINING, Source
 from data_prep.decontamination.index import Match
 from data_prep.grading.equivalence.compare import is_parseable, is_same_value
 from data_prep.grading.extract import find_boxes
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel, without_commands
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 CHOICE_SOURCES = ("arc", "gpqa")
 _IMAGE = re.compile(
@@ -92,11 +85,6 @@ _ASKS = re.compile(
 )
 _SHOWN = re.compile(r"\b(?:final )?(?:answer|ans)\s*[:.=]\s*(\S.{0,120}?)\s*$", re.IGNORECASE)
 _INTEGER = re.compile(r"-?[0-9]{1,15}")  # most golds; the grader reads all of them
-# What question sets of mathematics come in; more would only add confusions.
-LANGUAGES = (
-    "en", "zh", "ja", "ko", "ru", "uk", "es", "fr", "de", "pt", "it", "nl", "pl", "cs", "hu", "ro",
-    "tr", "vi", "id", "ar", "fa", "he", "hi", "th", "el", "sv", "bg",
-)  # fmt: skip
 MIN_LETTERS = 40  # of Latin prose: below, nothing is known
 MIN_MARGIN = 10.0  # nats of log-probability over the best language that is allowed
 
@@ -111,35 +99,6 @@ _FOREIGN_LETTER = re.compile(
     "[\u0400-\u052f\u0590-\u06ff\u0900-\u0dff\u0e00-\u0e7f\u1100-\u11ff\u3040-\u30ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"
 )
-BANDS = ("easy", "medium", "hard")
-
-
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """What the problems of one file must be.
-
-    Args:
-        is_training: sft or grpo; the others keep every kind of question.
-        needs_solution: sft.
-        multiple_choice, proofs: "drop" or "keep".
-        languages: codes of `LANGUAGES`; empty keeps all.
-        tokenizer: folder or hub id, for the limits below.
-        max_question_tokens, max_solution_tokens: without template and tags; None is no limit.
-        min_level, …, max_pass_rate: bounds, both ends included; None is no bound.
-    """
-
-    is_training: bool
-    needs_solution: bool = False
-    multiple_choice: str = "drop"
-    proofs: str = "drop"
-    languages: tuple[str, ...] = ()
-    tokenizer: str | None = None
-    max_question_tokens: int | None = None
-    max_solution_tokens: int | None = None
-    min_level: float | None = None
-    max_level: float | None = None
-    min_pass_rate: float | None = None
-    max_pass_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +110,6 @@ class Checked:
         problem: None where the source made none of the row.
         drop: why it is left out, or None; what follows `match` is set for the others only.
         text: the beginning of a row that is no problem, to look at.
-        num_rows: lost with this one in a damaged part of a file.
-        is_rated: its pass rate is one of those that were measured.
         match: the evaluation question that it repeats.
         key: of the normalised question and the trace number, 16 bytes.
         signature: MinHash keys as bytes; empty where near duplicates are not looked for.
@@ -163,21 +120,19 @@ class Checked:
     problem: Problem | None
     drop: Drop | None = None
     text: str = ""
-    num_rows: int = 1
-    is_rated: bool = False
     match: Match | None = None
     key: bytes = b""
     signature: bytes = b""
     band: str | None = None
 
 
-def check_kind(problem: Problem, policies: Policies) -> Drop | None:
-    """Why a problem's kind is not wanted."""
+def check_kind(problem: Problem) -> Drop | None:
+    """Why a problem's kind does not serve for training."""
     if points_to_image(problem.question):
         return Drop("image")
-    if policies.proofs == "drop" and asks_for_proof(problem.question):
+    if asks_for_proof(problem.question):
         return Drop("proof")
-    if policies.multiple_choice == "drop" and problem.source not in CHOICE_SOURCES:
+    if problem.source not in CHOICE_SOURCES:
         if is_option(problem.answers[0]):
             return Drop("multiple_choice", f"gold {problem.answers[0][:80]!r}")
         if shows_options(problem.question):
@@ -188,26 +143,30 @@ def check_kind(problem: Problem, policies: Policies) -> Drop | None:
     return None
 
 
-def check_problem(problem: Problem, policies: Policies) -> Drop | tuple[str, ...]:
-    """All checks but those of language and length, which cost more; the golds that can serve."""
+def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[str, ...]:
+    """All checks but that of language, which costs more; the golds that can serve.
+
+    Args:
+        source: whose bounds of the level the problem must keep.
+        key: the file that it is for, of `recipe.FILES`.
+    """
     if not problem.question.strip():
         return Drop("empty_question")
-    if policies.needs_solution and not problem.solution.strip():
+    if key == "sft" and not problem.solution.strip():
         return Drop("no_solution")
     answers = [answer for answer in problem.answers if not is_sentinel(answer)]
     if not answers:
         return Drop("sentinel_answer", problem.answers[0][:80])
-    if policies.is_training and (drop := check_kind(problem, policies)):
+    if key in TRAINING and (drop := check_kind(problem)):
         return drop
     readable = [answer for answer in answers if _INTEGER.fullmatch(answer) or is_readable(answer)]
     if not readable:
         return Drop("gold_not_parseable", answers[0][:80])
-    for reason, value, low, high in (
-        ("level", problem.level, policies.min_level, policies.max_level),
-        ("pass_rate", problem.pass_rate, policies.min_pass_rate, policies.max_pass_rate),
+    low, high, level = source.min_level, source.max_level, problem.level
+    if (low is not None and (level is None or level < low)) or (
+        high is not None and (level is None or level > high)
     ):
-        if not _is_within(value, low, high):
-            return Drop(reason, f"{value}")
+        return Drop("level", f"{level}")
     return tuple(readable)
 
 
@@ -258,58 +217,6 @@ def shown_answer(question: str) -> str | None:
     return found[1].rstrip(".") if found else None
 
 
-def _is_within(value: float | None, low: float | None, high: float | None) -> bool:
-    if low is None and high is None:
-        return True
-    return value is not None and (low is None or value >= low) and (high is None or value <= high)
-
-
-def check_language(problem: Problem, policies: Policies) -> Drop | None:
-    """Whether the question is in a language that is not wanted."""
-    if not policies.is_training or not policies.languages:
-        return None
-    found = find_foreign(problem.question, policies.languages)
-    return Drop("foreign_language", found) if found else None
-
-
-def check_lengths(problem: Problem, policies: Policies) -> Drop | None:
-    """Whether question or solution have more tokens than allowed."""
-    if not policies.is_training:
-        return None
-    limits = [("long_question", problem.question, policies.max_question_tokens)]
-    if policies.needs_solution:
-        limits.append(("long_solution", problem.solution, policies.max_solution_tokens))
-    for reason, text, limit in limits:
-        # A token has at least one byte: most texts need no counting.
-        if limit is None or len(text.encode()) <= limit:
-            continue
-        num_tokens = len(load_tokenizer(policies.tokenizer).encode(text, add_special_tokens=False))
-        if num_tokens > limit:
-            return Drop(reason, f"{num_tokens} tokens")
-    return None
-
-
-@functools.cache
-def load_tokenizer(path: str) -> "Tokenizer":
-    """The tokenizer.json of a folder or of a hub model.
-
-    Not transformers' own loading: that takes a second and 400 MB in each worker.
-
-    Raises:
-        UserError: there is none, or it cannot be read.
-    """
-    from tokenizers import Tokenizer
-
-    try:
-        file = Path(path, "tokenizer.json")
-        return Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(path)
-    except Exception as error:  # the Rust library raises nothing narrower
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"tokenizer: {path}: {message}; give a folder with a tokenizer.json or a hub id"
-        ) from error
-
-
 @functools.cache
 def _language_identifier():
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -344,41 +251,22 @@ def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
     return best if best not in allowed and score - allowed_score > needed else None
 
 
-@dataclass(frozen=True, slots=True)
-class Bands:
-    """Where problems become medium and hard.
+def find_band(difficulty: str | dict[str, Any] | None, level: float | None) -> str | None:
+    """easy, medium or hard; None where the level that decides is unknown.
 
     Args:
-        by: "level" (higher is harder), "pass_rate" (lower is harder), or a band's own name.
-        medium, hard: the first value that counts as such.
+        difficulty: of the source: a band's name, or the first levels that are medium and hard.
     """
-
-    by: str
-    medium: float = 0.0
-    hard: float = 0.0
-
-    def find(self, level: float | None, pass_rate: float | None) -> str | None:
-        """The band of a problem; None where the number that decides is unknown."""
-        if self.by in BANDS:
-            return self.by
-        value = level if self.by == "level" else pass_rate
-        if value is None:
-            return None
-        sign = 1 if self.by == "level" else -1
-        if sign * value >= sign * self.hard:
-            return "hard"
-        return "medium" if sign * value >= sign * self.medium else "easy"
+    if not isinstance(difficulty, dict):
+        return difficulty
+    if level is None:
+        return None
+    if level >= difficulty["hard"]:
+        return "hard"
+    return "medium" if level >= difficulty["medium"] else "easy"
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """Shares of the bands in a set, adding up to 1, and its size; None is as many as possible."""
-
-    shares: Mapping[str, float]
-    size: int | None = None
-
-
-def plan_counts(available: Mapping[str, int], mix: Mix) -> dict[str, int]:
+def plan_counts(available: Mapping[str, int], mix: Mapping[str, float]) -> dict[str, int]:
     """How many problems of each band a set with these shares can have at most.
 
         N = min over bands b with share_b > 0 of floor(available_b / share_b), and at most `size`
@@ -387,11 +275,12 @@ def plan_counts(available: Mapping[str, int], mix: Mix) -> dict[str, int]:
 
     Args:
         available: problems of each band.
+        mix: shares of the bands, adding up to 1, and maybe `size`.
     """
-    wanted = {band: share for band, share in mix.shares.items() if share > 0}
+    wanted = {band: mix[band] for band in BANDS if mix.get(band, 0) > 0}
     # The small addend: 3 / 0.3 is 10, and not 9.99….
     total = min(int(available.get(band, 0) / share + 1e-9) for band, share in wanted.items())
-    total = total if mix.size is None else min(total, mix.size)
+    total = min(total, int(mix.get("size", total)))
     exact = {band: share * total for band, share in wanted.items()}
     counts = {band: int(number + 1e-9) for band, number in exact.items()}
     by_remainder = sorted(wanted, key=lambda band: (counts[band] - exact[band], band))
@@ -401,16 +290,15 @@ def plan_counts(available: Mapping[str, int], mix: Mix) -> dict[str, int]:
     return {band: min(number, available.get(band, 0)) for band, number in counts.items()}
 
 
-def choose_mix(bands: Sequence[str], mix: Mix, seed: str) -> set[int]:
+def choose_mix(bands: Sequence[str], mix: Mapping[str, float], seed: str) -> set[int]:
     """Indices of the problems of a mix, drawn at random within each band.
 
     Args:
         bands: the band of each problem.
+        mix: see `plan_counts`.
         seed: same seed and bands, same choice.
     """
-    members: dict[str, list[int]] = {band: [] for band in BANDS}
-    for index, band in enumerate(bands):
-        members[band].append(index)
-    counts = plan_counts({band: len(found) for band, found in members.items()}, mix)
+    counts = plan_counts(Counter(bands), mix)
+    members = {band: [i for i, each in enumerate(bands) if each == band] for band in counts}
     rng = random.Random(seed)
     return {index for band, n in counts.items() for index in rng.sample(members[band], n)}

@@ -1,42 +1,46 @@
 """The rows of one source: read or generated, sampled, turned into problems and checked.
 
 Reading is done in the main process, checking a chunk at a time in any: it depends on the row alone.
-What depends on other rows is done by `data_prep.build.duplicates`, in the order of the rows.
+What depends on other rows is done by `data_prep.build.duplicates`, in the order of the rows. With
+one worker, or where all rows fit one chunk, the work is done in this process. At most a few chunks
+are under way at a time, so that a fast reader does not fill the memory.
 """
 
-import dataclasses
+import itertools
 import json
+import os
 import random
+import signal
 import sys
+import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from typing import Any
 
 from data_prep.build.duplicates import signature
-from data_prep.build.filters import (
-    Bands,
-    Checked,
-    Policies,
-    check_language,
-    check_lengths,
-    check_problem,
-)
-from data_prep.build.recipe import DataArguments, Source, find_file
+from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
+from data_prep.build.recipe import TRAINING, DataArguments, Source, find_file
 from data_prep.config import UserError
 from data_prep.decontamination.index import EvalIndex, EvalQuestion
 from data_prep.decontamination.text import question_key, tokenise
-from data_prep.reading.rows import BadRow, Row, load_hub, read_rows_and_faults
+from data_prep.reading.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
 from data_prep.schema import Problem
 from data_prep.sources import synthetic
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
 
 EXCERPT = 1000  # characters of a row that its source drops
+CHUNK = 500  # rows
+AHEAD = 3  # chunks under way for each worker
 
 Item = tuple[int, str, Row | BadRow | Problem]  # position from 0, where, what was read
+Result = tuple[list[Checked], Counter[str]]  # one for each row; seconds by step
 
 
 @dataclass(frozen=True)
@@ -44,69 +48,49 @@ class Job:
     """What is to be done with the rows of one source; sent to the workers with every chunk.
 
     Args:
-        name: of the source, with the options of its builder.
         part: middle of the ids, see `data_prep.build.recipe.id_parts`.
-        bands: how its problems are sorted into easy, medium and hard, or None.
-        checks_contamination: compare with the evaluation questions.
-        skips_bad_rows: count bad rows instead of raising `UserError`.
+        key: the file that they are for, of `data_prep.build.recipe.FILES`.
     """
 
-    name: str
-    options: dict[str, Any]
+    source: Source
     part: str
-    policies: Policies
-    bands: Bands | None = None
-    checks_contamination: bool = False
-    skips_bad_rows: bool = False
-    finds_near_duplicates: bool = False
+    key: str
+    args: DataArguments
 
 
 class SourceRows:
     """Iterates over (position, where, row, fault or ready problem) of one source, once.
 
-    Args:
-        part: middle of the ids, see `data_prep.build.recipe.id_parts`; part of the sample's seed.
-        key: the file that they are for; as well.
-
     Attributes:
-        num_read: rows of the source.
-        num_taken: those of them that the sample has.
+        num_read: rows of the source, also those that are not sampled.
         seconds: spent reading.
     """
 
-    def __init__(self, source: Source, part: str, key: str, args: DataArguments) -> None:
-        self._source, self._part, self._key, self._args = source, part, key, args
-        self.num_read = self.num_taken = 0
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.num_read = 0
         self.seconds = 0.0
 
     def __iter__(self) -> Iterator[Item]:
-        source, key = self._source, self._key
-        place: Any = source.name
+        source, key, args = self._job.source, self._job.key, self._job.args
+        path = find_file(source, args.data_root)
+        place: Any = path or source.hub
         if source.name == "synthetic":
             rows = self._generate()
+        elif path is None and not source.hub_file:
+            rows = load_hub(source.hub, source.split, source.config)
         else:
-            path = find_file(source, self._args.data_root)
-            place = path or source.hub
-            if path is None and source.hub_file:
-                path = fetch_hub_file(source.hub, source.hub_file)
-            rows = (
-                read_rows_and_faults(path)
-                if path
-                else load_hub(source.hub, source.split, source.config)
-            )
-        rows = self._counted(rows)
+            rows = read_rows_and_faults(path or fetch_hub_file(source.hub, source.hub_file))
+        items: Iterable[Item] = (
+            (position, *row) for position, row in enumerate(self._counted(rows))
+        )
         size = None if source.name == "synthetic" else source.sample
-        items: Iterable[Item]
-        if size is None:
-            items = ((position, *row) for position, row in enumerate(rows))
-        else:
+        if size is not None:
             # Seeded by what is sampled, not by its place in the list: adding another source
             # changes nothing.
-            seed = f"{self._args.seed}-{key}-{source.name}-{self._part}"
-            items = sample_rows(track(rows, f"{key}: sampling {source.name}"), size, seed)
-        for item in track(items, f"{key}: {source.name}"):
-            self.num_taken += item[2].num_rows if isinstance(item[2], BadRow) else 1
-            yield item
+            seed = f"{args.seed}-{key}-{source.name}-{self._job.part}"
+            items = sample_rows(track(items, f"{key}: sampling {source.name}"), size, seed)
+        yield from track(items, f"{key}: {source.name}")
         if not self.num_read:
             raise UserError(f"{key}: {source.name}: {place} has no rows; check the file")
         if size is not None and self.num_read < size:
@@ -116,57 +100,34 @@ class SourceRows:
             )
 
     def _generate(self) -> Iterator[tuple[str, Any]]:
-        source = self._source
+        source = self._job.source
         try:
-            found = synthetic.load(source.split, source.sample, self._args.seed, **source.options)
+            seed = self._job.args.seed
+            found = synthetic.load(source.split, source.sample, seed, **source.options)
             yield from ((problem.id, problem) for problem in found)
         except (TypeError, ValueError) as error:  # an option unknown or out of range
-            raise UserError(f"{self._key}: synthetic: {error}; fix its options or split") from error
+            raise UserError(
+                f"{self._job.key}: synthetic: {error}; fix its options or split"
+            ) from error
 
     def _counted(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         started = time.perf_counter()
         for where, row in rows:
             self.seconds += time.perf_counter() - started
-            self.num_read += row.num_rows if isinstance(row, BadRow) else 1
+            self.num_read += 1
             yield where, row
             started = time.perf_counter()
 
 
-def fetch_hub_file(hub: str, name: str) -> Path:
-    """The local copy of one file of a hub data set, downloaded where it is not cached.
-
-    For sets whose files have no common columns, or are no tables: they are read as local ones are.
-
-    Raises:
-        UserError: no such set or file, or the hub cannot be reached.
-    """
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(hub, name, repo_type="dataset"))
-    except (OSError, ValueError) as error:
-        message = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"hub: {hub}: hub_file: {name}: {message}; check the names, or set --data_root to a "
-            "folder that holds `file`"
-        ) from error
-
-
-def sample_rows(
-    rows: Iterable[tuple[str, Any]], size: int, seed: str
-) -> list[tuple[int, str, Any]]:
-    """Draw `size` rows in one pass (reservoir sampling, Vitter's algorithm R).
-
-    Returns:
-        The rows as (position from 0, where, row), in file order.
-    """
+def sample_rows(items: Iterable[Item], size: int, seed: str) -> list[Item]:
+    """Draw `size` rows in one pass (reservoir sampling, Vitter's algorithm R), in their order."""
     rng = random.Random(seed)
-    kept: list[tuple[int, str, Any]] = []
-    for position, (where, row) in enumerate(rows):
-        if position < size:
-            kept.append((position, where, row))
-        elif (slot := rng.randrange(position + 1)) < size:
-            kept[slot] = (position, where, row)
+    kept: list[Item] = []
+    for item in items:
+        if item[0] < size:
+            kept.append(item)
+        elif (slot := rng.randrange(item[0] + 1)) < size:
+            kept[slot] = item
     return sorted(kept, key=lambda item: item[0])
 
 
@@ -181,97 +142,160 @@ def track(items: Iterable, description: str) -> Iterator:
     return iter(rich_track(items, description, console=console, transient=True))
 
 
-class Clock:
-    """Seconds of each step, by laps."""
-
-    def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
-        self._last = time.perf_counter()
-
-    def lap(self, step: str) -> None:
-        """Count the time since the last lap as `step`'s."""
-        now = time.perf_counter()
-        self.seconds[step] += now - self._last
-        self._last = now
-
-
 class Checker:
-    """Checks rows against policies and evaluation questions.
+    """Checks rows against a recipe and evaluation questions.
 
     Args:
         questions: of evaluation sets, which must not occur in the training sets.
-        pass_rates: `{id: rate}`, measured by `stages.difficulty`; they replace the rows' own.
     """
 
-    def __init__(self, questions: Sequence[EvalQuestion], pass_rates: dict[str, float]) -> None:
+    def __init__(self, questions: Sequence[EvalQuestion]) -> None:
         self._index = EvalIndex(questions) if questions else None
-        self._pass_rates = pass_rates
+        self._seconds: Counter[str] = Counter()
+        self._last = 0.0
 
-    def check_rows(self, job: Job, items: Sequence[Item]) -> tuple[list[Checked], Counter[str]]:
-        """One result for each row, in order; and the seconds of each step.
+    def check_rows(self, job: Job, items: Sequence[Item]) -> Result:
+        """One result for each row, in order; and the seconds of each step."""
+        self._seconds, self._last = Counter(), time.perf_counter()
+        return [self._check(job, *item) for item in items], self._seconds
 
-        Raises:
-            UserError: a bad row, unless the job skips them.
-        """
-        clock = Clock()
-        return [self._check(job, *item, clock) for item in items], clock.seconds
+    def _lap(self, step: str) -> None:
+        """Count the time since the last lap as `step`'s."""
+        now = time.perf_counter()
+        self._seconds[step] += now - self._last
+        self._last = now
 
-    def _check(
-        self, job: Job, position: int, where: str, row: Row | BadRow | Problem, clock: Clock
-    ) -> Checked:
-        problem = self._build(job, position, where, row)
-        clock.lap("build")
-        if isinstance(problem, Checked):
-            return problem
-        is_rated = problem.id in self._pass_rates
-        if is_rated:
-            problem = dataclasses.replace(problem, pass_rate=self._pass_rates[problem.id])
-        drop, match = None, None
-        golds = check_problem(problem, job.policies)
-        clock.lap("gold and kind")
+    def _check(self, job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Checked:
+        built = self._build(job, position, where, row)
+        self._lap("build")
+        if isinstance(built, Drop):
+            is_bad = built.reason == "bad_row"
+            text = "" if is_bad else json.dumps(row, ensure_ascii=False, default=str)
+            return Checked(where, None, built, text[:EXCERPT])
+        is_training = job.key in TRAINING
+        golds = check_problem(built, job.source, job.key)
+        self._lap("gold and kind")
         if isinstance(golds, Drop):
-            drop = golds
-        else:
-            problem = dataclasses.replace(problem, answers=golds)
-            drop = check_language(problem, job.policies)
-            clock.lap("language")
-            drop = drop or check_lengths(problem, job.policies)
-            clock.lap("length")
-        if drop is None and self._index and job.checks_contamination:
+            return Checked(where, built, golds)
+        problem = replace(built, answers=golds)
+        if is_training and job.args.languages:
+            language = find_foreign(problem.question, tuple(job.args.languages))
+            self._lap("language")
+            if language:
+                return Checked(where, problem, Drop("foreign_language", language))
+        if self._index and job.key != "test":
             match = self._index.find_repeated(problem)
-            clock.lap("decontamination")
+            self._lap("decontamination")
             if match:
                 drop = Drop("in_eval_set", f"{match.benchmark} {match.id}")
-        found = Checked(where, problem, drop, is_rated=is_rated, match=match)
-        if drop:
-            return found
-        keys = signature(tokenise(problem.question)).tobytes() if job.finds_near_duplicates else b""
-        found = dataclasses.replace(
-            found,
+                return Checked(where, problem, drop, match=match)
+        found = Checked(
+            where,
+            problem,
             key=question_key(problem.question, problem.trace),
-            signature=keys,
-            band=job.bands.find(problem.level, problem.pass_rate) if job.bands else None,
+            signature=signature(tokenise(problem.question)).tobytes() if is_training else b"",
+            band=find_band(job.source.difficulty, problem.level),
         )
-        clock.lap("signature")
+        self._lap("signature")
         return found
 
     def _build(
         self, job: Job, position: int, where: str, row: Row | BadRow | Problem
-    ) -> Problem | Checked:
+    ) -> Problem | Drop:
         """The problem of a row, or why there is none."""
         if isinstance(row, Problem):
             return row
         try:
             if isinstance(row, BadRow):
                 raise UserError(row.message)
-            name = f"{job.name}-{job.part}-{position}"
-            built = BUILDERS[job.name](row, name, where, **job.options)
+            name = f"{job.source.name}-{job.part}-{position}"
+            return BUILDERS[job.source.name](row, name, where, **job.source.builder_options())
         except UserError as error:
-            if not job.skips_bad_rows:
+            if job.args.on_bad_row == "stop":
                 raise UserError(f"{error} (or leave it out: --on_bad_row skip)") from error
-            num_rows = row.num_rows if isinstance(row, BadRow) else 1
-            return Checked(where, None, Drop("bad_row", str(error)), num_rows=num_rows)
-        if isinstance(built, Problem):
-            return built
-        text = json.dumps(row, ensure_ascii=False, default=str)
-        return Checked(where, None, built, text[:EXCERPT])
+            return Drop("bad_row", str(error))
+
+
+def count_workers(wanted: int) -> int:
+    """The number of worker processes; 0 is one for each core that this process may use."""
+    if wanted:
+        return wanted
+    # sched_getaffinity is Linux's own.
+    get_cores = getattr(os, "sched_getaffinity", None)
+    return len(get_cores(0)) if get_cores else os.cpu_count() or 1
+
+
+_checker: Checker | None = None  # in a worker process
+
+
+def _start_worker(questions: Sequence[EvalQuestion]) -> None:
+    global _checker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _checker = Checker(questions)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone: a killed one cannot say so."""
+    wait([parent_process().sentinel])
+    os._exit(1)
+
+
+def _check_in_worker(job: Job, items: list[Item]) -> Result:
+    return _checker.check_rows(job, items)
+
+
+class Workers:
+    """The processes of one phase of the build, started when they are needed.
+
+    Args:
+        number: of processes.
+        questions: evaluation questions to keep out of the training sets.
+    """
+
+    def __init__(self, number: int, questions: Sequence[EvalQuestion]) -> None:
+        self._number, self._questions = number, questions
+        self._here: Checker | None = None
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def check(self, job: Job, items: Iterable[Item], seconds: Counter[str]) -> Iterator[Checked]:
+        """Yield a result for each item, in order; adds the seconds of each step."""
+        stream = iter(items)
+        chunks = iter(lambda: list(itertools.islice(stream, CHUNK)), [])
+        first = list(itertools.islice(chunks, 2))
+        chunks = itertools.chain(first, chunks)
+        if self._number == 1 or len(first) < 2:
+            self._here = self._here or Checker(self._questions)
+            results = (self._here.check_rows(job, chunk) for chunk in chunks)
+        else:
+            results = self._map(job, chunks)
+        for found, spent in results:
+            seconds.update(spent)
+            yield from found
+
+    def _map(self, job: Job, chunks: Iterable[Sequence[Item]]) -> Iterator[Result]:
+        if self._pool is None:
+            # Not forked: this process may have threads (a progress bar's).
+            self._pool = ProcessPoolExecutor(
+                self._number, get_context("spawn"), _start_worker, (self._questions,)
+            )
+        waiting: deque = deque()
+        try:
+            for chunk in chunks:
+                waiting.append(self._pool.submit(_check_in_worker, job, chunk))
+                if len(waiting) >= AHEAD * self._number:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                "num_workers: a worker process was killed, most likely for want of memory; "
+                "set --num_workers 1"
+            ) from error

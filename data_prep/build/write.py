@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+import os
+import pickle
 import sys
 from array import array
 from collections import Counter
@@ -20,19 +22,11 @@ from data_prep.schema import Problem
 DROPPED, CONTAMINATION = "dropped.jsonl", "contamination.jsonl"
 NAMES = (*FILES.values(), DROPPED, CONTAMINATION)
 EXCERPT = 1000  # characters of a text in the two logs
-_FIELDS = tuple(name for name in Problem.__dataclass_fields__ if name != "solution")
 MARK = "build.partial"  # there while a build is under way, and after one was killed
 
 
 def check_folder(folder: str, inputs: Iterable[Path]) -> None:
-    """Refuse a folder in which the build would overwrite files that are not its own.
-
-    Args:
-        inputs: local files that are read.
-
-    Raises:
-        UserError: an input lies there, or a file of the build's names that no build wrote.
-    """
+    """Refuse a folder with `inputs`, the files that are read, or files that no build wrote."""
     place = Path(folder)
     for path in inputs:
         if path.resolve().parent == place.resolve():
@@ -57,7 +51,6 @@ class SetReport:
         self.rows_out_of = [0] * len(sources)
         self.dropped_of: list[Counter[str]] = [Counter() for _ in sources]
         self.bands: dict[str, int] = {}
-        self.num_rated = 0  # rows whose pass rate was measured
         self.seconds: Counter[str] = Counter()
 
     @property
@@ -95,57 +88,36 @@ class Spool:
     """Rows of one data file on disk, in the order in which they came, read back by number.
 
     A set of 860,000 problems with worked solutions would take gigabytes of memory; their places
-    take eight bytes each. A row is stored as the line that is written in the end, behind a line
-    that holds its place and its problem without the solution: all that finding duplicates takes.
+    take eight bytes each.
 
     Args:
-        path: a new file; the caller removes it.
-        make_row: the row of a problem.
+        file: a new one, open for writing and reading.
     """
 
-    def __init__(self, path: Path, make_row: Callable[[Problem], dict[str, Any]]) -> None:
-        self._file = path.open("w+b")
+    def __init__(self, file: IO[bytes], make_row: Callable[[Problem], dict[str, Any]]) -> None:
+        self._file = file
         self._make_row = make_row
         self._starts = array("Q")
-        self._end = 0
-        self._is_at_end = True
 
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def append(self, problem: Problem, where: str) -> int:
-        """Store a problem and its place; returns its number, from 0."""
-        note = [where, *(getattr(problem, name) for name in _FIELDS)]
+    def append(self, problem: Problem, where: str) -> None:
+        """Store a problem and its place; its number is that of the problems before it."""
         # Escaped: data may hold what UTF-8 cannot, and U+2028 in GSM8K breaks readers that split
         # lines as Unicode does.
-        lines = f"{json.dumps(note)}\n{json.dumps(self._make_row(problem))}\n".encode()
-        if not self._is_at_end:
-            self._file.seek(self._end)
-            self._is_at_end = True
-        self._file.write(lines)
-        self._starts.append(self._end)
-        self._end += len(lines)
-        return len(self._starts) - 1
+        line = f"{json.dumps(self._make_row(problem))}\n".encode()
+        self._starts.append(self._file.seek(0, os.SEEK_END))
+        # Finding duplicates takes the problem without its solution.
+        pickle.dump((dataclasses.replace(problem, solution=""), where), self._file)
+        self._file.write(line)
 
     def get(self, number: int) -> tuple[Problem, str]:
         """The problem with this number, without its solution, and its place."""
-        where, *values = json.loads(self._note(number))
-        fields: dict[str, Any] = dict(zip(_FIELDS, values, strict=True))
-        return Problem(**fields | {"answers": tuple(fields["answers"])}), where
+        self._file.seek(self._starts[number])
+        return pickle.load(self._file)
 
     def line(self, number: int) -> bytes:
         """The line of the data file."""
-        self._note(number)
+        self.get(number)
         return self._file.readline()
-
-    def _note(self, number: int) -> bytes:
-        self._is_at_end = False
-        self._file.seek(self._starts[number])
-        return self._file.readline()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
 
 class Outputs:
@@ -185,17 +157,16 @@ class Outputs:
     def spool(self, key: str, make_row: Callable[[Problem], dict[str, Any]]) -> Iterator[Spool]:
         """A spool for one data file's problems, gone afterwards."""
         path = self._folder / f"{FILES[key]}.spool.partial"
-        spool = Spool(path, make_row)
         try:
-            yield spool
+            with path.open("w+b") as file:
+                yield Spool(file, make_row)
         finally:
-            spool.close()
             path.unlink(missing_ok=True)
 
     def drop(self, report: SetReport, source: int, found: Checked) -> None:
         """Count and log a row that is left out."""
         problem, drop, match = found.problem, found.drop, found.match
-        report.dropped_of[source][drop.reason] += found.num_rows
+        report.dropped_of[source][drop.reason] += 1
         row = {
             "file": FILES[report.key],
             "reason": drop.reason,
@@ -243,7 +214,6 @@ def write_manifest(
     inputs = [find_file(s, args.data_root) or s.hub for s in listed if s.name != "synthetic"]
     checked = [name for name, count in benchmarks.items() if isinstance(count, int)]
     inputs += [find_benchmark(name, args.data_root) for name in checked]
-    inputs += [args.pass_rates] if args.pass_rates else []
     rows_in = sum(report.rows_in for report in reports.values())
     rows_out = sum(report.rows_out for report in reports.values())
     dropped = sum((report.dropped for report in reports.values()), Counter())

@@ -1,12 +1,12 @@
 """What the builders of the data sets share: columns under many names, prompts, golds, options.
 
-A builder is `build_problem(row, problem_id, where) -> Problem | Drop`, one module a data set, named
-in `registry.BUILDERS`; `problem_id` is `<source>-<split>-<position>`. A prompt in a template that
-is not known is a `Drop` of reason `unknown_template` in every set; the modules name their other
-reasons. verl's parquet files (`prompt` of {role, content}, `reward_model.ground_truth`), slime's
-(`label`) and ORZ's (`final_answer`) are read by the same names for every source.
+A builder is a function (row, problem_id, where) -> Problem | Drop, named in `registry.BUILDERS`;
+`problem_id` is `<source>-<split>-<position>`. It raises `UserError` where a column is missing or of
+a wrong type. A prompt in a template that is not known is a `Drop` of reason `unknown_template` in
+every set; the builders name their other reasons.
 """
 
+import contextlib
 import math
 import re
 from dataclasses import dataclass
@@ -35,8 +35,6 @@ SUBJECTS = ("subject", "type", "extra_info.subject", "extra_info.type")
 _BOXED = re.compile(
     r"\$*+\s*+(?:\\\(|\\\[)?+\s*+\\boxed\s*+(\{.*\})\s*+(?:\\\)|\\\])?+\s*+\$*+\.?+", re.DOTALL
 )
-LETTERS = "ABCDE"
-INSTRUCTION = "Answer with the letter of the right option."
 # What a control character and the rest of a LaTeX command were before a reader took `\f` of `\frac`
 # for a form feed. The characters have uses of their own (MATH's figures are indented with tabs, a
 # form feed precedes a word in DeepScaleR), so only the rest of a known command counts, and
@@ -108,9 +106,6 @@ def build_row(
     Args:
         questions, golds, solutions: names of columns, of which the first that the row has counts.
         fields: further fields of the problem.
-
-    Raises:
-        UserError: no such column of questions or golds, or one of a wrong type.
     """
     question = get_question(row, questions, where)
     if isinstance(question, Drop):
@@ -118,9 +113,8 @@ def build_row(
     values = get_golds(row, golds, where)
     if not values:
         return Drop("no_answer")
-    solution = get_text(row, solutions, where, default="") if solutions else ""
-    fields = {"solution": repair_escapes(solution).strip()} | fields
-    return Problem(problem_id, source, question, tuple(values), **fields)
+    solution = repair_escapes(get_text(row, solutions, where, default="")).strip()
+    return Problem(problem_id, source, question, tuple(values), solution, **fields)
 
 
 def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any] | None:
@@ -145,6 +139,11 @@ def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any]
     return found
 
 
+def get_value(row: dict[str, Any], columns: tuple[str, ...]) -> Any:
+    """The value of the first of `columns` that the row has, or None; see `find_value`."""
+    return (find_value(row, columns) or ("", None))[1]
+
+
 def get_text(
     row: dict[str, Any],
     columns: tuple[str, ...],
@@ -157,9 +156,6 @@ def get_text(
     Args:
         default: what a missing or null column means; None makes it an error.
         allows_numbers: a number counts as its text, `27.0` as `27`.
-
-    Raises:
-        UserError: the row has none of them, or something other than text there.
     """
     found = find_value(row, columns)
     if default is not None and (found is None or found[1] is None):
@@ -187,23 +183,16 @@ def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> s
     A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ), or the JSON text of
     one. Template tokens and instructions on how to answer are taken off, see
     `data_prep.sources.templates`, and broken escapes repaired. `Drop` reason: `unknown_template`,
-    tokens are left.
-
-    Raises:
-        UserError: see `get_text`; or a prompt of more than one user turn and a prefill.
+    tokens are left. More than one user turn and a prefill is an error.
     """
-    found = find_value(row, columns)
-    turns = chat_turns(found[1]) if found else None
-    column = found[0] if found else ""
-    if turns is None:
-        text = get_text(row, columns, where)
-    else:
-        text = _user_turn(turns)
-        if text is None:
-            raise UserError(
-                f"{where}: {column}: {turns!r:.80} has no single user turn of text; write "
-                "[{role: user, content: the question}]"
-            )
+    column, prompt = find_value(row, columns) or ("", None)
+    turns = chat_turns(prompt)
+    text = get_text(row, columns, where) if turns is None else _user_turn(turns)
+    if text is None:
+        raise UserError(
+            f"{where}: {column}: {turns!r:.80} has no single user turn of text; write "
+            "[{role: user, content: the question}]"
+        )
     try:
         question = bare_question(repair_escapes(text))
     except SeveralTurns as error:
@@ -233,12 +222,7 @@ def _user_turn(turns: list) -> str | None:
 
 
 def get_golds(row: dict[str, Any], columns: tuple[str, ...], where: str) -> list[str]:
-    """The golds of a row, each once, of which any may match; none where they are null or empty.
-
-    Raises:
-        UserError: the row has no such column, or something other than text, numbers or a list of
-            them there.
-    """
+    """The golds of a row, each once, of which any may match; none where they are null or empty."""
     found = find_value(row, columns)
     if found is None:
         get_text(row, columns, where)  # names the columns that are missing
@@ -283,30 +267,16 @@ def is_sentinel(gold: str) -> bool:
 
 
 def get_number(row: dict[str, Any], columns: tuple[str, ...], where: str) -> int | float | None:
-    """The number in the first of `columns` that the row has, or None where it has none.
-
-    Raises:
-        UserError: something other than a finite number there.
-    """
-    found = find_value(row, columns)
-    if found is None or found[1] is None or found[1] == "":
+    """The finite number in the first of `columns` that the row has, or None where it has none."""
+    column, found = find_value(row, columns) or ("", None)
+    if found is None or found == "":
         return None
-    value = found[1]
+    value = found
     if isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError):
             value = float(value)
-        except ValueError:
-            value = None
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise UserError(f"{where}: {found[0]}: {found[1]!r:.80} is not a number; fix the row")
-    return value
-
-
-def get_share(row: dict[str, Any], columns: tuple[str, ...], where: str) -> float | None:
-    """A share from 0 to 1, see `get_number`."""
-    value = get_number(row, columns, where)
-    if value is not None and not 0 <= value <= 1:
-        raise UserError(f"{where}: {columns[0]}: {value!r} is not a share from 0 to 1; fix the row")
+        raise UserError(f"{where}: {column}: {found!r:.80} is not a number; fix the row")
     return value
 
 
@@ -325,34 +295,6 @@ def own_id(problem_id: str, value: Any) -> str:
     if value is None or not str(value).strip():
         return problem_id
     return f"{problem_id.rpartition('-')[0]}-{str(value).strip()}"
-
-
-def show_options(question: str, options: list[str]) -> str:
-    """The question, one line `A. …` per option, and what is asked for.
-
-    How to write the answer is the system prompt's business; that it is a letter is part of the
-    question, because without it the option's text would be as good an answer.
-
-    Args:
-        question: without the options.
-        options: 2 to 5; white space in them, line ends too, becomes single blanks.
-    """
-    lines = [
-        f"{letter}. {' '.join(option.split())}"
-        for letter, option in zip(LETTERS, options, strict=False)
-    ]
-    return "\n".join([question.strip(), "", *lines, "", INSTRUCTION])
-
-
-def check_options(options: object, column: str, counts: range, where: str) -> list[str]:
-    """The options as they are; raises `UserError` unless they are as many texts as `counts`."""
-    is_texts = isinstance(options, list) and all(
-        isinstance(option, str) and option.strip() for option in options
-    )
-    if not is_texts or len(options) not in counts:
-        number = " to ".join(str(n) for n in sorted({counts[0], counts[-1]}))
-        raise UserError(f"{where}: {column}: {options!r:.80} is not {number} texts; fix the row")
-    return options
 
 
 def thought_of(text: str) -> str:

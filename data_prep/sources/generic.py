@@ -1,4 +1,4 @@
-r"""Any data set of questions and answers, by the names of its columns.
+r"""Any data set of questions and answers, by the names of its columns; and a teacher's traces.
 
     name: generic
     file: mine.jsonl
@@ -16,7 +16,16 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop, build_row, clean_gold, find_value, get_number
+from data_prep.sources.base import (
+    Drop,
+    build_row,
+    clean_gold,
+    get_golds,
+    get_number,
+    get_subject,
+    get_text,
+    get_value,
+)
 from data_prep.sources.templates import chat_turns
 
 MARK = "####"
@@ -38,12 +47,16 @@ def build_problem(
     Args:
         prompt_key, answer_key, solution_key, level_key: columns; `a.b` is b of the struct a.
         apply_chat_template: whether prompts are lists of messages, to which a template is still to
-            be applied (true), or text (false); None takes both.
-
-    Raises:
-        UserError: a missing column, one of a wrong type, or a prompt of the other shape.
+            be applied (true), or text (false), the other being refused; None takes both.
     """
-    _check_shape(row, prompt_key, apply_chat_template, where)
+    prompt = get_value(row, (prompt_key,))
+    is_chat = chat_turns(prompt) is not None
+    if apply_chat_template not in (None, is_chat) and prompt is not None:
+        wanted = "text" if is_chat else "a list of messages"
+        raise UserError(
+            f"{where}: {prompt_key}: {prompt!r:.80} is not {wanted}; set apply_chat_template to "
+            f"{str(is_chat).lower()}, or leave it out"
+        )
     built = build_row(
         row,
         problem_id,
@@ -57,19 +70,28 @@ def build_problem(
     if isinstance(built, Drop):
         return built
     tails = (clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers)
-    golds = list(dict.fromkeys(filter(None, tails)))
+    golds = tuple(dict.fromkeys(filter(None, tails)))
+    return replace(built, answers=golds) if golds else Drop("no_answer")
+
+
+def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+    """Turn a row of `traces.jsonl` of `stages.distill` into a problem of its question's source.
+
+    A question may occur several times, with another `trace` each, which is added to the id.
+    """
+    trace = get_number(row, ("trace",), where)
+    if type(trace) is not int or trace < 0:
+        raise UserError(f"{where}: trace: {trace!r} is not a number from 0; fix the row")
+    golds = get_golds(row, ("answers", "answer"), where)
     if not golds:
         return Drop("no_answer")
-    return replace(built, answers=tuple(golds))
-
-
-def _check_shape(row: dict[str, Any], key: str, is_chat: bool | None, where: str) -> None:
-    found = find_value(row, (key,))
-    if is_chat is None or found is None or found[1] is None:
-        return
-    if (chat_turns(found[1]) is not None) != is_chat:
-        wanted = "a list of messages" if is_chat else "text"
-        raise UserError(
-            f"{where}: {key}: {found[1]!r:.80} is not {wanted}; set apply_chat_template to "
-            f"{str(not is_chat).lower()}, or leave it out"
-        )
+    return Problem(
+        f"{get_text(row, ('id',), where)}-t{trace}",
+        get_text(row, ("source",), where),
+        get_text(row, ("question",), where).strip(),
+        tuple(golds),
+        get_text(row, ("solution",), where).strip(),
+        get_number(row, ("level",), where),
+        get_subject(row, ("subject",), where),
+        trace=trace,
+    )

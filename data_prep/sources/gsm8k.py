@@ -18,9 +18,8 @@ _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
     """Turn a GSM8K row into a problem; `level` stays None. `Drop` reason: `no_answer`.
 
-    Raises:
-        UserError: a missing column, no single `####`, or a gold that is not a number. GSM8K has no
-            such rows: the file is damaged or is another data set, and dropping would hide it.
+    No single `####`, or a gold that is not a number, is an error: GSM8K has no such rows, so the
+    file is damaged or is another data set, and dropping would hide it.
     """
     question = get_question(row, ("question",), where)
     if isinstance(question, Drop):

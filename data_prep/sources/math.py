@@ -32,11 +32,7 @@ _UNIQUE_ID = re.compile(r"(?:train|test)/(\w+)/(\d+)\.json")
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
-    """Turn a MATH row into a problem; `level` is 1 to 5, or None where it is unknown.
-
-    Raises:
-        UserError: a missing column, one that does not hold text, or an unknown level.
-    """
+    """Turn a MATH row into a problem; `level` is 1 to 5, or None where it is unknown."""
     question = get_question(row, ("problem", "question", "prompt"), where)
     if isinstance(question, Drop):
         return question

@@ -53,9 +53,6 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
 
     `solution` is "" where 1.5 says that it is not valid; `subject` is the problem's type in 1.5,
     else the collection it came from.
-
-    Raises:
-        UserError: a missing column, or one that does not hold text.
     """
     question = get_question(row, ("problem", "instruction"), where)
     if isinstance(question, Drop):

@@ -21,6 +21,7 @@ are hashed to a split, so no arithmetic chain of `test` occurs in `train`, under
 import hashlib
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from data_prep.schema import Problem
 from data_prep.sources import gsm8k
@@ -134,25 +135,16 @@ def load(
         max_merge: most days a hasty equation merges, at least 2 and at most 7.
         levels: levels in the order in which they come round, in place of 1..`max_level`;
             `[1, 1, 6]` makes two thirds of the problems easy and the others hard.
-
-    Raises:
-        ValueError: an option is out of its range.
     """
     if split not in SPLITS:
         raise ValueError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
-    if not 1 <= max_level <= len(DAYS):
-        raise ValueError(f"max_level: {max_level} is not within 1..{len(DAYS)}")
-    if not 0 <= hasty_share <= 1:
-        raise ValueError(f"hasty_share: {hasty_share} is not within 0..1")
-    if not 2 <= max_merge <= len(DAYS):
-        raise ValueError(f"max_merge: {max_merge} is not within 2..{len(DAYS)}")
-    if levels is not None and not (
-        isinstance(levels, list)
-        and levels
-        and all(type(level) is int and 1 <= level <= len(DAYS) for level in levels)
-    ):
-        raise ValueError(f"levels: {levels!r} is not a list of levels within 1..{len(DAYS)}")
     levels = levels or list(range(1, max_level + 1))
+    for name, value, low, high in (
+        ("max_level", max_level, 1, len(DAYS)), *(("levels", one, 1, len(DAYS)) for one in levels),
+        ("hasty_share", hasty_share, 0, 1), ("max_merge", max_merge, 2, len(DAYS)),
+    ):  # fmt: skip
+        if not low <= value <= high:
+            raise ValueError(f"{name}: {value} is not within {low}..{high}")
     rng = random.Random(f"{split}-{seed}")
     seen: set[str] = set()
     num_misses = 0
@@ -179,6 +171,4 @@ def load(
         num_misses = 0
         problem = gsm8k.build_problem(row, problem_id, problem_id)
         assert isinstance(problem, Problem)
-        yield Problem(
-            problem_id, "synthetic", problem.question, problem.answers, problem.solution, level
-        )
+        yield replace(problem, source="synthetic", level=level)

@@ -7,11 +7,12 @@ says of its own: an empty box, "step by step", a tag. Thus "Give the answer as $
 in \boxed{}." stay, and so does all that is not at an end.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from data_prep.reading.rows import decode_at, is_conversation
+from data_prep.reading.rows import is_conversation
 
 _ROLE_NAMES = "system|developer|user|human|prompter|assistant|chatbot|bot|model|gpt"
 # A special token, whose bars are fullwidth in R1's; no norm and no bra-ket has so long a name.
@@ -55,23 +56,6 @@ _DIALOGUE = re.compile(
 _USER = re.compile(r"(?:^|(?<=[\s.>]))(?:### ?)?(?:User|Human|USER|HUMAN):\s*")
 _ASSISTANT = re.compile(r"(?:^|(?<=[\s.>]))(?:### ?)?(?:Assistant|ASSISTANT):\s*")
 _PROBLEM_FOLLOWS = re.compile(r"\bThis is the problem:\s*", re.I)
-_ALPACA = re.compile(
-    r"\A\s*(?:Below is an instruction\b[^#]*)?#{2,3}\s*(?:Instruction|Question|Problem|User|Human)"
-    r":(.*?)#{2,3}\s*(?:Response|Answer|Solution|Assistant):(.*)\Z",
-    re.DOTALL | re.I,
-)
-_LABELS = tuple(
-    (
-        re.compile(rf"\A\s*{asks}\s*:\s*", re.I),
-        re.compile(rf"\n[ \t]*{asks}\s*:", re.I),
-        re.compile(rf"(?:\A|\n|\s(?=ASSISTANT:))[ \t]*(?i:{answers})\s*:(.*)\Z", re.DOTALL),
-    )
-    for asks, answers in (
-        ("(?:Question|Problem)", "(?:Answer|Solution|Response)"),
-        ("Q", "A"),
-        ("(?:Human|User)", "(?:Assistant|AI|Bot)"),
-    )
-)
 _LONGEST_TOKEN = 46
 _ANSWERED = "text in the assistant's turn"
 
@@ -170,7 +154,7 @@ def bare_question(text: str) -> str:
             come first, or the answer is there.
     """
     text = _BEGIN.sub("", text)
-    for strip in (_from_inst, _from_tokens, _from_dialogue, _from_alpaca, _from_labels):
+    for strip in (_from_inst, _from_tokens, _from_dialogue):
         if (turn := strip(text)) is not None:
             text = turn
             break
@@ -193,12 +177,11 @@ def chat_turns(value: Any) -> list | None:
         return value
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return None
-    text = value.strip()
     try:
-        turns, end = decode_at(text, 0)
-    except ValueError:
+        turns = json.loads(value)
+    except (ValueError, RecursionError):
         return None
-    return turns if end == len(text) and is_conversation(turns) else None
+    return turns if is_conversation(turns) else None
 
 
 def is_prefill(text: str) -> bool:
@@ -264,27 +247,6 @@ def _from_dialogue(text: str) -> str | None:
     return turn[follows.end() :] if follows else turn
 
 
-def _from_alpaca(text: str) -> str | None:
-    found = _ALPACA.match(text)
-    if not found:
-        return None
-    _check(is_prefill(found[2]), _ANSWERED)
-    return found[1]
-
-
-def _from_labels(text: str) -> str | None:
-    """What follows `Question:`, up to an `Answer:` that ends the text."""
-    for asks, asks_again, answers in _LABELS:
-        if opening := asks.match(text):
-            turn = text[opening.end() :]
-            closing = answers.search(turn)
-            is_closed = bool(closing) and is_prefill(closing[1])
-            again = asks_again.search(turn)
-            _check(not (again and closing and closing.start() < again.start()), "several questions")
-            return turn[: closing.start()] if is_closed else turn
-    return None
-
-
 def strip_instructions(text: str) -> str:
     """The text without sentences at its beginning and its end that only say how to answer."""
     if not _CORE.search(text):
@@ -306,10 +268,6 @@ def _is_about_answering(sentence: str) -> bool:
     return all(word.lower() in _WORDS or not _CHINESE.sub("", word) for word in rest.split())
 
 
-def _has_core(sentence: str) -> bool:
-    return bool(_CORE.search(sentence))
-
-
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
     """(start, end) of every sentence or line, the white space between them left out."""
     start = 0
@@ -329,7 +287,7 @@ def _leading(text: str) -> int:
         sentence = text[start:stop]
         if not _is_about_answering(sentence):
             return end
-        was_instruction = _has_core(sentence) or (has_core and bool(_ASIDE.match(sentence)))
+        was_instruction = bool(_CORE.search(sentence) or (has_core and _ASIDE.match(sentence)))
         has_core = has_core or was_instruction
     return len(text) if was_instruction else end
 
@@ -343,7 +301,7 @@ def _trailing(text: str) -> int:
         at = _opening(sentence)
         if at is None:
             break
-        if _has_core(sentence[at:]) or (has_core and _ASIDE.match(sentence[at:])):
+        if _CORE.search(sentence[at:]) or (has_core and _ASIDE.match(sentence[at:])):
             end, has_core = offset + start + at, True
         if at:
             break

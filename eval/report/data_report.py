@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from data_prep import manifest
-from data_prep.build.filters import load_tokenizer
 from data_prep.build.recipe import FILES, TRAINING
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.reading.rows import read_rows
@@ -47,8 +47,7 @@ class DataReportArguments:
 
     data: str = field(metadata={"help": "folder of a data build"})
     tokenizer: str | None = field(
-        default=None,
-        metadata={"help": "folder or hub id that measures lengths; the build's by default"},
+        default=None, metadata={"help": "folder or hub id that measures lengths; unset: characters"}
     )
 
 
@@ -57,8 +56,9 @@ def main() -> None:
     (args,) = parse(__doc__, DataReportArguments)
     data = Path(args.data)
     build = read_build(data / manifest.NAME)
-    path = args.tokenizer or build["config"].get("tokenizer")
-    tokenizer = load_tokenizer(path) if path else None
+    path, tokenizer = args.tokenizer, None
+    if path:
+        tokenizer = load_tokenizer(path, "tokenizer", needs=()).backend_tokenizer
     folder = data.resolve().parent / STAGE
     started = manifest.start(folder)
 

@@ -48,10 +48,7 @@ HOMES = {
     "load a tokenizer": (
         "data_prep/checkpoints.py",
         r"AutoTokenizer|PreTrainedTokenizerFast|\w*Tokenizer\.from_\w+",
-        {
-            "data_prep/build/filters.py": "its workers read tokenizer.json without transformers",
-            "benchmarks/throughput_runs.py": "builds one, loads none",
-        },
+        {"benchmarks/throughput_runs.py": "builds one, loads none"},
     ),
     "write a whole file": (
         "data_prep/manifest.py",

@@ -1,11 +1,8 @@
 """Builds from real files: all of them, alone and mixed; no benchmark's problem gets through."""
 
-import gzip
 import json
 import re
-from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 
 from tests.integration.sources.test_real_sources import FILES as SOURCES
@@ -14,7 +11,7 @@ from tests.unit.build.helpers import rows_of, run
 pytestmark = pytest.mark.integration
 
 # The first source of each file: {file: name}.
-FILES = {file: source.__name__.rpartition(".")[2] for file, source, *_ in reversed(SOURCES)}
+FILES = {file: source for file, source, *_ in reversed(SOURCES)}
 TRAINING = (
     "areal_boba/", "dapo/", "deepscaler/", "gsm8k/train", "math/train", "math/test_minus",
     "numinamath_cot/", "orz/",
@@ -27,25 +24,9 @@ EVALUATION = {
 }
 
 
-def count_rows(path):
-    """Rows of a file, without the project's readers."""
-    if path.suffix == ".parquet":
-        return pyarrow.parquet.ParquetFile(path).metadata.num_rows
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    if path.suffix == ".json":
-        return len(json.loads(content))
-    return sum(bool(line.strip()) for line in content.split(b"\n"))
-
-
 def letters(question):
     """Nothing but letters and digits: the loosest sense in which two texts are the same."""
     return re.sub(r"[\W_]", "", question).casefold()
-
-
-def check_sums(written):
-    for output in written["outputs"].values():
-        for part in (output, *output["sources"]):
-            assert part["rows_in"] == part["rows_out"] + sum(part["dropped"].values())
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +42,9 @@ def mixed(tmp_path_factory, shared_data):
 
 def test_all_files_mixed_add_up(mixed, shared_data):
     folder, written = mixed
-    check_sums(written)
     sources = written["outputs"]["grpo_train.jsonl"]["sources"]
     assert {source["place"]: source["rows_in"] for source in sources} == {
-        file: count_rows(Path(shared_data, file)) for file in FILES
+        file: num_rows for file, _, num_rows, *_ in SOURCES
     }
     assert len(rows_of(folder / "dropped.jsonl")) == written["rows_in"] - written["rows_out"]
     rows = rows_of(folder / "grpo_train.jsonl")
@@ -91,11 +71,12 @@ def test_one_worker_writes_the_same_bytes_as_two(tmp_path, shared_data):
 
 def load_evaluation(shared_data):
     """The questions of the four benchmarks, read without the project."""
-    found = []
-    for file, column in EVALUATION.items():
-        for line in Path(shared_data, file).read_text(encoding="utf-8").split("\n"):
-            if line.strip():
-                found.append(json.loads(line)[column])
+    found = [
+        json.loads(line)[column]
+        for file, column in EVALUATION.items()
+        for line in (shared_data / file).read_bytes().split(b"\n")
+        if line.strip()
+    ]
     assert len(found) == 1319 + 500 + 30 + 30
     return found
 

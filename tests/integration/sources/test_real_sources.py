@@ -1,24 +1,16 @@
-"""Every real file is read and built by its source: what is kept, and what is dropped and why."""
+"""Every real file is built by its source: what is kept, what is dropped and why; sets are whole."""
 
 from collections import Counter
 
 import pytest
 
+from data_prep.decontamination.benchmarks import load_benchmark
+from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.grade import grade_short_all
 from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
-from data_prep.sources import (
-    aime,
-    arc,
-    areal_boba,
-    dapo,
-    deepscaler,
-    generic,
-    gsm8k,
-    math,
-    numinamath,
-    orz,
-)
 from data_prep.sources.base import Drop, find_value, repair_escapes
+from data_prep.sources.registry import BUILDERS
 from data_prep.sources.templates import bare_question
 
 pytestmark = pytest.mark.integration
@@ -32,37 +24,37 @@ DSR, DSR_VERL = "deepscaler/deepscaler_preview_1209.jsonl.gz", "deepscaler/dsr_s
 ORZ_57K = "orz/orz_math_57k_collected.head.json"
 ORZ_72K = "orz/orz_math_72k_collection_extended.head.json"
 DAPO = "dapo/dapo_math_17k.parquet"
-# (file, source, rows, drops, problems with a solution, a level, a subject, a pass rate)
+# (file, source, rows, drops, problems with a solution, a level, a subject)
 FILES = [
-    ("aime/aime-2024_dapo.parquet", aime, 960, {}, (0, 0, 0, 0)),  # 30 problems, 32 times each
-    ("aime/aime2024_orz.json", aime, 30, {}, (0, 0, 0, 0)),
-    ("aime/aime24_qwen.jsonl", aime, 30, {}, (30, 0, 0, 0)),
-    ("aime/aime25_areal.jsonl", aime, 30, {}, (0, 0, 0, 0)),
-    ("aime/aime25_gift.jsonl", aime, 30, {}, (0, 0, 0, 0)),
-    ("aime/aime25_structured_rl.jsonl", aime, 30, {}, (0, 0, 0, 0)),
-    ("arc_challenge/train_sample_300.jsonl", arc, 300, {}, (0, 0, 0, 0)),
-    ("areal_boba/areal_prompt_rows_10.jsonl", areal_boba, 10, {}, (0, 0, 0, 0)),
-    (DAPO, dapo, 17917, {}, (0, 0, 0, 0)),
-    ("dapo/dapo_math_17k_sample.jsonl", dapo, 2000, {}, (0, 0, 0, 0)),
+    ("aime/aime-2024_dapo.parquet", "aime", 960, {}, (0, 0, 0)),  # 30 problems, 32 times each
+    ("aime/aime2024_orz.json", "aime", 30, {}, (0, 0, 0)),
+    ("aime/aime24_qwen.jsonl", "aime", 30, {}, (30, 0, 0)),
+    ("aime/aime25_areal.jsonl", "aime", 30, {}, (0, 0, 0)),
+    ("aime/aime25_gift.jsonl", "aime", 30, {}, (0, 0, 0)),
+    ("aime/aime25_structured_rl.jsonl", "aime", 30, {}, (0, 0, 0)),
+    ("arc_challenge/train_sample_300.jsonl", "arc", 300, {}, (0, 0, 0)),
+    ("areal_boba/areal_prompt_rows_10.jsonl", "areal_boba", 10, {}, (0, 0, 0)),
+    (DAPO, "dapo", 17917, {}, (0, 0, 0)),
+    ("dapo/dapo_math_17k_sample.jsonl", "dapo", 2000, {}, (0, 0, 0)),
     # One row's gold is "", in both files; 984 rows have no solution, that one has.
-    (DSR, deepscaler, 1209, {"no_answer": 1}, (224, 0, 0, 0)),
-    (DSR_VERL, deepscaler, 1209, {"no_answer": 1}, (0, 0, 0, 0)),
-    ("deepscaler/rllm_train_aime.json", deepscaler, 975, {}, (975, 975, 0, 0)),
-    ("deepscaler/rllm_train_aime.json", aime, 975, {}, (975, 0, 0, 0)),
+    (DSR, "deepscaler", 1209, {"no_answer": 1}, (224, 0, 0)),
+    (DSR_VERL, "deepscaler", 1209, {"no_answer": 1}, (0, 0, 0)),
+    ("deepscaler/rllm_train_aime.json", "deepscaler", 975, {}, (975, 975, 0)),
+    ("deepscaler/rllm_train_aime.json", "aime", 975, {}, (975, 0, 0)),
     # Two golds are null and two are "".
-    ("deepscaler/rllm_train_math.json", deepscaler, 7474, {"no_answer": 4}, (0, 7470, 7470, 0)),
-    ("gsm8k/test.jsonl", gsm8k, 1319, {}, (1319, 0, 0, 0)),
-    ("gsm8k/train.jsonl", gsm8k, 7473, {}, (7473, 0, 0, 0)),
-    ("math/math500_orz.json", math, 500, {}, (0, 0, 0, 0)),
-    ("math/math500_test.jsonl", math, 500, {}, (500, 500, 500, 0)),
-    ("math/math500_verl.parquet", math, 500, {}, (500, 500, 500, 0)),
-    ("math/test_minus_math500_4500.jsonl.gz", math, 4500, {}, (4500, 4500, 4500, 0)),
+    ("deepscaler/rllm_train_math.json", "deepscaler", 7474, {"no_answer": 4}, (0, 7470, 7470)),
+    ("gsm8k/test.jsonl", "gsm8k", 1319, {}, (1319, 0, 0)),
+    ("gsm8k/train.jsonl", "gsm8k", 7473, {}, (7473, 0, 0)),
+    ("math/math500_orz.json", "math", 500, {}, (0, 0, 0)),
+    ("math/math500_test.jsonl", "math", 500, {}, (500, 500, 500)),
+    ("math/math500_verl.parquet", "math", 500, {}, (500, 500, 500)),
+    ("math/test_minus_math500_4500.jsonl.gz", "math", 4500, {}, (4500, 4500, 4500)),
     # Two golds are ""; two levels are "Level ?".
-    ("math/train.jsonl", math, 7500, {"no_answer": 2}, (0, 7496, 7498, 0)),
-    (COT, numinamath, 2000, NUMINA, (1868, 0, 0, 0)),
-    (UPSTREAM_COT, numinamath, 2000, NUMINA, (1868, 0, 0, 0)),  # `source` is "unknown"
-    (ORZ_57K, orz, 1785, {}, (0, 0, 0, 1527)),  # pass_at_n in 1,527
-    (ORZ_72K, orz, 2000, {}, (0, 0, 0, 0)),
+    ("math/train.jsonl", "math", 7500, {"no_answer": 2}, (0, 7496, 7498)),
+    (COT, "numinamath", 2000, NUMINA, (1868, 0, 0)),
+    (UPSTREAM_COT, "numinamath", 2000, NUMINA, (1868, 0, 0)),  # `source` is "unknown"
+    (ORZ_57K, "orz", 1785, {}, (0, 0, 0)),
+    (ORZ_72K, "orz", 2000, {}, (0, 0, 0)),
 ]
 # Files whose questions stand among instructions; all others must come out as they are.
 WRAPPED = ("aime/aime-2024_dapo.parquet", "areal_boba/areal_prompt_rows_10.jsonl", DSR_VERL)
@@ -70,7 +62,7 @@ QUESTIONS = ("problem", "question", "instruction", "prompt", "conversations")
 
 
 def build_all(path, source):
-    return [source.build_problem(row, f"s-train-{w}", w) for w, row in read_rows(path)]
+    return [BUILDERS[source](row, f"s-train-{w}", w) for w, row in read_rows(path)]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +74,7 @@ def test_every_row_is_a_problem_or_a_named_drop(shared_data, file, source, num_r
     assert Counter(b.reason for b in built if isinstance(b, Drop)) == drops
     problems = [b for b in built if isinstance(b, Problem)]
     assert all(p.question and all(p.answers) for p in problems)
-    fields = ("solution", "level", "subject", "pass_rate")
+    fields = ("solution", "level", "subject")
     counts = tuple(sum(getattr(p, f) not in ("", None) for p in problems) for f in fields)
     assert counts == filled
 
@@ -103,7 +95,7 @@ def test_questions_without_instructions_stay_byte_for_byte(shared_data, file):
 
 
 def test_wrapped_copies_give_the_same_questions(shared_data):
-    plain, verl = (build_all(shared_data / file, deepscaler) for file in (DSR, DSR_VERL))
+    plain, verl = (build_all(shared_data / file, "deepscaler") for file in (DSR, DSR_VERL))
     pairs = [
         (one, other) for one, other in zip(plain, verl, strict=True) if isinstance(one, Problem)
     ]
@@ -112,24 +104,40 @@ def test_wrapped_copies_give_the_same_questions(shared_data):
     assert len(others) == 1 and others[0].endswith(" independent? Please explain your reasoning.")
     path = shared_data / "aime/aime-2024_dapo.parquet"
     bare = {row["extra_info"]["raw_problem"].strip() for _, row in read_rows(path)}
-    assert {p.question for p in build_all(path, aime)} == bare and len(bare) == 30
+    assert {p.question for p in build_all(path, "aime")} == bare and len(bare) == 30
 
 
-@pytest.mark.parametrize(
-    ("file", "source", "options"),
-    [
-        ("gsm8k/train.jsonl", gsm8k, {"prompt_key": "question", "answer_key": "answer"}),
-        ("areal_boba/areal_prompt_rows_10.jsonl", areal_boba,
-         {"prompt_key": "prompt", "answer_key": "solutions", "apply_chat_template": False}),
-        (DAPO, dapo, {"prompt_key": "prompt", "answer_key": "reward_model.ground_truth",
-                      "apply_chat_template": True}),
-        ("math/math500_orz.json", math, {"prompt_key": "prompt", "answer_key": "final_answer"}),
-    ],
-)  # fmt: skip
-def test_the_generic_source_builds_the_same(shared_data, file, source, options):
-    for where, row in read_rows(shared_data / file):
-        one = source.build_problem(row, "s-train-1", where)
-        other = generic.build_problem(row, "s-train-1", where, **options)
-        assert one.question == other.question
-        golds = [g.replace(",", "") if source is gsm8k else g for g in other.answers]
-        assert golds == [*one.answers]
+MATH_500 = ["math/math500_test.jsonl", "math/math500_verl.parquet", "math/math500_orz.json"]
+AIME_2024 = ["aime/aime24_qwen.jsonl", "aime/aime-2024_dapo.parquet", "aime/aime2024_orz.json"]
+AIME_2025 = [f"aime/aime25_{name}.jsonl" for name in ("areal", "gift", "structured_rl")]
+SETS = [
+    ("gsm8k", "gsm8k/test.jsonl", 1319),
+    *(("math", file, 500) for file in MATH_500),
+    ("math", "math/test_minus_math500_4500.jsonl.gz", 4500),
+    *(("aime", file, 30) for file in AIME_2024 + AIME_2025),
+    ("arc", "arc_challenge/train_sample_300.jsonl", 300),
+]
+
+
+@pytest.fixture
+def load(shared_data):
+    return lambda name, file: load_benchmark(name, None, None, "test", [file], str(shared_data))
+
+
+@pytest.mark.parametrize(("name", "file", "num_problems"), SETS, ids=[file for _, file, _ in SETS])
+def test_sets_are_whole_and_scorable(load, name, file, num_problems):
+    problems = load(name, file)
+    assert len(problems) == num_problems == len({p.id for p in problems})
+    assert {p.source for p in problems} == {name}
+    assert all(is_parseable(p.answers[0]) and p.question == p.question.strip() for p in problems)
+
+
+def test_math_500_is_one_set_in_three_shapes(load):
+    plain, verl, orz = (load("math", file) for file in MATH_500)
+    assert plain == verl  # ids, levels and solutions too
+    assert plain[0].id == "math-test-precalculus-807" and orz[0].id == "math-test-0"
+    assert [p.question for p in plain] == [p.question for p in orz]
+    graded = grade_short_all([p.answers[0] for p in orz], [p.answers[0] for p in plain])
+    assert {one.verdict for one in graded} == {"right"}
+    assert Counter(p.level for p in plain) == {1: 43, 2: 90, 3: 105, 4: 128, 5: 134}
+    assert all(p.solution for p in plain) and not any(p.solution or p.level for p in orz)

@@ -1,4 +1,4 @@
-"""What the build does to rows: every drop named and logged, bad rows, mixes, pass rates."""
+"""What the build does to rows: every drop named and logged, bad rows, mixes."""
 
 import json
 from collections import Counter
@@ -47,22 +47,6 @@ def test_each_reason_by_name(tmp_path, question, answer, reason):
         assert question.strip() in logged[0]["question"]  # or in the row, which a source dropped
 
 
-def test_policies_keep_what_they_are_told_to(tmp_path):
-    pairs = [
-        ("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"),
-        ("Prove that the sum of 2 even numbers is even.", "2"),
-        ("Chinese: 求所有满足条件的整数之和。设它们的平方小于十。", "5"),
-        ("How many legs have 3 dogs?", "12"),
-    ]
-    write(tmp_path / "a.jsonl", generic(*pairs))
-    recipe = {"grpo": [GENERIC]}
-    _, written = run(tmp_path, recipe)
-    assert written["dropped"] == {"multiple_choice": 1, "proof": 1}
-    keep = {"multiple_choice": "keep", "proofs": "keep"}
-    _, written = run(tmp_path, recipe | keep | {"languages": ["en", "zh"]})
-    assert written["dropped"] == {}
-
-
 def test_evaluation_sets_are_not_filtered_by_kind(tmp_path):
     pairs = [("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"), ("求 $x^2 = 4$ 的正根。", "2")]
     write(tmp_path / "a.jsonl", generic(*pairs))
@@ -102,8 +86,6 @@ def test_repeats_contradictions_and_other_editions(tmp_path):
     assert sorted(golds) == [["20"], ["30"]]
     near = [r for r in rows_of(folder / "dropped.jsonl") if r["reason"] == "near_duplicate"]
     assert near[0]["id"] == "generic-train-6" and "generic-train-0" in near[0]["detail"]
-    _, written = run(tmp_path, {"grpo": [GENERIC], "near_duplicates": "keep"})
-    assert "near_duplicate" not in written["dropped"]
 
 
 def test_ids_that_repeat_upstream_are_told_apart(tmp_path):
@@ -165,94 +147,25 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
     assert Counter(row["level"] for row in rows_of(folder / "grpo_train.jsonl"))[5] == 10
     recipe["mix"]["grpo"]["size"] = 100
     run(tmp_path, recipe)
-    assert "notice: mix: grpo: 50 problems instead of 100" in capsys.readouterr().err
+    assert "notice: mix: grpo: 50 problems, not 100" in capsys.readouterr().err
     write(tmp_path / "hard.jsonl", generic(("What is 1 plus 1?", "2"), level=1))
     with pytest.raises(UserError, match=r"mix: grpo: no set has these .* \{'easy': 50\}"):
         run(tmp_path, recipe)
-
-
-def test_levels_and_measured_pass_rates_filter(tmp_path):
-    pairs = [(f"What is {n} plus 1?", str(n + 1)) for n in range(6)]
-    write(tmp_path / "a.jsonl", generic(*pairs))
-    rates = [{"id": f"generic-train-{n}", "num_right": n, "num_samples": 4} for n in range(5)]
-    write(tmp_path / "rates.jsonl", rates)
-    recipe = {
-        "grpo": [GENERIC | {"min_pass_rate": 0.25, "max_pass_rate": 0.5}],
-        "pass_rates": str(tmp_path / "rates.jsonl"),
-    }
-    folder, written = run(tmp_path, recipe)
-    assert written["dropped"] == {"pass_rate": 4}
-    assert {row["id"] for row in rows_of(folder / "grpo_train.jsonl")} == {
-        "generic-train-1", "generic-train-2",
-    }  # fmt: skip
-    assert str(tmp_path / "rates.jsonl") in written["inputs"]
-
-
-def test_pass_rates_that_fit_no_row_or_two_are_refused(tmp_path):
-    write(tmp_path / "a.jsonl", generic(("What is 1 plus 1?", "2"), ("What is 2 plus 2?", "4")))
-    write(tmp_path / "rates.jsonl", [{"id": "other-1", "num_right": 1, "num_samples": 4}])
-    recipe = {"grpo": [GENERIC], "pass_rates": str(tmp_path / "rates.jsonl")}
-    with pytest.raises(UserError, match="has none of the ids"):
-        run(tmp_path, recipe)
-    rows = [{"problem": f"What is {n} plus 1?", "answer": str(n + 1), "id": 7} for n in range(2)]
-    write(tmp_path / "a.jsonl", rows)
-    write(tmp_path / "rates.jsonl", [{"id": "math-train-7", "num_right": 1, "num_samples": 4}])
-    recipe["grpo"] = [{"name": "math", "file": "a.jsonl"}]
-    with pytest.raises(UserError, match=r"a\.jsonl:2: the id 'math-train-7' is also that of .*:1"):
-        run(tmp_path, recipe)
-
-
-def test_two_entries_of_one_file_draw_two_samples(tmp_path):
-    pairs = [(f"What is {n} plus 1?", str(n + 1)) for n in range(100)]
-    write(tmp_path / "a.jsonl", generic(*pairs))
-    recipe = {"grpo": [GENERIC | {"sample": 30}, GENERIC | {"sample": 30}]}
-    _, written = run(tmp_path, recipe)
-    assert 0 < written["dropped"]["duplicate_question"] < 20  # 9 are expected of 30 in 100
-
-
-def test_lengths_are_counted_in_tokens(tmp_path):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    rows = [
-        {"q": "one two three", "a": "1", "s": "a b c d e f"},
-        {"q": "one two three four five", "a": "1", "s": "a"},
-        {"q": "one two", "a": "1", "s": "a b c d e f g"},
-    ]
-    write(tmp_path / "a.jsonl", rows)
-    recipe = {
-        "sft": [GENERIC | {"solution_key": "s"}],
-        "tokenizer": str(tmp_path), "max_question_tokens": 4, "max_solution_tokens": 6,
-    }  # fmt: skip
-    folder, written = run(tmp_path, recipe)
-    assert written["dropped"] == {"long_question": 1, "long_solution": 1}
-    details = {r["reason"]: r["detail"] for r in rows_of(folder / "dropped.jsonl")}
-    assert details == {"long_question": "5 tokens", "long_solution": "7 tokens"}
 
 
 def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
     gold = ALGEBRA.format(60, 2)
     (tmp_path / "gsm8k").mkdir()
     write(tmp_path / "gsm8k/test.jsonl", [{"question": gold, "answer": "60/2\n#### 30"}])
-    pairs = [
-        ("Solve this. " + gold.replace("How fast is it?", "How fast does it go?"), "30"),
-        (ALGEBRA.format(90, 3), "30"),
-    ]
-    write(tmp_path / "a.jsonl", generic(*pairs))
+    repeat = "Solve this. " + gold.replace("How fast is it?", "How fast does it go?")
+    write(tmp_path / "a.jsonl", generic((repeat, "30"), (ALGEBRA.format(90, 3), "30")))
     recipe = {"grpo": [GENERIC], "decontaminate": ["gsm8k"]}
     folder, written = run(tmp_path, recipe)
     assert written["decontamination"] == {"gsm8k": 1} and written["dropped"] == {"in_eval_set": 1}
     (pair,) = rows_of(folder / "contamination.jsonl")
     assert pair["benchmark"] == "gsm8k" and pair["benchmark_question"] == gold
-    assert pair["question"] == pairs[0][0] and 0 < pair["score"] <= 1
+    assert pair["question"] == repeat and 0 < pair["score"] <= 1
     assert capsys.readouterr().err == ""
-    signs = "What is the smallest positive integer $n$ such that all the roots of $z^4 {} z^2 = 1$"
-    write(tmp_path / "gsm8k/test.jsonl", [{"question": signs.format("+"), "answer": "#### 30"}])
-    write(tmp_path / "a.jsonl", generic((signs.format("-"), "12"), ("What is 2 - 2?", "0")))
-    folder, _ = run(tmp_path, recipe)
-    assert [pair["kind"] for pair in rows_of(folder / "contamination.jsonl")] == ["same letters"]
     recipe |= {"decontaminate": [], "decontaminate_if_found": ["aime24"]}
     _, written = run(tmp_path, recipe)
     assert written["decontamination"]["aime24"].startswith("not checked: aime: data_root")

@@ -1,70 +1,23 @@
 """Near duplicates: keys of questions, and rows that meet in one."""
 
-import os
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from data_prep.build.duplicates import (
-    MAX_COMPARED,
-    NUM_BANDS,
     find_near_duplicates,
     is_near_duplicate,
     signature,
 )
 from data_prep.decontamination.text import tokenise
 
-QUESTION = (
-    "A rhombus with side length $1$ has an inscribed circle with radius $\\frac{1}{3}$. "
-    "What is the area of the rhombus?"
-)
-
 
 def signatures(questions):
     return np.stack([signature(tokenise(question)) for question in questions])
 
 
-def test_signature_has_one_key_per_band():
-    keys = signature(tokenise(QUESTION))
-    assert keys.shape == (NUM_BANDS,) and keys.dtype == np.uint64
-    assert signature([]).shape == (NUM_BANDS,)
-
-
-def test_signature_is_the_same_in_every_process():
-    code = (
-        "import sys; from data_prep.build.duplicates import signature; "
-        "from data_prep.decontamination.text import tokenise; "
-        "print(signature(tokenise(sys.argv[1])).tolist())"
-    )
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", code, QUESTION],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=os.environ | {"PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert printed[0] == printed[1] == f"{signature(tokenise(QUESTION)).tolist()}\n"
-
-
-def test_editions_share_a_key_and_other_numbers_share_none():
-    one, edition, template = signatures(
-        [
-            QUESTION,
-            "12. A rhombus with side length 1 has an inscribed circle of radius 1/3. Find the area "
-            "of the given rhombus.",
-            QUESTION.replace("{3}", "{4}"),
-        ]
-    )
-    assert (one == edition).any()
-    assert not (one == template).any()
-
-
+FIGURE = "In the diagram, what is $x$? [asy]draw(1);[/asy]"
 SAME = [
     ("Find $x+y$.", "What is the value of $x + y$?", True),
     ("7. Find $x+y$. Give your answer as an integer.", "Find $x+y$.", True),
@@ -72,17 +25,9 @@ SAME = [
     ("Find $x+y$ if $x=3$.", "Find $x-y$ if $x=3$.", False),
     ("Find $\\sin 30^\\circ$.", "Find $\\cos 30^\\circ$.", False),
     ("Find the first digit of 7!.", "Find the second digit of 7!.", False),
-    (
-        "What is $x$ in the diagram? [asy] draw(1); [/asy]",
-        "In the diagram, what is $x$? [asy]draw(1);[/asy]",
-        True,
-    ),
-    (
-        "In the diagram, what is $x$? [asy]draw(1);[/asy]",
-        "In the diagram, what is $x$? [asy]draw(2);[/asy]",
-        False,
-    ),
-    ("In the diagram, what is $x$? [asy]draw(1);[/asy]", "What is $x$ in the diagram?", False),
+    ("What is $x$ in the diagram? [asy] draw(1); [/asy]", FIGURE, True),
+    (FIGURE, FIGURE.replace("1", "2"), False),
+    (FIGURE, "What is $x$ in the diagram?", False),
     ("Find the greatest of 3 numbers.", "Find the least of 3 numbers.", False),
 ]
 
@@ -91,10 +36,6 @@ SAME = [
 def test_near_duplicates_ask_the_same(first, second, same):
     assert is_near_duplicate(first, second) is same
     assert is_near_duplicate(second, first) is same
-
-
-def keys(*rows):
-    return np.array(rows, dtype=np.uint64)
 
 
 @pytest.mark.parametrize(
@@ -109,16 +50,8 @@ def keys(*rows):
     ],
 )
 def test_the_first_of_its_kind_is_kept_over_all_bands(rows, is_same, dropped):
-    assert (
-        find_near_duplicates(keys(*rows).reshape(len(rows), -1 if rows else 2), is_same) == dropped
-    )
-
-
-def test_large_groups_are_not_compared_all_with_all():
-    calls = []
-    same = keys(*[(5,)] * 500)
-    find_near_duplicates(same, lambda first, second: bool(calls.append((first, second))))
-    assert len(calls) <= 500 * MAX_COMPARED
+    keys = np.array(rows, dtype=np.uint64).reshape(len(rows), -1 if rows else 2)
+    assert find_near_duplicates(keys, is_same) == dropped
 
 
 def test_slips_are_found_among_many_questions():

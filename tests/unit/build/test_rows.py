@@ -1,19 +1,18 @@
-"""The rows of one source: samples, counts, files of the hub."""
+"""The rows of one source: samples and counts; and on disk, their problems as they were."""
 
-import pytest
+import json
 
-from data_prep.build import rows
 from data_prep.build.recipe import DataArguments, Source
-from data_prep.build.rows import SourceRows, sample_rows
-from data_prep.config import UserError
-from data_prep.reading.rows import BadRow
+from data_prep.build.rows import Job, SourceRows, sample_rows
+from data_prep.build.write import Spool
+from data_prep.schema import Problem
 
 
 def test_a_sample_is_uniform_enough_and_ordered():
-    found = [(f"f:{n}", {"n": n}) for n in range(10)]
+    items = [(n, f"f:{n}", {"n": n}) for n in range(10)]
     hits = [0] * 10
     for seed in range(1000):
-        positions = [position for position, _, _ in sample_rows(found, 3, str(seed))]
+        positions = [position for position, _, _ in sample_rows(items, 3, str(seed))]
         assert len(set(positions)) == 3 and positions == sorted(positions)
         for position in positions:
             hits[position] += 1
@@ -23,37 +22,25 @@ def test_a_sample_is_uniform_enough_and_ordered():
 def test_a_file_of_the_hub_is_fetched_and_read_as_a_local_one(tmp_path, monkeypatch):
     path = tmp_path / "boba.jsonl"
     path.write_text('{"prompt": "q", "solutions": ["1"]}\n' * 3)
-    asked = []
-    monkeypatch.setattr(
-        "huggingface_hub.hf_hub_download",
-        lambda *args, **kinds: asked.append((args, kinds)) or path,
-    )
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: path)
     source = Source("areal_boba", hub="owner/set", hub_file="boba.jsonl")
-    found = SourceRows(source, "train", "grpo", DataArguments("out"))
+    found = SourceRows(Job(source, "train", "grpo", DataArguments("out")))
     assert [where for _, where, _ in found] == [f"{path}:{n}" for n in (1, 2, 3)]
-    assert asked == [(("owner/set", "boba.jsonl"), {"repo_type": "dataset"})]
-    assert found.num_read == found.num_taken == 3
+    assert found.num_read == 3
 
 
-def test_a_damaged_part_of_a_file_counts_all_of_its_rows(tmp_path, monkeypatch):
-    damage = BadRow("f: row 3: 7 rows cannot be read", num_rows=7)
-    read = [("f: row 1", {}), ("f: row 2", {}), ("f: row 3", damage), ("f: row 10", {})]
-    monkeypatch.setattr(rows, "read_rows_and_faults", lambda path: iter(read))
-    found = SourceRows(Source("math", file="f"), "train", "grpo", DataArguments("out"))
-    assert [position for position, _, _ in found] == [0, 1, 2, 3]
-    assert found.num_read == found.num_taken == 10
-    sample = Source("math", file="f", sample=2)
-    found = SourceRows(sample, "train", "grpo", DataArguments("out"))
-    taken = [row for _, _, row in found]
-    assert found.num_read == 10 and len(taken) == 2
-    assert found.num_taken == (8 if damage in taken else 2)
-
-
-def test_a_hub_that_cannot_be_asked_is_one_line(monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("no route to host\nand more")
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
-    with pytest.raises(UserError, match="hub: a/b: hub_file: c: no route to host; check") as error:
-        rows.fetch_hub_file("a/b", "c")
-    assert "\n" not in str(error.value)
+def test_a_spool_gives_back_what_it_took_in_any_order(tmp_path):
+    first = Problem("a-1", "math", "x\u2028y\ud83d", ("1", "2"), "", 2.5, "algebra", 1)
+    others = [Problem(f"b-{n}", "orz", "q" * n, (str(n),), f"s{n}") for n in range(50)]
+    file = (tmp_path / "spool").open("w+b")
+    spool = Spool(file, lambda problem: {"q": problem.question, "s": problem.solution})
+    spool.append(first, "f:1")
+    for number, problem in enumerate(others, 1):
+        spool.append(problem, f"f:{number + 1}")
+        assert spool.get(0) == (first, "f:1")  # reading between the writes
+    assert spool.line(0) == b'{"q": "x\\u2028y\\ud83d", "s": ""}\n'
+    for number in (50, 3, 27, 1):
+        problem, where = spool.get(number)
+        assert (problem.id, where) == (f"b-{number - 1}", f"f:{number + 1}")
+        assert json.loads(spool.line(number))["s"] == f"s{number - 1}"
+    file.close()

@@ -101,7 +101,7 @@ def inputs(tmp_path):
     ("file", "text", "message"),
     [
         ("test.jsonl", None, r"test_file: .*test\.jsonl does not exist; `make data` builds it"),
-        ("test.jsonl", "{", r"test\.jsonl:1: truncated"),
+        ("test.jsonl", "{", r"test\.jsonl:1: malformed"),
         ("test.jsonl", '{"id": "a"}', r"test\.jsonl:1"),
         ("test.jsonl", ROW.replace("answer_form", "form"), r"test\.jsonl:1: answer_form: missing"),
         ("test.jsonl", "\n", r"test_file: .*test\.jsonl has no rows; `make data` builds it"),

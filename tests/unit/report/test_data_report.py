@@ -202,8 +202,9 @@ def test_lengths_in_tokens(tmp_path, monkeypatch):
     words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.save(str(tmp_path / "tokenizer.json"))
-    data = write_build(tmp_path / "data", {"test.jsonl": [make_source()]}, tokenizer=str(tmp_path))
-    report = json.loads((run_report(monkeypatch, data) / "data-report.json").read_text())
+    data = write_build(tmp_path / "data", {"test.jsonl": [make_source()]})
+    folder = run_report(monkeypatch, data, "--tokenizer", str(tmp_path))
+    report = json.loads((folder / "data-report.json").read_text())
     found = report["files"]["test.jsonl"]["lengths"]["question"]
     assert (report["unit"], found["median"], found["num"]) == ("tokens", 3, 4)
 

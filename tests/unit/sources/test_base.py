@@ -8,9 +8,7 @@ from data_prep.sources.base import (
     find_value,
     get_question,
     get_text,
-    own_id,
     repair_escapes,
-    thought_of,
 )
 
 
@@ -27,11 +25,6 @@ from data_prep.sources.base import (
 )
 def test_first_column_that_holds_a_value(row, columns, found):
     assert find_value(row, columns) == found
-
-
-def test_numbers_as_text():
-    for value, text in ((7, "7"), (27.0, "27"), (0.5, "0.5"), (float("inf"), "inf"), ("07", "07")):
-        assert get_text({"a": value}, ("a",), "f:1", allows_numbers=True) == text
 
 
 @pytest.mark.parametrize("value", [True, None, ["7"], 7])
@@ -61,14 +54,19 @@ def test_repair_escapes(broken, text):
     assert repair_escapes(repair_escapes(broken)) == repair_escapes(broken)
 
 
+ASKED = [{"role": "user", "content": "x"}]
+
+
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
         ([], "no single user turn"),
         ([{"role": "assistant", "content": "x"}], "no single user turn"),
-        ([{"role": "user", "content": "x"}] * 2, "no single user turn"),
+        (ASKED * 2, "no single user turn"),
         ([{"role": "user", "content": None}], "no single user turn"),
         ([["user", "x"]], "no single user turn"),
+        ([*ASKED, {"role": "assistant", "content": "It is 5."}], "no single user turn"),
+        ([{"role": "assistant", "content": "<think>"}, *ASKED], "no single user turn"),
         (None, "is not text"),
         (5, "is not text"),
     ],
@@ -76,14 +74,6 @@ def test_repair_escapes(broken, text):
 def test_bad_prompts(prompt, words):
     with pytest.raises(UserError, match=f"f:1: prompt: .*{words}"):
         get_question({"prompt": prompt}, ("problem", "prompt"), "f:1")
-
-
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [(None, "aime-test-3"), (" ", "aime-test-3"), (0, "aime-test-0"), ("I-1", "aime-test-I-1")],
-)
-def test_own_id(value, name):
-    assert own_id("aime-test-3", value) == name
 
 
 @pytest.mark.parametrize(
@@ -103,14 +93,3 @@ def test_own_id(value, name):
 )
 def test_clean_gold(text, gold):
     assert clean_gold(text) == gold
-
-
-@pytest.mark.parametrize(
-    ("text", "thought"),
-    [
-        ("<think>\na\n</think>\nb", "a"), ("a</think>b", "a"), ("a", "a"), ("<think> a", "a"),
-        ("x <think> a </think> b </think> c", "a"), ("", ""),
-    ],
-)  # fmt: skip
-def test_thought_of(text, thought):
-    assert thought_of(text) == thought

@@ -5,33 +5,74 @@ import itertools
 import pytest
 
 from data_prep.config import UserError
-from data_prep.grading.equivalence.compare import is_parseable
-from data_prep.grading.grade import grade
-from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
-from data_prep.sources import gsm8k
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
-from tests.unit.sources.rows import (
-    DEEPMATH,
-    GPQA,
-    MATH,
-    NUMINA,
-    NUMINA_15,
-    R1,
-    TRACE,
-    WRAPPED,
-    arc,
-    chat,
-    orz,
-    verl,
+
+WRAPPED = (
+    "Solve the following math problem step by step. The last line of your response should be of "
+    "the form Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
+    'Find $x$.\n\nRemember to put your answer on its own line after "Answer:".'
 )
+R1 = "<\uff5cUser\uff5c>{}<\uff5cAssistant\uff5c><think>\n"
+NUMINA = {"problem": "Find $x$.", "solution": r"So \boxed{5}."}
+NUMINA_15 = NUMINA | {
+    "answer": "5", "problem_type": "Algebra", "question_type": "math-word-problem",
+    "problem_is_valid": "Yes", "solution_is_valid": "Yes", "source": "olympiads",
+}  # fmt: skip
+DEEPMATH = {
+    "question": "Find $x$.", "final_answer": r"\frac{1}{2}", "difficulty": 5.5,
+    "topic": "Mathematics -> Algebra -> Group Theory",
+    "r1_solution_1": "Hmm, a half.\n</think>\n\nThus\n\\boxed{0.5}",
+    "r1_solution_2": "<think>\nSo \\boxed{7}, no, a half.\n</think>\n\\boxed{\\dfrac12}",
+    "r1_solution_3": "Hmm, a third.\n</think>\n\\boxed{\\frac{1}{3}}",
+}  # fmt: skip
+MATH = {
+    "problem": "Find $x$.", "solution": r"First \boxed{1}, then \boxed{\frac{1}{2}}.",
+    "answer": r"\frac{1}{2}", "subject": "Algebra", "level": 5,
+    "unique_id": "test/algebra/12.json",
+}  # fmt: skip
+GPQA = {
+    "Question": "Which gas is lightest?\n", "Correct Answer": "hydrogen\n",
+    "Incorrect Answer 1": "neon", "Incorrect Answer 2": "argon\n\nof any kind",
+    "Incorrect Answer 3": "xenon", "Explanation": "It has one proton.", "Record ID": "recX",
+}  # fmt: skip
+TRACE = {
+    "id": "gsm8k-train-7", "source": "gsm8k", "question": "Find $x$.", "answers": ["5"],
+    "solution": "Five.", "trace": 1, "level": None, "subject": "",
+}  # fmt: skip
+
+
+def chat(question, **extra):
+    """A prompt of one user turn."""
+    return [{"role": "user", "content": question} | extra]
+
+
+def verl(question, gold, **extra):
+    """A row of verl's parquet files."""
+    return {
+        "prompt": chat(question), "reward_model": {"ground_truth": gold, "style": "rule"},
+        "extra_info": {"index": 0} | extra,
+    }  # fmt: skip
+
+
+def orz(truth, question="Find $x$."):
+    """A training row of ORZ, as it is read."""
+    human = {"from": "human", "value": question}
+    return {"conversations": [human, {"from": "assistant", "ground_truth": truth}]}
+
+
+def arc(number=4, labels="ABCDE", key="B", **changes):
+    """A row of ARC with so many options."""
+    choices = {"text": [f"option {n}" for n in range(number)], "label": list(labels[:number])}
+    row = {"id": "M_1", "question": "Which?", "choices": choices, "answerKey": key}
+    return row | changes
+
 
 BOX = r"Please reason step by step, and put your final answer within \boxed{}."
 USER = [{"from": "user", "value": "Find $x$."}]
 SYSTEM = {"role": "system", "content": "Hi"}
 PREFILL = {"role": "assistant", "content": "<think>\n"}
-FIVE = {"question": "Find $x$.", "answer": "5"}
 PLAIN = {"problem": "Find $x$.", "answer": "5"}
 FIRST_MATH = {"problem": "Find $x$.", "solution": MATH["solution"]}
 NO_GOLD = (None, "")
@@ -47,7 +88,7 @@ def fields_of(problem):
     """What is neither empty nor as in most rows."""
     names = Problem.__dataclass_fields__
     usual = {"question": "Find $x$.", "answers": ("5",), "solution": "", "subject": "", "trace": 0}
-    usual |= {"level": None, "pass_rate": None}
+    usual |= {"level": None}
     found = {name: getattr(problem, name) for name in names}
     return {n: v for n, v in found.items() if n not in usual or v != usual[n]}
 
@@ -66,47 +107,26 @@ ROWS = [
      {"solution": r"One \boxed{1}, so \boxed{5}."}),
     ("numinamath", NUMINA_15, {}, {"subject": "Algebra", **SO}),
     ("numinamath", NUMINA_15 | {"problem_type": None}, {}, {"subject": "olympiads", **SO}),
-    ("numinamath", NUMINA_15 | {"problem_type": None, "source": "unknown"}, {}, SO),
     ("numinamath", NUMINA_15 | {"answer": "proof"}, {},
      {"answers": ("proof",), "subject": "Algebra", **SO}),
-    ("numinamath", NUMINA_15 | {"answer": r"\boxed{7}"}, {},
-     {"answers": ("7",), "subject": "Algebra", **SO}),
     ("numinamath", NUMINA_15 | {"solution_is_valid": "Incomplete"}, {}, {"subject": "Algebra"}),
-    ("numinamath", NUMINA_15 | {"solution_is_valid": None, "solution": None}, {},
-     {"subject": "Algebra"}),
-    ("numinamath", NUMINA_15 | {"problem_is_valid": None}, {}, {"subject": "Algebra", **SO}),
-    ("numinamath", NUMINA_15 | {"question_type": "proof"}, {}, {"subject": "Algebra", **SO}),
-    ("numinamath", NUMINA_15 | {"question_type": "MCQ", "answer": "C"}, {},
-     {"answers": ("C",), "subject": "Algebra", **SO}),
     ("areal_boba", {"prompt": R1.format(f"Find $x$.\n{BOX}"), "solutions": [r"\boxed{5}"]}, {}, {}),
     ("areal_boba", {"prompt": "Find $x$.", "task": "math", "query_id": "xx", "level": 3,
                     "solutions": [None, "", r"\boxed{5}", r"\boxed{ 5 }", r"\boxed{\frac{10}{2}}"]},
      {}, {"answers": ("5", r"\frac{10}{2}")}),
-    ("areal_boba", {"prompt": "Find $x$.", "solutions": r"\boxed{5}", "task": "MATH"}, {}, {}),
     ("deepmath", DEEPMATH, {}, {"solution": "Hmm, a half.", **DEEP}),
     ("deepmath", DEEPMATH, {"trace": 2}, {"id": "deepmath-train-7-t1", "trace": 1,
                                          "solution": "So \\boxed{7}, no, a half.", **DEEP}),
     ("deepmath", DEEPMATH, {"trace": 3}, {"id": "deepmath-train-7-t2", "trace": 2, **DEEP}),
     ("deepmath", DEEPMATH | {"difficulty": -1.0, "topic": "Calculus"}, {},
      {"solution": "Hmm, a half.", "subject": "Calculus", **HALF}),
-    ("deepmath", DEEPMATH | {"difficulty": 0, "r1_solution_1": None}, {}, {**DEEP, "level": 0}),
-    ("deepmath", DEEPMATH | {"r1_solution_1": "<think>\nIt is a half, and then"}, {}, DEEP),
-    ("deepmath", DEEPMATH | {"r1_solution_1": "a half: \\boxed{1/2} it is"}, {},
-     {"solution": "a half: \\boxed{1/2} it is", **DEEP}),
-    ("deepmath", DEEPMATH | {"r1_solution_1": "\\boxed{1/2}\n</think>\nIt is so."}, {}, DEEP),
-    ("deepmath", {"question": "Find $x$.", "final_answer": "5"}, {}, {}),
     ("orz", orz({"value": "n = 4"}), {}, {"answers": ("n = 4",)}),
-    ("orz", orz({"value": " 45^\\circ ", "pass_at_n": 0.75}), {},
-     {"answers": ("45^\\circ",), "pass_rate": 0.75}),
-    ("orz", orz({"value": 5, "pass_at_n": None}), {}, {}),
+    ("orz", orz({"value": " 45^\\circ ", "pass_at_n": 0.75}), {}, {"answers": ("45^\\circ",)}),
     ("orz", {"prompt": USER, "final_answer": "5"}, {}, {}),
     ("deepscaler", PLAIN | {"solution": " So 5. "}, {}, {"solution": "So 5."}),
     ("deepscaler", PLAIN | {"difficulty": 4.5, "type": "Algebra"}, {},
      {"level": 4.5, "subject": "Algebra"}),
-    ("deepscaler", PLAIN | {"difficulty": float("nan")}, {}, {}),
-    ("deepscaler", verl(f"Find $x$. {BOX}", "5"), {}, {}),
     ("deepscaler", verl("Find $x$.", ["5", "5.0"]), {}, {"answers": ("5", "5.0")}),
-    ("dapo", verl("Find $x$.", "5"), {}, {}),
     ("dapo", verl(WRAPPED, "5", index="9a9b6eb4"), {}, {}),
     ("dapo", {"prompt": chat(WRAPPED), "label": "5"}, {}, {}),
     ("dapo", {"prompt": WRAPPED, "answer": 5, "source": "math_dapo", "id": "1"}, {}, {}),
@@ -120,8 +140,6 @@ ROWS = [
      {"solution_key": "s", "level_key": "l"}, {"solution": "So.", "level": 3.0}),
     ("generic", {"r": {"q": "Find $x$.", "g": {"t": "5"}}},
      {"prompt_key": "r.q", "answer_key": "r.g.t"}, {}),
-    ("traces", TRACE, {},
-     {"id": "gsm8k-train-7-t1", "source": "gsm8k", "solution": "Five.", "trace": 1}),
     ("traces", TRACE | {"answers": ["5", "5.0"], "level": 2, "subject": "Algebra"}, {},
      {"id": "gsm8k-train-7-t1", "source": "gsm8k", "solution": "Five.", "trace": 1,
       "answers": ("5", "5.0"), "level": 2, "subject": "Algebra"}),
@@ -130,7 +148,6 @@ ROWS = [
                   unique_id="train/algebra/12.json", subject="Algebra"), {},
      {"level": 5, **ALGEBRA, **WORKED}),
     ("math", MATH | {"answer": "", "level": "Level ?"}, {}, {**ALGEBRA, **WORKED}),
-    ("math", MATH | {"answer": 12}, {}, {"level": 5, **ALGEBRA, **WORKED, "answers": ("12",)}),
     ("math", FIRST_MATH | {"level": "Level 3", "type": "Algebra", "idx": 4}, {},
      {"level": 3, "subject": "Algebra", **WORKED}),
     ("math", {"prompt": USER, "final_answer": "p - q"}, {}, {"answers": ("p - q",)}),
@@ -139,8 +156,6 @@ ROWS = [
      {"id": "aime-train-2024-I-1", "solution": "s"}),
     ("aime", {"id": 60, "problem": "Find $x$.", "question": "", "answer": "005"}, {},
      {"id": "aime-train-60"}),
-    ("aime", FIVE | {"id": "0"}, {}, {"id": "aime-train-0"}),
-    ("aime", FIVE, {}, {}),
     ("aime", {"prompt": USER, "final_answer": "5"}, {}, {}),
     ("aime", verl(WRAPPED, "5", index=2), {}, {"id": "aime-train-2"}),
 ]  # fmt: skip
@@ -154,7 +169,6 @@ def test_rows_become_problems(name, row, options, fields):
 
 
 DROPS = [
-    *[("gsm8k", {"question": "q", "answer": gold}, "no_answer") for gold in NO_GOLD],
     *[("aime", {"problem": "q", "answer": gold}, "no_answer") for gold in NO_GOLD],
     *[("orz", orz({"value": gold}), "no_answer") for gold in (*NO_GOLD, " ", [])],
     *[(name, verl("q", gold), "no_answer") for name in ("dapo", "deepscaler")
@@ -167,7 +181,6 @@ DROPS = [
     ("deepmath", DEEPMATH | {"final_answer": ""}, "no_answer"),
     ("traces", TRACE | {"answers": []}, "no_answer"),
     ("math", {"problem": "x", "answer": None, "solution": ""}, "no_answer"),
-    ("math", {"problem": "x", "solution": "It is 5."}, "no_answer"),
     ("math", {"problem": "x", "solution": r"It is \boxed{5."}, "no_answer"),
     *[("numinamath", NUMINA | {"solution": solution}, reason) for solution, reason in (
         ("It is 5.", "no_boxed_answer"), (None, "no_boxed_answer"),
@@ -176,7 +189,6 @@ DROPS = [
     *[("numinamath", NUMINA_15 | changes, reason) for changes, reason in (
         ({"problem_is_valid": "Incomplete"}, "invalid_problem"),
         ({"question_type": "proof", "answer": "proof"}, "proof"),
-        ({"question_type": "proof", "answer": None}, "proof"),
         ({"question_type": "MCQ", "answer": "notfound"}, "multiple_choice"),
         ({"answer": ""}, "no_answer"), ({"answer": None}, "no_answer"),
         ({"answer": "Nikolay wins"}, "text_answer"))],
@@ -192,60 +204,40 @@ def test_rows_without_a_usable_gold_are_named_drops(name, row, reason):
 TURN = chat("q")
 FAULTS = [
     ("gsm8k", {"question": "q"}, {}, r"missing column 'answer', found 'question'"),
-    ("gsm8k", {"problem": "q", "answer": "#### 1"}, {}, r"missing column 'question'"),
     ("gsm8k", {"question": "q", "answer": 5}, {}, r"answer: 5 is not text"),
     ("gsm8k", {"question": "q", "answer": "it is 5"}, {}, r"answer: 'it is 5' has 0 '####'"),
-    ("gsm8k", {"question": "q", "answer": "#### 5 #### 6"}, {}, r".*has 2 '####'"),
     ("gsm8k", {"question": "q", "answer": "so\n#### five"}, {}, r".*'five' .* is not a number"),
-    ("gsm8k", {"question": "q", "answer": "so\n#### "}, {}, r".*the gold '' .* is not a number"),
     ("numinamath", {"problem": "q"}, {}, "missing column 'solution' or 'response', found 'prob"),
-    ("numinamath", NUMINA | {"problem": None}, {}, "problem: None is not text"),
-    ("numinamath", NUMINA_15 | {"answer": {"a": 1}}, {}, "answer: .* is not text"),
     ("numinamath", NUMINA_15 | {"problem_is_valid": True}, {}, "problem_is_valid: True is not"),
     ("areal_boba", {"prompt": "q"}, {}, "missing column 'solutions'"),
-    ("areal_boba", {"prompt": "q", "solutions": [["5"]]}, {}, "solutions: .* is not text"),
-    ("areal_boba", {"prompt": "q", "solutions": [True]}, {}, "solutions: True is not text"),
     ("areal_boba", {"prompt": R1.format("q") + R1.format("r"), "solutions": ["5"]}, {},
      "prompt: no single question"),
+    ("deepmath", DEEPMATH, {"trace": 4}, "trace: 4 is not 1 to 3"),
     *[("deepmath", DEEPMATH | {"difficulty": level}, {}, "difficulty: .* is not a number")
       for level in ("hard", [5], True, float("inf"))],
     ("orz", {"conversations": "text"}, {}, "conversations: 'text' has no single turn with a gr"),
-    ("orz", {"conversations": TURN}, {}, "conversations: .* ground_truth"),
     ("orz", orz({}), {}, "missing column .*'ground_truth.value'"),
-    ("orz", orz({"value": "5"}, None), {}, "prompt: .* no single user turn"),
-    ("orz", orz({"value": "5", "pass_at_n": 75}), {}, "pass_at_n: 75 is not a share from 0 to 1"),
-    ("dapo", {"prompt": "q"}, {}, "missing column .*'reward_model.ground_truth'"),
     ("generic", {"a": "5"}, {}, "missing column 'p', found 'a'"),
     ("generic", {"p": TURN, "a": "5"}, {"apply_chat_template": False},
      "p: .* is not text; set apply_chat_template to true, or leave it out"),
     ("generic", {"p": "q", "a": "5"}, {"apply_chat_template": True},
      "p: 'q' is not a list of messages; set apply_chat_template to false"),
-    ("generic", {"p": [*TURN, {"role": "assistant", "content": "It is 5."}], "a": "5"}, {},
-     "p: .* no single user turn"),
-    ("generic", {"p": [PREFILL, *TURN], "a": "5"}, {}, "p: .* no single user turn"),
     ("generic", {"p": "q", "a": {"v": 5}}, {}, "a: .* is not text"),
-    ("traces", TRACE | {"trace": None}, {}, "trace: None is not a number from 0"),
     ("traces", TRACE | {"trace": -1}, {}, "trace: -1 is not"),
-    ("traces", TRACE | {"trace": 0.5}, {}, "trace: 0.5 is not"),
-    ("traces", TRACE | {"id": None}, {}, "id: None is not text"),
     ("math", {"answer": "5"}, {}, "missing column 'problem' or 'question' or 'prompt', found 'a"),
     ("math", {"problem": "x"}, {}, "missing column 'answer' or 'final_answer'"),
     ("math", MATH | {"answer": ["5"]}, {}, "answer: .* is not text"),
     ("math", MATH | {"level": "hard"}, {}, "level: 'hard' is not 1 to 5"),
-    ("math", MATH | {"level": 6}, {}, "level: '6' is not"),
     *[("aime", {"problem": "q", "answer": gold}, {}, "answer: .* (is no integer from 0|is not te)")
-      for gold in (1000, -1, 2.5, "1000", "m+n", " ", "12.", "1,000", "25 cm", True, [])],
+      for gold in (1000, -1, 2.5, "1000", "m+n", "12.", "1,000", "25 cm", True, ["5", "6"])],
     ("gpqa", {"Question": "q"}, {}, "missing column 'Correct Answer'"),
-    ("gpqa", {"question": "q"}, {}, "missing column 'Question' or 'ori_question'"),
     ("gpqa", GPQA | {"Incorrect Answer 2": " "}, {}, "the answers: .* is not 4 texts"),
     ("gpqa", {"Question": "q", "options": ["a", "b"], "answer": "A"}, {}, "options: .* 4 texts"),
     *[("gpqa", {"Question": "q", "options": list("abcd"), "answer": gold}, {},
        "answer: .* is none of A") for gold in ("E", "", "AB")],
     ("arc", {"question": "q"}, {}, "choices.text: None is not 3 to 5 texts"),
-    ("arc", arc(number=2), {}, "choices.text: .* is not 3 to 5 texts"),
     ("arc", arc(choices={"text": ["a", "b", "c"], "label": ["A"]}), {}, "choices.label: .* 3"),
     ("arc", arc(key="E"), {}, "answerKey: 'E' is not one of the labels A, B, C, D"),
-    ("arc", arc(labels="AABC", key="A"), {}, "answerKey: 'A' is not one of"),
 ]  # fmt: skip
 
 
@@ -255,27 +247,12 @@ def test_damaged_rows_are_named_by_place_and_column(name, row, options, words):
         build(name, row, **options)
 
 
-@pytest.mark.parametrize("trace", [0, 4, "1", True, 1.0])
-def test_deepmath_trace_out_of_range(trace):
-    with pytest.raises(UserError, match=r"trace: .* is not 1 to 3"):
-        build("deepmath", DEEPMATH, trace=trace)
-
-
-@pytest.mark.parametrize(("file", "num_rows"), [("train", 7473), ("test", 1319)])
-def test_no_gsm8k_row_is_lost(shared_data, file, num_rows):
-    rows = read_rows(shared_data / f"gsm8k/{file}.jsonl")
-    built = [gsm8k.build_problem(row, w, w) for w, row in rows]
-    assert len(built) == num_rows and all(isinstance(p, Problem) for p in built)
-    assert not any("<<" in p.solution or "####" in p.solution or not p.solution for p in built)
-
-
 @pytest.mark.parametrize(
     "gold",
-    ["5", r"\$26", r"140 \text{ meters}", r"\text{3}", "x = 2", "A=30^{\\circ}", "(0, 1]", "3R",
-     r"\begin{pmatrix} 4.5 \\ -4.5 \end{pmatrix}", r"0 \text{ or } -3",
-     # What the policies decide on, for all sources alike:
-     "B", r"\text{(A)}", r"\textbf{(C) }8", r"A \text{ and } D", "proof", r"\text{notfound}",
-     r"4 \mid \sigma(n)"],
+    [r"140 \text{ meters}", r"\text{3}", "A=30^{\\circ}", "3R", r"0 \text{ or } -3",
+     r"\begin{pmatrix} 4.5 \\ -4.5 \end{pmatrix}",
+     # What the filters decide on, for all sources alike:
+     "B", r"\textbf{(C) }8", r"A \text{ and } D", "proof", r"\text{notfound}", r"4 \mid n"],
 )  # fmt: skip
 def test_numinamath_keeps(gold):
     row = {"problem": "Prove it or find it.", "solution": f"\\boxed{{{gold}}}"}
@@ -294,21 +271,12 @@ def test_aime_golds(gold, answer):
     assert build("aime", {"problem": "Find x.", "answer": gold}).answers[0] == answer
 
 
-def shown_options(problem):
-    """`{letter: option}` of the lines between the question and the instruction."""
-    lines = problem.question.split("\n\n")[-2].split("\n")
-    return {line[0]: line[3:] for line in lines}
-
-
 def test_gpqa_row():
     problem = build("gpqa", GPQA)
-    lines = problem.question.split("\n")
-    assert lines[:2] == ["Which gas is lightest?", ""]
-    assert [line[:3] for line in lines[2:6]] == ["A. ", "B. ", "C. ", "D. "]
-    assert lines[6:] == ["", "Answer with the letter of the right option."]
-    options = shown_options(problem)
-    assert set(options.values()) == {"hydrogen", "neon", "argon of any kind", "xenon"}
-    assert options[problem.answers[0]] == "hydrogen"
+    assert problem.question == (
+        "Which gas is lightest?\n\nA. neon\nB. hydrogen\nC. xenon\nD. argon of any kind\n\n"
+        "Answer with the letter of the right option."
+    )
     assert (problem.id, problem.solution) == ("gpqa-train-recX", "It has one proton.")
 
 
@@ -333,12 +301,6 @@ def test_gpqa_copy_with_options_shows_the_same():
     assert built.id == "gpqa-train-0"
 
 
-def test_gpqa_options_that_read_the_same():
-    twins = GPQA | {"Incorrect Answer 1": "hydrogen"}
-    problem = build("gpqa", twins)
-    assert shown_options(problem)[problem.answers[0]] == "hydrogen"
-
-
 @pytest.mark.parametrize(
     ("row", "answer", "last"),
     [
@@ -353,12 +315,3 @@ def test_arc_rows(row, answer, last):
     assert (problem.id, problem.source, problem.answers[0]) == ("arc-train-M_1", "arc", answer)
     assert problem.question.startswith("Which?\n\nA. option 0\nB. option 1\n")
     assert problem.question.endswith(f"\n{last}\n\nAnswer with the letter of the right option.")
-
-
-@pytest.mark.parametrize("letter", "ABCDE")
-def test_the_grader_knows_a_letter_however_it_is_written(letter):
-    assert is_parseable(letter)
-    for written in (letter, f"({letter})", f"\\text{{{letter}}}", f"{letter}. dry palms"):
-        completion = f"<think>\nwork\n</think>\n\n\\boxed{{{written}}}"
-        assert grade(completion, letter).verdict == "right"
-        assert grade(completion, "ABCDE"["ABCDE".index(letter) - 1]).verdict == "wrong"

@@ -1,19 +1,14 @@
 """The embedded word problems: every number recomputed from the question's own words."""
 
-import itertools
-import random
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 
-from data_prep.build.filters import Policies, check_problem
+from data_prep.build.filters import check_problem
+from data_prep.build.recipe import Source
 from data_prep.decontamination.text import question_key
-from data_prep.schema import Problem
 from data_prep.sources import synthetic
 
-RECIPE = Path(__file__).parents[3] / "configs/tiny-cpu/data.yaml"
 STEP = re.compile(r"(\d+)((?: [+-] \d+)+) = (\d+)")
 
 
@@ -38,25 +33,14 @@ def read_steps(solution):
     return steps
 
 
-def test_careful_answer_by_hand():
+def test_answers_by_hand():
     events = ["Monday buys 5.", "Tuesday loses 3."]
     assert synthetic.write_careful_answer(14, [5, -3], events) == (
         "Monday buys 5. 14 + 5 = <<14+5=19>>19\nTuesday loses 3. 19 - 3 = <<19-3=16>>16\n#### 16"
     )
-
-
-def test_hasty_answer_by_hand():
     assert synthetic.write_hasty_answer(14, [5, -3, 2, -8], [3, 1]) == (
         "14 + 5 - 3 + 2 = <<14+5-3+2=18>>18\n18 - 8 = <<18-8=10>>10\n#### 10"
     )
-
-
-def test_sizes_cover_the_level():
-    rng = random.Random(0)
-    for level, max_merge in itertools.product(range(1, 8), (2, 3, 7)):
-        sizes = synthetic.draw_sizes(rng, level, max_merge)
-        assert sum(sizes) == level and all(2 <= size <= max_merge for size in sizes[:-1])
-        assert 1 <= sizes[-1] <= max_merge
 
 
 @pytest.mark.parametrize("hasty_share", [0.0, 1.0])
@@ -84,12 +68,6 @@ def test_careful_solutions_take_one_day_at_a_time_and_hasty_ones_do_not():
     assert {2, 3} <= sizes <= {1, 2, 3}
 
 
-def test_hasty_share_is_about_kept():
-    problems = [p for p in load(sample=1000, max_level=4, hasty_share=0.5) if p.level > 1]
-    hasty = sum(any(len(m) > 1 for _, m, _ in read_steps(p.solution)) for p in problems)
-    assert 0.4 < hasty / len(problems) < 0.6
-
-
 @pytest.mark.parametrize("levels", [[1, 1, 6], [7, 2], [4]])
 def test_levels_come_round_in_the_order_given(levels):
     found = [p.level for p in load(sample=50, levels=levels)]
@@ -105,8 +83,8 @@ def test_ids_and_questions_are_distinct():
     assert len({p.question for p in problems}) == len({p.id for p in problems}) == 1500
     assert {p.source for p in problems} == {"synthetic"}
     assert len({question_key(p.question) for p in problems}) == 1500
-    policies = Policies(is_training=True, needs_solution=True)
-    assert all(check_problem(p, policies) == p.answers for p in problems)
+    source = Source("synthetic")
+    assert all(check_problem(p, source, "sft") == p.answers for p in problems)
 
 
 def test_splits_share_no_arithmetic_chain():
@@ -121,42 +99,15 @@ def test_splits_share_no_arithmetic_chain():
         assert found and not found & others
 
 
-def test_same_seed_same_problems_other_seed_others():
-    first = load(hasty_share=0.5)
-    assert load(hasty_share=0.5) == first
-    assert all(isinstance(p, Problem) for p in first)
-    shared = {p.question for p in first} & {p.question for p in load(seed=1, hasty_share=0.5)}
-    assert len(shared) < len(first) / 2
-
-
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"split": "dev"}, "split: 'dev' is not one of train"),
-        ({"max_level": 0}, "max_level: 0 is not within 1"),
-        ({"max_level": 8}, "max_level: 8 is not within 1"),
-        ({"hasty_share": -0.1}, "hasty_share: -0.1 is not within 0"),
-        ({"hasty_share": 1.1}, "hasty_share: 1.1 is not within 0"),
-        ({"max_merge": 1}, "max_merge: 1 is not within 2"),
-        ({"max_merge": 8}, "max_merge: 8 is not within 2"),
-        ({"levels": 3}, "levels: 3 is not a list"),
-        ({"levels": []}, "levels: [] is not a list"),
-        ({"levels": [1, 0]}, "levels: [1, 0] is not a list"),
-        ({"levels": [True]}, "levels: [True] is not a list"),
-    ],
-)
-def test_options_out_of_range(options, words):
-    with pytest.raises(ValueError, match=re.escape(words)):
+    "options",
+    [{"split": "dev"}, {"max_level": 0}, {"max_level": 8}, {"hasty_share": -0.1},
+     {"hasty_share": 1.1}, {"max_merge": 1}, {"max_merge": 8}, {"levels": [1, 0]}],
+)  # fmt: skip
+def test_options_out_of_range(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}: .* is not (within|one of)"):
         load(**options)
-
-
-def test_the_embedded_recipe_has_a_test_set_worth_the_name():
-    recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
-    (source,) = recipe["test"]
-    options = source.get("options", {})
-    problems = load(source["split"], source["sample"], recipe["seed"], **options)
-    assert source["split"] not in {entry["split"] for entry in recipe["sft"] + recipe["grpo"]}
-    assert len({question_key(p.question) for p in problems}) >= 500
 
 
 def test_more_problems_than_a_split_holds_is_an_error_and_no_endless_loop(monkeypatch):

@@ -6,13 +6,9 @@ import json
 import pytest
 
 from data_prep.config import UserError
-from data_prep.sources import aime, dapo, generic, gsm8k, math, numinamath
 from data_prep.sources.base import Drop, clean_gold, get_question
-from data_prep.sources.templates import (
-    SeveralTurns,
-    bare_question,
-    find_foreign_token,
-)  # fmt: skip
+from data_prep.sources.registry import BUILDERS
+from data_prep.sources.templates import SeveralTurns, bare_question, find_foreign_token
 
 Q = "Find $x$ if $x + 1 = 3$."
 BOX = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -26,10 +22,6 @@ ZERO = (
     "</answer>. User: "
 )
 COMMAND = "<|START_OF_TURN_TOKEN|><|{}_TOKEN|>{}<|END_OF_TURN_TOKEN|>"
-VICUNA = (
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-    "helpful, detailed, and polite answers to the user's questions. USER: "
-)
 LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
 
 
@@ -38,18 +30,15 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
     [
         f"{USER}{Q}{ASSISTANT}<think>\n",
         f"{R1}{SYSTEM}{USER}{Q} {BOX}{ASSISTANT}<think>\n",
-        f"<|begin_of_sentence|><|User|>{Q}<|Assistant|><think>\n",
         f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{Q}<|im_end|>\n"
         "<|im_start|>assistant\n",
         f"<|im_start|>user\n{BOX}\n{Q}<|im_end|>\n<|im_start|>assistant\n<think>\n",
-        f"<|im_start|>user<|im_sep|>{Q}<|im_end|><|im_start|>assistant<|im_sep|>",
         f"{Q}<|im_end|>\n<|im_start|>assistant\n",
         "<|begin_of_text|>"
         + LLAMA.format("system", SYSTEM)
         + LLAMA.format("user", Q)
         + "<|start_header_id|>assistant<|end_header_id|>\n\n",
         f"<s>[INST] <<SYS>>\n{SYSTEM}\n<</SYS>>\n\n{Q} [/INST]",
-        f"<s>[SYSTEM_PROMPT]{SYSTEM}[/SYSTEM_PROMPT][INST]{Q}[/INST]",
         f"<bos><start_of_turn>user\n{Q}<end_of_turn>\n<start_of_turn>model\n",
         f"<|system|>\n{SYSTEM}<|end|>\n<|user|>\n{Q}<|end|>\n<|assistant|>\n",
         f"<|start|>system<|message|>{SYSTEM}<|end|><|start|>user<|message|>{Q}<|end|>"
@@ -58,32 +47,10 @@ LLAMA = "<|start_header_id|>{}<|end_header_id|>\n\n{}<|eot_id|>"
         f"{ZERO}You must put your answer inside <answer> </answer> tags, i.e., <answer> answer here"
         " </answer>. And your final answer will be extracted automatically by the \\boxed{} tag.\n"
         f"This is the problem:\n{Q}\nAssistant: <think>",
-        "Below is an instruction that describes a task. Write a response that appropriately "
-        f"completes the request.\n\n### Instruction:\n{Q}\n\n### Response: Let's think "
-        "step by step.",
-        f"Question: {Q}\nAnswer:",
-        f"Problem:\n{Q}\n\nSolution:\n",
-        f"Q: {Q}\nA:",
-        f"Human: {Q}\n\nAssistant:",
         f"{Q}\n<think>\n",
         f"<BOS_TOKEN>{COMMAND.format('SYSTEM', SYSTEM)}{COMMAND.format('USER', Q)}"
         "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
-        f"{COMMAND.format('USER', Q)}<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_RESPONSE|>",
-        f"<|begin_of_text|><|header_start|>system<|header_end|>\n\n{SYSTEM}<|eot|>"
-        f"<|header_start|>user<|header_end|>\n\n{Q}<|eot|><|header_start|>assistant<|header_end|>",
-        f"<|start_of_role|>system<|end_of_role|>{SYSTEM}<|end_of_text|>\n<|start_of_role|>user"
-        f"<|end_of_role|>{Q}<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
         f"<extra_id_0>System\n{SYSTEM}\n<extra_id_1>User\n{Q}\n<extra_id_1>Assistant\n",
-        f"<|im_user|>user<|im_middle|>{Q}<|im_end|><|im_assistant|>assistant<|im_middle|>",
-        f"[|system|]{SYSTEM}[|endofturn|]\n[|user|]{Q}\n[|assistant|]",
-        f"<|prompter|>{Q}<|endoftext|><|assistant|>",
-        f"<|system_start|>{SYSTEM}<|system_end|><|user_start|>{Q}<|user_end|><|assistant_start|>",
-        f"<\uff5chy_User\uff5c>{Q}<\uff5chy_Assistant\uff5c>",
-        f"<\uff5cbegin\u2581of\u2581sentence\uff5c>User: {Q}\n\nAssistant:",
-        f"<BOS token>User: {Q}\n\nAssistant:",
-        f"{VICUNA}{Q} ASSISTANT: Let's think step by step.",
-        f"{VICUNA.replace('USER:', '### Human:')}{Q}\n### Assistant:",
-        f"USER: {Q} ASSISTANT:",
         f"{Q}<|im_end|>",
         f"{Q} {BOX} /no_think",
         f"/think\n{Q}",
@@ -111,17 +78,11 @@ def test_template_tokens_go(prompt):
         "should be of the following format: 'Therefore, the final answer is: $\\boxed{ANSWER}$. I "
         "hope it is correct' (without quotes) where ANSWER is just the final number or expression "
         "that solves the problem. Think step by step before answering.",
-        r"Return your final response within \boxed{}.",
-        r"Please solve this problem carefully. Put your final answer in $\boxed{...}$.",
         r"Present the answer in LaTex format: \boxed{Your answer}",
         r"Write your final answer inside \boxed{\text{answer}}.",
         r"Your final answer must be in a box, \(\boxed{\ldots}\).",
-        "Think step by step before answering.",
-        "Show your reasoning in <think> </think> tags. And return the final answer in <answer> "
-        "</answer> tags.",
         "Show your work in <think> </think> tags. And return the final answer in <answer> "
         "</answer> tags, for example <answer> (1 + 2) / 3 </answer>.",
-        "Please answer the question and enclose the final answer within <answer> </answer> tags.",
         "\u8bf7\u9010\u6b65\u63a8\u7406\uff0c\u5e76\u5c06\u6700\u7ec8\u7b54\u6848"
         "\u653e\u5728\\boxed{}\u4e2d\u3002",
     ],
@@ -147,9 +108,7 @@ def test_instructions_go_from_either_end(instruction):
         "Find $x$ if $4x + 6 = 12x + \\boxed{\\phantom{2}}?$",
         "A knight is put in a box. How many steps, step by step, does it take?",
         "Is $|u|<1$ if $<|u|>$ is a norm and f<s>g?",
-        "Johnny says: Answer: 5 or 6? Question: who is right?",
         "A conversation between two students takes 5 minutes. User: how long are 3?",
-        "Rocky boxed 190 fights.\n\nHow many?",
         f"{Q} Put a number like <answer>5</answer> beside $x$ in \\boxed{{}}.",
         "A chat between a user and an assistant takes 5 minutes. How long are 3?",
         "Find $a/think$ and [x|user|y].",
@@ -159,8 +118,6 @@ def test_instructions_go_from_either_end(instruction):
         "[{1, 2}, {3}] are sets",
         "Take 1, 2 and 3. Which one is correct?",
         "Let $n$ be prime. Then",
-        "[list]\n[*] one\n[/list]\n[i]",
-        f"Ann has 3 pens.\n\nQuestion: {Q}",
         "First line.\u2028Second line\n\n  indented",
     ],
 )
@@ -181,23 +138,21 @@ def test_questions_stay_as_they_are(question):
         (f"<extra_id_1>Asker\n{Q}", "<extra_id_1>"),
         (f"{Q} [/INST] ", "[/INST]"),
         (f"<start_of_turn>asker\n{Q}", "<start_of_turn>"),
-        (f"asks: {Q}\nAssistant:", "Assistant:"),
+        (f"Human: {Q}\n\nAssistant:", "Assistant:"),
+        (f"### Instruction:\n{Q}\n\n### Response:", "### Response:"),
         (f"{Q} /no_think in brief", "/no_think"),
         (f"[{{'role': 'user', 'content': '{Q}'}}]", "[{'role':"),
         (r'[{"role": "user", "content": "\(x\)"}]', '[{"role":'),
     ],
 )
 def test_what_is_left_of_an_unknown_template_is_named(prompt, token):
-    built = generic.build_problem(
-        {"q": prompt, "a": "2"}, "id", "f:1", prompt_key="q", answer_key="a"
-    )
-    assert built == Drop("unknown_template", f"{token!r} is left in q")
     for source, key, gold in (
-        (math, "problem", "2"), (gsm8k, "question", "#### 2"), (aime, "problem", "2"),
-        (numinamath, "problem", "2"), (dapo, "prompt", "2"),
+        ("math", "problem", "2"), ("gsm8k", "question", "#### 2"), ("aime", "problem", "2"),
+        ("numinamath", "problem", "2"), ("dapo", "prompt", "2"),
     ):  # fmt: skip
         row = {key: prompt, "answer": gold, "solution": "so"}
-        assert source.build_problem(row, "id", "f:1").reason == "unknown_template"
+        dropped = Drop("unknown_template", f"{token!r} is left in {key}")
+        assert BUILDERS[source](row, "id", "f:1") == dropped
 
 
 def test_a_chat_as_text():
@@ -206,12 +161,6 @@ def test_a_chat_as_text():
         [{"from": "human", "value": Q}],
     ):
         assert get_question({"q": json.dumps(turns)}, ("q",), "f:1") == Q
-        row = {"q": json.dumps(turns), "a": "2"}
-        keys = {"prompt_key": "q", "answer_key": "a"}
-        built = generic.build_problem(row, "id", "f:1", **keys, apply_chat_template=True)
-        assert built.question == Q
-        with pytest.raises(UserError, match="is not text; set apply_chat_template to true"):
-            generic.build_problem(row, "id", "f:1", **keys, apply_chat_template=False)
     two = json.dumps([{"role": "user", "content": Q}] * 2)
     with pytest.raises(UserError, match=r"q: .* has no single user turn of text"):
         get_question({"q": two}, ("q",), "f:1")
@@ -222,13 +171,9 @@ def test_a_chat_as_text():
     [
         f"{USER}1+1?{ASSISTANT}2{USER}{Q}{ASSISTANT}<think>",
         f"{USER}{Q}{ASSISTANT}It is 2.",
-        f"<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>user\n{Q}<|im_end|>\n",
         f"[INST] 1+1? [/INST] 2 [INST] {Q} [/INST]",
         f"[INST] {Q} [/INST] It is 2.",
-        f"Question: 1+1?\nAnswer: 2\n\nQuestion: {Q}\nAnswer:",
-        f"Q: 1+1?\nA: 2\nQ: {Q}\nA:",
         f"{ZERO}1+1?\nAssistant: 2\nUser: {Q}\nAssistant:",
-        f"### Instruction:\n{Q}\n### Response: It is 2.",
     ],
 )
 def test_several_turns_are_refused(prompt):

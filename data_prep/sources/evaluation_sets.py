@@ -1,0 +1,128 @@
+"""AIME, GPQA and ARC: sets that are scored whole, so that a row that is damaged is an error.
+
+AIME (`HuggingFaceH4/aime_2024`, `Maxwell-Jia/AIME_2024`, `math-ai/aime25`), 30 problems a year:
+every answer is an integer from 0 to 999. Mirrors write it as a number, as `073` or as
+`336^\\circ`; the gold here is the bare integer, `73`.
+
+GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`), graduate questions in science with four options:
+upstream the right one has a column of its own, so the options are put in an order that the question
+alone decides: the same in every run, whichever copy the row comes from. AReaL's copy
+(`ori_question`, `options`, the letter in `answer`) is read as well. The gold is the letter. The set
+is gated: accept its terms on the hub, and keep its questions out of public files.
+
+ARC (`allenai/ai2_arc`, config `ARC-Challenge`), school science with three to five options: they
+keep their order and are shown as A to E; upstream labels some rows 1 to 5.
+"""
+
+import hashlib
+import re
+from dataclasses import replace
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.schema import Problem
+from data_prep.sources.base import Drop, build_row, get_text, get_value, own_id
+
+LETTERS = "ABCDE"
+INSTRUCTION = "Answer with the letter of the right option."
+RIGHT = "Correct Answer"
+GPQA_OPTIONS = (RIGHT, "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+_AIME_GOLD = re.compile(
+    r"\s*\$?\s*0*(\d{1,3})\s*(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})?\s*\$?\s*"
+)
+
+
+def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+    """Turn an AIME row into a problem. `Drop` reason: `no_answer`."""
+    built = build_row(
+        row,
+        own_id(problem_id, get_value(row, ("id", "ID", "extra_info.index"))),
+        where,
+        "aime",
+        ("problem", "question", "Problem", "prompt"),
+        ("answer", "final_answer", "Answer", "reward_model.ground_truth"),
+        ("solution", "Solution"),
+    )
+    if isinstance(built, Drop):
+        return built
+    text = ", ".join(built.answers)
+    if not (gold := _AIME_GOLD.fullmatch(text)):
+        raise UserError(
+            f"{where}: answer: the gold {text!r:.80} is no integer from 0 to 999; fix the row"
+        )
+    return replace(built, answers=(str(int(gold[1])),))
+
+
+def build_gpqa(row: dict[str, Any], problem_id: str, where: str) -> Problem:
+    """Turn a GPQA row into a problem; `solution` is GPQA's explanation."""
+    question = get_text(row, ("Question", "ori_question"), where).strip()
+    if (options := get_value(row, ("options",))) is not None:
+        check_options(options, "options", range(4, 5), where)
+        letter = get_text(row, ("answer",), where).strip()
+        if len(letter) != 1 or letter not in LETTERS[:4]:
+            raise UserError(f"{where}: answer: {letter!r} is none of A, B, C, D; fix the row")
+        right = LETTERS.index(letter)
+    else:
+        options = [get_text(row, (column,), where, allows_numbers=True) for column in GPQA_OPTIONS]
+        check_options(options, "the answers", range(4, 5), where)
+        right = GPQA_OPTIONS.index(RIGHT)
+    order = sorted(range(4), key=lambda at: _draw(question, options[at]))
+    return Problem(
+        own_id(problem_id, get_value(row, ("Record ID", "id"))),
+        "gpqa",
+        show_options(question, [options[at] for at in order]),
+        (LETTERS[order.index(right)],),
+        get_text(row, ("Explanation",), where, default="").strip(),
+    )
+
+
+def _draw(question: str, option: str) -> bytes:
+    """An option's place by lot; a hash, since `random`'s shuffle may change with Python."""
+    key = " ".join(question.split()) + "\n" + " ".join(option.split())
+    return hashlib.sha256(key.encode()).digest()
+
+
+def build_arc(row: dict[str, Any], problem_id: str, where: str) -> Problem:
+    """Turn an ARC row into a problem, without a solution."""
+    question = get_text(row, ("question",), where)
+    options, labels = get_value(row, ("choices.text",)), get_value(row, ("choices.label",))
+    check_options(options, "choices.text", range(3, 6), where)
+    check_options(labels, "choices.label", range(len(options), len(options) + 1), where)
+    key = get_text(row, ("answerKey",), where).strip()
+    if labels.count(key) != 1:
+        raise UserError(
+            f"{where}: answerKey: {key!r} is not one of the labels {', '.join(labels)}; fix the row"
+        )
+    return Problem(
+        own_id(problem_id, get_value(row, ("id",))),
+        "arc",
+        show_options(question, options),
+        (LETTERS[labels.index(key)],),
+    )
+
+
+def check_options(options: Any, column: str, counts: range, where: str) -> None:
+    """Raise `UserError` unless the options are as many texts as `counts`."""
+    is_texts = isinstance(options, list) and all(
+        isinstance(option, str) and option.strip() for option in options
+    )
+    if not is_texts or len(options) not in counts:
+        number = " to ".join(str(n) for n in sorted({counts[0], counts[-1]}))
+        raise UserError(f"{where}: {column}: {options!r:.80} is not {number} texts; fix the row")
+
+
+def show_options(question: str, options: list[str]) -> str:
+    """The question, one line `A. …` per option, and what is asked for.
+
+    How to write the answer is the system prompt's business; that it is a letter is part of the
+    question, because without it the option's text would be as good an answer.
+
+    Args:
+        question: without the options.
+        options: 2 to 5; white space in them, line ends too, becomes single blanks.
+    """
+    lines = [
+        f"{letter}. {' '.join(option.split())}"
+        for letter, option in zip(LETTERS, options, strict=False)
+    ]
+    return "\n".join([question.strip(), "", *lines, "", INSTRUCTION])

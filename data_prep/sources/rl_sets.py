@@ -1,0 +1,115 @@
+r"""Sets for GRPO that differ in little but the names of their columns, one function each.
+
+verl's parquet files (`prompt` of {role, content}, `reward_model.ground_truth`), slime's (`label`)
+and TTRL's (`prompt` as text, `answer`) are read by the same names.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.schema import Problem
+from data_prep.sources.base import (
+    SUBJECTS,
+    Drop,
+    build_row,
+    get_number,
+    get_subject,
+    get_text,
+    right_thought,
+)
+
+NUM_TRACES = 3  # of R1 in a row of DeepMath
+
+
+def build_areal_boba(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+    r"""AReaL-boba (`inclusionAI/AReaL-boba-Data`): 106k problems in the R1-distill prompt template.
+
+    `prompt` holds the question between template tokens, `solutions` the golds, each in a
+    `\boxed{}`, of which any may match. `query_id` is no id (the published example has "xx"), so
+    positions are. `Drop` reasons: `not_math`, a `task` other than math; `no_answer`.
+    """
+    task = get_text(row, ("task",), where, default="math").strip()
+    if task.lower() != "math":
+        return Drop("not_math", f"task {task!r:.40}")
+    return build_row(row, problem_id, where, "areal_boba", ("prompt",), ("solutions", "answer"), ())
+
+
+def build_dapo(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+    """DAPO-Math-17k (`BytedTsinghua-SIA/DAPO-Math-17k`): rewritten to have integer answers.
+
+    Upstream every problem occurs a hundred times, and `extra_info.index` repeats with it, so
+    positions are the ids. `Drop` reason: `no_answer`.
+    """
+    golds = ("reward_model.ground_truth", "label", "answer", "solution")
+    return build_row(row, problem_id, where, "dapo", ("prompt", "problem", "question"), golds, ())
+
+
+def build_deepscaler(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+    """DeepScaleR-Preview (`agentica-org/DeepScaleR-Preview-Dataset`): 40k of AIME, AMC, MATH.
+
+    Upstream rows have `problem`, `answer` and `solution`, empty in most. Its component files in
+    rllm also have `difficulty` and `type`. `Drop` reason: `no_answer`.
+    """
+    level = get_number(row, ("difficulty",), where)
+    subject = get_subject(row, SUBJECTS, where)
+    return build_row(row, problem_id, where, "deepscaler", level=level, subject=subject)
+
+
+def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+    """Open-Reasoner-Zero (`Open-Reasoner-Zero/orz_math_57k_collection` and its kin).
+
+    A training row is a bare list of two turns, which `reading` wraps as `conversations`: the
+    question, and a turn of the assistant without text but with `ground_truth`, the gold as `value`.
+    A row of an evaluation file has `prompt`, a list of one turn, and `final_answer`. `Drop` reason:
+    `no_answer`.
+    """
+    if "conversations" in row:
+        turns = row["conversations"]
+        truths = [
+            turn["ground_truth"]
+            for turn in (turns if isinstance(turns, list) else ())
+            if isinstance(turn, dict) and isinstance(turn.get("ground_truth"), dict)
+        ]
+        if len(truths) != 1:
+            raise UserError(
+                f"{where}: conversations: {turns!r:.80} has no single turn with a ground_truth; "
+                "write [{from: human, value: …}, {from: assistant, ground_truth: {value: …}}]"
+            )
+        row = {"prompt": turns, "ground_truth": truths[0]}
+    golds = ("final_answer", "answer", "ground_truth.value")
+    return build_row(row, problem_id, where, "orz", ("prompt", "problem", "question"), golds, ())
+
+
+def build_deepmath(
+    row: dict[str, Any], problem_id: str, where: str, *, trace: int = 1
+) -> Problem | Drop:
+    r"""DeepMath-103K (`zwhe99/DeepMath-103K`): hard problems, each with three solutions by R1.
+
+    `difficulty` runs from about 1 to 10 in halves, with -1 for unknown; `topic` is a path such as
+    `Mathematics -> Algebra -> Group Theory`. The solutions are R1's completions,
+    `…</think>…\boxed{x}`: their thought becomes the solution, "" where their box is not the gold.
+
+    Args:
+        trace: which of the three solutions to take, from 1; `-t1` or `-t2` is added to the ids of
+            the second and third, so that one recipe can list all.
+    """
+    if not 1 <= trace <= NUM_TRACES:
+        raise UserError(f"{where}: trace: {trace} is not 1 to {NUM_TRACES}; change it")
+    level = get_number(row, ("difficulty",), where)
+    built = build_row(
+        row,
+        problem_id if trace == 1 else f"{problem_id}-t{trace - 1}",
+        where,
+        "deepmath",
+        ("question", "problem"),
+        ("final_answer", "answer"),
+        (),
+        level=None if level is None or level < 0 else level,
+        subject=get_subject(row, ("topic",), where).rpartition("->")[2].strip(),
+        trace=trace - 1,
+    )
+    if isinstance(built, Drop):
+        return built
+    text = get_text(row, (f"r1_solution_{trace}",), where, default="")
+    return replace(built, solution=right_thought(text, built.answers))
