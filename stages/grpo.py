@@ -9,6 +9,7 @@ defaults differ from the GRPO paper (arXiv:2402.03300): loss averaged over token
 completions (as DAPO, arXiv:2503.14476), and k3 as the KL estimator only where `beta` is not 0.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +20,36 @@ from data_prep.quiet import quiet
 from data_prep.sampling.pass_rates import load_pass_counts
 from data_prep.schema import COLUMNS, read_problems
 from stages.arguments import DEFAULTS, GrpoArguments
-from stages.checks import check_grpo
-from stages.held_out import LEAST_PROBLEMS, hold_out
-from stages.host_loss import watched
+from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
 from stages.launch import check_shared, launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
+
+Rows = list[dict[str, Any]]
+
+
+def choose(rows: Rows, num: int | None, seed: int) -> Rows:
+    """`num` different problems, the same ones whatever the order of the rows; None for all.
+
+    The choice is by a hash of seed and question, so a greater `num` only adds problems, and
+    appending rows to a file changes few of them.
+    """
+    different = {key_of(row): row for row in reversed(rows)}  # of copies the first
+
+    def rank(key: str) -> bytes:
+        return hashlib.sha256(f"{seed} {key}".encode()).digest()
+
+    return [different[key] for key in sorted(different, key=rank)[:num]]
+
+
+def hold_out(rows: Rows, args: GrpoArguments, seed: int) -> tuple[Rows, Rows]:
+    """The rows of `train_file` to train on, and those to evaluate on, which are none of them."""
+    if args.eval_file:
+        return rows, choose(list(read_problems(args.eval_file)), args.eval_problems, seed)
+    if not args.eval_problems:
+        return rows, []
+    held_out = choose(rows, args.eval_problems, seed)
+    keys = {key_of(row) for row in held_out}
+    return [row for row in rows if key_of(row) not in keys], held_out
 
 
 def short_prompts(rows: list[dict], limit: int | None, tokenizer: Any) -> list[dict]:
@@ -212,4 +238,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_cli(watched(main))
+    run_cli(main)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from data_prep.config import Settings, UserError
+from stages.checks import has_gpu
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding, from_error
 from stages.preflight.inputs import Recipe
 from stages.preflight.memory import Part, Plan, plan_step
@@ -22,7 +23,6 @@ from stages.preflight.needs import (
     weight_bytes,
 )
 from stages.preflight.shapes import Model, read_model
-from stages.vllm_checks import has_gpu
 
 NEAR = 0.92  # of the device; above, an allocator's fragments can make the difference
 CONTEXT = 1.5 * GIB  # CUDA context, NCCL, cuBLAS workspaces, fragments; a guess

@@ -6,10 +6,10 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
+from stages.checks import SERVE, server_url
 from stages.preflight.findings import ERROR, OK, UNCHECKED, WARNING, Finding
 from stages.preflight.inputs import Recipe
 from stages.preflight.needs import has_engine
-from stages.vllm_checks import SERVE, server_url
 
 HERE = ("localhost", "127.0.0.1", "0.0.0.0", "::1", "")
 MASTER_PORT = 29500  # torch's

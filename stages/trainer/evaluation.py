@@ -12,6 +12,7 @@ remembered: it goes where the folder goes.
 """
 
 import json
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,7 +24,6 @@ import numpy as np
 import torch
 
 from data_prep import manifest
-from stages.held_out import average_at_k
 
 NUMBER = "held_out"  # column of the evaluation's rows: the problem's number among them
 NAME = "best"
@@ -44,6 +44,21 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
     finally:
         random.setstate(state)
         np.random.set_state(numpy_state)
+
+
+def average_at_k(num_right: list[int], k: int) -> tuple[float, float]:
+    """avg@k and its standard error over problems, both within 0..1.
+
+        avg@k = mean over problems of s, s = right completions / k
+        standard error = standard deviation of s over problems / sqrt(number of problems)
+
+    Args:
+        num_right: right completions of each problem, of k; two problems or more.
+    """
+    shares = [num / k for num in num_right]
+    mean = sum(shares) / len(shares)
+    variance = sum((share - mean) ** 2 for share in shares) / (len(shares) - 1)
+    return mean, math.sqrt(variance / len(shares))
 
 
 class HeldOutCounts:

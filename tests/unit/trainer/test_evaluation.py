@@ -9,8 +9,8 @@ import pytest
 from data_prep.config import Settings, UserError
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo, check_grpo_keys
-from stages.held_out import average_at_k, choose, hold_out
-from stages.trainer.evaluation import FILE, is_better, read_best, write_best
+from stages.grpo import choose, hold_out
+from stages.trainer.evaluation import FILE, average_at_k, is_better, read_best, write_best
 
 ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
 
@@ -66,10 +66,10 @@ def test_sound(values):
         ),
         (ON | {"per_device_eval_batch_size": -8}, "per_device_eval_batch_size: -8 must be above 0"),
         (ON | {"dataloader_drop_last": True}, "dataloader_drop_last: True would leave held-out"),
-        (ON | {"load_best_model_at_end": True}, "load_best_model_at_end: True has no use here"),
+        (ON | {"load_best_model_at_end": True}, "load_best_model_at_end: True would have no"),
         (
             ON | {"metric_for_best_model": "reward"},
-            "metric_for_best_model: 'reward' has no use here",
+            "metric_for_best_model: 'reward' would have no",
         ),
         (ON | {"save_strategy": "best"}, "save_strategy: best leaves nothing to resume from"),
         (ON | {"lr_scheduler_type": "reduce_lr_on_plateau"}, "follows a loss of held-out rows"),
