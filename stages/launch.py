@@ -1,7 +1,7 @@
 """Refuse a launch or a resume that would silently become another one.
 
     parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
-    check_started(is_cpu)              torch is there: as many processes as were launched
+    check_started(is_cpu, timeout)     torch is there: as many processes as were launched
     check_resume(checkpoint, ...)      the checkpoint fits the number of processes and the engine
     check_shared(folder, ...)          all hosts see the same folder, checkpoint and inputs
 
@@ -19,6 +19,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
         )
         refuse_if(
             kind != "FULL_STATE_DICT",
-            f"fsdp_state_dict_type: {kind} saves no model that another stage can load; use {remedy}",
+            f"fsdp_state_dict_type: {kind} saves no model for other stages; use {remedy}",
         )
     if "DeepSpeed" in engine:
         refuse_if(
@@ -181,11 +182,12 @@ def _check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
         )
 
 
-def check_started(is_cpu: bool) -> None:
+def check_started(is_cpu: bool, timeout: timedelta) -> None:
     """Refuse processes that would not work together, and let those on a CPU meet.
 
     Args:
         is_cpu: the recipe's `use_cpu`; its Hugging Face objects are built.
+        timeout: after which a collective fails, as when another host has vanished.
     """
     import torch
     from accelerate import PartialState
@@ -221,12 +223,14 @@ def check_started(is_cpu: bool) -> None:
         f"num_processes: {num_processes} started, {running} work together; launch with a file of "
         f"{CONFIGS}/",
     )
-    if "DeepSpeed" in engine and is_cpu:
+    if is_cpu and "DeepSpeed" in engine:
         from deepspeed import comm
 
         # accelerate leaves it to DeepSpeed, which asks for the number of processes before it has
         # met them, and takes it for 1.
-        comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
+        comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, timeout=timeout)
+    elif is_cpu:  # the Trainer gives its `ddp_timeout` to processes on GPUs alone
+        torch.distributed.distributed_c10d._set_pg_timeout(timeout)
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def prepare(
         UserError: the folder, or the one to move an old run to, holds something else; the launch
             is not what was asked for, or cannot go on from the checkpoint.
     """
-    check_started(bool(config.get("use_cpu")))
+    timeout = timedelta(seconds=config.get("ddp_timeout", 1800))
+    check_started(bool(config.get("use_cpu")), timeout)
     path, num_processes = Path(folder), int(os.environ.get("WORLD_SIZE", "1"))
     run = {"config": config, "inputs": inputs, "num_processes": num_processes}
     run = json.loads(json.dumps(run | {"engine": asked_engine()}, default=str))

@@ -52,15 +52,12 @@ def test_a_lost_host_ends_the_run_and_the_same_command_resumes(hosts, write_reci
     for action, lost, launcher, survivors in LOSSES:
         processes = hosts.launch(launcher, "grpo", recipe, logs)
         wait_for_more(folder, resumed, processes, lambda: (read(0), read(1)))
-        start = time.monotonic()
         getattr(hosts, action)(lost)
         for rank in survivors:
-            assert processes[rank].wait(timeout=120) != 0, read(rank)
-            print("MEASURED", action, lost, launcher, rank, round(time.monotonic() - start, 1))
+            assert processes[rank].wait(timeout=60) != 0, read(rank)
             (line,) = (line for line in read(rank).splitlines() if line.startswith("error: "))
             assert line.startswith("error: another host of the run is lost"), line
             assert "start the same command on every host again" in line
-            print(read(rank))
         hosts.plug_in(lost)
         assert [hosts.pids(host) for host in range(2)] == [[], []]
         if resumed:
