@@ -120,7 +120,7 @@ def build(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> tuple[
     rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
     if args.stock:
         return build_stock(rows, args, grpo, model, tokenizer), recorder
-    problems, _ = grpo_stage.select(rows, args, tokenizer)
+    problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
     return grpo_stage.build_trainer(problems, args, grpo, model, tokenizer), recorder
 
 

@@ -184,9 +184,6 @@ def check_batch(settings: Settings, num_processes: int) -> None:
 
     TRL generates `per_device_train_batch_size x num_processes x steps_per_generation` completions
     at a time; each process's part must hold whole groups of `num_generations`.
-
-    Args:
-        num_processes: number of training processes (WORLD_SIZE).
     """
     group, per_device = settings.num_generations, settings.per_device_train_batch_size
     whole, rows = settings.generation_batch_size, per_device * num_processes
@@ -330,10 +327,7 @@ def _read_keys(path: str) -> dict[str, str]:
 
 
 def check_held_out(settings: Settings) -> None:
-    """Refuse too few held-out problems, and held-out problems that would be trained on.
-
-    The recipe's files exist.
-    """
+    """Refuse too few held-out problems, and held-out problems that would be trained on."""
     if settings.eval_strategy == "no":
         return
     key = "eval_file" if settings.eval_file else "train_file"
@@ -420,11 +414,7 @@ def check_vllm_keys(settings: Settings) -> None:
 
 
 def check_vllm(settings: Settings) -> None:
-    """Refuse a run that this machine has no engine for; waits for a server.
-
-    Raises:
-        UserError: vLLM, a GPU that is needed, or the server is missing; or it cannot serve the run.
-    """
+    """Refuse a run that this machine, or its server, has no engine for; waits for a server."""
     if not settings.use_vllm:
         return
     refuse_if(

@@ -61,26 +61,9 @@ def short_prompts(rows: list[dict], limit: int | None, tokenizer: Any) -> list[d
     return [row for row, length in zip(rows, lengths, strict=True) if length <= limit]
 
 
-def select(
-    rows: list[dict], args: GrpoArguments, tokenizer: Any
-) -> tuple[list[dict], dict[str, int]]:
-    """Rows inside the prompt limit and the pass-rate band, and how many each test dropped."""
-    dropped = {}
-    if args.max_prompt_length:
-        before = len(rows)
-        rows = short_prompts(rows, args.max_prompt_length, tokenizer)
-        dropped["over_max_prompt_length"] = before - len(rows)
-    if args.curriculum == "offline":
-        before = len(rows)
-        counts = load_pass_counts(args.pass_rates)
-        rows = keep_by_pass_rate(rows, counts, args.min_pass_rate, args.max_pass_rate)
-        dropped["outside_pass_rate_band"] = before - len(rows)
-    return rows, dropped
-
-
 def split(
-    rows: list[dict], args: GrpoArguments, seed: int, tokenizer: Any
-) -> tuple[list[dict], list[dict], dict[str, int]]:
+    rows: Rows, args: GrpoArguments, seed: int, tokenizer: Any
+) -> tuple[Rows, Rows, dict[str, int]]:
     """Rows to train on, rows to evaluate on, and how many of the first are dropped, by reason."""
     to_train, chosen = hold_out(rows, args, seed)
     held_out = short_prompts(chosen, args.max_prompt_length, tokenizer)
@@ -89,9 +72,14 @@ def split(
             f"max_prompt_length: {args.max_prompt_length} leaves {len(held_out)} of "
             f"{len(chosen)} held-out problems; raise it, or hold out more"
         )
-    problems, dropped = select(to_train, args, tokenizer)
-    if chosen and not args.eval_file:
-        dropped = {"held_out": len(rows) - len(to_train)} | dropped
+    dropped = {"held_out": len(rows) - len(to_train)} if chosen and not args.eval_file else {}
+    problems = short_prompts(to_train, args.max_prompt_length, tokenizer)
+    if args.max_prompt_length:
+        dropped["over_max_prompt_length"] = len(to_train) - len(problems)
+    if args.curriculum == "offline":
+        counts, before = load_pass_counts(args.pass_rates), len(problems)
+        problems = keep_by_pass_rate(problems, counts, args.min_pass_rate, args.max_pass_rate)
+        dropped["outside_pass_rate_band"] = before - len(problems)
     return problems, held_out, dropped
 
 
