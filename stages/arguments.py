@@ -137,35 +137,41 @@ class GrpoArguments(_GuardKeys):
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.reward_funcs if name not in REWARD_FUNCS]
-        offline, ratio, tokens = (
-            self.curriculum == "offline",
-            self.max_mean_ratio,
-            self.update_tokens,
-        )
-        limit, end = self.max_pass_rate, self.length_penalty_end
         for key, is_right, rule in (
             ("reward_funcs", not unknown, f"be of {', '.join(REWARD_FUNCS)}"),
             ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
             (
                 "length_penalty_start",
-                0 <= self.length_penalty_start < end,
-                f"lie below the end, {end}",
+                0 <= self.length_penalty_start < self.length_penalty_end,
+                f"lie below length_penalty_end, {self.length_penalty_end}",
             ),
             ("length_penalty_max", self.length_penalty_max >= 0, "not be negative"),
             ("repetition_ngram_size", self.repetition_ngram_size >= 1, "be at least 1"),
             ("repetition_max_penalty", self.repetition_max_penalty >= 0, "not be negative"),
             (
                 "min_pass_rate",
-                0 <= self.min_pass_rate <= limit <= 1,
-                f"be within 0..{limit}, up to 1",
+                0 <= self.min_pass_rate <= self.max_pass_rate <= 1,
+                f"be in order with max_pass_rate, {self.max_pass_rate}, within 0..1",
             ),
             ("explore_share", 0 <= self.explore_share <= 1, "be within 0..1"),
             ("rest_batches", self.rest_batches >= 0, "be at least 0"),
             ("max_refill_rounds", self.max_refill_rounds >= 1, "be at least 1"),
             ("half_life", self.half_life > 0, "be above 0"),
-            ("max_mean_ratio", ratio is None or ratio > 1, "be above 1, an unmoved policy's ratio"),
-            ("pass_rates", not offline or self.pass_rates, "be set for curriculum: offline"),
-            ("update_tokens", tokens is None or tokens >= 1, "be at least 1, better one whole row"),
+            (
+                "max_mean_ratio",
+                self.max_mean_ratio is None or self.max_mean_ratio > 1,
+                "be above 1, the ratio of a policy that has not moved",
+            ),
+            (
+                "pass_rates",
+                self.curriculum != "offline" or self.pass_rates,
+                "be set: curriculum: offline needs the file",
+            ),
+            (
+                "update_tokens",
+                self.update_tokens is None or self.update_tokens >= 1,
+                "be at least 1; the longest prompt and completion together are a good start",
+            ),
             ("guard_rollback_lr_factor", 0 < self.guard_rollback_lr_factor <= 1, "be within 0..1"),
             ("guard_max_rollbacks", self.guard_max_rollbacks >= 0, "be at least 0"),
         ):

@@ -44,6 +44,7 @@ GRPO_INEFFECTIVE = {
     "load_best_model_at_end": _BEST,
     "metric_for_best_model": _BEST,
     "greater_is_better": _BEST,
+    "sync_ref_model": "checkpoints lack the moved reference",
 }
 LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
 
@@ -139,8 +140,6 @@ def check_numbers(settings: Settings) -> None:
         f"temperature: must be above 0 (got {settings.temperature}): a group of equal completions "
         "has nothing to compare",
     )
-    message = "sync_ref_model: checkpoints lack the moved reference; remove the key"
-    refuse_if(settings.sync_ref_model, message)
     checkpoint = settings.resume_from_checkpoint
     refuse_if(
         isinstance(checkpoint, str) and not Path(checkpoint).is_dir(),
@@ -371,7 +370,6 @@ def check_rewards(settings: Settings) -> None:
     refuse_if(not 1 <= cache <= limit, message)
 
 
-# vLLM: keys, engine, host, server.
 SERVE = (
     "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
     '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode processed_logprobs'
