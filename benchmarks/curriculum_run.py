@@ -153,7 +153,7 @@ def main() -> None:
     if args.mode == "stock":
         trainer = build_stock(rows, args, grpo, model, tokenizer)
     else:
-        problems, _ = grpo_stage.select(rows, args, tokenizer)
+        problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
         trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
     sampler = Sampler(tests, trainer.processing_class, NUM_TEST_SAMPLES, grpo.max_completion_length)
     steps, found = [], []

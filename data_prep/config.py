@@ -30,28 +30,6 @@ from data_prep.quiet import quiet_imports
 quiet_imports()
 
 
-def _refuse_shadows() -> None:
-    """End a command of ours where the folder that it is run from hides one of our packages."""
-    command = getattr(sys.modules["__main__"], "__spec__", None)
-    root = Path(__file__).resolve().parents[1]
-    ours = ("data_prep", "stages", "eval")
-    if command is None or command.name.partition(".")[0] not in ours:
-        return
-    for name in ours:
-        spec = importlib.util.find_spec(name)
-        if spec and spec.origin and root not in Path(spec.origin).resolve().parents:
-            sys.stderr.write(
-                f"error: {spec.origin} hides the package {name}; rename it, or run from elsewhere\n"
-            )
-            sys.exit(2)
-
-
-_refuse_shadows()
-
-
-RENAMED = {"advantage": "scale_rewards"}  # keys of earlier recipes
-
-
 class UserError(ValueError):
     """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
 
@@ -122,8 +100,6 @@ HF_SOURCES = {
 def _classes(package: str, file: str) -> dict[str, ast.ClassDef]:
     """The classes of an installed package's source file, by name."""
     spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise UserError(f"the package {package!r} is not installed; run `make .venv/ready`")
     tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
@@ -158,10 +134,10 @@ def hf_keys(class_name: str) -> dict[str, Key]:
     keys: dict[str, Key] = {}
     for package, file, name in HF_SOURCES[class_name]:
         for node in _classes(package, file)[name].body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if isinstance(node, ast.AnnAssign) and not node.target.id.startswith("_"):
                 key = Key(ast.unparse(node.annotation), _default_of(node.value))
                 keys.setdefault(node.target.id, key)
-    return {name: key for name, key in keys.items() if not name.startswith("_")}
+    return keys
 
 
 def own_keys(cls: type) -> dict[str, Key]:
@@ -169,9 +145,8 @@ def own_keys(cls: type) -> dict[str, Key]:
     keys = {}
     for field in dataclasses.fields(cls):
         kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        has_factory = field.default_factory is not dataclasses.MISSING
+        default = field.default_factory() if has_factory else field.default
         keys[field.name] = Key(kind, UNSET if default is dataclasses.MISSING else default, True)
     return keys
 
@@ -181,12 +156,13 @@ def known_keys(own: type, hf: tuple[str, ...] = ()) -> dict[str, Key]:
     return {name: key for one in hf for name, key in hf_keys(one).items()} | own_keys(own)
 
 
-def read_yaml(path: str) -> dict[str, Any]:
+def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
     """Read a flat YAML mapping; every fault is a `UserError` that names file and line."""
     if not Path(path).is_file():
         raise UserError(f"{path}: no such config file; recipes live in configs/<recipe>/")
     try:
-        config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        config = yaml.safe_load(text.replace("{run}", run_dir))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
@@ -214,12 +190,13 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
         UserError: it cannot be that.
     """
 
+    members = key.members
+
     def refusal(wanted: str = "") -> UserError:
         kinds = [member.partition("[")[0] for member in members]
         wanted = wanted or next((WANTED[kind] for kind in kinds if kind in WANTED), "one value")
         return UserError(f"{where}: {name}: {value!r} is not {wanted}")
 
-    members = key.members
     if choices := enum_values(key.annotation):
         word = "no" if value is False else value  # YAML reads a bare `no` as false
         if word not in choices:
@@ -233,47 +210,42 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
         return value
     if key.item and (isinstance(value, list) or "str" not in members):
         # The command line gives a list of one as its item.
-        is_one = not isinstance(value, list) and (where == COMMAND_LINE or "None" in members)
-        items = [value] if is_one else value
-        is_texts = isinstance(items, list) and all(isinstance(item, str) for item in items)
-        if not isinstance(items, list) or (key.item == "str" and not is_texts):
-            form = "texts; write [a, b]" if key.item == "str" else "mappings; write - {key: value}"
+        if not isinstance(value, list) and (where == COMMAND_LINE or "None" in members):
+            value = [value]
+        is_texts = key.item == "str"
+        form = "texts; write [a, b]" if is_texts else "mappings; write - {key: value}"
+        if not isinstance(value, list) or not all(
+            isinstance(v, str) or not is_texts for v in value
+        ):
             raise refusal(f"a list of {form}")
-        return [convert(name, item, Key(key.item), where) for item in items]
-    if isinstance(value, list):
-        raise refusal()
-    if isinstance(value, bool) and "bool" not in members:
-        if where == COMMAND_LINE or "str" not in members:
-            raise refusal()
+        return [convert(name, item, Key(key.item), where) for item in value]
+    if isinstance(value, bool) and "bool" not in members and "str" in members:
         # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
-        if value and key.is_own:
+        if where == COMMAND_LINE or (value and key.is_own):
             raise refusal("one text; quote it")
         return "off" if key.is_own else value
     if "bool" in members and str(value).lower() in SWITCHES:
         return SWITCHES[str(value).lower()]
-    if "int" in members or "float" in members:
-        with contextlib.suppress(TypeError, ValueError):
+    if {"int", "float"} & {*members} and isinstance(value, int | float | str):
+        with contextlib.suppress(ValueError):
             number = float(value)
-            if "float" in members:
+            if "float" in members and not isinstance(value, bool):
                 return number if isinstance(value, str) else value
-            if number.is_integer():
+            if number.is_integer() and not isinstance(value, bool):
                 return int(number)
-    if "str" in members:
-        if not isinstance(value, str):
-            raise refusal("one text; quote it")
+    if "str" in members and isinstance(value, str):
         return value
-    raise refusal()
+    raise refusal("one text; quote it" if "str" in members else "")
 
 
 class Settings(Mapping[str, Any]):
     """A mapping over the keys that were *given*; attributes are *effective* values, also defaults.
 
     Args:
-        file: the YAML's values, typed.
-        overrides: those of overlay and command line; UNSET takes the file's away.
+        file: the YAML's values, typed; overrides: those of overlay and command line, of which
+            UNSET takes the file's away.
         known: all keys of the stage.
-        path: the YAML, for messages.
-        env: environment variables that the YAML sets for the stage.
+        path: the YAML, for messages; env: environment variables that it sets for the stage.
     """
 
     def __init__(
@@ -323,20 +295,18 @@ class Settings(Mapping[str, Any]):
         if pointless.key not in self._file or pointless.key in self._overrides:
             return None
         before = Settings(self._file, {}, self._known)
-        changed = (
-            key
-            for key in pointless.causes
-            if key in self._overrides and getattr(before, key, None) != getattr(self, key, None)
-        )
-        return next(changed, None)
+        for key in pointless.causes:
+            is_overridden = key in self._overrides
+            if is_overridden and getattr(before, key, None) != getattr(self, key, None):
+                return key
+        return None
 
 
 def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
     typed = {}
     for name, value in values.items():
         if name not in known:
-            near = [RENAMED[name]] if RENAMED.get(name) in known else None
-            near = near or difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "see --help for the known keys"
             raise UserError(f"{where}: unknown key {name!r}; {hint}")
         key = known[name]
@@ -379,16 +349,6 @@ def _scaled(overlay: dict[str, Any], file: dict[str, Any], known: dict[str, Key]
     return scaled
 
 
-def _fill(value: Any, run_dir: str) -> Any:
-    if isinstance(value, str):
-        return value.replace("{run}", run_dir)
-    if isinstance(value, list):
-        return [_fill(item, run_dir) for item in value]
-    if isinstance(value, dict):
-        return {key: _fill(item, run_dir) for key, item in value.items()}
-    return value
-
-
 def read_settings(
     own: type,
     hf: tuple[str, ...] = (),
@@ -397,24 +357,23 @@ def read_settings(
 ) -> Settings:
     """Read `--config`, `--overlay` and the other keys of a command line; see `parse`."""
     known = known_keys(own, hf)
-    shell = _command_line(list(sys.argv[1:] if argv is None else argv))
-    paths = []
+    shell, paths = _command_line(list(sys.argv[1:] if argv is None else argv)), []
     for key in ("config", "overlay", "run_dir"):
         paths.append(None if key in known else shell.pop(key, None))
         if not isinstance(paths[-1], str | None):
             raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {paths[-1]!r}")
     path, overlay, run_dir = paths
-    overrides = _typed(shell, known, COMMAND_LINE)
-    config = (defaults or {}) | (read_yaml(path) if path else {})
+    if run_dir is None:
+        run_dir = f"runs/{Path(path).absolute().parent.name}" if path else "runs"
+    config = (defaults or {}) | (read_yaml(path, run_dir) if path else {})
     env = config.pop("env", None) or {}
     if not isinstance(env, dict):
         raise UserError(f"{path}: env: {env!r} is not a mapping; write {{NAME: value}}")
     file = _typed(config, known, path or COMMAND_LINE)
+    overrides = _typed(shell, known, COMMAND_LINE)
     if overlay:
-        overrides = _typed(_scaled(read_yaml(overlay), file, known), known, overlay) | overrides
-    if run_dir is None:
-        run_dir = f"runs/{Path(path).absolute().parent.name}" if path else "runs"
-    file, overrides = _fill(file, run_dir), _fill(overrides, run_dir)
+        changes = _scaled(read_yaml(overlay, run_dir), file, known)
+        overrides = _typed(changes, known, overlay) | overrides
     settings = Settings(file, overrides, known, path or COMMAND_LINE, env)
     for name, key in known.items():
         if key.is_own and key.default is UNSET and name not in settings:

@@ -29,11 +29,8 @@ def sha256(path: str | Path) -> str:
     if path.is_dir():
         names = (NAME, "config.json", "adapter_config.json")
         path = next((path / name for name in names if (path / name).is_file()), path)
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
@@ -102,11 +99,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 def encodable(text: str) -> str:
     """The text with U+FFFD for halves of surrogate pairs, which models write and UTF-8 lacks."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def start(folder: str | Path) -> float:

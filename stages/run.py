@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from stages.launch import (
     asked_engine,
     check_resume,
     check_started,
-    differ_in_batch_only,
+    is_same_work,
     last_checkpoint,
     read_run,
 )
@@ -68,20 +69,16 @@ def prepare(
         UserError: the folder, or the one to move an old run to, holds something else; the launch
             is not what was asked for, or cannot go on from the checkpoint.
     """
-    check_started(config)
+    timeout = timedelta(seconds=config.get("ddp_timeout", 1800))
+    check_started(bool(config.get("use_cpu")), timeout)
     path, num_processes = Path(folder), int(os.environ.get("WORLD_SIZE", "1"))
-    run = json.loads(json.dumps({"config": config, "inputs": inputs}, default=str))
-    run_file = path / RUN_FILE
-    old, old_number = read_run(path)
-    same = old == run or (
-        old_number not in (None, num_processes)
-        and old["inputs"] == run["inputs"]
-        and differ_in_batch_only(old["config"], run["config"])
-    )
-    checkpoint = last_checkpoint(path) if same and not (path / manifest.NAME).exists() else None
+    run = {"config": config, "inputs": inputs, "num_processes": num_processes}
+    run = json.loads(json.dumps(run | {"engine": asked_engine()}, default=str))
+    is_same = is_same_work(read_run(path), run) and not (path / manifest.NAME).exists()
+    checkpoint = last_checkpoint(path) if is_same else None
     source = checkpoint or config.get("resume_from_checkpoint")
     if isinstance(source, str | Path):
-        check_resume(Path(source), run["config"], num_processes, asked_engine(config))
+        check_resume(Path(source), run)
     if not is_main_process():
         return 0.0, str(checkpoint) if checkpoint else None
     if checkpoint:
@@ -97,7 +94,7 @@ def prepare(
         path.rename(previous)
         say(f"starting anew; the earlier run is kept in {previous}")
     started = manifest.start(path)
-    manifest.write_json(run_file, run | {"num_processes": num_processes})
+    manifest.write_json(path / RUN_FILE, run)
     return started, str(checkpoint) if checkpoint else None
 
 
@@ -180,6 +177,15 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     trainer.add_callback(progress)
     try:
         trainer.train(resume_from_checkpoint=checkpoint or trainer.args.resume_from_checkpoint)
+    except RuntimeError as error:
+        is_collective = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+        if not is_collective or int(os.environ.get("GROUP_WORLD_SIZE", "1")) < 2:
+            raise
+        fault = str(error).splitlines()[0]
+        raise UserError(
+            f"another host of the run is lost, or failed as its own log says: {fault}; start the "
+            "same command on every host again, it resumes from the last checkpoint"
+        ) from error
     finally:
         progress.on_train_end(None, None, None)  # an error's line would be glued to the bar
     save(trainer)

@@ -9,7 +9,6 @@ that a guard stopped, or that failed, is a row of the table like the others. The
 `<run>/sweep/table.md`, and `table.json` for programs.
 """
 
-import fcntl
 import itertools
 import json
 import shlex
@@ -49,14 +48,6 @@ class SweepArguments:
 OWN = ("config", "output_dir", "run_dir", "train_file")
 
 
-def meaning(value: str) -> float | str:
-    """A value as two that mean the same are equal: `1e-7` and `1.0e-7`, `true` and `True`."""
-    try:
-        return float(value)
-    except ValueError:
-        return value.lower() if value.lower() in ("true", "false") else value
-
-
 def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
     """`["beta=0.1,0.01", "seed=0"]` as `{"beta=0.1,seed=0": {"beta": "0.1", "seed": "0"}, ...}`.
 
@@ -69,7 +60,7 @@ def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
         found = values.split(",")
         if not equals or not key or not all(found) or "/" in entry:
             raise UserError(f"sweep: {entry!r} is not key=value,value, such as beta=0.1,0.01")
-        if key in choices or len({*map(meaning, found)}) < len(found):
+        if key in choices or len({*found}) < len(found):
             raise UserError(f"sweep: {entry!r} has a key or a value for the second time")
         if key in OWN:
             raise UserError(f"sweep: {key} tells the runs apart from each other; vary another key")
@@ -99,25 +90,14 @@ def is_finished(folder: Path, asked: dict[str, Any]) -> bool:
     return is_same and manifest.hash_inputs([*done["inputs"]]) == done["inputs"]
 
 
-def start_run(folder: Path, command: list[str]) -> int:
-    """Run the stage to its end; returns its exit code.
-
-    The lock is the process's: it also keeps off a sweep that is started while a run outlives the
-    sweep that had started it.
-    """
-    with (folder / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{folder}: this run is still going on in another process; wait for it, or end it"
-            ) from None
-        process = subprocess.Popen(command, pass_fds=[lock.fileno()])
-        try:
-            return process.wait()
-        finally:
-            process.terminate()
-            process.wait()
+def start_run(command: list[str]) -> int:
+    """Run the stage to its end, or end it with this process; returns its exit code."""
+    process = subprocess.Popen(command)
+    try:
+        return process.wait()
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
@@ -155,21 +135,17 @@ def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
     }
 
 
-def cells(row: dict[str, Any]) -> list[str]:
-    """A row as it is printed."""
-    values = [row[column] for column in COLUMNS]
-    return ["" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in values]
-
-
 def to_markdown(rows: list[dict[str, Any]], title: str) -> str:
-    """The table as a page."""
-    ruler = "| --- |" + " ---: |" * 5 + " --- |" * 2
-    table = [COLUMNS, *map(cells, rows)]
-    lines = ["| " + " | ".join(line) + " |" for line in table]
+    """The table as a page; a figure that a run never had is an empty cell."""
+    table = [f"| {' | '.join(COLUMNS)} |", "| --- |" + " ---: |" * 5 + " --- |" * 2]
+    for row in rows:
+        values = ("" if row[column] is None else row[column] for column in COLUMNS)
+        cells = (f"{v:.3f}" if isinstance(v, float) else str(v) for v in values)
+        table.append(f"| {' | '.join(cells)} |")
     note = (
         f"Reward and correct are means of the last {RECENT} logged steps; guards: firings of each."
     )
-    return "\n".join([f"# {title}", "", lines[0], ruler, *lines[1:], "", note, ""])
+    return "\n".join([f"# {title}", "", *table, "", note, ""])
 
 
 def main() -> None:
@@ -199,7 +175,7 @@ def main() -> None:
             sys.stdout.flush()
             manifest.write_json(folder / ASKED, asked)
             command = [*shlex.split(args.launcher), "stages.grpo", *flags(args, name, values)]
-            code = start_run(folder, command)
+            code = start_run(command)
             ended = "finished" if code == 0 else f"exit {code}"
             failed += [name] if code else []
         rows.append(read_row(folder / "grpo", name, ended))

@@ -52,7 +52,7 @@ num_trainers=$((${#hosts[@]} - VLLM_HOSTS))
 trainers=("${hosts[@]:0:num_trainers}")
 servers=("${hosts[@]:num_trainers}")
 gpus=${SLURM_GPUS_ON_NODE:?is not set; ask for GPUs with --gpus-per-node}
-# Below the ports that systems give away by themselves, even: the one above it is in use, too.
+# Below the ports that systems give away by themselves.
 port=$((20000 + 2 * (SLURM_JOB_ID % 5000)))
 echo "trainers: ${trainers[*]} ($gpus GPUs each), port $port; vLLM: ${servers[*]:-none}"
 

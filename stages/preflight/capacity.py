@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import Settings, UserError
+from stages.checks import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
-from stages.vllm_checks import has_gpu
 
 GIB = 2**30
 NEAR = 0.92  # of the device; above, an allocator's fragments can make the difference

@@ -14,11 +14,10 @@ from data_prep.config import Settings, UserError, build, read_settings, read_yam
 from data_prep.sampling import ProblemSetArguments
 from eval.harness.settings import EvalArguments
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
-from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
+from stages.checks import SERVE, check_grpo_keys, check_held_out, check_sft_keys, server_url
 from stages.distill import DistillArguments
 from stages.launch import check_launch
 from stages.tiny_model import ModelArguments
-from stages.vllm_checks import SERVE, server_url
 
 # Findings ----------------------------------------------------------------------------------------
 

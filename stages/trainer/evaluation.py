@@ -11,6 +11,7 @@ name, and the resumed run puts the finished one there.
 """
 
 import json
+import math
 import random
 import shutil
 from collections.abc import Iterator
@@ -23,7 +24,6 @@ import torch
 from accelerate.utils import broadcast_object_list
 
 from data_prep import manifest
-from stages.held_out import average_at_k
 from stages.run import is_main_process
 
 NAME, FILE = "best", "best.json"
@@ -40,6 +40,21 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
     finally:
         random.setstate(state)
         np.random.set_state(numpy_state)
+
+
+def average_at_k(num_right: list[int], k: int) -> tuple[float, float]:
+    """avg@k and its standard error over problems, both within 0..1.
+
+        avg@k = mean over problems of s, s = right completions / k
+        standard error = standard deviation of s over problems / sqrt(number of problems)
+
+    Args:
+        num_right: right completions of each problem, of k; two problems or more.
+    """
+    shares = [num / k for num in num_right]
+    mean = sum(shares) / len(shares)
+    variance = sum((share - mean) ** 2 for share in shares) / (len(shares) - 1)
+    return mean, math.sqrt(variance / len(shares))
 
 
 class HeldOutCounts:

@@ -23,10 +23,8 @@ DATA = [
 ]
 STAGES = [
     *DATA,
-    ("stages.host_loss", "stages.trainer.guards"),
-    ("stages.launch", "stages.arguments"),
-    ("stages.held_out",),
-    ("stages.vllm_checks",),
+    ("stages.launch", "stages.trainer.guards"),
+    ("stages.arguments",),
     ("stages.checks",),
     ("stages.run",),
     ("stages.rewards",),

@@ -67,21 +67,6 @@ def test_numbers_are_single_tokens(tokenizer):
         assert (first, last) == (alone, after_space)
 
 
-def test_the_prompt_ends_where_the_completion_begins(tokenizer):
-    from data_prep.prompts import build_prompt, prefills_think, render_prompt
-
-    prompt = render_prompt(build_prompt("How many pens?"), tokenizer)
-    assert prompt == (
-        "<|im_start|>user\nHow many pens?<|im_end|>\n<|im_start|>assistant\n"
-    ) and not prefills_think(prompt)
-    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    assert ids.count(tokenizer.eos_token_id) == 1 and tokenizer.eos_token == "<|im_end|>"
-    assert tokenizer.pad_token_id != tokenizer.eos_token_id
-    # Cut between the two, as SFT does and generation sees it.
-    rest = tokenizer("<think>\nMonday", add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(ids + rest) == prompt + "<think>\nMonday"
-
-
 def test_the_model_fits_its_tokenizer_and_the_manifest(base, tokenizer, data_dir):
     from transformers import AutoModelForCausalLM
 
@@ -105,11 +90,6 @@ def test_weights_follow_the_seed(build, base):
     assert weights(same) == weights(base) != weights(other)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (other / name).read_bytes() == (base / name).read_bytes()
-
-
-def test_shape_that_does_not_divide_is_refused(build):
-    with pytest.raises(ValueError, match="num_heads: 3 does not divide hidden_size 32"):
-        build("bad", num_heads=3)
 
 
 def test_a_changed_round_trip_is_caught(base, tokenizer):

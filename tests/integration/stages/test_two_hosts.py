@@ -1,7 +1,6 @@
 """GRPO on two hosts: one dies or vanishes, the other says so and ends, the same command goes on."""
 
 import json
-import re
 import time
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from tests.integration.stages.two_hosts import TwoHosts
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-SILENCE = 6  # seconds; 30 where the user does not say
+TIMEOUT = 15  # seconds that a collective waits, the recipe's ddp_timeout; 1,800 by default
 
 
 @pytest.fixture
@@ -33,40 +32,32 @@ def wait_for_more(folder, step, processes, read):
 
 
 # The attempts, one after the other in one run folder: what happens to which host, the launcher, and
-# what each host says of the other. Cut off from each other, both run on and find the same.
-MAIN, OTHER = r"the main host \(10\.77\.0\.1\)", r"host 1 \(\S+, 10\.77\.0\.2\)"
-ENDED, SILENT = "is lost: its processes ended, killed or", "is lost: no answer for 6 s, it died"
+# the hosts that survive. Cut off from each other, both do.
 LOSSES = [
-    ("kill", 1, "accelerate", {0: f"{OTHER} {ENDED}"}),
-    ("cut_off", 0, "torchrun", {0: f"{OTHER} {SILENT}", 1: f"{MAIN} {SILENT}"}),
-    ("kill", 0, "torchrun", {1: f"{MAIN} {ENDED}"}),
+    ("kill", 1, "accelerate", [0]),
+    ("cut_off", 0, "torchrun", [0, 1]),
+    ("kill", 0, "torchrun", [1]),
 ]
 
 
 def test_a_lost_host_ends_the_run_and_the_same_command_resumes(hosts, write_recipe, tmp_path):
     settings = {"per_device_train_batch_size": 4, "max_steps": 60, "save_steps": 5}
-    recipe = write_recipe("grpo", **settings)
+    recipe = write_recipe("grpo", ddp_timeout=TIMEOUT, **settings)
     folder, resumed = tmp_path / "grpo", 0
     logs = [tmp_path / f"host{rank}.log" for rank in range(2)]
 
     def read(rank):
         return logs[rank].read_text()
 
-    def launch(launcher):
-        return hosts.launch(launcher, "grpo", recipe, logs, HOST_LOSS_SECONDS=SILENCE)
-
-    for action, lost, launcher, words in LOSSES:
-        processes = launch(launcher)
+    for action, lost, launcher, survivors in LOSSES:
+        processes = hosts.launch(launcher, "grpo", recipe, logs)
         wait_for_more(folder, resumed, processes, lambda: (read(0), read(1)))
         getattr(hosts, action)(lost)
-        for rank, said in words.items():
-            code = processes[rank].wait(timeout=60)
-            assert code == 1, read(rank)  # torchrun's own; 75 is in its report
+        for rank in survivors:
+            assert processes[rank].wait(timeout=60) != 0, read(rank)
             (line,) = (line for line in read(rank).splitlines() if line.startswith("error: "))
-            goes_on = f"it resumes from {folder}/checkpoint-{steps_of(folder)[-1]}"
-            assert re.match(rf"error: {said}", line), line
-            assert line.endswith(f"; start the same command on every host again, {goes_on}")
-            assert "exitcode  : 75" in read(rank) and f"traceback : {line}" in read(rank)
+            assert line.startswith("error: another host of the run is lost"), line
+            assert "start the same command on every host again" in line
         hosts.plug_in(lost)
         assert [hosts.pids(host) for host in range(2)] == [[], []]
         if resumed:
@@ -74,7 +65,7 @@ def test_a_lost_host_ends_the_run_and_the_same_command_resumes(hosts, write_reci
         resumed = steps_of(folder)[-1]
         assert resumed < settings["max_steps"], "it was done before it was stopped"
 
-    processes = launch("accelerate")
+    processes = hosts.launch("accelerate", "grpo", recipe, logs)
     assert [process.wait(timeout=240) for process in processes] == [0, 0], (read(0), read(1))
     assert f"resuming from {folder}/checkpoint-{resumed}\n" in read(0)
     assert "error: " not in read(0) + read(1)  # the end of one host is no loss to the other

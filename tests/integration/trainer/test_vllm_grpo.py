@@ -213,7 +213,7 @@ def test_two_processes(write_recipe, run_two_processes, models):
 def test_limits_of_a_cpu():
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    from stages.vllm_checks import CPU_HEAD_SIZES
+    from stages.checks import CPU_HEAD_SIZES
 
     assert list(CPU_HEAD_SIZES) == CPUAttentionBackend.get_supported_head_sizes()
 
@@ -222,7 +222,7 @@ def test_what_a_server_says_and_how_it_is_started():
     from trl.generation.vllm_client import VLLMClient
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-    from stages.vllm_checks import SERVE
+    from stages.checks import SERVE
 
     assert 'f"{self.base_url}/health"' in inspect.getsource(VLLMClient.check_server)
     told = inspect.getsource(VLLMClient.get_server_info)

@@ -15,7 +15,6 @@ from data_prep.prompts import (
     form_of,
     prefills_think,
     render_completion,
-    render_prompt,
 )
 from data_prep.schema import Problem, grpo_row, read_problems, sft_row
 
@@ -34,26 +33,10 @@ class Tokenizer:
         return turns + (self.opening if add_generation_prompt else "")
 
 
-def test_build_prompt():
-    user = {"role": "user", "content": "What is 1+1?"}
-    assert build_prompt("What is 1+1?") == [user]
-    system = {"role": "system", "content": SYSTEM_PROMPTS["think"]}
-    assert build_prompt("What is 1+1?", "think") == [system, user]
-    with pytest.raises(KeyError):
-        build_prompt("What is 1+1?", "unknown")
-
-
 @pytest.mark.parametrize("form", ANSWER_FORMS)
 def test_every_built_completion_is_graded_right(form):
     completion = build_completion("1 + 1 = 2\n", "2", form)
     assert grade(completion, "2", answer_tags=form == "tags").verdict == "right"
-
-
-def test_build_completion_by_hand():
-    assert build_completion(" 1 + 1 = 2\n", "2") == "<think>\n1 + 1 = 2\n</think>\n\n\\boxed{2}"
-    assert build_completion("1 + 1 = 2", "2", "tags") == (
-        "<think>\n1 + 1 = 2\n</think>\n\n<answer>2</answer>"
-    )
 
 
 @pytest.mark.parametrize("name", SYSTEM_PROMPTS)
@@ -61,11 +44,6 @@ def test_system_prompts_ask_for_the_form_they_are_trained_on(name):
     text = SYSTEM_PROMPTS[name]
     assert ("<answer>" in text) == (form_of(name) == "tags")
     assert ("\\boxed{}" in text) == (form_of(name) == "box" and name != "none")
-
-
-def test_render_prompt_applies_the_template_with_its_generation_prompt():
-    messages = [{"role": "user", "content": "What is 1+1?"}]
-    assert render_prompt(messages, Tokenizer(CHAT)) == "[user]What is 1+1?" + CHAT
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,6 @@ def check_all(settings):
         ({"stochastic_rounding": True}, "stochastic_rounding"),
         (ROUNDED | {"use_peft": True}, "stochastic_rounding"),
         (ROUNDED | {"optim": "adamw_torch"}, "stochastic_rounding"),
-        (ROUNDED | {"fsdp": "full_shard"}, "stochastic_rounding"),
         # guards
         ({"guard_entropy": False}, None),
         ({"guard_entropy": "mask"}, "guard_entropy"),

@@ -75,12 +75,3 @@ def test_preflight_names_what_it_cannot_read(tmp_path):
     (tmp_path / "extra.yaml").write_text("a: 1\n")
     code, out, err = call("stages.preflight", "--recipe", str(tmp_path))
     assert (code, err) == (2, "") and "'nope'" in out and "extra.yaml" in out
-
-
-def test_a_file_that_hides_a_package_is_named(tmp_path):
-    (tmp_path / "eval.py").touch()
-    command = [sys.executable, "-m", "stages.preflight", "--recipe", "x"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"error: {tmp_path}/eval.py hides the package eval")

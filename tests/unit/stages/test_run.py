@@ -1,8 +1,6 @@
 """Resume or start anew: which checkpoint counts, and when it may be used."""
 
 import json
-import math
-from types import SimpleNamespace
 
 import pytest
 from transformers.integrations import integration_utils
@@ -45,13 +43,6 @@ def test_last_checkpoint_is_the_highest_whole_one(folder, state):
         add_checkpoint(folder, step)
     add_checkpoint(folder, 200, state)
     assert last_checkpoint(folder) == folder / "checkpoint-100"
-
-
-def test_first_start(folder, capsys):
-    started, checkpoint = prepare(folder)
-    assert started > 0 and checkpoint is None
-    assert [p.name for p in folder.iterdir()] == [run.RUN_FILE]
-    assert capsys.readouterr().out == ""
 
 
 def test_an_unfinished_run_of_the_same_work_is_resumed(folder, capsys):
@@ -103,13 +94,6 @@ def test_a_folder_that_no_stage_wrote_is_not_touched(folder, name):
     assert (theirs / "thesis.tex").is_file()
 
 
-def test_only_the_last_earlier_run_is_kept(folder):
-    for seed in range(3):
-        prepare(folder, {"seed": seed})
-    kept = json.loads((folder.with_name("sft.previous") / run.RUN_FILE).read_text())
-    assert kept["config"] == {"seed": 1}
-
-
 def test_other_processes_touch_no_file(folder, monkeypatch):
     prepare(folder)
     checkpoint = add_checkpoint(folder, 4)
@@ -134,16 +118,3 @@ def test_metric_names(monkeypatch):
             "guard/eos": 5,
         }
     assert integration_utils.rewrite_logs({"eval_loss": 1}) == {"eval/loss": 1}
-
-
-def test_last_logged():
-    history = [{"loss": 2.0}, {"loss": 1.5, "reward": None}, {"train_runtime": 3}]
-    trainer = SimpleNamespace(state=SimpleNamespace(log_history=history))
-    assert run.last_logged(trainer, "loss") == 1.5
-    assert run.last_logged(trainer, "reward", "loss") == 1.5
-    assert math.isnan(run.last_logged(trainer, "reward"))
-
-
-def test_effective_config_leaves_out_what_differs_between_equal_runs():
-    parts = SimpleNamespace(train_file="f", run_name="host-1"), SimpleNamespace(logging_dir="x")
-    assert run.effective_config(*parts, SimpleNamespace(seed=1)) == {"train_file": "f", "seed": 1}

@@ -26,8 +26,6 @@ def test_every_combination_in_the_order_of_the_keys():
         (["beta=../x"], "is not key=value"),
         (["beta=0.1,0.1"], "second time"),
         (["beta=0.1", "beta=0.2"], "second time"),
-        (["learning_rate=1e-7,1.0e-7"], "second time"),
-        (["scale_rewards=true,True"], "second time"),
         (["output_dir=a,b"], "tells the runs apart"),
         (["run_dir=a,b"], "tells the runs apart"),
         (["config=a,b"], "tells the runs apart"),
@@ -39,16 +37,6 @@ def test_a_mistake_is_one_line(entries, word):
     assert "\n" not in str(refused.value)
 
 
-def test_a_run_has_its_own_folder_and_the_recipes_inputs():
-    args = sweep.SweepArguments(
-        grpo_config="configs/x/grpo.yaml", run="runs/x", sweep=["beta=0.1"], launcher="python -m"
-    )
-    assert sweep.flags(args, "beta=0.1", {"beta": "0.1"}) == [
-        "--config", "configs/x/grpo.yaml", "--run_dir", "runs/x",
-        "--beta", "0.1", "--output_dir", "runs/x/sweep/beta=0.1/grpo",
-    ]  # fmt: skip
-
-
 @pytest.fixture
 def finished(tmp_path):
     """A finished run's folder, what it was asked for, and the file it read."""
@@ -58,11 +46,6 @@ def finished(tmp_path):
     manifest.write_json(tmp_path / sweep.ASKED, asked)
     manifest.write(tmp_path / "grpo", "grpo", {}, manifest.hash_inputs([data]), {}, 0.0)
     return tmp_path, asked, data
-
-
-def test_a_finished_run_is_left_alone(finished):
-    folder, asked, _ = finished
-    assert sweep.is_finished(folder, asked)
 
 
 def test_a_run_is_not_finished_with_other_settings_inputs_or_without_a_manifest(finished):
@@ -106,9 +89,8 @@ def test_the_row_of_a_run(tmp_path):
 
 
 def test_a_run_that_ended_early_shows_what_its_last_checkpoint_knows(tmp_path):
-    assert sweep.cells(sweep.read_row(tmp_path, "a", "exit 1")) == [
-        "a", "0", "", "", "", "", "", "exit 1",
-    ]  # fmt: skip
+    empty = sweep.to_markdown([sweep.read_row(tmp_path, "a", "exit 1")], "A sweep")
+    assert empty.splitlines()[4] == "| a | 0 |  |  |  |  |  | exit 1 |"
     write_state(tmp_path / "checkpoint-4", [{"step": 4, "rollout/rewards": 0.25}])
     row = sweep.read_row(tmp_path, "a", "exit 1")
     assert (row["steps"], row["reward"]) == (4, 0.25)

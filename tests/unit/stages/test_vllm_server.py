@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.config import UserError
-from stages import vllm_checks as checks
+from stages import checks
 from tests.unit.stages.helpers import grpo, named
 
 ON = {"use_vllm": True}

@@ -10,8 +10,8 @@ import pytest
 from data_prep.config import Settings, UserError
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo, check_grpo_keys
-from stages.held_out import average_at_k, choose, hold_out
-from stages.trainer.evaluation import FILE, is_better, keep_if_best, read_best
+from stages.grpo import choose, hold_out
+from stages.trainer.evaluation import FILE, average_at_k, is_better, keep_if_best, read_best
 
 ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
 
