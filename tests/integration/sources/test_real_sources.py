@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from data_prep.decontamination.benchmarks import load_benchmark
-from data_prep.grading.equivalence import is_parseable
+from data_prep.grading.equivalence.compare import is_parseable
 from data_prep.grading.grade import grade_short_all
 from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
