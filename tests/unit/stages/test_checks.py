@@ -9,7 +9,7 @@ import pytest
 from data_prep.config import UserError, build, parse, read_settings, run_check
 from stages import checks
 from stages.arguments import DEFAULTS, GRPO, SCALES, GrpoArguments, SftArguments
-from stages.checks import check_batch, check_grpo, check_grpo_keys, check_sft, check_sft_keys
+from stages.checks import check_batch, check_grpo, check_grpo_keys, check_sft
 from stages.trainer.guards import GuardSettings
 from tests.unit.stages.helpers import grpo, named, sft
 
@@ -152,18 +152,6 @@ def check_all(settings):
 )  # fmt: skip
 def test_grpo(values, refused):
     assert named(check_all, grpo(values)) == refused
-
-
-@pytest.mark.parametrize(
-    ("values", "refused"),
-    [
-        ({"dtype": "bfloat16", "use_peft": True, "lora_r": 1}, None),
-        *(({key: "x"}, key) for key in checks.SFT_INEFFECTIVE if key != "assistant_only_loss"),
-        ({"assistant_only_loss": True}, "assistant_only_loss"),
-    ],
-)
-def test_sft(values, refused):
-    assert named(check_sft_keys, sft(values)) == refused
 
 
 @pytest.mark.parametrize(
