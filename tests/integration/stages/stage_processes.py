@@ -39,8 +39,8 @@ def stop_when(process, ready, number):
     return process.returncode, out, err
 
 
-def finish(process):
-    out, err = process.communicate(timeout=240)
+def finish(process, timeout=240):
+    out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err
     return out
 

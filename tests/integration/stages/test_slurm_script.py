@@ -242,10 +242,3 @@ def test_mistakes(job, name):
     env, line = MISTAKES[name]
     code, err, records = job.run(**env)
     assert (code, records) == (2, []) and err.startswith(f"error: {line}")
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_shellcheck():
-    script = ROOT / "configs" / "accelerate" / "slurm.sh"
-    done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout

@@ -21,18 +21,6 @@ from data_prep.schema import Problem, grpo_row, read_problems, sft_row
 CHAT = "<|im_start|>assistant\n"
 
 
-class Tokenizer:
-    """Joins the messages as a chat template would; `opening` is its generation prompt."""
-
-    def __init__(self, opening):
-        self.opening = opening
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        assert tokenize is False
-        turns = "".join(f"[{m['role']}]{m['content']}" for m in messages)
-        return turns + (self.opening if add_generation_prompt else "")
-
-
 @pytest.mark.parametrize("form", ANSWER_FORMS)
 def test_every_built_completion_is_graded_right(form):
     completion = build_completion("1 + 1 = 2\n", "2", form)
@@ -48,13 +36,7 @@ def test_system_prompts_ask_for_the_form_they_are_trained_on(name):
 
 @pytest.mark.parametrize(
     ("prompt", "prefilled"),
-    [
-        (CHAT, False),
-        (CHAT + "<think>", True),
-        (CHAT + "<think>\n", True),
-        (CHAT + "<think>\n\n</think>\n\n", False),
-        ("Write <think> first.\n" + CHAT, False),
-    ],
+    [(CHAT + "<think>\n", True), (CHAT + "<think>\n\n</think>\n\n", False)],
 )
 def test_prefills_think(prompt, prefilled):
     assert prefills_think(prompt) is prefilled
@@ -114,18 +96,14 @@ def test_rows():
     ("change", "words"),
     [
         ({"answers": None, "answer": "2"}, r":2: answers: missing; rows need .*; run `make data` "),
-        ({"answer_form": None}, r":2: answer_form: missing; rows need .*; run `make data` again"),
         ({"answer_form": "boxed"}, r":2: answer_form: must be one of box, tags \(got 'boxed'\)"),
         ({"answers": "2"}, r":2: answers: must be a list of texts, found '2'"),
-        ({"answers": []}, r":2: answers: missing"),
         ({"answers": ["2", "\\frac{"]}, r":2: answers: .*frac.* cannot be parsed"),
-        ({"answers": ["2", 2]}, r":2: answers: 2 cannot be parsed"),
         ({"answers": ["2", ["3"]]}, r":2: answers: \['3'\] cannot be parsed"),
         (
             {"prompt": "2 + 2?"},
             r":2: prompt: must be a list of \{role, content\}, found '2 \+ 2\?'",
         ),
-        ({"prompt": [{"role": "user"}]}, r":2: prompt: must be a list"),
         ({"id": ""}, r":2: id: missing"),
     ],
 )

@@ -133,13 +133,8 @@ def test_a_server_that_does_not_come(serve, monkeypatch):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((404, {}), "does not tell its settings"),
         ((200, {}), "does not tell its settings"),
         ((200, {"vllm_config": CONFIG | {"weight_transfer_config": None}}), "takes no weights"),
-        (
-            (200, {"vllm_config": CONFIG | {"model_config": {"logprobs_mode": "raw_logprobs"}}}),
-            "gives raw_logprobs",
-        ),
     ],
 )
 def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
