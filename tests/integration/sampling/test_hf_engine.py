@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
+from transformers import AutoModelForCausalLM
 
 from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError
@@ -45,28 +46,32 @@ def facts(completions):
     return [(str(one), one.num_tokens, one.cut_off) for one in completions]
 
 
-@pytest.fixture(scope="module")
-def reference(tiny_model_dir):
-    """Greedy ids by transformers alone for each of `PROMPTS`, one at a time."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+def generate(checkpoint, tokenizer, prompts, max_new_tokens):
+    """Greedy ids by transformers alone for each prompt, one at a time."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     found = []
-    for prompt in PROMPTS:
+    for prompt in prompts:
         ids = tokenizer(prompt, return_tensors="pt")
-        whole = model.generate(**ids, do_sample=False, max_new_tokens=16)
+        whole = model.generate(**ids, do_sample=False, max_new_tokens=max_new_tokens)
         found.append(whole[0, ids["input_ids"].shape[1] :].tolist())
     return found
 
 
+def expected_facts(tokenizer, rows):
+    """What an engine makes of rows of greedy ids."""
+    texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    eos = tokenizer.eos_token_id
+    return [(text, len(ids), ids[-1] != eos) for text, ids in zip(texts, rows, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def reference(engine, tiny_model_dir):
+    return generate(tiny_model_dir, engine.tokenizer, PROMPTS, 16)
+
+
 def test_greedy_is_that_of_transformers(engine, reference):
     requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
-    eos = engine.tokenizer.eos_token_id
-    expected = [
-        (engine.tokenizer.decode(ids, skip_special_tokens=True), len(ids), ids[-1] != eos)
-        for ids in reference
-    ]
+    expected = expected_facts(engine.tokenizer, reference)
     assert facts(answers(engine, requests)) == expected
     assert len({text for text, *_ in expected}) > 5
     limit = replace(SAMPLED, temperature=1e-6)  # of a sampler
@@ -238,45 +243,53 @@ PAIRS = [
 ]  # fmt: skip
 
 
-def test_log_likelihoods_are_the_harness_s(engine, tiny_model_dir):
+def score_pairs(checkpoint, **settings):
+    """The harness's log-likelihoods of `PAIRS`, without its cache, which mixes up one text's."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
-    # Without its cache, which mixes up the pairs of one text.
-    settings = {"dtype": "float32", "device": "cpu", "logits_cache": False}
-    harness = HFLM(str(tiny_model_dir), batch_size=1, **settings)
+    settings |= {"dtype": "float32", "device": "cpu", "logits_cache": False, "batch_size": 1}
     asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(PAIRS)]
-    expected = harness.loglikelihood(asked, disable_tqdm=True)
-    shuffled = random.Random(0).sample(PAIRS, len(PAIRS))
-    for pairs in (PAIRS, shuffled):
+    found = HFLM(str(checkpoint), **settings).loglikelihood(asked, disable_tqdm=True)
+    return dict(zip(PAIRS, found, strict=True))
+
+
+def check_loglikelihoods(engine, expected):
+    for pairs in (PAIRS, random.Random(0).sample(PAIRS, len(PAIRS))):
         found = dict(engine.loglikelihood([Continuation(*pair) for pair in pairs]))
         for index, pair in enumerate(pairs):
-            total, is_greedy = expected[PAIRS.index(pair)]
+            total, is_greedy = expected[pair]
             assert found.pop(index) == (pytest.approx(total, abs=1e-3), is_greedy)
         assert not found
 
 
-@pytest.mark.parametrize("has_tokenizer", [True, False])
-def test_an_adapter_is_the_merged_model(engine, tiny_model_dir, tmp_path, has_tokenizer):
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
+def test_log_likelihoods_are_the_harness_s(engine, tiny_model_dir):
+    check_loglikelihoods(engine, score_pairs(tiny_model_dir))
 
-    base = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
-    adapted = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear"))
+
+def save_adapter(checkpoint, adapter, merged, **config):
+    """Save a random LoRA adapter of a checkpoint, and the model that the two make."""
+    from peft import LoraConfig, get_peft_model
+
+    base = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    adapted = get_peft_model(base, LoraConfig(target_modules="all-linear", **config))
     torch.manual_seed(0)
     for name, weight in adapted.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(weight, std=0.2)
-    adapter = tmp_path / "adapter"
     adapted.save_pretrained(adapter)
+    adapted.merge_and_unload().save_pretrained(merged)
+
+
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+def test_an_adapter_is_the_merged_model(engine, tiny_model_dir, tmp_path, has_tokenizer):
+    adapter, merged = tmp_path / "adapter", tmp_path / "merged"
+    shutil.copytree(tiny_model_dir, merged)
+    save_adapter(tiny_model_dir, adapter, merged, r=4)
     if has_tokenizer:
         for path in tiny_model_dir.glob("token*"):
             shutil.copy(path, adapter)
     assert tokenizer_path(str(adapter)) == str(adapter if has_tokenizer else tiny_model_dir)
-    merged = tmp_path / "merged"
-    shutil.copytree(tiny_model_dir, merged)
-    adapted.merge_and_unload().save_pretrained(merged)
-
     requests = [Request(f"{PROMPT} {i}", GREEDY) for i in range(6)]
     found = answers(load(adapter), requests)
     assert found == answers(load(merged), requests)

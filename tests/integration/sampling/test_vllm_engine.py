@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from data_prep.config import UserError
 from data_prep.sampling import SamplingArguments
-from data_prep.sampling.store import Request, Settings
+from data_prep.sampling.store import Continuation, Request, Settings
 from data_prep.sampling.vllm import LORA_RANKS, VllmEngine, choose_visible, lora_rank
+from tests.integration.sampling.test_hf_engine import (
+    answers,
+    check_loglikelihoods,
+    expected_facts,
+    facts,
+    generate,
+    save_adapter,
+    score_pairs,
+)
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -50,7 +59,13 @@ def models(tmp_path_factory, tiny_model_dir):
 
 
 @pytest.fixture(scope="module")
-def start():
+def harness(models):
+    """The harness's log-likelihoods; before any engine, whose process group it would join."""
+    return score_pairs(models / "a", max_length=CONTEXT - 2)
+
+
+@pytest.fixture(scope="module")
+def start(harness):
     """Function: checkpoint -> its engine; one runs at a time, and stays for the next test."""
     running = {}
 
@@ -74,39 +89,14 @@ def engine(start, models):
     return start(models / "a")
 
 
-def answers(engine, requests):
-    """The completions in the order of the requests, each there once."""
-    found = list(engine.complete(requests))
-    assert sorted(index for index, _ in found) == list(range(len(requests)))
-    return [completion for _, completion in sorted(found, key=lambda pair: pair[0])]
-
-
-def generate(checkpoint, tokenizer):
-    """Greedy ids by transformers for each of `PROMPTS`, one at a time: lists of up to 24."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    found = []
-    for prompt in PROMPTS:
-        ids = tokenizer(prompt, return_tensors="pt")
-        whole = model.generate(**ids, do_sample=False, max_new_tokens=24)
-        found.append(whole[0, ids["input_ids"].shape[1] :].tolist())
-    return found
-
-
-def texts(tokenizer, rows):
-    return [tokenizer.decode(ids, skip_special_tokens=True) for ids in rows]
-
-
 @pytest.fixture(scope="module")
 def reference(models, tokenizer):
-    return generate(models / "a", tokenizer)
+    return generate(models / "a", tokenizer, PROMPTS, 24)
 
 
 def test_greedy_completions_are_those_of_transformers(engine, tokenizer, reference):
     completions = answers(engine, [Request(prompt, GREEDY) for prompt in PROMPTS])
-    assert completions == texts(tokenizer, reference)
-    assert [one.num_tokens for one in completions] == [len(ids) for ids in reference]
-    ended = [ids[-1] == tokenizer.eos_token_id for ids in reference]
-    assert [not one.cut_off for one in completions] == ended
+    assert facts(completions) == expected_facts(tokenizer, reference)
     assert engine._engine.model_config.dtype == torch.float32
 
 
@@ -130,13 +120,19 @@ def test_completions_come_as_they_finish(engine):
 
 
 def test_stop_strings(engine, tokenizer, reference):
-    whole = texts(tokenizer, reference)[0]
+    whole = tokenizer.decode(reference[0], skip_special_tokens=True)
     stop = whole[8:11]
     assert whole.index(stop) == 8
     request = Request(PROMPTS[0], replace(GREEDY, until=("never written", stop)))
     (completion,) = answers(engine, [request])
     assert completion == whole[:8] and not completion.cut_off
     assert completion.num_tokens < 24
+
+
+def test_log_likelihoods_are_the_harness_s(engine, harness):
+    check_loglikelihoods(engine, harness)
+    with pytest.raises(UserError, match="has no room for a continuation of"):
+        next(engine.loglikelihood([Continuation("short", "Tuesday: loses 3. " * 60)]))
 
 
 def test_of_the_generation_config_only_the_ends_count(
@@ -159,22 +155,12 @@ def test_of_the_generation_config_only_the_ends_count(
 
 
 def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
-    from peft import LoraConfig, get_peft_model
-
-    base = AutoModelForCausalLM.from_pretrained(models / "a", dtype=torch.float32)
-    config = LoraConfig(r=12, lora_alpha=24, target_modules="all-linear")
-    adapted = get_peft_model(base, config)
-    torch.manual_seed(0)
-    for name, weight in adapted.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(weight, std=0.2)
-    adapted.save_pretrained(tmp_path / "adapter")
-    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
-    assert lora_rank(str(tmp_path / "adapter")) == 16
-
+    adapter, merged = tmp_path / "adapter", tmp_path / "merged"
+    save_adapter(models / "a", adapter, merged, r=12, lora_alpha=24)
+    assert lora_rank(str(adapter)) == 16
     requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
-    expected = generate(tmp_path / "merged", tokenizer)
-    assert answers(start(tmp_path / "adapter"), requests) == texts(tokenizer, expected)
+    expected = expected_facts(tokenizer, generate(merged, tokenizer, PROMPTS, 24))
+    assert facts(answers(start(adapter), requests)) == expected
 
 
 def test_devices():
