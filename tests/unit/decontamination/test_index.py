@@ -77,6 +77,12 @@ LEAKS = {
         "How many two-digit prime numbers have a digit sum equal to 8?",
         "3",
     ),
+    "prose before a short question": (
+        "primes",
+        "This was asked at a school contest last spring. Read it carefully and think about every "
+        f"step before you begin to write. {PRIMES}",
+        "3",
+    ),
     "options after": ("primes", PRIMES + "\n(A) 1\n(B) 2\n(C) 3\n(D) 4", "C"),
     "another form of the answer": (
         "polygon",
@@ -110,6 +116,7 @@ CLEAN = {
     "another sign of a long formula": (POLYGON.replace("-6z^2", "+6z^2"), "13"),
     "a figure alone": (FIGURE, "5"),
     "another word": (PRIMES.replace("primes", "squares"), "2"),
+    "a short one with a word exchanged, same gold": (PRIMES.replace("sum", "product"), "3"),
     "stock phrases": (
         "The value can be written as a fraction in lowest terms $\\frac{m}{n}$, where $m$ and $n$ "
         "are relatively prime positive integers. Find $m+n$.",
