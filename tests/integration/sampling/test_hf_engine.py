@@ -4,6 +4,7 @@ import json
 import random
 import re
 import shutil
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,6 @@ import torch
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM
 
-from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.hf import HfEngine, cut_at
@@ -78,9 +78,8 @@ def test_greedy_is_that_of_transformers(engine, reference):
     assert facts(answers(engine, [Request(p, limit) for p in PROMPTS])) == expected
 
 
-@pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
-def test_a_sample_is_its_own_in_any_batch(engine, tiny_model_dir, settings):
-    requests = [Request(prompt, settings, k) for prompt in PROMPTS for k in range(3)]
+def test_a_sample_is_its_own_in_any_batch(engine, tiny_model_dir):
+    requests = [Request(prompt, SAMPLED, k) for prompt in PROMPTS for k in range(3)]
     together = facts(answers(engine, requests))
     assert together[::-1] == facts(answers(engine, requests[::-1]))
     assert together == facts(answers(load(tiny_model_dir, batch_size=1), requests))
@@ -103,22 +102,17 @@ TASTE = {
 }  # fmt: skip
 
 
-def test_nothing_of_the_generation_config_leaks_in(engine, tiny_model_dir, tmp_path):
+def test_of_the_generation_config_only_the_ends_count(engine, tiny_model_dir, reference, tmp_path):
     other = load(copy_with(tmp_path / "model", tiny_model_dir, "generation_config.json", **TASTE))
     for settings in (GREEDY, SAMPLED, replace(SAMPLED, top_p=1.0)):
         requests = [Request(prompt, settings) for prompt in PROMPTS]
         assert facts(answers(other, requests)) == facts(answers(engine, requests))
-
-
-def test_but_its_ends_do(engine, tiny_model_dir, reference, tmp_path):
     ids = reference[0]
     place = ids.index(ids[6])
-    eos = [engine.tokenizer.eos_token_id, ids[6]]
-    checkpoint = tmp_path / "model"
-    other = load(copy_with(checkpoint, tiny_model_dir, "generation_config.json", eos_token_id=eos))
-    (found,) = answers(other, [Request(PROMPTS[0], GREEDY)])
-    assert found == engine.tokenizer.decode(ids[:place], skip_special_tokens=True)
-    assert (found.num_tokens, found.cut_off) == (place + 1, False)
+    ends = {"eos_token_id": [engine.tokenizer.eos_token_id, ids[6]]}
+    other = load(copy_with(tmp_path / "ends", tiny_model_dir, "generation_config.json", **ends))
+    text = engine.tokenizer.decode(ids[:place], skip_special_tokens=True)
+    assert facts(answers(other, [Request(PROMPTS[0], GREEDY)])) == [(text, place + 1, False)]
 
 
 def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
@@ -131,49 +125,40 @@ def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
 
 
 @pytest.fixture
-def seen(monkeypatch):
-    """The prompt ids of every row that is generated from, whichever the engine."""
-    found, build = [], HfEngine.__init__
+def seen(engine, monkeypatch):
+    """The prompt ids of every row that the engine generates from."""
+    found, generate = [], engine.model.generate
 
-    def build_watched(engine, *args, **kwargs):
-        build(engine, *args, **kwargs)
-        generate = engine.model.generate
+    def watch(input_ids, attention_mask, **settings):
+        rows = zip(input_ids, attention_mask, strict=True)
+        found.extend(ids[mask.bool()].tolist() for ids, mask in rows)
+        return generate(input_ids=input_ids, attention_mask=attention_mask, **settings)
 
-        def watch(input_ids, attention_mask, **settings):
-            for ids, mask in zip(input_ids, attention_mask, strict=True):
-                assert torch.equal(mask, mask.sort().values), "padding stands on the left"
-                found.append(ids[mask.bool()].tolist())
-            return generate(input_ids=input_ids, attention_mask=attention_mask, **settings)
-
-        engine.model.generate = watch
-
-    monkeypatch.setattr(HfEngine, "__init__", build_watched)
+    monkeypatch.setattr(engine.model, "generate", watch)
     return found
 
 
-def test_only_an_official_prompt_gets_the_tokenizer_s_own_tokens(tiny_model_dir, seen):
+def test_only_an_official_prompt_gets_the_tokenizer_s_own_tokens(engine, seen, monkeypatch):
     """As Llama's adds; the template of a rendered prompt has written them already."""
-    engine = load(tiny_model_dir)
+    plain = engine.tokenizer(PROMPT)["input_ids"]
     start = ("<|im_start|>", engine.tokenizer.convert_tokens_to_ids("<|im_start|>"))
-    engine.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+    changed = deepcopy(engine.tokenizer)
+    changed.backend_tokenizer.post_processor = TemplateProcessing(
         single="<|im_start|> $A", special_tokens=[start]
     )
+    monkeypatch.setattr(engine, "tokenizer", changed)
     answers(engine, [Request(PROMPT, replace(GREEDY, rendered=False)), Request(PROMPT, GREEDY)])
-    plain = engine.tokenizer(PROMPT, add_special_tokens=False)["input_ids"]
     assert sorted(seen, key=len) == [plain, [start[1], *plain]]
 
 
-def test_prompts_that_are_too_long(engine, tiny_model_dir, seen):
+def test_prompts_that_are_too_long(engine, seen):
     prompt = "Tuesday: loses 3. " * 60
     ids = engine.tokenizer(prompt)["input_ids"]
     message = f"max_new_tokens: 20 and a prompt of {len(ids)} tokens exceed the model's context of"
     with pytest.raises(UserError, match=f"{message} {CONTEXT}; lower max_new_tokens"):
         answers(engine, [Request("short", GREEDY), Request(prompt, Settings(20))])
-    plain = replace(GREEDY, rendered=False)
-    kept = load(tiny_model_dir)
-    (found,) = answers(kept, [Request(prompt, plain)])
-    assert seen == [ids[-(CONTEXT - 16) :]], "cut on the left"
-    assert found == answers(engine, [Request(engine.tokenizer.decode(seen[0]), GREEDY)])[0]
+    answers(engine, [Request(prompt, replace(GREEDY, rendered=False))])
+    assert seen[-1] == ids[-(CONTEXT - 16) :], "cut on the left"
     for rendered in (True, False):
         with pytest.raises(UserError, match="max_new_tokens: 512 and a prompt of 1 tokens"):
             answers(engine, [Request("a", Settings(CONTEXT, rendered=rendered))])
@@ -186,7 +171,6 @@ def test_prompts_that_are_too_long(engine, tiny_model_dir, seen):
     [
         ("abc", (), "abc", True),
         ("ab<|im_end|>", (), "ab", False),
-        ("a<|im_end|><|endoftext|>", (), "a", False),
         ("<|im_end|><|endoftext|>", (), "", False),
         ("a<|endoftext|>b", (), "ab", True),  # padding that the model wrote itself
         ("14 + 5\n\nQuestion: 7", ("Question:",), "14 + 5\n\n", False),
@@ -194,7 +178,6 @@ def test_prompts_that_are_too_long(engine, tiny_model_dir, seen):
         ("a b c", ("c", "b"), "a ", False),
         # Special tokens do not stand in the decoded text, and end it all the same.
         ("14 <|im_start|>user", ("<|im_start|>",), "14 ", False),
-        ("14 <|im_start|>user", (), "14 user", True),
         ("14 <|im_start|>user: b", ("<|im_start|>", "4"), "1", False),
     ],
 )
@@ -211,24 +194,15 @@ def test_ends_of_what_is_generated(engine, monkeypatch, written, until, text, cu
         assert found.num_tokens == len(engine.tokenizer(counted)["input_ids"])
 
 
-def test_stop_strings_end_the_generation(engine, monkeypatch):
+def test_stop_strings_end_the_generation(engine):
     """The row that stops is as long as it is alone, whatever its batch does."""
     requests = [Request(f"{PROMPT} {i}", Settings(24)) for i in range(6)]
     whole = answers(engine, requests)
     stop = re.findall("[A-Za-z0-9]+", whole[0])[1]  # half letters are no string
     stopping = [replace(one, settings=replace(one.settings, until=(stop,))) for one in requests]
-    steps, forward = [], engine.model.forward
-
-    def step(*args, **kwargs):
-        steps.append(1)
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(engine.model, "forward", step)
-    (alone,) = answers(engine, stopping[:1])
-    assert alone == whole[0][: whole[0].index(stop)] and not alone.cut_off
-    assert alone.num_tokens == len(steps) < 24
-    together = answers(engine, stopping)
-    assert (together[0], together[0].num_tokens) == (alone, alone.num_tokens)
+    alone, together = answers(engine, stopping[:1]), answers(engine, stopping)
+    assert facts(alone) == facts(together[:1])
+    assert alone[0] == whole[0][: whole[0].index(stop)] and alone[0].num_tokens < 24
     for found, text in zip(together, whole, strict=True):
         assert found == cut_at(text, [stop])[0]
         assert found.cut_off == (stop not in text and text.cut_off)
@@ -281,15 +255,10 @@ def save_adapter(checkpoint, adapter, merged, **config):
     adapted.merge_and_unload().save_pretrained(merged)
 
 
-@pytest.mark.parametrize("has_tokenizer", [True, False])
-def test_an_adapter_is_the_merged_model(engine, tiny_model_dir, tmp_path, has_tokenizer):
+def test_an_adapter_is_the_merged_model(engine, tiny_model_dir, tmp_path):
     adapter, merged = tmp_path / "adapter", tmp_path / "merged"
     shutil.copytree(tiny_model_dir, merged)
     save_adapter(tiny_model_dir, adapter, merged, r=4)
-    if has_tokenizer:
-        for path in tiny_model_dir.glob("token*"):
-            shutil.copy(path, adapter)
-    assert tokenizer_path(str(adapter)) == str(adapter if has_tokenizer else tiny_model_dir)
     requests = [Request(f"{PROMPT} {i}", GREEDY) for i in range(6)]
     found = answers(load(adapter), requests)
     assert found == answers(load(merged), requests)

@@ -51,17 +51,16 @@ def tokenizer(tiny_model_dir):
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory, tiny_model_dir):
-    """Folder with the checkpoint `a`."""
-    folder = tmp_path_factory.mktemp("models")
-    save_model(folder / "a", tiny_model_dir)
+def model(tmp_path_factory, tiny_model_dir):
+    folder = tmp_path_factory.mktemp("model")
+    save_model(folder, tiny_model_dir)
     return folder
 
 
 @pytest.fixture(scope="module")
-def harness(models):
+def harness(model):
     """The harness's log-likelihoods; before any engine, whose process group it would join."""
-    return score_pairs(models / "a", max_length=CONTEXT - 2)
+    return score_pairs(model, max_length=CONTEXT - 2)
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +84,13 @@ def start(harness):
 
 
 @pytest.fixture
-def engine(start, models):
-    return start(models / "a")
+def engine(start, model):
+    return start(model)
 
 
 @pytest.fixture(scope="module")
-def reference(models, tokenizer):
-    return generate(models / "a", tokenizer, PROMPTS, 24)
+def reference(model, tokenizer):
+    return generate(model, tokenizer, PROMPTS, 24)
 
 
 def test_greedy_completions_are_those_of_transformers(engine, tokenizer, reference):
@@ -136,11 +135,11 @@ def test_log_likelihoods_are_the_harness_s(engine, harness):
 
 
 def test_of_the_generation_config_only_the_ends_count(
-    start, engine, models, tokenizer, reference, tmp_path
+    start, engine, model, tokenizer, reference, tmp_path
 ):
     ids = reference[0]
     place = ids.index(ids[6])
-    shutil.copytree(models / "a", tmp_path / "c")
+    shutil.copytree(model, tmp_path / "c")
     config = {"temperature": 0.1, "top_k": 1, "repetition_penalty": 5.0, "do_sample": True}
     config["eos_token_id"] = [tokenizer.eos_token_id, ids[6]]
     (tmp_path / "c" / "generation_config.json").write_text(json.dumps(config))
@@ -154,9 +153,9 @@ def test_of_the_generation_config_only_the_ends_count(
     assert len(long) > 5 and all(one == other for one, other in long)
 
 
-def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
+def test_an_adapter_is_the_merged_model(start, model, tokenizer, tmp_path):
     adapter, merged = tmp_path / "adapter", tmp_path / "merged"
-    save_adapter(models / "a", adapter, merged, r=12, lora_alpha=24)
+    save_adapter(model, adapter, merged, r=12, lora_alpha=24)
     assert lora_rank(str(adapter)) == 16
     requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
     expected = expected_facts(tokenizer, generate(merged, tokenizer, PROMPTS, 24))
@@ -179,17 +178,17 @@ def test_ranks(tmp_path):
         assert lora_rank(str(tmp_path)) == rank
 
 
-def test_refusals_are_one_line(start, models, tiny_model_dir, tmp_path, monkeypatch):
+def test_refusals_are_one_line(start, model, tiny_model_dir, tmp_path, monkeypatch):
     save_model(tmp_path / "small", tiny_model_dir, hidden=32)
     with pytest.raises(UserError, match=r"heads have size 16 and not one of .*backend: hf"):
         start(tmp_path / "small")
     words = "backend: vllm refuses .*max_model_len.*backend: hf"
     with pytest.raises(UserError, match=words) as info:
-        start(models / "a", vllm_max_model_length=10**6)
+        start(model, vllm_max_model_length=10**6)
     assert "\n" not in str(info.value)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match=r"vllm is not installed .*EXTRAS=eval,vllm,dev"):
-        start(models / "a", seed=1)
+        start(model, seed=1)
 
 
 SCRIPT = """
@@ -209,10 +208,10 @@ print(json.dumps([rank, found]))
 """
 
 
-def test_two_processes_have_an_engine_each_and_are_quiet(engine, models, tmp_path):
+def test_two_processes_have_an_engine_each_and_are_quiet(engine, model, tmp_path):
     (tmp_path / "two.py").write_text(SCRIPT)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [sys.executable, *launcher, "two.py", str(models / "a"), PROMPTS[0]]
+    command = [sys.executable, *launcher, "two.py", str(model), PROMPTS[0]]
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     where = {"env": env, "cwd": tmp_path, "timeout": 240}
     ran = subprocess.run(command, capture_output=True, text=True, **where)
