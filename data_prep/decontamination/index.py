@@ -237,9 +237,8 @@ def _integer_forms(gold: str) -> list[str]:
 
 def _is_short_same(theirs: list[str], words: list[str]) -> bool:
     """Whether two short questions with one gold differ in words that only came or only went."""
-    if formula(theirs) != formula(words):
-        return False
-    return not all(_difference(theirs, _respelt(theirs, words)))
+    is_same_formula = formula(theirs) == formula(words)
+    return is_same_formula and not all(_difference(theirs, _respelt(theirs, words)))
 
 
 def _ngrams(words: list[str]) -> set[tuple[str, ...]]:

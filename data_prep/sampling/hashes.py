@@ -57,5 +57,9 @@ def shorten(checkpoint_hash: str) -> str:
 def hash_engine(backend: str, dtype: str) -> str:
     """What, besides the checkpoint, decides a completion: this package's code and the precision."""
     code = hash_package(Path(__file__).parent)
-    packages = manifest.versions(ENGINE_PACKAGES[backend])
-    return f"{backend} {dtype} {code} {', '.join(map(' '.join, packages.items()))}"
+    return f"{backend} {dtype} {code} {installed(ENGINE_PACKAGES[backend])}"
+
+
+def installed(names: tuple[str, ...]) -> str:
+    """`name version` of the packages that are there."""
+    return ", ".join(map(" ".join, manifest.versions(names).items()))

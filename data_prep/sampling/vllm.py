@@ -286,8 +286,7 @@ def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[in
     Spaces at the prompt's end go to the continuation, where tokenizers want them. An empty prompt
     becomes the beginning-of-sequence token, or the end-of-sequence token where there is none.
     """
-    first_id = tokenizer.bos_token_id
-    first_id = tokenizer.eos_token_id if first_id is None else first_id
+    first_id = next(i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None)
     if not prompt:
         ids = tokenizer.encode(continuation, add_special_tokens=False)
         return [first_id], (ids[1:] if ids[:1] == [first_id] else ids)
