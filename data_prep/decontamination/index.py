@@ -44,6 +44,7 @@ STRAY = 2
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
 MAX_AROUND = 6  # words before the question, or around a short one
+MAX_PREAMBLE = 40  # words of prose before a short question that ends the text
 SHORT = 10  # questions, of which what is asked may be all in a figure
 GAP_COST = 0.5
 # Up to so many letters a token may be a name of a formula (x, ABC, sin), which has its place.
@@ -164,13 +165,16 @@ class EvalIndex:
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
-        if len(theirs) < SHORT and len(words) - len(span) > MAX_AROUND * is_same_gold:
+        is_short = len(theirs) < SHORT
+        is_prose = all(word.isalpha() and len(word) > 1 for word in words[:start])
+        most_around = MAX_PREAMBLE if is_prose and stop == len(words) else MAX_AROUND
+        if is_short and len(words) - len(span) > most_around * is_same_gold:
             return coverage, ""
         if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
         if same_wording(theirs, span):
             return coverage, "embedded"
-        if not is_same_gold:
+        if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
             return coverage, ""
         mine = Counter(numbers(span))
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
@@ -229,6 +233,12 @@ def _integer_forms(gold: str) -> list[str]:
     if len(parts) > 1 and re.search(r"frac|[/,]", gold):
         return [str(sum(parts))]
     return []
+
+
+def _is_short_same(theirs: list[str], words: list[str]) -> bool:
+    """Whether two short questions with one gold differ in words that only came or only went."""
+    is_same_formula = formula(theirs) == formula(words)
+    return is_same_formula and not all(_difference(theirs, _respelt(theirs, words)))
 
 
 def _ngrams(words: list[str]) -> set[tuple[str, ...]]:

@@ -231,13 +231,8 @@ def text_keys(question: str) -> list[str | bytes]:
     in a sign: two rows of 48,000 real ones, little for what editions lose in signs and braces. In
     short texts a sign is too often all that differs, so it is left out there.
     """
-    found = letters(question)
+    found = re.sub(r"[\W_]", "", question.casefold())
     return [question_key(question), *([found] if len(found) >= _MIN_LETTERS else [])]
-
-
-def letters(question: str) -> str:
-    """Letters and digits alone, in lower case."""
-    return re.sub(r"[\W_]", "", question.casefold())
 
 
 # Scripts without spaces between words, one token per character.

@@ -124,9 +124,6 @@ def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: 
         checkpoint: model folder, hub id or peft adapter folder; openai: the name at the server.
         key: the YAML key that names it, for messages.
         local_rank: this process's number on its host, which is that of its GPU.
-
-    Raises:
-        UserError: the checkpoint or a setting cannot be used.
     """
     if args.backend == "openai":
         from data_prep.sampling.openai import OpenAIEngine

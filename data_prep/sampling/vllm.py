@@ -1,4 +1,4 @@
-"""The vLLM engine: completions of one checkpoint by continuous batching.
+"""The vLLM engine: completions and log-likelihoods of one checkpoint by continuous batching.
 
 Opt-in: vLLM is imported when an engine is built, in an environment of its own. Differs from the
 harness's vLLM model: every sample has its own seed and is handed over as it finishes, with its
@@ -21,7 +21,7 @@ from data_prep.config import UserError
 from data_prep.quiet import VLLM_ENVIRONMENT
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
-from data_prep.sampling.store import Completion, Request, Settings
+from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 # What launchers tell their processes. vLLM would take each of them for a part of one engine.
@@ -176,26 +176,63 @@ class VllmEngine:
         Raises:
             UserError: a rendered prompt and its `max_new_tokens` exceed the context.
         """
-        from vllm.inputs import tokens_input
-
         known: dict[tuple[str, Settings], list[int]] = {}
         for prompt, settings in dict.fromkeys((one.prompt, one.settings) for one in requests):
             ids = self.tokenizer(prompt, add_special_tokens=not settings.rendered)["input_ids"]
             known[prompt, settings] = fit(ids, settings, self.max_length)
+        asked = [(known[one.prompt, one.settings], self._sampling(one)) for one in requests]
+        for index, output in self._run(asked):
+            yield index, self._read(output.outputs[0], requests[index].settings)
+
+    def loglikelihood(
+        self, pairs: Sequence[Continuation]
+    ) -> Iterator[tuple[int, tuple[float, bool]]]:
+        """Yield `(index into pairs, (log-probability in nats, is it greedy))` as they finish.
+
+        A prompt is cut on the left. vLLM insists on room for a generated token, so the window is
+        `max_length - 1` tokens, of which the first has no log-probability.
+
+        Raises:
+            UserError: a continuation alone exceeds the context.
+        """
+        from vllm import SamplingParams
+
+        # The log-probabilities of each token of the prompt and of the best one in its place.
+        scoring = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=1, detokenize=False)
+        asked, starts = [], []
+        for pair in pairs:
+            prompt_ids, ids = encode_pair(self.tokenizer, pair.prompt, pair.continuation)
+            window = (prompt_ids + ids)[1 - self.max_length :]
+            if len(ids) >= len(window):
+                raise UserError(
+                    f"backend: vllm's context of {self.max_length} tokens has no room for a "
+                    f"continuation of {len(ids)}; raise vllm_max_model_length, or set backend: hf"
+                )
+            asked.append((window, scoring))
+            starts.append(len(window) - len(ids))
+        for index, output in self._run(asked):
+            total, is_greedy = 0.0, True
+            window, start = asked[index][0], starts[index]
+            for token, found in zip(window[start:], output.prompt_logprobs[start:], strict=True):
+                total += found[token].logprob
+                is_greedy &= found[token].logprob >= max(one.logprob for one in found.values())
+            yield index, (total, is_greedy)
+
+    def _run(self, asked: Sequence[tuple[list[int], Any]]) -> Iterator[tuple[int, Any]]:
+        """Yield `(index, vLLM's output)` of each (prompt ids, sampling), as they finish."""
+        from vllm.inputs import tokens_input
+
         waiting: set[str] = set()
         try:
-            for index, one in enumerate(requests):
+            for index, (ids, sampling) in enumerate(asked):
                 waiting.add(str(index))
-                prompt = tokens_input(prompt_token_ids=known[one.prompt, one.settings])
-                self._engine.add_request(
-                    str(index), prompt, self._sampling(one), lora_request=self._lora
-                )
+                prompt = tokens_input(prompt_token_ids=ids)
+                self._engine.add_request(str(index), prompt, sampling, lora_request=self._lora)
             while self._engine.has_unfinished_requests():
                 for output in self._engine.step():
                     if output.finished:
                         waiting.remove(output.request_id)
-                        index = int(output.request_id)
-                        yield index, self._read(output.outputs[0], requests[index].settings)
+                        yield int(output.request_id), output
             assert not waiting, "vLLM lost requests"
         finally:
             # Where the caller stopped early: its requests must not run on in the next call.
@@ -241,6 +278,23 @@ class VllmEngine:
         self._engine.engine_core.shutdown()
         del self._engine
         cleanup_dist_env_and_memory()  # collects garbage and empties torch's cache, too
+
+
+def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[int], list[int]]:
+    """Token ids of a prompt and of what follows it, as the harness's models split them.
+
+    Spaces at the prompt's end go to the continuation, where tokenizers want them. An empty prompt
+    becomes the beginning-of-sequence token, or the end-of-sequence token where there is none.
+    """
+    first_id = next(i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None)
+    if not prompt:
+        ids = tokenizer.encode(continuation, add_special_tokens=False)
+        return [first_id], (ids[1:] if ids[:1] == [first_id] else ids)
+    # A text that begins with the special token does not get a second one.
+    is_plain = not prompt.startswith(tokenizer.decode(first_id))
+    prompt_ids = tokenizer.encode(prompt.rstrip(), add_special_tokens=is_plain)
+    whole = tokenizer.encode(prompt + continuation, add_special_tokens=is_plain)
+    return prompt_ids, whole[len(prompt_ids) :]
 
 
 def lora_rank(adapter: str) -> int:

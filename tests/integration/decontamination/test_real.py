@@ -18,30 +18,20 @@ def read_lines(path):
 
 
 @pytest.fixture(scope="module")
-def math500(shared_data):
-    rows = read_lines(shared_data / "math/math500_test.jsonl")
-    return [(row["problem"], row["answer"]) for row in rows]
+def sets(shared_data):
+    """(question, gold) of the rows of each evaluation set."""
+    gsm8k = read_lines(shared_data / "gsm8k/test.jsonl")
+    math500 = read_lines(shared_data / "math/math500_test.jsonl")
+    aime25 = read_lines(shared_data / "aime/aime25_structured_rl.jsonl")
+    return {
+        "gsm8k": [(row["question"], row["answer"].rpartition("#### ")[2]) for row in gsm8k],
+        "math500": [(row["problem"], row["answer"]) for row in math500],
+        "aime25": [(row["problem"], str(row["answer"])) for row in aime25],
+    }
 
 
 @pytest.fixture(scope="module")
-def dapo(shared_data):
-    rows = pq.read_table(shared_data / "dapo/dapo_math_17k.parquet").to_pylist()
-    return [(row["prompt"][0]["content"], row["reward_model"]["ground_truth"]) for row in rows]
-
-
-@pytest.fixture(scope="module")
-def gsm8k(shared_data):
-    rows = read_lines(shared_data / "gsm8k/test.jsonl")
-    return [(row["question"], row["answer"].rpartition("#### ")[2]) for row in rows]
-
-
-@pytest.fixture(scope="module")
-def aime25(shared_data):
-    rows = read_lines(shared_data / "aime/aime25_structured_rl.jsonl")
-    return [(row["problem"], str(row["answer"])) for row in rows]
-
-
-def build_index(**sets):
+def index(sets):
     return EvalIndex(
         [
             EvalQuestion(name, str(at), question, (gold,))
@@ -51,14 +41,10 @@ def build_index(**sets):
     )
 
 
-@pytest.fixture(scope="module")
-def index(gsm8k, math500, aime25):
-    return build_index(gsm8k=gsm8k, math500=math500, aime25=aime25)
-
-
-def test_known_leaks_between_dapo_and_math500(dapo, index):
-    matches = [index.find(question, [gold]) for question, gold in dapo]
-    found = [match for match in matches if match]
+def test_known_leaks_between_dapo_and_math500(shared_data, index):
+    dapo = pq.read_table(shared_data / "dapo/dapo_math_17k.parquet").to_pylist()
+    rows = [(row["prompt"][0]["content"], row["reward_model"]["ground_truth"]) for row in dapo]
+    found = [match for question, gold in rows if (match := index.find(question, [gold]))]
     assert {match.benchmark for match in found} == {"math500"}
     assert 15 <= len(found) <= 25
     assert {match.kind for match in found} == {"exact", "embedded", "reworded"}
@@ -79,15 +65,6 @@ def test_clean_rows_are_kept(shared_data, index):
     assert len(found) < 0.001 * len(math)
 
 
-def unicode_signs(text, rng):
-    for command, sign in (
-        (r"\times", "\u00d7"), (r"\cdot", "·"), (r"\le ", "≤ "), (r"\pi", "π"), (r"\angle", "∠"),
-        ("^2", "²"), (r"^\circ", "°"), (r"\theta", "θ"), (r"\sqrt", "√"), ("-", "\u2212"),
-    ):  # fmt: skip
-        text = text.replace(command, sign)
-    return text
-
-
 def drop_words(text, rng):
     words = text.split(" ")
     droppable = [at for at, word in enumerate(words) if word.isalpha() and word.islower()]
@@ -95,14 +72,10 @@ def drop_words(text, rng):
     return " ".join(word for at, word in enumerate(words) if at not in gone)
 
 
-BEFORE = ("This problem is from a contest held last spring. ", "Read the text and answer it. ")
-AFTER = (" Show all steps of your work.", " Think about it before you start.")
 CHANGES = {
-    "LaTeX": lambda text, rng: re.sub(r"([\^_])(\w)", r"\1{\2}", text.replace(r"\frac", r"\dfrac")),
-    "Unicode": unicode_signs,
     "figure removed": lambda text, rng: re.sub(r"\[asy\].*?\[/asy\]", "", text, flags=re.DOTALL),
-    "sentence before": lambda text, rng: rng.choice(BEFORE) + text,
-    "sentence after": lambda text, rng: text + rng.choice(AFTER),
+    "sentence before": lambda text, rng: "This problem is from a contest held last spring. " + text,
+    "sentence after": lambda text, rng: text + " Show all steps of your work.",
     "words dropped": drop_words,
     "HTML": lambda text, rng: f"<p>{html.escape(text)}</p>".replace("\n", "<br/>"),
     "JSON": lambda text, rng: json.dumps(text)[1:-1],
@@ -116,9 +89,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_copies_are_found(change, index, gsm8k, math500, aime25):
+def test_changed_copies_are_found(change, index, sets):
     rng = random.Random(0)
-    texts = [*rng.sample(gsm8k, 40), *rng.sample(math500, 40), *aime25]
+    texts = [*rng.sample(sets["gsm8k"], 40), *rng.sample(sets["math500"], 40), *sets["aime25"]]
     missed = [
         question
         for question, gold in texts

@@ -12,7 +12,7 @@ from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt
 from data_prep.sampling.store import Completion
 from stages import distill
 from tests.integration.conftest import build_tiny_model
-from tests.integration.sampling.fake_openai import answer, serve
+from tests.integration.sampling.test_openai_engine import answer, serve
 
 pytest.importorskip("openai", reason="the extra `distill` has the client")
 pytestmark = pytest.mark.integration
@@ -67,11 +67,7 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
     assert [(row["id"], row["trace"]) for row in rows] == [
         (f"p{n}", trace) for n in range(0, NUM_PROBLEMS, 2) for trace in range(2)
     ]
-    assert rows[3] == {
-        "id": "p2", "source": "sums", "question": "2 + 2?", "answers": ["4"], "answer_form": "box",
-        "solution": rows[3]["solution"], "trace": 1, "level": 1.0, "subject": "",
-        "prompt": rows[3]["prompt"], "completion": build_completion(rows[3]["solution"], "4"),
-    }  # fmt: skip
+    assert rows[3]["completion"] == build_completion(rows[3]["solution"], "4")
     assert rows[0]["answers"] == ["0", "-1"], "first the gold that the teacher found"
     assert all(row["solution"].startswith(row["question"].split()[0] + " and ") for row in rows)
     written = manifest.read(folder)
@@ -86,21 +82,14 @@ def test_a_server_s_traces(problems, tmp_path, capsys):
     assert out.count("\n") == 1 and err == ""
 
     # The server is gone, and is not missed.
-    before = (folder / "traces.jsonl").read_bytes()
     assert run(folder, problems, **SERVER, keep=2) == rows
-    assert (folder / "traces.jsonl").read_bytes() == before
     assert "distill: 36 samples are there already\n" in capsys.readouterr().out
-
-
-def test_more_samples_and_another_address_extend(problems, tmp_path):
-    folder = tmp_path / "out"
-    with serve(teach) as server:
-        first = run(folder, problems, **SERVER, keep=3)
+    with serve(teach) as server:  # more samples extend, of any address, but of this model
         changes = {"base_url": "http://other.test/v1", "num_samples": 5, "concurrency": 1}
-        assert run(folder, problems, **SERVER | changes, keep=3) == first
-        assert len(server.requests) == TOTAL + 2 * NUM_PROBLEMS
+        assert run(folder, problems, **SERVER | changes, keep=2) == rows
+        assert len(server.requests) == 2 * NUM_PROBLEMS
         run(folder, problems, **SERVER | {"model_name_or_path": "other"})
-        assert len(server.requests) == 2 * TOTAL + 2 * NUM_PROBLEMS
+        assert len(server.requests) == TOTAL + 2 * NUM_PROBLEMS
 
 
 def test_another_system_prompt(problems, tmp_path):
@@ -112,10 +101,8 @@ def test_another_system_prompt(problems, tmp_path):
 
     with serve(tagged) as server:
         rows = run(tmp_path / "out", problems, **SERVER, system_prompt="answer_tags")
-        for request in server.requests:
-            assert request["messages"][0] == {
-                "role": "system", "content": SYSTEM_PROMPTS["answer_tags"]
-            }  # fmt: skip
+        asked = {request["messages"][0]["content"] for request in server.requests}
+    assert asked == {SYSTEM_PROMPTS["answer_tags"]}
     assert len(rows) == NUM_PROBLEMS // 2
 
 

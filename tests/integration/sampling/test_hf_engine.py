@@ -4,13 +4,14 @@ import json
 import random
 import re
 import shutil
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
+from transformers import AutoModelForCausalLM
 
-from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.hf import HfEngine, cut_at
@@ -45,37 +46,40 @@ def facts(completions):
     return [(str(one), one.num_tokens, one.cut_off) for one in completions]
 
 
-@pytest.fixture(scope="module")
-def reference(tiny_model_dir):
-    """Greedy ids by transformers alone for each of `PROMPTS`, one at a time."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
-    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+def generate(checkpoint, tokenizer, prompts, max_new_tokens):
+    """Greedy ids by transformers alone for each prompt, one at a time."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     found = []
-    for prompt in PROMPTS:
+    for prompt in prompts:
         ids = tokenizer(prompt, return_tensors="pt")
-        whole = model.generate(**ids, do_sample=False, max_new_tokens=16)
+        whole = model.generate(**ids, do_sample=False, max_new_tokens=max_new_tokens)
         found.append(whole[0, ids["input_ids"].shape[1] :].tolist())
     return found
 
 
+def expected_facts(tokenizer, rows):
+    """What an engine makes of rows of greedy ids."""
+    texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    eos = tokenizer.eos_token_id
+    return [(text, len(ids), ids[-1] != eos) for text, ids in zip(texts, rows, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def reference(engine, tiny_model_dir):
+    return generate(tiny_model_dir, engine.tokenizer, PROMPTS, 16)
+
+
 def test_greedy_is_that_of_transformers(engine, reference):
     requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
-    eos = engine.tokenizer.eos_token_id
-    expected = [
-        (engine.tokenizer.decode(ids, skip_special_tokens=True), len(ids), ids[-1] != eos)
-        for ids in reference
-    ]
+    expected = expected_facts(engine.tokenizer, reference)
     assert facts(answers(engine, requests)) == expected
     assert len({text for text, *_ in expected}) > 5
     limit = replace(SAMPLED, temperature=1e-6)  # of a sampler
     assert facts(answers(engine, [Request(p, limit) for p in PROMPTS])) == expected
 
 
-@pytest.mark.parametrize("settings", [GREEDY, SAMPLED])
-def test_a_sample_is_its_own_in_any_batch(engine, tiny_model_dir, settings):
-    requests = [Request(prompt, settings, k) for prompt in PROMPTS for k in range(3)]
+def test_a_sample_is_its_own_in_any_batch(engine, tiny_model_dir):
+    requests = [Request(prompt, SAMPLED, k) for prompt in PROMPTS for k in range(3)]
     together = facts(answers(engine, requests))
     assert together[::-1] == facts(answers(engine, requests[::-1]))
     assert together == facts(answers(load(tiny_model_dir, batch_size=1), requests))
@@ -98,22 +102,17 @@ TASTE = {
 }  # fmt: skip
 
 
-def test_nothing_of_the_generation_config_leaks_in(engine, tiny_model_dir, tmp_path):
+def test_of_the_generation_config_only_the_ends_count(engine, tiny_model_dir, reference, tmp_path):
     other = load(copy_with(tmp_path / "model", tiny_model_dir, "generation_config.json", **TASTE))
     for settings in (GREEDY, SAMPLED, replace(SAMPLED, top_p=1.0)):
         requests = [Request(prompt, settings) for prompt in PROMPTS]
         assert facts(answers(other, requests)) == facts(answers(engine, requests))
-
-
-def test_but_its_ends_do(engine, tiny_model_dir, reference, tmp_path):
     ids = reference[0]
     place = ids.index(ids[6])
-    eos = [engine.tokenizer.eos_token_id, ids[6]]
-    checkpoint = tmp_path / "model"
-    other = load(copy_with(checkpoint, tiny_model_dir, "generation_config.json", eos_token_id=eos))
-    (found,) = answers(other, [Request(PROMPTS[0], GREEDY)])
-    assert found == engine.tokenizer.decode(ids[:place], skip_special_tokens=True)
-    assert (found.num_tokens, found.cut_off) == (place + 1, False)
+    ends = {"eos_token_id": [engine.tokenizer.eos_token_id, ids[6]]}
+    other = load(copy_with(tmp_path / "ends", tiny_model_dir, "generation_config.json", **ends))
+    text = engine.tokenizer.decode(ids[:place], skip_special_tokens=True)
+    assert facts(answers(other, [Request(PROMPTS[0], GREEDY)])) == [(text, place + 1, False)]
 
 
 def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
@@ -126,49 +125,40 @@ def test_a_damaged_checkpoint_is_one_line(tiny_model_dir, tmp_path):
 
 
 @pytest.fixture
-def seen(monkeypatch):
-    """The prompt ids of every row that is generated from, whichever the engine."""
-    found, build = [], HfEngine.__init__
+def seen(engine, monkeypatch):
+    """The prompt ids of every row that the engine generates from."""
+    found, generate = [], engine.model.generate
 
-    def build_watched(engine, *args, **kwargs):
-        build(engine, *args, **kwargs)
-        generate = engine.model.generate
+    def watch(input_ids, attention_mask, **settings):
+        rows = zip(input_ids, attention_mask, strict=True)
+        found.extend(ids[mask.bool()].tolist() for ids, mask in rows)
+        return generate(input_ids=input_ids, attention_mask=attention_mask, **settings)
 
-        def watch(input_ids, attention_mask, **settings):
-            for ids, mask in zip(input_ids, attention_mask, strict=True):
-                assert torch.equal(mask, mask.sort().values), "padding stands on the left"
-                found.append(ids[mask.bool()].tolist())
-            return generate(input_ids=input_ids, attention_mask=attention_mask, **settings)
-
-        engine.model.generate = watch
-
-    monkeypatch.setattr(HfEngine, "__init__", build_watched)
+    monkeypatch.setattr(engine.model, "generate", watch)
     return found
 
 
-def test_only_an_official_prompt_gets_the_tokenizer_s_own_tokens(tiny_model_dir, seen):
+def test_only_an_official_prompt_gets_the_tokenizer_s_own_tokens(engine, seen, monkeypatch):
     """As Llama's adds; the template of a rendered prompt has written them already."""
-    engine = load(tiny_model_dir)
+    plain = engine.tokenizer(PROMPT)["input_ids"]
     start = ("<|im_start|>", engine.tokenizer.convert_tokens_to_ids("<|im_start|>"))
-    engine.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+    changed = deepcopy(engine.tokenizer)
+    changed.backend_tokenizer.post_processor = TemplateProcessing(
         single="<|im_start|> $A", special_tokens=[start]
     )
+    monkeypatch.setattr(engine, "tokenizer", changed)
     answers(engine, [Request(PROMPT, replace(GREEDY, rendered=False)), Request(PROMPT, GREEDY)])
-    plain = engine.tokenizer(PROMPT, add_special_tokens=False)["input_ids"]
     assert sorted(seen, key=len) == [plain, [start[1], *plain]]
 
 
-def test_prompts_that_are_too_long(engine, tiny_model_dir, seen):
+def test_prompts_that_are_too_long(engine, seen):
     prompt = "Tuesday: loses 3. " * 60
     ids = engine.tokenizer(prompt)["input_ids"]
     message = f"max_new_tokens: 20 and a prompt of {len(ids)} tokens exceed the model's context of"
     with pytest.raises(UserError, match=f"{message} {CONTEXT}; lower max_new_tokens"):
         answers(engine, [Request("short", GREEDY), Request(prompt, Settings(20))])
-    plain = replace(GREEDY, rendered=False)
-    kept = load(tiny_model_dir)
-    (found,) = answers(kept, [Request(prompt, plain)])
-    assert seen == [ids[-(CONTEXT - 16) :]], "cut on the left"
-    assert found == answers(engine, [Request(engine.tokenizer.decode(seen[0]), GREEDY)])[0]
+    answers(engine, [Request(prompt, replace(GREEDY, rendered=False))])
+    assert seen[-1] == ids[-(CONTEXT - 16) :], "cut on the left"
     for rendered in (True, False):
         with pytest.raises(UserError, match="max_new_tokens: 512 and a prompt of 1 tokens"):
             answers(engine, [Request("a", Settings(CONTEXT, rendered=rendered))])
@@ -181,7 +171,6 @@ def test_prompts_that_are_too_long(engine, tiny_model_dir, seen):
     [
         ("abc", (), "abc", True),
         ("ab<|im_end|>", (), "ab", False),
-        ("a<|im_end|><|endoftext|>", (), "a", False),
         ("<|im_end|><|endoftext|>", (), "", False),
         ("a<|endoftext|>b", (), "ab", True),  # padding that the model wrote itself
         ("14 + 5\n\nQuestion: 7", ("Question:",), "14 + 5\n\n", False),
@@ -189,7 +178,6 @@ def test_prompts_that_are_too_long(engine, tiny_model_dir, seen):
         ("a b c", ("c", "b"), "a ", False),
         # Special tokens do not stand in the decoded text, and end it all the same.
         ("14 <|im_start|>user", ("<|im_start|>",), "14 ", False),
-        ("14 <|im_start|>user", (), "14 user", True),
         ("14 <|im_start|>user: b", ("<|im_start|>", "4"), "1", False),
     ],
 )
@@ -206,24 +194,15 @@ def test_ends_of_what_is_generated(engine, monkeypatch, written, until, text, cu
         assert found.num_tokens == len(engine.tokenizer(counted)["input_ids"])
 
 
-def test_stop_strings_end_the_generation(engine, monkeypatch):
+def test_stop_strings_end_the_generation(engine):
     """The row that stops is as long as it is alone, whatever its batch does."""
     requests = [Request(f"{PROMPT} {i}", Settings(24)) for i in range(6)]
     whole = answers(engine, requests)
     stop = re.findall("[A-Za-z0-9]+", whole[0])[1]  # half letters are no string
     stopping = [replace(one, settings=replace(one.settings, until=(stop,))) for one in requests]
-    steps, forward = [], engine.model.forward
-
-    def step(*args, **kwargs):
-        steps.append(1)
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(engine.model, "forward", step)
-    (alone,) = answers(engine, stopping[:1])
-    assert alone == whole[0][: whole[0].index(stop)] and not alone.cut_off
-    assert alone.num_tokens == len(steps) < 24
-    together = answers(engine, stopping)
-    assert (together[0], together[0].num_tokens) == (alone, alone.num_tokens)
+    alone, together = answers(engine, stopping[:1]), answers(engine, stopping)
+    assert facts(alone) == facts(together[:1])
+    assert alone[0] == whole[0][: whole[0].index(stop)] and alone[0].num_tokens < 24
     for found, text in zip(together, whole, strict=True):
         assert found == cut_at(text, [stop])[0]
         assert found.cut_off == (stop not in text and text.cut_off)
@@ -238,45 +217,48 @@ PAIRS = [
 ]  # fmt: skip
 
 
-def test_log_likelihoods_are_the_harness_s(engine, tiny_model_dir):
+def score_pairs(checkpoint, **settings):
+    """The harness's log-likelihoods of `PAIRS`, without its cache, which mixes up one text's."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
-    # Without its cache, which mixes up the pairs of one text.
-    settings = {"dtype": "float32", "device": "cpu", "logits_cache": False}
-    harness = HFLM(str(tiny_model_dir), batch_size=1, **settings)
+    settings |= {"dtype": "float32", "device": "cpu", "logits_cache": False, "batch_size": 1}
     asked = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(PAIRS)]
-    expected = harness.loglikelihood(asked, disable_tqdm=True)
-    shuffled = random.Random(0).sample(PAIRS, len(PAIRS))
-    for pairs in (PAIRS, shuffled):
+    found = HFLM(str(checkpoint), **settings).loglikelihood(asked, disable_tqdm=True)
+    return dict(zip(PAIRS, found, strict=True))
+
+
+def check_loglikelihoods(engine, expected):
+    for pairs in (PAIRS, random.Random(0).sample(PAIRS, len(PAIRS))):
         found = dict(engine.loglikelihood([Continuation(*pair) for pair in pairs]))
         for index, pair in enumerate(pairs):
-            total, is_greedy = expected[PAIRS.index(pair)]
+            total, is_greedy = expected[pair]
             assert found.pop(index) == (pytest.approx(total, abs=1e-3), is_greedy)
         assert not found
 
 
-@pytest.mark.parametrize("has_tokenizer", [True, False])
-def test_an_adapter_is_the_merged_model(engine, tiny_model_dir, tmp_path, has_tokenizer):
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
+def test_log_likelihoods_are_the_harness_s(engine, tiny_model_dir):
+    check_loglikelihoods(engine, score_pairs(tiny_model_dir))
 
-    base = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
-    adapted = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear"))
+
+def save_adapter(checkpoint, adapter, merged, **config):
+    """Save a random LoRA adapter of a checkpoint, and the model that the two make."""
+    from peft import LoraConfig, get_peft_model
+
+    base = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    adapted = get_peft_model(base, LoraConfig(target_modules="all-linear", **config))
     torch.manual_seed(0)
     for name, weight in adapted.named_parameters():
         if "lora_" in name:
             torch.nn.init.normal_(weight, std=0.2)
-    adapter = tmp_path / "adapter"
     adapted.save_pretrained(adapter)
-    if has_tokenizer:
-        for path in tiny_model_dir.glob("token*"):
-            shutil.copy(path, adapter)
-    assert tokenizer_path(str(adapter)) == str(adapter if has_tokenizer else tiny_model_dir)
-    merged = tmp_path / "merged"
-    shutil.copytree(tiny_model_dir, merged)
     adapted.merge_and_unload().save_pretrained(merged)
 
+
+def test_an_adapter_is_the_merged_model(engine, tiny_model_dir, tmp_path):
+    adapter, merged = tmp_path / "adapter", tmp_path / "merged"
+    shutil.copytree(tiny_model_dir, merged)
+    save_adapter(tiny_model_dir, adapter, merged, r=4)
     requests = [Request(f"{PROMPT} {i}", GREEDY) for i in range(6)]
     found = answers(load(adapter), requests)
     assert found == answers(load(merged), requests)

@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from data_prep.config import UserError
 from data_prep.sampling import SamplingArguments
-from data_prep.sampling.store import Request, Settings
+from data_prep.sampling.store import Continuation, Request, Settings
 from data_prep.sampling.vllm import LORA_RANKS, VllmEngine, choose_visible, lora_rank
+from tests.integration.sampling.test_hf_engine import (
+    answers,
+    check_loglikelihoods,
+    expected_facts,
+    facts,
+    generate,
+    save_adapter,
+    score_pairs,
+)
 
 pytest.importorskip("vllm", reason="vLLM is opt-in: `make test-vllm` runs these")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -42,15 +51,20 @@ def tokenizer(tiny_model_dir):
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory, tiny_model_dir):
-    """Folder with the checkpoint `a`."""
-    folder = tmp_path_factory.mktemp("models")
-    save_model(folder / "a", tiny_model_dir)
+def model(tmp_path_factory, tiny_model_dir):
+    folder = tmp_path_factory.mktemp("model")
+    save_model(folder, tiny_model_dir)
     return folder
 
 
 @pytest.fixture(scope="module")
-def start():
+def harness(model):
+    """The harness's log-likelihoods; before any engine, whose process group it would join."""
+    return score_pairs(model, max_length=CONTEXT - 2)
+
+
+@pytest.fixture(scope="module")
+def start(harness):
     """Function: checkpoint -> its engine; one runs at a time, and stays for the next test."""
     running = {}
 
@@ -70,43 +84,18 @@ def start():
 
 
 @pytest.fixture
-def engine(start, models):
-    return start(models / "a")
-
-
-def answers(engine, requests):
-    """The completions in the order of the requests, each there once."""
-    found = list(engine.complete(requests))
-    assert sorted(index for index, _ in found) == list(range(len(requests)))
-    return [completion for _, completion in sorted(found, key=lambda pair: pair[0])]
-
-
-def generate(checkpoint, tokenizer):
-    """Greedy ids by transformers for each of `PROMPTS`, one at a time: lists of up to 24."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    found = []
-    for prompt in PROMPTS:
-        ids = tokenizer(prompt, return_tensors="pt")
-        whole = model.generate(**ids, do_sample=False, max_new_tokens=24)
-        found.append(whole[0, ids["input_ids"].shape[1] :].tolist())
-    return found
-
-
-def texts(tokenizer, rows):
-    return [tokenizer.decode(ids, skip_special_tokens=True) for ids in rows]
+def engine(start, model):
+    return start(model)
 
 
 @pytest.fixture(scope="module")
-def reference(models, tokenizer):
-    return generate(models / "a", tokenizer)
+def reference(model, tokenizer):
+    return generate(model, tokenizer, PROMPTS, 24)
 
 
 def test_greedy_completions_are_those_of_transformers(engine, tokenizer, reference):
     completions = answers(engine, [Request(prompt, GREEDY) for prompt in PROMPTS])
-    assert completions == texts(tokenizer, reference)
-    assert [one.num_tokens for one in completions] == [len(ids) for ids in reference]
-    ended = [ids[-1] == tokenizer.eos_token_id for ids in reference]
-    assert [not one.cut_off for one in completions] == ended
+    assert facts(completions) == expected_facts(tokenizer, reference)
     assert engine._engine.model_config.dtype == torch.float32
 
 
@@ -130,7 +119,7 @@ def test_completions_come_as_they_finish(engine):
 
 
 def test_stop_strings(engine, tokenizer, reference):
-    whole = texts(tokenizer, reference)[0]
+    whole = tokenizer.decode(reference[0], skip_special_tokens=True)
     stop = whole[8:11]
     assert whole.index(stop) == 8
     request = Request(PROMPTS[0], replace(GREEDY, until=("never written", stop)))
@@ -139,12 +128,18 @@ def test_stop_strings(engine, tokenizer, reference):
     assert completion.num_tokens < 24
 
 
+def test_log_likelihoods_are_the_harness_s(engine, harness):
+    check_loglikelihoods(engine, harness)
+    with pytest.raises(UserError, match="has no room for a continuation of"):
+        next(engine.loglikelihood([Continuation("short", "Tuesday: loses 3. " * 60)]))
+
+
 def test_of_the_generation_config_only_the_ends_count(
-    start, engine, models, tokenizer, reference, tmp_path
+    start, engine, model, tokenizer, reference, tmp_path
 ):
     ids = reference[0]
     place = ids.index(ids[6])
-    shutil.copytree(models / "a", tmp_path / "c")
+    shutil.copytree(model, tmp_path / "c")
     config = {"temperature": 0.1, "top_k": 1, "repetition_penalty": 5.0, "do_sample": True}
     config["eos_token_id"] = [tokenizer.eos_token_id, ids[6]]
     (tmp_path / "c" / "generation_config.json").write_text(json.dumps(config))
@@ -158,23 +153,13 @@ def test_of_the_generation_config_only_the_ends_count(
     assert len(long) > 5 and all(one == other for one, other in long)
 
 
-def test_an_adapter_is_the_merged_model(start, models, tokenizer, tmp_path):
-    from peft import LoraConfig, get_peft_model
-
-    base = AutoModelForCausalLM.from_pretrained(models / "a", dtype=torch.float32)
-    config = LoraConfig(r=12, lora_alpha=24, target_modules="all-linear")
-    adapted = get_peft_model(base, config)
-    torch.manual_seed(0)
-    for name, weight in adapted.named_parameters():
-        if "lora_" in name:
-            torch.nn.init.normal_(weight, std=0.2)
-    adapted.save_pretrained(tmp_path / "adapter")
-    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
-    assert lora_rank(str(tmp_path / "adapter")) == 16
-
+def test_an_adapter_is_the_merged_model(start, model, tokenizer, tmp_path):
+    adapter, merged = tmp_path / "adapter", tmp_path / "merged"
+    save_adapter(model, adapter, merged, r=12, lora_alpha=24)
+    assert lora_rank(str(adapter)) == 16
     requests = [Request(prompt, GREEDY) for prompt in PROMPTS]
-    expected = generate(tmp_path / "merged", tokenizer)
-    assert answers(start(tmp_path / "adapter"), requests) == texts(tokenizer, expected)
+    expected = expected_facts(tokenizer, generate(merged, tokenizer, PROMPTS, 24))
+    assert facts(answers(start(adapter), requests)) == expected
 
 
 def test_devices():
@@ -193,17 +178,17 @@ def test_ranks(tmp_path):
         assert lora_rank(str(tmp_path)) == rank
 
 
-def test_refusals_are_one_line(start, models, tiny_model_dir, tmp_path, monkeypatch):
+def test_refusals_are_one_line(start, model, tiny_model_dir, tmp_path, monkeypatch):
     save_model(tmp_path / "small", tiny_model_dir, hidden=32)
     with pytest.raises(UserError, match=r"heads have size 16 and not one of .*backend: hf"):
         start(tmp_path / "small")
     words = "backend: vllm refuses .*max_model_len.*backend: hf"
     with pytest.raises(UserError, match=words) as info:
-        start(models / "a", vllm_max_model_length=10**6)
+        start(model, vllm_max_model_length=10**6)
     assert "\n" not in str(info.value)
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(UserError, match=r"vllm is not installed .*EXTRAS=eval,vllm,dev"):
-        start(models / "a", seed=1)
+        start(model, seed=1)
 
 
 SCRIPT = """
@@ -223,10 +208,10 @@ print(json.dumps([rank, found]))
 """
 
 
-def test_two_processes_have_an_engine_each_and_are_quiet(engine, models, tmp_path):
+def test_two_processes_have_an_engine_each_and_are_quiet(engine, model, tmp_path):
     (tmp_path / "two.py").write_text(SCRIPT)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command = [sys.executable, *launcher, "two.py", str(models / "a"), PROMPTS[0]]
+    command = [sys.executable, *launcher, "two.py", str(model), PROMPTS[0]]
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     where = {"env": env, "cwd": tmp_path, "timeout": 240}
     ran = subprocess.run(command, capture_output=True, text=True, **where)

@@ -22,13 +22,6 @@ def rows_of(*golds):
     return [{"problem": f"Find $x_{n}$.", "answer": gold} for n, gold in enumerate(golds)]
 
 
-def test_order_and_ids(tmp_path):
-    problems = load(tmp_path, rows_of(3, "001", 2))
-    assert [(p.id, p.answers[0]) for p in problems] == [
-        ("aime-test-0", "3"), ("aime-test-1", "1"), ("aime-test-2", "2"),
-    ]  # fmt: skip
-
-
 def test_exact_repeats_are_kept_once(tmp_path):
     rows = rows_of(3, "001", 2)
     repeated = [*rows[:2], *rows, rows[1] | {"answer": "1"}]
@@ -75,13 +68,10 @@ def test_first_file_that_exists(tmp_path):
 
 
 def test_hub_rows(monkeypatch):
-    calls = []
-
     def load_hub(*args):
-        calls.append(args)
+        assert args == ("some/set", "test", "main")
         return iter([("some/set/test: row 1", rows_of("073")[0])])
 
     monkeypatch.setattr(benchmarks, "load_hub", load_hub)
     (problem,) = load_benchmark("aime", "some/set", "main", "test", ["a.jsonl"], None)
     assert (problem.id, problem.answers[0]) == ("aime-test-0", "73")
-    assert calls == [("some/set", "test", "main")]

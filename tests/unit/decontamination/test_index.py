@@ -29,11 +29,6 @@ ROOTS = (
     "$n^{\\text{th}}$ roots of unity?"
 )
 PRIMES = "How many two-digit primes have a digit sum of 8?"
-POLYGON = (
-    "The solutions of the equation $z^4+4z^3i-6z^2-4zi-i=0$ are the vertices of a convex polygon "
-    "in the complex plane. The area of this polygon can be expressed in the form $p^{a/b}$, where "
-    "$a$, $b$, $p$ are positive integers and $p$ is prime. Find $a+b+p$."
-)
 FIGURE = "Find $x$ in the diagram."
 QUESTIONS = {
     "perimeter": (PERIMETER, "11\\sqrt{5}+11"),
@@ -43,7 +38,6 @@ QUESTIONS = {
     "roots": (ROOTS, "6"),
     "primes": (PRIMES, "3"),
     "figure": (FIGURE, "12"),
-    "polygon": (POLYGON, "11"),
 }
 
 
@@ -55,7 +49,6 @@ def index():
 
 
 LEAKS = {
-    "exact": ("eggs", EGGS, "18"),
     "spacing and case": ("eggs", EGGS.upper().replace(" ", "  "), "18"),
     "a few words": ("eggs", EGGS.replace("fresh duck egg", "egg").replace(" daily", ""), "18"),
     "another gold": ("eggs", EGGS, "20"),
@@ -66,24 +59,15 @@ LEAKS = {
         "as $a+\\sqrt b$, where $a$ and $b$ are integers. Find $a+b$.",
         "616",
     ),
-    "answer form after": (
-        "ratio",
-        RATIO + " The answer is in the form m/n. Please provide the value of m + n.",
-        "44",
-    ),
     "other LaTeX": ("ratio", RATIO.replace("\\frac{x}{y}", "\\dfrac xy"), "39/5"),
-    "short, reworded, same gold": (
+    "short, reworded": ("primes", "How many two-digit prime numbers have a digit sum of 8?", "3"),
+    "prose before a short question": (
         "primes",
-        "How many two-digit prime numbers have a digit sum equal to 8?",
+        "This was asked at a school contest last spring. Read it carefully and think about every "
+        f"step before you begin to write. {PRIMES}",
         "3",
     ),
     "options after": ("primes", PRIMES + "\n(A) 1\n(B) 2\n(C) 3\n(D) 4", "C"),
-    "another form of the answer": (
-        "polygon",
-        POLYGON.partition(" The area")[0] + " What is the area of the polygon? The original answer "
-        "is in the form $2^{x/y}$, please give the value of $x + y$.",
-        "9",
-    ),
     "figure, same gold": ("figure", "What is $x$ in the diagram?", "12"),
 }
 
@@ -97,7 +81,6 @@ def test_leaks_are_found(index, case):
 
 
 CLEAN = {
-    "other numbers": (EGGS.replace("16", "20"), "26"),
     "other numbers, same gold": (EGGS.replace("16", "17").replace("four", "five"), "18"),
     "another operator": (ROOTS.replace("+ z^2", "- z^2"), "12"),
     "another question of one figure": (
@@ -107,9 +90,9 @@ CLEAN = {
     "another function": (SINE.replace("sin", "cos"), "\\frac{1}{2}"),
     "a longer problem around a short one": ("Compute $\\sin 60^\\circ + \\cos 30^\\circ$.", "2"),
     "another sign of the same letters": (RATIO.replace("x+y", "x-y"), "12"),
-    "another sign of a long formula": (POLYGON.replace("-6z^2", "+6z^2"), "13"),
     "a figure alone": (FIGURE, "5"),
     "another word": (PRIMES.replace("primes", "squares"), "2"),
+    "a short one with a word exchanged, same gold": (PRIMES.replace("sum", "product"), "3"),
     "stock phrases": (
         "The value can be written as a fraction in lowest terms $\\frac{m}{n}$, where $m$ and $n$ "
         "are relatively prime positive integers. Find $m+n$.",

@@ -65,7 +65,6 @@ def test_rates(sampled, tmp_path, monkeypatch, at_once):
     assert load_pass_counts(str(tmp_path / "pass_rates.jsonl")) == {
         "a": (3, 3), "b": (2, 3), "c": (0, 3)
     }  # fmt: skip
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pass_rates.jsonl", "samples"]
 
 
 def test_reading_problems(tmp_path):
@@ -86,7 +85,6 @@ def test_reading_problems(tmp_path):
     [
         '{"num_right": 1, "num_samples": 4}',
         '{"id": "a", "num_right": 5, "num_samples": 4}',
-        '{"id": "a", "num_right": 0, "num_samples": 0}',
         '{"id": "a", "num_right": true, "num_samples": 4}',
         '{"id": "b", "num_',
     ],

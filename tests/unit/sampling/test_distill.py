@@ -6,42 +6,27 @@ from data_prep.config import UserError
 from data_prep.grading.grade import grade_all
 from data_prep.prompts import build_completion, build_prompt
 from data_prep.sampling.store import Completion
-from stages.distill import (
-    DistillArguments,
-    check_rows,
-    choose_traces,
-    trace_row,
-)
+from stages.distill import DistillArguments, check_rows, choose_traces, trace_row
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}
 SERVER = {"backend": "openai", "base_url": "http://localhost:8000/v1"}
 
 
-def arguments(**changes):
-    return DistillArguments(**PATHS | changes)
-
-
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"keep": 0}, "keep"),
-        ({"keep": 5, "num_samples": 4}, "keep"),
         ({"system_prompt": "nice"}, "system_prompt"),
-        ({"backend": "server"}, "backend"),
-        ({"backend": "openai"}, "base_url"),
         (SERVER | {"base_url": "localhost:8000"}, "base_url"),
         (SERVER | {"backend": "vllm"}, "base_url"),
         (SERVER | {"concurrency": 0}, "concurrency"),
         ({"temperature": 0}, "temperature"),
         ({"temperature": 2.5}, "temperature"),
-        ({"top_p": 1.5}, "top_p"),
-        ({"limit": 0}, "limit"),
         ({"dtype": "int8"}, "dtype"),
     ],
 )
 def test_keys_that_are_refused(changes, key):
     with pytest.raises(UserError, match=f"^{key}: "):
-        arguments(**changes)
+        DistillArguments(**PATHS | changes)
 
 
 def write(thought, answer="4", cut_off=False):
@@ -102,9 +87,9 @@ def test_the_gold_of_the_thought_comes_first(golds, prediction, answers):
 
 
 def test_a_trace_answers_in_the_form_that_its_problem_names():
-    row = ROW | {"own_form": "tags"}
-    assert trace_row(row, 0, "so", "4")["answer_form"] == "tags"
-    assert trace_row(row, 0, "so", "4")["completion"].endswith("<answer>4</answer>")
+    found = trace_row(ROW | {"own_form": "tags"}, 0, "so", "4")
+    assert found["answer_form"] == "tags"
+    assert found["completion"].endswith("<answer>4</answer>")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +98,6 @@ def test_a_trace_answers_in_the_form_that_its_problem_names():
         ([{"id": "a", "question": " "}], r"file\.jsonl: id 'a': question: missing"),
         ([ROW, ROW | {"id": 7}], r"file\.jsonl: id 7: id: 7 is not text; fix the row"),
         ([ROW | {"level": "hard"}], r"file\.jsonl: id 'a': level: 'hard' is not a number"),
-        ([ROW | {"subject": ["x"]}], r"file\.jsonl: id 'a': subject: \['x'\] is not text"),
-        ([ROW | {"source": 5}], r"file\.jsonl: id 'a': source: 5 is not text"),
     ],
 )
 def test_problems_that_cannot_become_traces(rows, words):

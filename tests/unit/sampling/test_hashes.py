@@ -5,11 +5,7 @@ import json
 import pytest
 
 from data_prep.config import UserError
-from data_prep.sampling.hashes import (
-    hash_checkpoint,
-    hash_engine,
-    shorten,
-)
+from data_prep.sampling.hashes import hash_checkpoint, hash_engine, shorten
 
 
 @pytest.fixture
@@ -77,13 +73,6 @@ def test_an_engine_is_its_code_backend_and_precision(monkeypatch):
     assert hash_engine(*chosen[0]) != before
 
 
-@pytest.mark.parametrize(
-    ("found", "short"),
-    [
-        ("0123456789abcdef" * 4, "0123456789ab"),
-        ("0123456789abcdef" * 4 + " on hub:owner/model@fedcba9876543210", "0123456789ab"),
-        ("hub:cafe/facade@fedcba9876543210", "fedcba987654"),
-    ],
-)
-def test_short_names(found, short):
-    assert shorten(found) == short
+def test_short_names():
+    assert shorten("0123456789abcdef" * 4 + " on hub:owner/model@fedcba98") == "0123456789ab"
+    assert shorten("hub:cafe/facade@fedcba9876543210") == "fedcba987654"

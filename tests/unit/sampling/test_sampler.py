@@ -8,25 +8,22 @@ from data_prep.sampling.hf import SeededSampler, build_sampler
 NOT = -torch.inf
 
 
-def drawn(sampler, scores, uniform, prompt_length=2):
+def drawn(scores, uniform):
     """The token of each row for these numbers of the interval, one step after the prompt."""
+    sampler = SeededSampler(range(len(uniform)), prompt_length=2, max_new_tokens=4)
     sampler._uniform = torch.tensor(uniform, dtype=torch.float64)[:, None].repeat(1, 4)
-    ids = torch.zeros((len(uniform), prompt_length + 1), dtype=torch.long)
+    ids = torch.zeros((len(uniform), 3), dtype=torch.long)
     found = sampler(ids, scores)
     assert (found == 0).sum(-1).tolist() == [1] * len(uniform)
     assert torch.isneginf(found).sum(-1).tolist() == [scores.shape[1] - 1] * len(uniform)
     return found.argmax(-1).tolist()
 
 
-def sampler_for(rows):
-    return SeededSampler(list(range(rows)), prompt_length=2, max_new_tokens=4)
-
-
 def test_on_a_fine_grid_every_token_has_its_share():
     probabilities = torch.tensor([0.0, 0.4, 0.0, 0.3, 0.2, 0.1, 0.0])
     grid = ((torch.arange(1000) + 0.5) / 1000).tolist()
     scores = probabilities.log().repeat(1000, 1)
-    found = torch.tensor(drawn(sampler_for(1000), scores, grid))
+    found = torch.tensor(drawn(scores, grid))
     assert found.bincount(minlength=7).tolist() == [0, 400, 0, 300, 200, 100, 0]
     assert found.tolist() == sorted(found.tolist())
 
@@ -36,7 +33,7 @@ def test_on_a_fine_grid_every_token_has_its_share():
 def test_impossible_tokens_are_not_drawn_at_the_edges(uniform, place):
     scores = torch.full((1, 7), NOT)
     scores[0, place] = 3.0
-    assert drawn(sampler_for(1), scores, [uniform]) == [place]
+    assert drawn(scores, [uniform]) == [place]
 
 
 def test_temperature_comes_before_the_nucleus():

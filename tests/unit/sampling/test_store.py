@@ -103,35 +103,31 @@ def test_the_samples_of_all_processes_are_read(store, tmp_path):
 
 @pytest.mark.parametrize("cut", [1, 2, 10, 40])
 def test_a_torn_line_costs_one_sample(store, tmp_path, cut):
-    second = replace(REQUEST, sample=2)
-    for number, one in enumerate((REQUEST, second)):
-        store.add(one, Completion(f"number {number}", 1, False))
+    wanted = [replace(REQUEST, sample=number) for number in range(3)]
+    for one in wanted[:2]:
+        store.add(one, name(one))
     path = tmp_path / "samples-0.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
     found = reopen(store, tmp_path)
     # Without its line end alone the last line is complete.
-    lost = [] if cut == 1 else [second]
-    assert found.missing([REQUEST, second]) == lost
-    found.add(replace(REQUEST, sample=3), Completion("third", 1, False))
-    for one in lost:
-        found.add(one, Completion("again", 1, False))
+    assert found.missing(wanted) == wanted[2 if cut == 1 else 1 :]
+    for one in found.missing(wanted):
+        found.add(one, name(one))
     found = reopen(found, tmp_path)
-    assert found.missing([REQUEST, second, replace(REQUEST, sample=3)]) == []
-    assert found.get(REQUEST) == "number 0"
-    assert found.get(second) == ("again" if lost else "number 1")
+    assert [found.get(one) for one in wanted] == list(map(name, wanted))
 
 
 class Reciting:
     """An engine that writes the request's name, last request first, and fails at `fails_at`."""
 
     def __init__(self, fails_at=None):
-        self.windows, self.is_closed, self._fails_at = [], False, fails_at
+        self.asked, self.is_closed, self._fails_at = [], False, fails_at
 
     def open(self):
         return closing(self)
 
     def complete(self, requests):
-        self.windows.append(list(requests))
+        self.asked.extend(requests)
         for index, request in reversed(list(enumerate(requests))):
             if request == self._fails_at:
                 raise RuntimeError("the engine broke")
@@ -140,17 +136,9 @@ class Reciting:
     def close(self):
         self.is_closed = True
 
-    @property
-    def asked(self):
-        return [request for window in self.windows for request in window]
-
 
 def name(request):
     return Completion(f"{request.prompt}{request.sample}", 2, False)
-
-
-def refuse():
-    raise AssertionError("there is nothing to load an engine for")
 
 
 def test_what_is_missing_is_generated_once(store, capsys):
@@ -160,7 +148,7 @@ def test_what_is_missing_is_generated_once(store, capsys):
     fill(store, WANTED + WANTED[-2:], engine.open, Processes(), "test")
     assert engine.asked == WANTED[5:] and engine.is_closed
     assert [store.get(one) for one in WANTED] == ["early"] * 5 + [name(one) for one in WANTED[5:]]
-    fill(store, WANTED, refuse, Processes(), "test")
+    fill(store, WANTED, pytest.fail, Processes(), "test")
     assert capsys.readouterr() == (
         "test: 5 samples are there already\ntest: 12 samples are there already\n", ""
     )  # fmt: skip
@@ -208,26 +196,3 @@ def test_processes_share(tmp_path, num_stored):
     todo = WANTED[num_stored:]
     assert [engine.asked for engine in engines] == [todo[0::2], todo[1::2]]
     assert [engine.is_closed for engine in engines] == [True, num_stored == 0]
-
-
-def test_nobody_goes_on_before_all_have_come_and_the_main_process_answers():
-    come, lock = [0] * 5, threading.Lock()
-
-    def work(rank, meeting):
-        processes, seen = Processes(rank, 2, rank, meeting), []
-        for number in range(5):
-            with lock:
-                come[number] += 1
-            processes.meet()
-            seen.append((come[number], processes.ask_main(lambda: {"rank": rank})))
-        return seen
-
-    assert in_threads(work) == [[(2, {"rank": 0})] * 5] * 2
-
-
-def test_one_process_needs_nobody(monkeypatch):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    alone = Processes.from_environment()
-    alone.meet()
-    assert (alone.rank, alone.world_size, alone.is_main) == (0, 1, True)
-    assert alone.ask_main(lambda: {"a": 1}) == {"a": 1}
