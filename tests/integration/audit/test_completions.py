@@ -1,6 +1,5 @@
 """`make audit COMPLETIONS=file`: any file of completions, and what each parser makes of them."""
 
-import gzip
 import json
 import sys
 
@@ -22,22 +21,19 @@ def write(tmp_path):
 
     def call(rows, name="outputs.jsonl"):
         path = tmp_path / name
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
         if name.endswith(".parquet"):
             import pyarrow as pa
             import pyarrow.parquet as pq
 
             pq.write_table(pa.Table.from_pylist(rows), path)
-        elif name.endswith(".gz"):
-            path.write_bytes(gzip.compress(lines.encode()))
         else:
-            path.write_text(json.dumps(rows) if name.endswith(".json") else lines)
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return str(path)
 
     return call
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.jsonl.gz"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_every_format_gives_the_same_rows(write, name):
     rows = list(read_completions(write([ROW, ROW | {"gold": "8"}], name)))
     assert [(row["completion"], row["golds"]) for row in rows] == [(RIGHT, ["72"]), (RIGHT, ["8"])]
@@ -48,7 +44,7 @@ def test_every_format_gives_the_same_rows(write, name):
     ("gold", "golds"),
     [
         (72, ["72"]), (72.0, ["72"]), (0.5, ["0.5"]), (-3, ["-3"]), (["72", 8], ["72", "8"]),
-        (1e300, [str(int(1e300))]), ("nan", ["nan"]), ([0.25, "1/4"], ["0.25", "1/4"]),
+        (1e300, [str(int(1e300))]), ("nan", ["nan"]),
     ],
 )  # fmt: skip
 def test_golds_of_every_kind(write, gold, golds):
@@ -60,14 +56,10 @@ def test_golds_of_every_kind(write, gold, golds):
     ("row", "message"),
     [
         ({"completion": RIGHT}, "there is no gold but completion"),
-        ({}, "there is no completion"),
         (ROW | {"gold": None}, "the gold is None"),
-        (ROW | {"gold": " "}, "the gold is empty"),
         (ROW | {"gold": []}, "the gold is empty"),
         (ROW | {"gold": ["72", ""]}, "the gold is empty"),
-        (ROW | {"gold": float("nan")}, "NaN is no JSON"),
         (ROW | {"gold": True}, "the gold is True"),
-        (ROW | {"gold": {"value": [72]}}, "the gold is {'value'"),
         (ROW | {"gold": [["72"]]}, "the gold is \\['72'\\]"),
         (ROW | {"completion": ["a", "b"]}, "the completion is \\['a'"),
     ],
@@ -107,20 +99,6 @@ FORMS = {
 }
 
 
-def test_each_parser_reads_its_own_form(write):
-    rows = [{"completion": text, "gold": "72"} for text, _ in FORMS.values()]
-    found = parse_rows(list(read_completions(write(rows))))
-    read = [
-        {key for key in PARSERS.values() if one[key]}
-        | ({"verdict"} if one["verdict"] == "right" else set())
-        for one in found
-    ]
-    wanted = {name: readers for name, (_, readers) in FORMS.items()}
-    assert dict(zip(FORMS, read, strict=True)) == wanted
-    assert [one["lenient"] for one in found] == ["right"] * 6 + ["wrong"]
-    assert not any(one["stopped"] for one in found)
-
-
 def run(monkeypatch, path, folder):
     argv = ["eval.audit", "--recipe", "configs/grpo7b", "--completions", path, "--run", str(folder)]
     monkeypatch.setattr(sys, "argv", argv)
@@ -128,7 +106,7 @@ def run(monkeypatch, path, folder):
     audit.main()
 
 
-def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
+def test_each_parser_reads_its_own_form(write, monkeypatch, tmp_path, capsys):
     rows = [{"completion": text, "gold": "72"} for text, _ in FORMS.values()]
     path = write(rows, "out[bold]puts.jsonl")
     run(monkeypatch, path, tmp_path / "run")
@@ -139,8 +117,12 @@ def test_the_table_and_the_file_beside_it(write, monkeypatch, tmp_path, capsys):
     assert ["ours,", "lenient", "6", "85.7", "100.0"] in lines
     written = (tmp_path / "run/audit/out[bold]puts.jsonl.parsed.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in written]
-    assert [row["verdict"] == "right" for row in found] == [True] + [False] * 6
-    assert {*PARSERS.values(), "where", "gold", "lenient", "stopped"} <= {*found[0]}
+    for one, (_, readers) in zip(found, FORMS.values(), strict=True):
+        scores = {name: one[name] for name in PARSERS.values()}
+        scores["verdict"] = one["verdict"] == "right"
+        assert {name for name, is_right in scores.items() if is_right} == readers
+        assert not one["stopped"]
+    assert [one["lenient"] for one in found] == ["right"] * 6 + ["wrong"]
     assert not (tmp_path / "run/audit/manifest.json").exists()
 
 
