@@ -126,25 +126,14 @@ def test_the_options_of_gpqa_are_those_that_were_shown(folder):
         assert sorted(shown.values()) == sorted(
             original[key].replace("  ", " ") for key in original if "Answer" in key
         )
-    by_task = {row["mode"]: [] for row in official}
-    for row in official:
-        by_task[row["mode"]].append(row["gold"])
-    one, other = by_task.values()
-    assert one == other, "both tasks show the options in one order"
+    golds = {(row["id"], *row["gold"]) for row in official}
+    assert len(golds) == 3, "both tasks show the options in one order"
 
 
 def test_think_aware_tasks_of_the_same_benchmarks(folder):
     """One prompt for each problem, through the chat template, whatever the data set."""
-    rows = [
-        row
-        for row in read_rows(folder / "eval" / "right")
-        if not row["mode"].startswith("official:")
-    ]
-    assert {(row["task"], row["mode"]) for row in rows} == {
-        (task, mode) for task in OFFICIAL_TASKS for mode in ("greedy", "sampled")
-    }
+    rows = [r for r in read_rows(folder / "eval" / "right") if "official" not in r["mode"]]
+    assert {row["task"] for row in rows} == {*OFFICIAL_TASKS}
     for row in rows:
-        assert row["prompt"] == (
-            f"<|im_start|>user\n{row['question']}<|im_end|>\n<|im_start|>assistant\n"
-        )
-        assert (row["verdict"], row["outcome"]) == ("no_answer", "no answer")
+        prompt = f"<|im_start|>user\n{row['question']}<|im_end|>\n<|im_start|>assistant\n"
+        assert (row["prompt"], row["outcome"]) == (prompt, "no answer")

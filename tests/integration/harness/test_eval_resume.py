@@ -1,4 +1,4 @@
-"""No finished sample is generated twice: after a kill, with more samples, with other settings."""
+"""No finished sample is generated twice, and none is taken for another checkpoint's."""
 
 import shutil
 import subprocess
@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from data_prep.config import UserError
 from eval import run
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
@@ -54,12 +55,6 @@ def by_sample(rows):
     return {(row["id"], row["mode"], row["sample"]): row for row in rows}
 
 
-def wait_for_lines(process, path, count):
-    while not path.is_file() or path.read_bytes().count(b"\n") < count:
-        assert process.poll() is None, "the evaluation ended before it could be killed"
-        time.sleep(0.01)
-
-
 def test_a_killed_evaluation_goes_on(tmp_path, tiny_model_dir):
     write_problems(tmp_path / "test.jsonl", {f"Mia has {i} pens." * i: str(i) for i in range(1, 9)})
     one_by_one = {"num_samples": 9, "max_new_tokens": 24, "batch_size": 1}
@@ -69,7 +64,9 @@ def test_a_killed_evaluation_goes_on(tmp_path, tiny_model_dir):
     process = subprocess.Popen(command, env=environment(), cwd=ROOT, **quiet)
     path = tmp_path / "eval" / "base" / "samples" / "samples-0.jsonl"
     try:
-        wait_for_lines(process, path, 15)
+        while not path.is_file() or path.read_bytes().count(b"\n") < 15:
+            assert process.poll() is None, "the evaluation ended before it could be killed"
+            time.sleep(0.01)
     finally:
         process.kill()
         process.wait()
@@ -89,10 +86,8 @@ def test_a_killed_evaluation_goes_on(tmp_path, tiny_model_dir):
     after = read_keys(folder)
     assert after[: len(before)] == before
     assert len(after) == len(set(after)) == 80
-    with Counting() as count:
-        other = {"output_dir": str(tmp_path / "other")}
-        uninterrupted = evaluate(tmp_path, checkpoint, **one_by_one | other | {"batch_size": 16})
-    assert len(count.asked) == 80
+    other = {"output_dir": str(tmp_path / "other"), "batch_size": 16}
+    uninterrupted = evaluate(tmp_path, checkpoint, **one_by_one | other)
     assert read_rows(folder) == read_rows(uninterrupted)
     assert read_scores(folder)["tasks"] == read_scores(uninterrupted)["tasks"]
     assert set(after) == set(read_keys(uninterrupted))
@@ -109,9 +104,7 @@ def test_more_samples_keep_those_that_are_there(again, finished):
 
     folder, count = again(num_samples=1)
     assert count.asked == []
-    fewer = by_sample(read_rows(folder))
-    assert len(fewer) == 2 * NUM
-    assert all(before[key] == row for key, row in fewer.items())
+    assert by_sample(read_rows(folder)).items() <= before.items()
 
 
 def test_another_prompt_generates_anew(again, tmp_path):
@@ -145,17 +138,59 @@ def test_another_grader_scores_the_stored_samples(again, monkeypatch, tmp_path):
     assert read_evaluated(folder.parent) == ["base"]
 
 
-@pytest.mark.parametrize("damage", ["no scores", "no completions", "cut short", "older"])
-def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished, damage):
-    base = tmp_path / "eval" / "base"
-    if damage == "no completions":
-        (base / "completions.parquet").unlink()
-    elif damage == "no scores":
-        (base / "scores.json").unlink()
-    else:
-        text = (base / "scores.json").read_text()
-        (base / "scores.json").write_text("{}" if damage == "older" else text[:-50])
+@pytest.mark.parametrize(
+    ("name", "size"), [("completions.parquet", None), ("scores.json", None), ("scores.json", 50)]
+)
+def test_results_that_are_not_whole_are_made_again(again, tmp_path, finished, name, size):
+    path = tmp_path / "eval" / "base" / name
+    start = path.read_bytes()[:size]
+    path.unlink()
+    if size is not None:
+        path.write_bytes(start)
     folder, count = again()
     assert count.asked == []
     assert read_evaluated(folder.parent) == ["base"]
     assert read_rows(folder) == read_rows(finished / "eval" / "base")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory, tiny_model_dir):
+    """A checkpoint like the tiny model with other weights."""
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("other") / "model"
+    shutil.copytree(tiny_model_dir, folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    model.model.norm.weight.data.mul_(-1)
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_a_checkpoint_that_was_overwritten_in_place(tmp_path, tiny_model_dir, other):
+    write_problems(tmp_path / "test.jsonl")
+    shutil.copytree(tiny_model_dir, tmp_path / "sft")
+    first = evaluate(tmp_path, f"sft={tmp_path}/sft")
+    before, keys = read_rows(first), set(read_keys(first))
+    shutil.copytree(other, tmp_path / "sft", dirs_exist_ok=True)
+    with Counting() as count:
+        evaluate(tmp_path, f"sft={tmp_path}/sft")
+    assert read_evaluated(tmp_path / "eval") == ["sft"]
+    assert len(count.asked) == 3 * NUM
+    assert read_rows(first) != before
+    assert read_rows(first) == read_rows(evaluate(tmp_path, f"other={other}"))
+    assert len(set(read_keys(first)) - keys) == 3 * NUM
+
+    # Back again: the old samples are still good, for the old checkpoint.
+    shutil.copytree(tiny_model_dir, tmp_path / "sft", dirs_exist_ok=True)
+    with Counting() as count:
+        evaluate(tmp_path, f"sft={tmp_path}/sft")
+    assert count.asked == [] and read_rows(first) == before
+
+
+def test_an_evaluation_that_fails_costs_no_earlier_result(tmp_path, tiny_model_dir):
+    write_problems(tmp_path / "test.jsonl")
+    evaluate(tmp_path, f"base={tiny_model_dir}")
+    with pytest.raises(UserError, match="exceed the model's context of 512"):
+        evaluate(tmp_path, f"base={tiny_model_dir}", max_new_tokens=600)
+    for name in ("manifest.json", "base/scores.json", "base/completions.parquet"):
+        assert (tmp_path / "eval" / name).exists()

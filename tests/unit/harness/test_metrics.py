@@ -17,7 +17,6 @@ from eval.harness.metrics import (
     outcome_rates,
     pass_at_k,
     pass_sizes,
-    problem_means,
     split_change,
 )
 
@@ -30,10 +29,8 @@ from eval.harness.metrics import (
         ("…</think> 4", "right", "wrong", False, False, "unread"),  # it missed what we can read
         ("…</think> 4", "no_think", "right", False, False, "unread"),  # `<think>` in the prompt
         ("<think>… 4", "unclosed_think", "right", False, False, "unclosed"),
-        ("<think>…</think> 4 <think>", "unclosed_think", "right", False, False, "unclosed"),
         ("\\boxed{4}", "no_think", "right", False, False, "unclosed"),
         ("…</think> 5", "wrong", "right", False, False, "wrong"),
-        ("…</think> 5", "wrong", None, False, False, "wrong"),
         ("…</think> 5", "no_answer", "wrong", False, False, "wrong"),
         ("…</think> 4", "timeout", None, False, False, "no answer"),
         ("…</think> 5", "wrong", "wrong", True, False, "cut off"),
@@ -43,10 +40,6 @@ from eval.harness.metrics import (
 def test_outcome(completion, verdict, lenient, cut_off, is_right, expected):
     record = {"completion": completion, "verdict": verdict, "lenient": lenient, "cut_off": cut_off}
     assert outcome(record, is_right) == expected
-
-
-def test_every_outcome_but_right_has_one_cause():
-    assert sorted(name for names in CAUSES.values() for name in names) == sorted(OUTCOMES[1:])
 
 
 @settings(max_examples=100, deadline=None)
@@ -104,11 +97,6 @@ def test_majority_compares_each_answer_with_a_few_classes_only(monkeypatch):
     assert majority_at_k(votes(*scattered)) == 0.0
     assert majority_at_k(votes(*["4"] * 3, *scattered[:2])) == 1.0
     assert not calls
-
-
-def test_samples_of_one_problem_are_averaged_first():
-    pairs = [("a", 1.0), ("b", 0.0), ("a", 0.0), ("a", 0.5), ("b", 1.0)]
-    assert problem_means(pairs) == {"a": 0.5, "b": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def row(rendered="user: 2+2\nassistant: ", answers=("4",), system_prompt="none")
     return doc | {"id": "a", "source": "s", "level": 2, "question": "What is 2+2?"}
 
 
-def process(doc, results, final_number=False):
-    return process_completions(doc, results, final_number=final_number)
+def process(doc, *completions):
+    return process_completions(doc, [[*completions]], final_number=False)
 
 
 def done(text, num_tokens=9, cut_off=False):
@@ -38,24 +38,20 @@ def done(text, num_tokens=9, cut_off=False):
     ("doc", "text", "verdict", "well_formed", "outcome"),
     [
         (row(), RIGHT, "right", True, "right"),
-        (row(), WRONG, "wrong", True, "wrong"),
         (row(), "\\boxed{4}", "no_think", False, "unclosed"),
-        (row(), "<think>\n\\boxed{4}", "unclosed_think", False, "unclosed"),
         (row(), "<think>\nHm.\n</think>\n\nHard to say.", "no_answer", True, "no answer"),
-        (row(), RIGHT + " or \\boxed{5}", "several_answers", True, "wrong"),
         # An R1-style template opens the thought inside the prompt.
         (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", True, "right"),
         (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", True, "unread"),
         (row(system_prompt="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True,
          "right"),
-        (row(system_prompt="think"), RIGHT, "right", True, "right"),
         (row(answers=("3", "8/2")), RIGHT, "right", True, "right"),
         (row(answers=("3", "5")), RIGHT, "wrong", True, "wrong"),
         (row(), PLAIN, "no_answer", True, "unread"),
     ],
 )  # fmt: skip
 def test_one_completion(doc, text, verdict, well_formed, outcome):
-    found = process(doc, [[done(text)]])
+    found = process(doc, done(text))
     (record,) = found["completions"]
     assert (record["verdict"], record["well_formed"]) == (verdict, well_formed)
     assert record["outcome"] == outcome
@@ -67,7 +63,7 @@ SAMPLES = [done(RIGHT, 20), done(WRONG, 24), done("<think>\nHm", 32, True), done
 
 
 def test_the_k_completions_of_a_problem():
-    found = process(row(), [SAMPLES])
+    found = process(row(), *SAMPLES)
     assert found["score"] == 0.5
     records = found["completions"]
     assert [record["prediction"] for record in records] == ["4", "5", None, "4"]
@@ -78,13 +74,9 @@ def test_the_k_completions_of_a_problem():
 
 
 def test_problems_of_two_sources_may_share_an_id():
-    rows = [
-        one | {"source": source}
-        for source in "st"
-        for one in think_rows(
-            "held_out", "greedy", [{"doc": row()} | process(row(), [[done(RIGHT)]])]
-        )
-    ]
+    samples = [{"doc": row()} | process(row(), done(RIGHT))]
+    rows = think_rows("held_out", "greedy", samples)
+    rows += [one | {"source": "other"} for one in rows]
     assert think_metrics(rows, "greedy")["num_problems"] == 2
 
 
