@@ -12,7 +12,6 @@ from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
 
 NUM_ROWS = 6
-FLAGS = {"num_tricked": 3, "num_parsed": 1}
 CPU = {"use_cpu": True, "bf16": False}
 
 
@@ -81,11 +80,10 @@ class Recipe:
     def set_template(self, template):
         (self.base / "chat_template.jinja").write_text(template)
 
-    def audit(self, **flags):
+    def audit(self):
         """Run the audit; returns its exit code."""
         argv = ["eval.audit", "--recipe", str(self.configs), "--run", str(self.run)]
-        for key, value in (FLAGS | flags).items():
-            argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+        argv += ["--num_tricked", "3", "--num_parsed", "1"]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", argv)
             patch.setenv("HF_HUB_OFFLINE", "1")

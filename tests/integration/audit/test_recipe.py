@@ -33,10 +33,10 @@ def refused(recipe, capsys):
     A whole recipe's manifest is there from before, and must not survive.
     """
 
-    def call(*words, flags=None):
+    def call(*words):
         recipe.manifest.parent.mkdir(parents=True)
         recipe.manifest.write_text("{}")
-        assert recipe.audit(**flags or {}) == 2
+        assert recipe.audit() == 2
         assert not recipe.manifest.exists()
         out, err = capsys.readouterr()
         assert err.startswith("error: ") and err.count("\n") == 1 and "AUDIT=off" in err
@@ -149,11 +149,6 @@ BROKEN = {  # how; what is said; the rates of one of the sets
     "a template that doubles the first token": (
         double_the_first_token, ["the template writes '<|im_start|>' twice"], "held_out", {},
     ),
-    "prompts that leave no room in the context": (
-        lambda recipe: recipe.write("eval", max_new_tokens=500),  # of 512
-        ["held_out: template passes 0.0 %", "new ones exceed the model's context of 512"],
-        "grpo_train", {"template": 1.0},
-    ),
     "too few new tokens in the tasks": (
         lambda recipe: recipe.write("eval", max_new_tokens=20),
         ["held_out: task passes 0.0 %", "cut off at 20 tokens"],
@@ -252,19 +247,10 @@ def ask_for_tags_in_training(recipe):
     (recipe.data / "test.jsonl").write_text(boxes)
 
 
-def ask_for_tags_in_evaluation(recipe):
-    path = recipe.data / "test.jsonl"
-    path.write_text(path.read_text().replace('"answer_form": "box"', '"answer_form": "tags"'))
-
-
 @pytest.mark.parametrize(
     ("change", "note"),
     [
         (ask_for_tags_in_training, "the system prompts differ: sft_train, grpo_train: 'Reason"),
-        (
-            ask_for_tags_in_evaluation,
-            "the answer forms differ: sft_train, grpo_train: box; held_out: tags",
-        ),
         (
             lambda r: r.write("grpo", reward_funcs=["rlinf_reward"], final_number=True),
             "final_number differs between grpo.yaml and eval.yaml",
