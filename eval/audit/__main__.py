@@ -116,11 +116,7 @@ def read_eval(args: AuditArguments) -> EvalArguments:
 
 
 def audit_completions(path: str, folder: Path) -> None:
-    """Print what each parser makes of a file's completions; write it for each row to `folder`.
-
-    Raises:
-        UserError: the file has no completions, or a row cannot be used.
-    """
+    """Print what each parser makes of a file's completions; write it for each row to `folder`."""
     from eval.audit.parsers import parse_rows, read_completions
 
     quiet_evaluation()
@@ -139,11 +135,7 @@ def audit_completions(path: str, folder: Path) -> None:
 
 
 def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
-    """Whether an audit passes, and what is wrong where it does not.
-
-    Args:
-        report: `eval.audit.checks.audit_recipe`.
-    """
+    """Whether a report of `audit_recipe` passes, and what is wrong where it does not."""
     faults = []
     for name, found in report["sets"].items():
         for check, rate in found["rates"].items():

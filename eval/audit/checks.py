@@ -31,10 +31,6 @@ MAX_FAILURES = 5  # kept for each set and check, and one for each trick there
 def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     """Push golds and tricks of every set through everything.
 
-    Args:
-        args: `eval.audit.__main__.AuditArguments`.
-        settings: the recipe's eval.yaml.
-
     Returns:
         `sets[name] = {"num_rows", "rates": {check: share or None}, "official": {ending: {parser:
         share}}}`, `tricks[name] = {"num_rows", "num_paid"}`, `failures`, `notes`, `inputs`,

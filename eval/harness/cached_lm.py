@@ -39,12 +39,7 @@ def read_settings(kwargs: dict[str, Any], seed: int) -> Settings:
 
 
 class CachedLM(LM):
-    """Serves the harness from a `SampleStore`.
-
-    Args:
-        engine: makes what is missing.
-        label: shown at the progress bar.
-    """
+    """Serves the harness from a `SampleStore`; `label` is shown at the progress bar."""
 
     def __init__(
         self, engine: Any, store: SampleStore, processes: Processes, label: str, seed: int
@@ -75,13 +70,9 @@ class CachedLM(LM):
     def _serve(self, wanted: list, nothing: Any) -> list:
         """The samples, those that are missing generated first; `nothing` outside of main."""
         fill(
-            self._store,
-            wanted,
-            lambda: nullcontext(self._engine),
-            self._processes,
-            self._label,
+            self._store, wanted, lambda: nullcontext(self._engine), self._processes, self._label,
             is_logged=True,
-        )
+        )  # fmt: skip
         if not self._processes.is_main:
             return [nothing] * len(wanted)
         return [self._store.get(one) for one in wanted]

@@ -202,8 +202,7 @@ def find_official(hub: str, files: dict[str, list[str]], data_root: str) -> dict
 def process_gpqa(dataset: Any) -> Any:
     """The harness's own `process_docs` of GPQA with its shuffle of the options seeded.
 
-    It draws from the global generator each time it is called, which is twice: the second order
-    would score the answers to the first.
+    It is called twice: the second order would score the answers to the first.
     """
     # That of the written task: the columns of the other, and `choices`.
     from lm_eval.tasks.gpqa.cot_zeroshot.utils import process_docs
@@ -271,9 +270,9 @@ def protect(tasks: dict[str, Any]) -> list[dict]:
     """Make the harness's tasks `{name: task}`, in place, safe for any completion.
 
     The official MATH-500 tasks hand what a model wrote to sympy. The harness's own time limits are
-    signals to the process at work, which long stretches of C code do not hear, and its memory has
-    none: one formula can hang an evaluation or have it killed. So their parsers run in a child
-    process with limits. The other tasks' are regular expressions, and refuse a text too long.
+    signals, which long stretches of C code do not hear, and it has none for memory. So their
+    parsers run in a child process with limits. The other tasks' are regular expressions, and refuse
+    a text too long.
 
     Returns:
         A list that the scoring will fill: the rows (`doc`) of the completions on which a parser had
