@@ -10,8 +10,8 @@ disk in its `samples/`: an evaluation that was killed resumes where it stopped. 
 processes each generates its share. A checkpoint whose files, data, settings and grader are
 unchanged is not evaluated again. `manifest.json` comes last; `eval.report` reads it all.
 
-Differs from the harness's own command line: the prompt is the training prompt to the token, the
-verdict is the reward's verdict, and the model's shipped sampling defaults do not leak in.
+Unlike the harness's own command line: the prompt is the training prompt to the token, the verdict
+is the reward's, and the model's shipped sampling defaults do not leak in.
 """
 
 import json

@@ -17,8 +17,8 @@ from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 # but not in the form that is read; "unclosed": it is there, but no thought was closed. "no answer":
 # nothing is there that even a patient reader could take for one.
 OUTCOMES = ("right", "wrong", "unread", "unclosed", "no answer", "cut off")
-# Every outcome but "right" has one cause: the model could not do the problem, it could but did not
-# say so in the form that is read, or its tokens ran out.
+# Of each outcome but "right": the model could not do the problem, it could but did not say so in
+# the form that is read, or its tokens ran out.
 CAUSES = {
     "ability": ("wrong",),
     "format": ("unread", "unclosed", "no answer"),

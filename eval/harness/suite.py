@@ -234,9 +234,8 @@ def load_think_tasks(
     manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata=metadata)
     loaded = manager.load([f"{name}_think" for name in names])["tasks"]
     for task in loaded.values():
-        score = functools.partial(
-            task.config.process_results, final_number=metadata["final_number"]
-        )
+        own = task.config.process_results
+        score = functools.partial(own, final_number=metadata["final_number"])
         task.set_config("process_results", score)
         task.set_config("generation_kwargs", generation, update=True)
         task.set_config("repeats", num_samples)
@@ -251,12 +250,11 @@ def load_official_tasks(
     Returns:
         `{the harness's name: task}`, and the list of `protect`.
     """
+    import lm_eval.tasks
     from lm_eval.defaults import DEFAULT_OTHER_SEED
-    from lm_eval.tasks import TaskManager
 
-    spec = importlib.util.find_spec("lm_eval.tasks")
-    folders = [Path(spec.origin).parent / name for name in HARNESS_FOLDERS]
-    manager = TaskManager(
+    folders = [Path(lm_eval.tasks.__file__).parent / name for name in HARNESS_FOLDERS]
+    manager = lm_eval.tasks.TaskManager(
         include_path=[FOLDER, *folders], include_defaults=False, metadata=metadata
     )
     loaded = manager.load([f"official_{name}" for name in names])["tasks"]

@@ -69,13 +69,10 @@ class Recipe:
         before = json.loads(path.read_text()) if path.is_file() else {}
         path.write_text(json.dumps(before | values))  # JSON is YAML
 
-    def change_tokenizer(self, edit):
-        """Load the tokenizer's two files, let `edit(config, tokenizer)` change them, write them."""
-        paths = [self.base / "tokenizer_config.json", self.base / "tokenizer.json"]
-        loaded = [json.loads(path.read_text()) for path in paths]
-        edit(*loaded)
-        for path, value in zip(paths, loaded, strict=True):
-            path.write_text(json.dumps(value))
+    def change_tokenizer(self, **values):
+        """Change keys of the tokenizer's config."""
+        path = self.base / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
     def set_template(self, template):
         (self.base / "chat_template.jinja").write_text(template)

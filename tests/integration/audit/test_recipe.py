@@ -74,37 +74,23 @@ def test_a_whole_recipe_passes(recipe):
     assert manifest["counts"] == dict.fromkeys(report["sets"], NUM_ROWS)
 
 
-def test_the_problems_that_grpo_evaluates_on_are_a_set_too(recipe):
+def test_a_recipe_without_sft_whose_grpo_evaluates(recipe):
+    (recipe.configs / "sft.yaml").unlink()
     shutil.copy(recipe.data / "test.jsonl", recipe.data / "validation.jsonl")
-    path = "{run}/data/validation.jsonl"
-    recipe.write("grpo", eval_file=path, eval_strategy="steps", eval_steps=2)
+    recipe.write(
+        "grpo", model_name_or_path="{run}/base", use_peft=True, lora_r=4, eval_steps=2,
+        eval_strategy="steps", eval_file="{run}/data/validation.jsonl",
+    )  # fmt: skip
     assert recipe.audit() == 0
-    assert rates(recipe.report())["grpo_eval"] == {"template": 1.0, "reward": 1.0, "task": None}
+    found = rates(recipe.report())
+    assert [*found] == ["grpo_train", "grpo_eval", "held_out"]
+    assert found["grpo_eval"] == {"template": 1.0, "reward": 1.0, "task": None}
     read = json.loads(recipe.manifest.read_text())["inputs"]
     assert str(recipe.data / "validation.jsonl") in read
 
 
-def test_a_recipe_may_lack_a_stage(recipe):
-    recipe.write("grpo", model_name_or_path="{run}/base", use_peft=True, lora_r=4)
-    (recipe.configs / "sft.yaml").unlink()
-    assert recipe.audit() == 0
-    found = rates(recipe.report())
-    assert "sft_train" not in found and found["held_out"]["reward"] == 1.0
-
-
-def lose_braces(recipe):
-    def edit(config, tokenizer):
-        model = tokenizer["model"]
-        kept = [token for token in model["vocab"] if "{" not in token]
-        added = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
-        model["vocab"] = {token: at for at, token in enumerate(kept)} | added
-        model["merges"] = [pair for pair in model["merges"] if "{" not in "".join(pair)]
-
-    recipe.change_tokenizer(edit)
-
-
 def set_in_config(**values):
-    return lambda recipe: recipe.change_tokenizer(lambda config, _: config.update(values))
+    return lambda recipe: recipe.change_tokenizer(**values)
 
 
 def end_at_newlines(recipe):
@@ -128,9 +114,6 @@ def double_the_first_token(recipe):
 NOTHING = {"template": 0.0, "reward": 0.0, "task": 0.0}
 SPECIAL = ["<|im_start|>", "<think>"]
 BROKEN = {  # how; what is said; the rates of one of the sets
-    "a tokenizer that loses a character": (
-        lose_braces, ["held_out: template passes 0.0 %", "'{", "becomes"], "held_out", NOTHING,
-    ),
     "an end of sequence that ends the thought": (
         set_in_config(eos_token="</think>"),
         ["ends early, after", "sft_train, row", "unclosed_think"], "held_out", NOTHING,

@@ -73,11 +73,8 @@ def test_judge_names_each_fault(report):
     assert not passes and len(faults) == 1 + len(TRICKS) // 2 > MAX_FAULTS
     assert faults[0].startswith("sft_train: reward passes 98.9 % of the golds")
     assert judge(report | {"sets": {}, "tricks": {}}) == (False, ["no set could be audited"])
-
-
-@pytest.mark.parametrize(("rate", "passes"), [(0.99, True), (0.9899, False), (1.0, True)])
-def test_the_threshold(report, rate, passes):
-    report["sets"]["sft_train"]["rates"]["reward"] = rate
     for found in report["tricks"].values():
         found["num_paid"] = 0
-    assert judge(report)[0] is passes
+    for rate, is_enough in ((0.99, True), (0.9899, False), (1.0, True)):
+        report["sets"]["sft_train"]["rates"]["reward"] = rate
+        assert judge(report)[0] is is_enough

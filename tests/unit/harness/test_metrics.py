@@ -16,7 +16,6 @@ from eval.harness.metrics import (
     outcome,
     outcome_rates,
     pass_at_k,
-    pass_sizes,
     split_change,
 )
 
@@ -53,11 +52,6 @@ def test_pass_at_k_is_the_mean_over_all_subsets(right, data):
 
 def test_pass_at_k_is_computed_in_integers():
     assert pass_at_k(200, 1, 100) == 1 / 2
-
-
-@pytest.mark.parametrize(("k", "expected"), [(1, []), (2, [2]), (3, [2, 3]), (16, [2, 4, 8, 16])])
-def test_pass_sizes(k, expected):
-    assert pass_sizes(k) == expected
 
 
 def votes(*predictions):
