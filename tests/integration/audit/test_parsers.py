@@ -27,10 +27,9 @@ def write(tmp_path):
     def call(rows, name="outputs.jsonl"):
         path = tmp_path / name
         if name.endswith(".parquet"):
-            import pyarrow as pa
-            import pyarrow.parquet as pq
+            from datasets import Dataset
 
-            pq.write_table(pa.Table.from_pylist(rows), path)
+            Dataset.from_list(rows).to_parquet(path)
         else:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return str(path)

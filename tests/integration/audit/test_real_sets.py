@@ -86,4 +86,3 @@ def test_every_gold_of_every_set_is_paid_in_a_shipped_recipe(
     assert {found["num_paid"] for found in report["tricks"].values()} == {0}
     tried = 4 * (len(others) + 2 * len(SETS))  # by the reward, and in a task by both
     assert {found["num_rows"] for found in report["tricks"].values()} == {tried}
-    assert (tmp_path / "run/audit/manifest.json").is_file()

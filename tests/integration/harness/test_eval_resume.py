@@ -77,7 +77,6 @@ def test_a_killed_evaluation_goes_on(tmp_path, tiny_model_dir):
     path.write_bytes(whole[:-5])
     before = read_keys(tmp_path / "eval" / "base")
     assert 14 <= len(before) < 80
-    assert len(before) == whole.count(b"\n") - 1
 
     with counting() as asked:
         folder = evaluate(tmp_path, checkpoint, **one_by_one | {"batch_size": 16})
@@ -89,7 +88,6 @@ def test_a_killed_evaluation_goes_on(tmp_path, tiny_model_dir):
     uninterrupted = evaluate(tmp_path, checkpoint, **one_by_one | other)
     assert read_rows(folder) == read_rows(uninterrupted)
     assert read_scores(folder)["tasks"] == read_scores(uninterrupted)["tasks"]
-    assert set(after) == set(read_keys(uninterrupted))
 
 
 def test_more_samples_keep_those_that_are_there(again, finished):

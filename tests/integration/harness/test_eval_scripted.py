@@ -1,7 +1,6 @@
 """A scripted model with known errors, through the harness and the scores, by hand."""
 
 import shutil
-from collections import Counter
 
 import pytest
 
@@ -119,12 +118,7 @@ def test_every_completion_has_its_outcome(folder):
         assert row["outcome"] == OUTCOMES[kind]
         assert row["score"] == float(OUTCOMES[kind] == "right")
         assert row["num_tokens"] == (32 if is_cut else 10)
-        assert row["question"] == list(QUESTIONS)[int(row["id"][1])]
         assert row["prompt"].endswith(f"{row['question']}<|im_end|>\n<|im_start|>assistant\n")
-    counts = Counter(row["outcome"] for row in rows if row["mode"] == "sampled")
-    assert counts == {
-        "right": 8, "wrong": 5, "unread": 2, "unclosed": 1, "no answer": 1, "cut off": 3
-    }  # fmt: skip
 
 
 def test_another_reading_is_scored_without_asking_the_model(tmp_path, tiny_model_dir):
