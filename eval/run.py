@@ -6,9 +6,9 @@
 For each checkpoint lm-evaluation-harness runs the think-aware tasks of `eval/tasks/`, with one
 greedy completion for each problem and with k samples, then the official tasks. A folder
 `<output_dir>/<name>/` gets `scores.json` and `completions.parquet`. Every finished sample is on
-disk in its `samples/`: an evaluation that was killed resumes where it stopped. With several
-processes each generates its share. A checkpoint whose files, data, settings and grader are
-unchanged is not evaluated again. `manifest.json` comes last; `eval.report` reads it all.
+disk in its `samples/`: an evaluation that was killed resumes where it stopped. Several processes
+share it. A checkpoint whose files, data, settings and grader are unchanged is not evaluated again.
+`manifest.json` comes last; `eval.report` reads it all.
 
 Unlike the harness's own command line: the prompt is the training prompt to the token, the verdict
 is the reward's, and the model's shipped sampling defaults do not leak in.
@@ -134,7 +134,7 @@ def run_tasks(
 
     Returns:
         `{task: {mode: eval.harness.score.think_metrics or official_metrics}}`, and the rows of
-        `completions.parquet`; both are for nothing in a process that is not the main one.
+        `completions.parquet`; both empty outside of the main process.
     """
     import lm_eval
 

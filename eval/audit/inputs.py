@@ -52,12 +52,7 @@ class Recipe:
 
 
 def load_recipe(args: Any, folder: str) -> Recipe:
-    """Parse the recipe's other stages and load its tokenizer, as the SFT stage would save it.
-
-    Args:
-        args: `AuditArguments`.
-        folder: where the tokenizer is saved, to be loaded again as a checkpoint's is.
-    """
+    """Parse the recipe's other stages; save its tokenizer to `folder`, and load that."""
     from transformers import GenerationConfig
 
     from stages.arguments import DEFAULTS, GrpoArguments, SftArguments

@@ -1,7 +1,7 @@
 """The harness's model: it looks every sample up in the store and lets the engine make the rest.
 
 All processes see the same requests, each generates its share of those that are missing, and the
-main process alone hands the samples on to be scored. To the harness there is one process.
+main process alone hands the samples on. To the harness there is one process.
 """
 
 from collections import Counter

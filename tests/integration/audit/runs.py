@@ -24,12 +24,7 @@ def read_rows(path):
 
 
 class Recipe:
-    """Configs in `folder/recipe`, data in `folder/run`, a checkpoint without weights in `base`.
-
-    Args:
-        folder: an empty folder.
-        model: the folder of a tiny model.
-    """
+    """Configs in `folder/recipe`, data in `folder/run`, `model` without its weights in `base`."""
 
     def __init__(self, folder, model):
         self.configs, self.run = folder / "recipe", folder / "run"
