@@ -7,8 +7,9 @@ import shutil
 from unittest import mock
 
 import pytest
+from datasets import Dataset
 
-from eval.harness.suite import OFFICIAL_TASKS, load_official_tasks
+from eval.harness.suite import OFFICIAL_TASKS, load_official_tasks, process_gpqa
 from tests.integration.harness.eval_runs import Scripted, evaluate, read_rows, read_scores, recite
 from tests.integration.harness.official_data import (
     MATHS,
@@ -111,14 +112,18 @@ def test_the_hub_is_asked_for_what_the_harness_asks_for(data_root):
     assert sorted(loaded) == sorted(TASKS)
 
 
+def test_the_shuffle_leaves_the_draws_of_others_alone():
+    state = random.getstate()
+    process_gpqa(Dataset.from_list(gpqa()))
+    assert random.getstate() == state
+
+
 def test_every_process_draws_the_same_examples(data_root):
     """Without a seed each would, and no stored sample would be found again."""
     found = []
     for seed in (1, 2):
         random.seed(seed)
-        state = random.getstate()
         loaded, _ = load_official_tasks(OFFICIAL_TASKS, {"data_root": str(data_root)})
-        assert random.getstate() == state, "the draws of others are left alone"
         for task in loaded.values():
             task.build_all_requests()
         found.append([one.args[0] for name in TASKS for one in loaded[name].instances])

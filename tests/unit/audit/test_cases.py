@@ -67,4 +67,3 @@ def test_a_wrong_answer_is_another_problems_where_it_can_be():
     assert wrong_answers([["72"]]) == [SPARE[0]]
     assert wrong_answers([["7"], ["7.0"], ["17"]]) == ["17", "17", "7"]
     assert wrong_answers([["17"]]) == [SPARE[1]]
-    assert wrong_answers([]) == []

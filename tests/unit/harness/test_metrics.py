@@ -102,8 +102,8 @@ def test_mean_and_stderr_by_hand(values, mean, stderr):
     found = mean_interval(values)
     assert (found["value"], found["n"]) == (pytest.approx(mean), len(values))
     assert found["stderr"] == pytest.approx(stderr)
-    one = mean_interval(values[:1])
-    assert one == {"value": values[0], "stderr": None, "low": None, "high": None, "n": 1}
+    one = {"value": values[0], "stderr": None, "low": None, "high": None, "n": 1}
+    assert mean_interval(values[:1]) == one
 
 
 def test_more_draws_than_one_block_holds(monkeypatch):
