@@ -6,12 +6,12 @@
 For each checkpoint lm-evaluation-harness runs the think-aware tasks of `eval/tasks/`, with one
 greedy completion for each problem and with k samples, then the official tasks. A folder
 `<output_dir>/<name>/` gets `scores.json` and `completions.parquet`. Every finished sample is on
-disk in its `samples/`: an evaluation that was killed resumes where it stopped. With several
-processes each generates its share. A checkpoint whose files, data, settings and grader are
-unchanged is not evaluated again. `manifest.json` comes last; `eval.report` reads it all.
+disk in its `samples/`: an evaluation that was killed resumes where it stopped. Several processes
+share it. A checkpoint whose files, data, settings and grader are unchanged is not evaluated again.
+`manifest.json` comes last; `eval.report` reads it all.
 
-Differs from the harness's own command line: the prompt is the training prompt to the token, the
-verdict is the reward's verdict, and the model's shipped sampling defaults do not leak in.
+Unlike the harness's own command line: the prompt is the training prompt to the token, the verdict
+is the reward's, and the model's shipped sampling defaults do not leak in.
 """
 
 import json
@@ -24,7 +24,7 @@ from typing import Any
 from data_prep import manifest
 from data_prep.checkpoints import tokenizer_path
 from data_prep.config import UserError, build, parse, run_cli
-from data_prep.decontamination.benchmarks import find_benchmark_file
+from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.quiet import quiet_evaluation, quiet_harness
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_package, installed
 from data_prep.sampling.problems import load_engine
@@ -46,7 +46,12 @@ def main() -> None:
     processes = Processes.from_environment()
     started = time.time()
     if processes.is_main:
-        make_folder(args.output_dir)
+        try:
+            Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"output_dir: {args.output_dir}: {error.strerror}; choose another"
+            ) from error
     checkpoints = split_checkpoints(args.checkpoints)
     evaluated, prints = [], {}
     for name, path in checkpoints.items():
@@ -101,7 +106,6 @@ def evaluate_checkpoint(
         engine.close()
     if not processes.is_main:
         return
-    make_folder(folder)
     # Now, and not before: a mistake that shows on the way costs no earlier result.
     for old in (folder.parent / manifest.NAME, folder / "scores.json"):
         old.unlink(missing_ok=True)
@@ -130,7 +134,7 @@ def run_tasks(
 
     Returns:
         `{task: {mode: eval.harness.score.think_metrics or official_metrics}}`, and the rows of
-        `completions.parquet`; both are for nothing in a process that is not the main one.
+        `completions.parquet`; both empty outside of the main process.
     """
     import lm_eval
 
@@ -192,13 +196,8 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
     """For each task its problems' origin: `{file: hash}`, and hub ids as they are."""
     found: list[str | Path] = []
     for task in args.tasks:
-        metadata = suite.read_metadata(task)
-        if task == "held_out":
-            found.append(args.test_file)
-        elif args.data_root:
-            found.append(find_benchmark_file(metadata["files"], args.data_root))
-        else:
-            found.append(metadata["hub"])
+        is_own = task == "held_out"
+        found.append(args.test_file if is_own else find_benchmark(task, args.data_root))
     for task in args.official:
         for metadata in suite.read_official_metadata(task).values():
             hub = metadata["hub"]
@@ -207,14 +206,6 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
             else:
                 found.append(hub)
     return manifest.hash_inputs(found)
-
-
-def make_folder(folder: str | Path) -> None:
-    """Make a folder of the results; raises `UserError`."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"output_dir: {folder}: {error.strerror}; choose another") from error
 
 
 def is_current(folder: Path, wanted: dict) -> bool:

@@ -40,12 +40,8 @@ class AuditArguments:
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
     run: str = _key("", "the run's folder; runs/<name of the recipe> by default")
-    tasks: list[str] | None = field(
-        default=None, metadata={"help": "think-aware tasks instead of eval.yaml's"}
-    )
     data_root: str | None = _key(None, "folder of their local files")
     tokenizer: str | None = _key(None, "path or hub id of another one; `bytes` is a stand-in")
-    max_new_tokens: int | None = _key(None, "instead of eval.yaml's")
     limit: int | None = _key(None, "only the first so many problems of each task")
     num_rows: int = _key(300, "at most so many of each training file")
     num_tricked: int = _key(100, "problems of each set that all tricks are tried on")
@@ -110,10 +106,9 @@ def main() -> None:
 def read_eval(args: AuditArguments) -> EvalArguments:
     """The recipe's `eval.yaml` with the audit's own keys over it; raises `UserError`."""
     argv = ["--config", f"{args.recipe}/eval.yaml", "--run_dir", args.run]
-    for key in ("tasks", "data_root", "max_new_tokens", "limit"):
-        value = getattr(args, key)
-        if value is not None:
-            argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+    for key in ("data_root", "limit"):
+        if (value := getattr(args, key)) is not None:
+            argv += [f"--{key}", str(value)]
     (settings,) = parse(__doc__, EvalArguments, argv=argv)
     # The other sets may be on the hub only: those that cannot be had are reported.
     check_data(settings, [task for task in settings.tasks if task == "held_out"], [])
@@ -121,11 +116,7 @@ def read_eval(args: AuditArguments) -> EvalArguments:
 
 
 def audit_completions(path: str, folder: Path) -> None:
-    """Print what each parser makes of a file's completions; write it for each row to `folder`.
-
-    Raises:
-        UserError: the file has no completions, or a row cannot be used.
-    """
+    """Print what each parser makes of a file's completions; write it for each row to `folder`."""
     from eval.audit.parsers import parse_rows, read_completions
 
     quiet_evaluation()
@@ -144,11 +135,7 @@ def audit_completions(path: str, folder: Path) -> None:
 
 
 def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
-    """Whether an audit passes, and what is wrong where it does not.
-
-    Args:
-        report: `eval.audit.checks.audit_recipe`.
-    """
+    """Whether a report of `audit_recipe` passes, and what is wrong where it does not."""
     faults = []
     for name, found in report["sets"].items():
         for check, rate in found["rates"].items():

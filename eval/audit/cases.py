@@ -23,8 +23,7 @@ SPARE = ("17", "-3", "1000", "A", "B")
 _NUMBER, _OPTION = re.compile(r"-?\d+(?:\.\d+)?"), re.compile("[A-J]")
 MAX_TRIES = 50
 # Each puts the gold where it must not be paid: next to a wrong answer, or outside of the form that
-# is asked for. `box_…` is an answer in the asked form. Those without a box are for recipes with
-# `final_number`, whose readers look at prose too.
+# is asked for (`box_…`). Those without a box are for `final_number`, whose readers look at prose.
 TRICKS = {
     "a wrong answer": "{closed}{box_wrong}",
     "nothing at all": "",

@@ -5,7 +5,8 @@ ended by the first end-of-sequence token, cut at the token limit, decoded as an 
 """
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,6 @@ MAX_FAILURES = 5  # kept for each set and check, and one for each trick there
 
 def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     """Push golds and tricks of every set through everything.
-
-    Args:
-        args: `eval.audit.__main__.AuditArguments`.
-        settings: the recipe's eval.yaml.
 
     Returns:
         `sets[name] = {"num_rows", "rates": {check: share or None}, "official": {ending: {parser:
@@ -76,28 +73,17 @@ def find_notes(
             found.append(f"no reward tells right from wrong; paid for: {', '.join(paid) or '-'}")
         if recipe.grpo.final_number != settings.final_number:
             found.append("final_number differs between grpo.yaml and eval.yaml")
-    if recipe.sft_output and recipe.grpo_model not in (None, recipe.sft_output):
-        found.append(f"GRPO starts from {recipe.grpo_model}, whose tokenizer was not audited")
     if args.tokenizer:
         found.append(f"not audited: the recipe's own tokenizer; {args.tokenizer} stood in for it")
-    found += _differing("system prompts", sets, _system_prompts) or _differing(
-        "answer forms", sets, lambda row: [row["answer_form"]]
-    )
-    return found + [f"not audited: {name}: {why}" for name, why in skipped.items()]
-
-
-def _differing(what: str, sets: dict[str, list[dict]], read: Callable) -> list[str]:
-    """A line where training and evaluation differ in what `read(row)` finds."""
-    names: dict[str, list[str]] = {}
+    prompts = defaultdict(list)
     for name, rows in sets.items():
-        values = sorted({value for row in rows for value in read(row)})
-        names.setdefault(" and ".join(values) or "none", []).append(name)
-    parts = "; ".join(f"{', '.join(found)}: {value}" for value, found in names.items())
-    return [f"the {what} differ: {parts}"] if len(names) > 1 else []
-
-
-def _system_prompts(row: dict) -> list[str]:
-    return [f"{m['content'][:40]!r}…" for m in row["prompt"] if m["role"] == "system"]
+        messages = [message for row in rows for message in row["prompt"]]
+        systems = {f"{m['content'][:40]!r}…" for m in messages if m["role"] == "system"}
+        prompts[" and ".join(sorted(systems)) or "none"].append(name)
+    if len(prompts) > 1:
+        parts = "; ".join(f"{', '.join(names)}: {text}" for text, names in prompts.items())
+        found.append(f"the system prompts differ: {parts}")
+    return found + [f"not audited: {name}: {why}" for name, why in skipped.items()]
 
 
 @dataclass
@@ -137,15 +123,10 @@ class Audit:
         ]
         some = rows[: self._args.num_tricked]
         wrong = audit_cases.wrong_answers([row["answers"] for row in some])
-        tricks = [
-            [
-                render_completion(text, prompt)
-                for text in audit_cases.trick_completions(
-                    row["answers"], row["answer_form"], answer
-                )
-            ]
-            for row, prompt, answer in zip(some, prompts, wrong, strict=False)
-        ]
+        tricks = []
+        for row, prompt, answer in zip(some, prompts, wrong, strict=False):
+            texts = audit_cases.trick_completions(row["answers"], row["answer_form"], answer)
+            tricks.append([render_completion(text, prompt) for text in texts])
         cases = Cases(name, rows, prompts, _render(golds, prompts), tricks)
         rates = {
             "template": self._check_template(cases),
@@ -169,7 +150,7 @@ class Audit:
         """Whether each prompt is whole, and each gold survives the tokenizer and ends in place."""
         found = []
         for row, prompt, text in zip(cases.rows, cases.prompts, cases.golds, strict=True):
-            fault = self._prompt_fault(cases.name, row, prompt)
+            fault = self._prompt_fault(row, prompt)
             kept = str(self._send(text, Settings(max_new_tokens=NO_LIMIT)))
             if not fault and kept != text:
                 pairs = enumerate(zip(text, kept, strict=False))
@@ -180,28 +161,18 @@ class Audit:
             found.append(fault)
         return self._rate(cases, "template", found)
 
-    def _prompt_fault(self, name: str, row: dict, prompt: str) -> str:
-        """What is wrong with a rendered prompt of the set `name`, or nothing."""
+    def _prompt_fault(self, row: dict, prompt: str) -> str:
+        """What is wrong with a rendered prompt, or nothing."""
         for message in row["prompt"]:
             if message["content"].strip() not in prompt:  # templates strip contents
                 return f"the template leaves out the {message['role']} message"
-        recipe = self._recipe
-        ids = recipe.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        start = recipe.tokenizer.bos_token_id
+        tokenizer = self._recipe.tokenizer
+        ids, start = (
+            tokenizer(prompt, add_special_tokens=False)["input_ids"],
+            tokenizer.bos_token_id,
+        )
         if start is not None and ids[:2] == [start, start]:
-            return f"the template writes {recipe.tokenizer.bos_token!r} twice"
-        room = 0  # tokens that may be generated after it
-        if name in self._settings.tasks:
-            room = self._settings.max_new_tokens
-        elif name == "grpo_train":
-            limit = recipe.grpo.max_prompt_length
-            is_dropped = limit is not None and len(ids) > limit
-            room = 0 if is_dropped else recipe.config.max_completion_length or 0
-        if recipe.context is not None and len(ids) + room > recipe.context:
-            return (
-                f"a prompt of {len(ids)} tokens and {room} new ones exceed the model's context of "
-                f"{recipe.context}"
-            )
+            return f"the template writes {tokenizer.bos_token!r} twice"
         return ""
 
     def _check_reward(self, cases: Cases) -> float | None:
@@ -299,6 +270,8 @@ class Audit:
             return {}
         rows = cases.rows[: self._args.num_parsed]
         golds, forms = [[row[key] for row in rows] for key in ("answers", "answer_form")]
+        how = {"think_prefilled": prefills_think(cases.prompts[0])}
+        how["final_number"] = self._settings.final_number
         found = {}
         for ending in ENDINGS:
             written = [
@@ -306,16 +279,9 @@ class Audit:
                 for one in zip(golds, forms, strict=True)
             ]
             texts = _render(written, cases.prompts)
-            grades = grade_rollouts(
-                texts,
-                golds,
-                forms,
-                think_prefilled=prefills_think(cases.prompts[0]),
-                final_number=self._settings.final_number,
-            )
-            scores = {"ours": [grade.verdict == "right" for grade in grades]}
             official, unscored = parse_officially([gold[0] for gold in golds], texts, self._send)
-            scores |= official
+            grades = grade_rollouts(texts, golds, forms, **how)
+            scores = {"ours": [grade.verdict == "right" for grade in grades]} | official
             found[ending] = {parser: sum(all_) / len(all_) for parser, all_ in scores.items()}
             if unscored:
                 self.notes.append(

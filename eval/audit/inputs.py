@@ -25,20 +25,13 @@ NO_LIMIT = 1 << 30  # tokens
 
 @dataclass
 class Recipe:
-    """What the audit needs of a recipe's other stages; None where it lacks a stage.
-
-    `context` is the model's longest sequence in tokens, None where it is not known, as of a
-    stand-in for the tokenizer.
-    """
+    """What the audit needs of a recipe's other stages; None where it lacks a stage."""
 
     tokenizer: Any
     end_ids: set[int]
-    context: int | None
     files: dict[str, str | None]  # what the stages read: sft_train, grpo_train, grpo_eval
-    sft_output: str | None
     grpo: Any  # GrpoArguments
     config: Any  # GRPOConfig
-    grpo_model: str | None
 
     @property
     def rewards(self) -> list[tuple[str, float]]:
@@ -59,12 +52,9 @@ class Recipe:
 
 
 def load_recipe(args: Any, folder: str) -> Recipe:
-    """Parse the recipe's other stages and load its tokenizer, as the SFT stage would save it.
+    """Parse the recipe's other stages; save its tokenizer to `folder`, and load that."""
+    from transformers import GenerationConfig
 
-    Args:
-        args: `AuditArguments`.
-        folder: where the tokenizer is saved, to be loaded again as a checkpoint's is.
-    """
     from stages.arguments import DEFAULTS, GrpoArguments, SftArguments
     from stages.checks import check_grpo_keys, check_sft_keys
 
@@ -80,27 +70,20 @@ def load_recipe(args: Any, folder: str) -> Recipe:
             found[stage] = parse(__doc__, own, (kind, "ModelConfig"), check, argv, DEFAULTS)
     if not found:
         raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")
-    sft, grpo = found.get("sft", (None,) * 3), found.get("grpo", (None,) * 3)
-    _, config, model = sft if "sft" in found else grpo
+    _, config, model = next(iter(found.values()))
     _load_tokenizer(args, config, model).save_pretrained(folder)
     tokenizer = load_tokenizer(folder, "recipe", needs=())
-    configured, context = None, None
+    ends = None
     if args.tokenizer != "bytes":
-        configured, context = _read_limits(model.model_name_or_path)
-    return Recipe(
-        tokenizer=tokenizer,
-        end_ids=eos_token_ids(configured, tokenizer),
-        context=context,
-        files={
-            "sft_train": sft[0] and sft[0].train_file,
-            "grpo_train": grpo[0] and grpo[0].train_file,
-            "grpo_eval": grpo[0] and grpo[0].eval_file,
-        },
-        sft_output=sft[1] and sft[1].output_dir,
-        grpo=grpo[0],
-        config=grpo[1],
-        grpo_model=grpo[2] and grpo[2].model_name_or_path,
-    )
+        with contextlib.suppress(OSError):  # a checkpoint need not have a generation config
+            ends = GenerationConfig.from_pretrained(model.model_name_or_path).eos_token_id
+    files = {}
+    if "sft" in found:
+        files["sft_train"] = found["sft"][0].train_file
+    grpo, config, _ = found.get("grpo", (None, None, None))
+    if grpo:
+        files |= {"grpo_train": grpo.train_file, "grpo_eval": grpo.eval_file}
+    return Recipe(tokenizer, eos_token_ids(ends, tokenizer), files, grpo, config)
 
 
 def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
@@ -118,19 +101,6 @@ def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
         raise UserError(
             f"{error}; --tokenizer takes another path, or `bytes` for a stand-in (make: TOKENIZER=)"
         ) from error
-
-
-def _read_limits(model: str) -> tuple[int | list[int] | None, int | None]:
-    """A checkpoint's end-of-sequence ids and longest sequence in tokens, as far as it says them."""
-    from transformers import AutoConfig, GenerationConfig
-
-    ends = context = None
-    with contextlib.suppress(OSError):
-        ends = GenerationConfig.from_pretrained(model).eos_token_id
-    with contextlib.suppress(OSError, ValueError):  # ValueError: a folder of a tokenizer alone
-        config = AutoConfig.from_pretrained(model).get_text_config()
-        context = getattr(config, "max_position_embeddings", None)
-    return ends, context
 
 
 def collect_sets(

@@ -21,12 +21,7 @@ def percent(share: float | None) -> str:
 
 
 def show(report: dict[str, Any], console: Console | None = None) -> None:
-    """Print the tables, the first failing rows, and what could not be audited.
-
-    Args:
-        report: `eval.audit.checks.audit_recipe`.
-        console: the terminal by default.
-    """
+    """Print the tables, the first failing rows and the notes of `audit_recipe`'s report."""
     console = console or Console(highlight=False)
     sets, tricks = report["sets"], report["tricks"]
     golds = [
@@ -81,11 +76,7 @@ def write(report: dict[str, Any], path: str) -> None:
 
 
 def show_parsed(path: str, found: list[dict[str, Any]]) -> None:
-    """Print what each parser makes of a file's completions.
-
-    Args:
-        found: `eval.audit.parsers.parse_rows`.
-    """
+    """Print what each parser makes of a file's completions; `found` is of `parse_rows`."""
     scores = {
         "ours, in a box": [one["verdict"] == "right" for one in found],
         "ours, lenient": [one["lenient"] == "right" for one in found],

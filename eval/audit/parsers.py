@@ -173,21 +173,18 @@ def read_completions(path: str) -> Iterator[dict[str, Any]]:
 
 def _as_text(gold: Any, where: str) -> str:
     """One gold; a table's column of whole numbers with gaps comes as 72.0 and NaN."""
-    is_number = isinstance(gold, int | float) and not isinstance(gold, bool)
-    if is_number and math.isfinite(gold):
-        return str(int(gold)) if gold == int(gold) else repr(gold)
-    if not isinstance(gold, str):
+    if isinstance(gold, str):
+        return gold
+    if isinstance(gold, bool) or not isinstance(gold, int | float) or not math.isfinite(gold):
         raise UserError(f"{where}: the gold is {gold!r:.60}, neither text nor a number; fix it")
-    return gold
+    return str(int(gold)) if gold == int(gold) else repr(gold)
 
 
 def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
-    """What everybody makes of each row of `read_completions`.
+    """For each row of `read_completions` what everybody makes of it.
 
-    Returns:
-        For each row `where`, `gold`, our `verdict`, our `lenient` one, `stopped` (whether a parser
-        of the harness had to be, or could not read the gold), and for each parser of the harness
-        whether it scores the completion.
+    `where`, `gold`, our `verdict`, our `lenient` one, `stopped` (whether a parser of the harness
+    had to be, or could not read the gold), and for each of `PARSERS` whether it scores it.
     """
     completions, golds = [row["completion"] for row in rows], [row["golds"] for row in rows]
     official, stopped = parse_officially(
@@ -195,14 +192,9 @@ def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
     )
     grades = grade_all([THINK_OPEN * row["prefilled"] + row["completion"] for row in rows], golds)
     lenient = grade_leniently(completions, golds)
-    return [
-        {
-            "where": row["where"],
-            "gold": row["golds"],
-            "verdict": grades[place].verdict,
-            "lenient": lenient[place],
-            "stopped": place in stopped,
-        }
-        | {name: scores[place] for name, scores in official.items()}
-        for place, row in enumerate(rows)
-    ]
+    found = []
+    for place, row in enumerate(rows):
+        one = {"where": row["where"], "gold": row["golds"], "stopped": place in stopped}
+        one |= {"verdict": grades[place].verdict, "lenient": lenient[place]}
+        found.append(one | {name: scores[place] for name, scores in official.items()})
+    return found

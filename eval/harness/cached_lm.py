@@ -1,7 +1,7 @@
 """The harness's model: it looks every sample up in the store and lets the engine make the rest.
 
 All processes see the same requests, each generates its share of those that are missing, and the
-main process alone hands the samples on to be scored. To the harness there is one process.
+main process alone hands the samples on. To the harness there is one process.
 """
 
 from collections import Counter
@@ -39,12 +39,7 @@ def read_settings(kwargs: dict[str, Any], seed: int) -> Settings:
 
 
 class CachedLM(LM):
-    """Serves the harness from a `SampleStore`.
-
-    Args:
-        engine: makes what is missing.
-        label: shown at the progress bar.
-    """
+    """Serves the harness from a `SampleStore`; `label` is shown at the progress bar."""
 
     def __init__(
         self, engine: Any, store: SampleStore, processes: Processes, label: str, seed: int
@@ -75,13 +70,9 @@ class CachedLM(LM):
     def _serve(self, wanted: list, nothing: Any) -> list:
         """The samples, those that are missing generated first; `nothing` outside of main."""
         fill(
-            self._store,
-            wanted,
-            lambda: nullcontext(self._engine),
-            self._processes,
-            self._label,
+            self._store, wanted, lambda: nullcontext(self._engine), self._processes, self._label,
             is_logged=True,
-        )
+        )  # fmt: skip
         if not self._processes.is_main:
             return [nothing] * len(wanted)
         return [self._store.get(one) for one in wanted]

@@ -17,8 +17,8 @@ from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 # but not in the form that is read; "unclosed": it is there, but no thought was closed. "no answer":
 # nothing is there that even a patient reader could take for one.
 OUTCOMES = ("right", "wrong", "unread", "unclosed", "no answer", "cut off")
-# Every outcome but "right" has one cause: the model could not do the problem, it could but did not
-# say so in the form that is read, or its tokens ran out.
+# Of each outcome but "right": the model could not do the problem, it could but did not say so in
+# the form that is read, or its tokens ran out.
 CAUSES = {
     "ability": ("wrong",),
     "format": ("unread", "unclosed", "no answer"),
@@ -32,9 +32,8 @@ BLOCK = 1_000_000  # values that the bootstrap draws at once: 16 MB for indices 
 def outcome(record: dict, is_right: bool) -> str:
     """What became of a completion; one of `OUTCOMES`.
 
-    `is_right` is the verdict of the parser at hand, ours or an official task's: a completion that
-    it counts is right although it was cut off after its answer. One that our grader calls wrong is
-    wrong, whatever else a patient reader would find in it.
+    `is_right` is the verdict of the parser at hand, ours or an official task's. What it counts is
+    right although it was cut off after its answer; what our grader calls wrong is wrong.
     """
     if is_right:
         return "right"
@@ -73,9 +72,8 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
         pass@k = 1 - C(n - c, k) / C(n, k)
 
-    The unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, eq. 1) for one problem, computed
-    in integers; `c` of the `n` completions are right. It equals c / n for k = 1, and whether any
-    is right for k = n.
+    The unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, eq. 1) for one problem of whose
+    `n` completions `c` are right, computed in integers.
     """
     draws = math.comb(n, k)
     return (draws - math.comb(n - c, k)) / draws
@@ -93,11 +91,10 @@ def majority_at_k(records: Sequence[dict]) -> float:
     Wang et al. 2022 (arXiv:2203.11171), without weights. A completion votes for its prediction; one
     without abstains. The right ones are one class; wrong ones are grouped by text, then by value.
     Where classes tie, the result is the share of right ones among them: the expected value of a
-    tie broken at random. If nobody votes it is 0. The order of the records does not matter.
+    tie broken at random.
 
     Nothing is compared unless the wrong votes could reach the right ones; then each text, the most
-    frequent first, with the first `MAX_CLASSES` classes only. A later text keeps to itself, which
-    can only move how many small classes tie.
+    frequent first, with the first `MAX_CLASSES` classes only.
     """
     right = sum(record["verdict"] == "right" for record in records)
     wrong = [
@@ -126,10 +123,10 @@ def _class_sizes(votes: Sequence[str]) -> list[int]:
 
 
 def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
-    """All metrics of the k sampled completions of one problem.
+    """Metrics of the k sampled completions of one problem, named as in "avg@4".
 
     `avg@k` (mean correctness), `pass@j` for the j of `pass_sizes(k)`, `maj@k`, and what
-    `greedy_metrics` has besides its score; k is the literal number, as in "avg@4".
+    `greedy_metrics` has besides its score.
     """
     k = len(records)
     right = sum(record["verdict"] == "right" for record in records)
@@ -182,8 +179,7 @@ def mean_interval(
 
     The standard error is s / sqrt(n), s with Bessel's n - 1. The interval is between the 0.025 and
     0.975 quantiles of the means of `resamples` samples of n problems with replacement (Efron 1979),
-    drawn in blocks of rows. It cannot leave the range of the values; where all values are
-    equal it has no width, which is no certainty.
+    drawn in blocks of rows. Where all values are equal it has no width, which is no certainty.
 
     Args:
         values: one for each problem, the mean over its samples.
@@ -217,9 +213,8 @@ def split_change(
 
     and a part is positive where fewer completions are lost to its cause. Each part is the mean of
     paired differences over problems, the k samples of a problem averaged first. Pairing takes the
-    problems' own difficulty out: the error is that of the differences (Miller 2024, section 4.2),
-    usually far below the two scores' own. All four are resampled with the same draws, so that they
-    add up in every bootstrap sample too.
+    problems' own difficulty out: the error is that of the differences (Miller 2024, section 4.2).
+    All four are resampled with the same draws, so that they add up in every bootstrap sample too.
 
     Args:
         before_rows, after_rows: rows of one task, one mode and the same problems.

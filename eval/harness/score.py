@@ -48,15 +48,15 @@ def grade_completions(
     lenient = dict(zip(failed, readings, strict=True))
     return [
         {
-            "completion": texts[at],
+            "completion": text,
             "verdict": grade.verdict,
             "prediction": grade.prediction,
-            "well_formed": is_well_formed(texts[at], think_prefilled=think_prefilled),
-            "cut_off": completions[at].cut_off,
-            "num_tokens": completions[at].num_tokens,
+            "well_formed": is_well_formed(text, think_prefilled=think_prefilled),
+            "cut_off": completion.cut_off,
+            "num_tokens": completion.num_tokens,
             "lenient": lenient.get(at, "right"),
         }
-        for at, grade in enumerate(grades)
+        for at, (text, grade, completion) in enumerate(zip(texts, grades, completions, strict=True))
     ]
 
 
@@ -141,28 +141,20 @@ def official_rows(
         if sample["filter"] != wanted:
             continue
         problem = official_problem(sample["doc"], benchmark, sample["doc_id"])
-        row = {
-            "id": problem.id,
-            "source": problem.source,
-            "level": problem.level,
-            "question": problem.question,
-            "task": benchmark,
-            "mode": f"official:{task}",
-            "sample": 0,
-            "gold": list(problem.answers),
-            "prompt": sample["arguments"][0][0],
-            "score": float(sample[metric]),
-        }
+        row = {key: getattr(problem, key) for key in ("id", "source", "level", "question")}
+        row |= {"task": benchmark, "mode": f"official:{task}", "sample": 0}
+        row |= {"gold": list(problem.answers), "prompt": sample["arguments"][0][0]}
+        row["score"] = float(sample[metric])
         rows.append(row | _diagnose(row, sample["resps"][0][0], final_number))
     return rows
 
 
-def _diagnose(row: dict, response: Any, final_number: bool) -> dict:
+def _diagnose(row: dict, completion: Any, final_number: bool) -> dict:
     """What the project's grader makes of an official task's completion; nothing of an option."""
     is_right = row["score"] == 1
-    if isinstance(response, tuple):  # a log-likelihood: nothing was written
+    if isinstance(completion, tuple):  # a log-likelihood: nothing was written
         return {"completion": None, "outcome": "right" if is_right else "wrong"}
-    (record,) = grade_completions(row["prompt"], [response], row["gold"], "box", final_number)
+    (record,) = grade_completions(row["prompt"], [completion], row["gold"], "box", final_number)
     found = outcome(record, is_right=is_right)
     # A few-shot prompt asks for no thought: what is missing is not `</think>` but a parser's eye.
     if found == "unclosed" and THINK_OPEN not in record["completion"]:
@@ -192,10 +184,10 @@ def write_parquet(path: Path, rows: list[dict]) -> None:
     import pyarrow.parquet as pq
 
     schema = pa.schema([*COLUMNS.items(), ("gold", pa.list_(pa.string()))])
-
-    def encode(value: Any) -> Any:
-        return encodable(value) if isinstance(value, str) else value
-
-    table = [{name: encode(row.get(name)) for name in schema.names} for row in rows]
+    table = []
+    for row in rows:
+        values = {name: row.get(name) for name in schema.names}
+        texts = {name: encodable(v) for name, v in values.items() if isinstance(v, str)}
+        table.append(values | texts)
     with open_whole(path, "wb") as file:
         pq.write_table(pa.Table.from_pylist(table, schema=schema), file, compression="zstd")

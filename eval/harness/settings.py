@@ -93,8 +93,7 @@ def check_data(args: EvalArguments, tasks: list[str], official: list[str]) -> No
     """Check that the tasks' local problems can be read, before anything heavy is imported.
 
     Raises:
-        UserError: naming the missing file and the remedy, or the first row that could not be
-            scored.
+        UserError: naming the missing file, or the first row that could not be scored.
     """
     root = args.data_root
     if root is not None and not Path(root).is_dir():

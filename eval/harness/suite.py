@@ -202,8 +202,7 @@ def find_official(hub: str, files: dict[str, list[str]], data_root: str) -> dict
 def process_gpqa(dataset: Any) -> Any:
     """The harness's own `process_docs` of GPQA with its shuffle of the options seeded.
 
-    It draws from the global generator each time it is called, which is twice: the second order
-    would score the answers to the first.
+    It is called twice: the second order would score the answers to the first.
     """
     # That of the written task: the columns of the other, and `choices`.
     from lm_eval.tasks.gpqa.cot_zeroshot.utils import process_docs
@@ -235,9 +234,8 @@ def load_think_tasks(
     manager = TaskManager(include_path=FOLDER, include_defaults=False, metadata=metadata)
     loaded = manager.load([f"{name}_think" for name in names])["tasks"]
     for task in loaded.values():
-        score = functools.partial(
-            task.config.process_results, final_number=metadata["final_number"]
-        )
+        own = task.config.process_results
+        score = functools.partial(own, final_number=metadata["final_number"])
         task.set_config("process_results", score)
         task.set_config("generation_kwargs", generation, update=True)
         task.set_config("repeats", num_samples)
@@ -252,12 +250,11 @@ def load_official_tasks(
     Returns:
         `{the harness's name: task}`, and the list of `protect`.
     """
+    import lm_eval.tasks
     from lm_eval.defaults import DEFAULT_OTHER_SEED
-    from lm_eval.tasks import TaskManager
 
-    spec = importlib.util.find_spec("lm_eval.tasks")
-    folders = [Path(spec.origin).parent / name for name in HARNESS_FOLDERS]
-    manager = TaskManager(
+    folders = [Path(lm_eval.tasks.__file__).parent / name for name in HARNESS_FOLDERS]
+    manager = lm_eval.tasks.TaskManager(
         include_path=[FOLDER, *folders], include_defaults=False, metadata=metadata
     )
     loaded = manager.load([f"official_{name}" for name in names])["tasks"]
@@ -271,9 +268,9 @@ def protect(tasks: dict[str, Any]) -> list[dict]:
     """Make the harness's tasks `{name: task}`, in place, safe for any completion.
 
     The official MATH-500 tasks hand what a model wrote to sympy. The harness's own time limits are
-    signals to the process at work, which long stretches of C code do not hear, and its memory has
-    none: one formula can hang an evaluation or have it killed. So their parsers run in a child
-    process with limits. The other tasks' are regular expressions, and refuse a text too long.
+    signals, which long stretches of C code do not hear, and it has none for memory. So their
+    parsers run in a child process with limits. The other tasks' are regular expressions, and refuse
+    a text too long.
 
     Returns:
         A list that the scoring will fill: the rows (`doc`) of the completions on which a parser had

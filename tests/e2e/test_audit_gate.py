@@ -1,18 +1,15 @@
 """`make grpo` and `make eval` start after a passing audit only; real make, a copied recipe."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import yaml
 
+from tests import demo
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-ROOT = Path(__file__).parents[2]
 NUM_ROWS = {"sft": 200, "grpo": 20, "validation": 10, "test": 10}
 
 
@@ -20,37 +17,11 @@ class Project:
     """A recipe whose data, base and difficulty are built, and whose SFT is said to be."""
 
     def __init__(self, folder):
-        self.folder, self.recipe, self.run = folder, folder / "tiny-cpu", folder / "run"
-        self.recipe.mkdir()
-        for path in (ROOT / "configs/tiny-cpu").glob("*.yaml"):
-            config = yaml.safe_load(path.read_text(encoding="utf-8"))
-            if path.stem == "data":
-                for key, number in NUM_ROWS.items():
-                    config[key][0]["sample"] = number
-            (self.recipe / path.name).write_text(yaml.safe_dump(config), encoding="utf-8")
-        (folder / "venv").mkdir()
-        (folder / "venv/ready").touch()  # newer than pyproject.toml: make installs nothing
+        self.folder, self.run = folder, folder / "run"
+        demo.write_recipe(folder, NUM_ROWS, {})
 
-    def make(self, *goals, run=None):
-        """Run make with the recipe and run folder of this test; returns what subprocess does."""
-        # Flags and variables of a make that runs the tests are not for this one.
-        outer = (
-            "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "SEED", "RECIPE", "DATA_ROOT",
-            "AUDIT", "TOKENIZER", "COMPLETIONS", "ARGS",
-        )  # fmt: skip
-        env = {key: value for key, value in os.environ.items() if key not in outer}
-        variables = [
-            f"CONFIG={self.recipe}", f"RUN={run or self.run}", f"VENV={self.folder}/venv",
-            f"PY={sys.executable}",
-        ]  # fmt: skip
-        return subprocess.run(
-            ["make", *goals, *variables],
-            cwd=ROOT,
-            env=env | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "100"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def make(self, *goals, **variables):
+        return demo.make(self.folder, *goals, **variables)
 
     def modules(self, *goals):
         """The modules that `make -n` would run."""
@@ -61,7 +32,7 @@ class Project:
 
     def edit(self, stage, **values):
         """Change keys of a recipe's YAML, which makes it newer than everything built."""
-        path = self.recipe / f"{stage}.yaml"
+        path = self.folder / "tiny-cpu" / f"{stage}.yaml"
         config = yaml.safe_load(path.read_text(encoding="utf-8")) | values
         time.sleep(0.01)
         path.write_text(yaml.safe_dump(config), encoding="utf-8")
@@ -141,21 +112,18 @@ def test_completions_need_no_data_and_no_run(project, tmp_path):
         {"completion": "It is 72.", "gold": 72},
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = project.make("audit", f"COMPLETIONS={path}", run=tmp_path / "run")
+    done = project.make("audit", COMPLETIONS=path, RUN=tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert f"2 completions of {path}\n" in done.stdout
     assert (tmp_path / "run/audit/outputs.jsonl.parsed.jsonl").is_file()
     assert not project.manifest.exists()
-    done = project.make("audit", f"COMPLETIONS={tmp_path}/none.jsonl")
+    done = project.make("audit", COMPLETIONS=tmp_path / "none.jsonl")
     assert done.returncode != 0 and "none.jsonl does not exist; check the path" in done.stderr
 
 
-def test_a_file_of_completions_is_no_way_round_the_gate(project):
-    planned = project.make("-n", "-B", "grpo", "COMPLETIONS=outputs.jsonl").stdout
+def test_neither_completions_nor_less_than_the_recipe_open_the_gate(project):
+    planned = project.make("-n", "-B", "grpo", COMPLETIONS="outputs.jsonl").stdout
     assert "-m eval.audit" in planned and "--completions" not in planned
-
-
-def test_an_audit_of_less_than_the_recipe_does_not_open_the_gate(project):
     planned = project.make("-n", "-B", "audit", "ARGS=--limit 1").stdout
     assert "--opens_gate false --limit 1" in planned
     assert "--opens_gate" not in project.make("-n", "-B", "audit").stdout

@@ -12,7 +12,6 @@ from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
 
 NUM_ROWS = 6
-FLAGS = {"num_tricked": 3, "num_parsed": 1}
 CPU = {"use_cpu": True, "bf16": False}
 
 
@@ -25,12 +24,7 @@ def read_rows(path):
 
 
 class Recipe:
-    """Configs in `folder/recipe`, data in `folder/run`, a checkpoint without weights in `base`.
-
-    Args:
-        folder: an empty folder.
-        model: the folder of a tiny model.
-    """
+    """Configs in `folder/recipe`, data in `folder/run`, `model` without its weights in `base`."""
 
     def __init__(self, folder, model):
         self.configs, self.run = folder / "recipe", folder / "run"
@@ -70,22 +64,18 @@ class Recipe:
         before = json.loads(path.read_text()) if path.is_file() else {}
         path.write_text(json.dumps(before | values))  # JSON is YAML
 
-    def change_tokenizer(self, edit):
-        """Load the tokenizer's two files, let `edit(config, tokenizer)` change them, write them."""
-        paths = [self.base / "tokenizer_config.json", self.base / "tokenizer.json"]
-        loaded = [json.loads(path.read_text()) for path in paths]
-        edit(*loaded)
-        for path, value in zip(paths, loaded, strict=True):
-            path.write_text(json.dumps(value))
+    def change_tokenizer(self, **values):
+        """Change keys of the tokenizer's config."""
+        path = self.base / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
     def set_template(self, template):
         (self.base / "chat_template.jinja").write_text(template)
 
-    def audit(self, **flags):
+    def audit(self):
         """Run the audit; returns its exit code."""
         argv = ["eval.audit", "--recipe", str(self.configs), "--run", str(self.run)]
-        for key, value in (FLAGS | flags).items():
-            argv += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
+        argv += ["--num_tricked", "3", "--num_parsed", "1"]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", argv)
             patch.setenv("HF_HUB_OFFLINE", "1")

@@ -26,25 +26,20 @@ SETS = {"gsm8k": 200, "math500": 500, "aime24": 30, "aime25": 30, "held_out": NU
 
 
 def prepare(recipe, folder):
-    """A copy of the recipe that reads all the sets, and embedded rows in its own prompts.
-
-    Returns:
-        The flags of the audit.
-    """
+    """A copy of the recipe with all the sets and embedded rows; returns the audit's flags."""
     config = {
         path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
         for path in (ROOT / "configs" / recipe).glob("*.yaml")
     }
     data, run = folder / "run/data", folder / "run"
     data.mkdir(parents=True)
-    system_prompt = config["data"]["system_prompt"]
     rows = {}
     for name, split, make in (
         ("sft_train", "train", sft_row), ("grpo_train", "rl", grpo_row),
         ("validation", "validation", grpo_row), ("test", "test", grpo_row),
     ):  # fmt: skip
         problems = synthetic.load(split, NUM_EMBEDDED, 0, max_level=5)
-        rows[name] = [make(problem, system_prompt) for problem in problems]
+        rows[name] = [make(one, config["data"]["system_prompt"]) for one in problems]
         write_rows(data / f"{name}.jsonl", rows[name])
     config["eval"] |= {"test_file": "{run}/data/test.jsonl", "tasks": [*SETS]}
     config["eval"]["max_new_tokens"] = max(LEAST_TOKENS, config["eval"]["max_new_tokens"])
@@ -91,4 +86,3 @@ def test_every_gold_of_every_set_is_paid_in_a_shipped_recipe(
     assert {found["num_paid"] for found in report["tricks"].values()} == {0}
     tried = 4 * (len(others) + 2 * len(SETS))  # by the reward, and in a task by both
     assert {found["num_rows"] for found in report["tricks"].values()} == {tried}
-    assert (tmp_path / "run/audit/manifest.json").is_file()

@@ -1,12 +1,16 @@
 """One thing is broken in a whole recipe: the audit refuses it and names the first failing row."""
 
+import functools
 import json
 import shutil
 
 import pytest
 
+from data_prep.grading.grade import Grade
 from data_prep.prompts import SYSTEM_PROMPTS
 from eval.audit.cases import TRICKS
+from eval.harness import score
+from stages import rewards
 from tests.integration.audit.runs import NUM_ROWS, Recipe, read_rows, write_rows
 
 pytestmark = pytest.mark.integration
@@ -29,10 +33,10 @@ def refused(recipe, capsys):
     A whole recipe's manifest is there from before, and must not survive.
     """
 
-    def call(*words, flags=None):
+    def call(*words):
         recipe.manifest.parent.mkdir(parents=True)
         recipe.manifest.write_text("{}")
-        assert recipe.audit(**flags or {}) == 2
+        assert recipe.audit() == 2
         assert not recipe.manifest.exists()
         out, err = capsys.readouterr()
         assert err.startswith("error: ") and err.count("\n") == 1 and "AUDIT=off" in err
@@ -49,7 +53,11 @@ def rates(report):
     return {name: found["rates"] for name, found in report["sets"].items()}
 
 
-def test_a_whole_recipe_passes(recipe, capsys):
+def paid_tricks(report):
+    return {name for name, found in report["tricks"].items() if found["num_paid"]}
+
+
+def test_a_whole_recipe_passes(recipe):
     assert recipe.audit() == 0
     report = recipe.report()
     paid = {"template": 1.0, "reward": 1.0}
@@ -64,40 +72,25 @@ def test_a_whole_recipe_passes(recipe, capsys):
     assert report["sets"]["held_out"]["official"]["own form"]["ours"] == 1.0
     manifest = json.loads(recipe.manifest.read_text())
     assert manifest["counts"] == dict.fromkeys(report["sets"], NUM_ROWS)
-    assert "failed" not in capsys.readouterr().out
 
 
-def test_the_problems_that_grpo_evaluates_on_are_a_set_too(recipe):
+def test_a_recipe_without_sft_whose_grpo_evaluates(recipe):
+    (recipe.configs / "sft.yaml").unlink()
     shutil.copy(recipe.data / "test.jsonl", recipe.data / "validation.jsonl")
-    path = "{run}/data/validation.jsonl"
-    recipe.write("grpo", eval_file=path, eval_strategy="steps", eval_steps=2)
+    recipe.write(
+        "grpo", model_name_or_path="{run}/base", use_peft=True, lora_r=4, eval_steps=2,
+        eval_strategy="steps", eval_file="{run}/data/validation.jsonl",
+    )  # fmt: skip
     assert recipe.audit() == 0
-    assert rates(recipe.report())["grpo_eval"] == {"template": 1.0, "reward": 1.0, "task": None}
+    found = rates(recipe.report())
+    assert [*found] == ["grpo_train", "grpo_eval", "held_out"]
+    assert found["grpo_eval"] == {"template": 1.0, "reward": 1.0, "task": None}
     read = json.loads(recipe.manifest.read_text())["inputs"]
     assert str(recipe.data / "validation.jsonl") in read
 
 
-def test_a_recipe_may_lack_a_stage(recipe):
-    recipe.write("grpo", model_name_or_path="{run}/base", use_peft=True, lora_r=4)
-    (recipe.configs / "sft.yaml").unlink()
-    assert recipe.audit() == 0
-    found = rates(recipe.report())
-    assert "sft_train" not in found and found["held_out"]["reward"] == 1.0
-
-
-def lose_braces(recipe):
-    def edit(config, tokenizer):
-        model = tokenizer["model"]
-        kept = [token for token in model["vocab"] if "{" not in token]
-        added = {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
-        model["vocab"] = {token: at for at, token in enumerate(kept)} | added
-        model["merges"] = [pair for pair in model["merges"] if "{" not in "".join(pair)]
-
-    recipe.change_tokenizer(edit)
-
-
 def set_in_config(**values):
-    return lambda recipe: recipe.change_tokenizer(lambda config, _: config.update(values))
+    return lambda recipe: recipe.change_tokenizer(**values)
 
 
 def end_at_newlines(recipe):
@@ -121,9 +114,6 @@ def double_the_first_token(recipe):
 NOTHING = {"template": 0.0, "reward": 0.0, "task": 0.0}
 SPECIAL = ["<|im_start|>", "<think>"]
 BROKEN = {  # how; what is said; the rates of one of the sets
-    "a tokenizer that loses a character": (
-        lose_braces, ["held_out: template passes 0.0 %", "'{", "becomes"], "held_out", NOTHING,
-    ),
     "an end of sequence that ends the thought": (
         set_in_config(eos_token="</think>"),
         ["ends early, after", "sft_train, row", "unclosed_think"], "held_out", NOTHING,
@@ -141,11 +131,6 @@ BROKEN = {  # how; what is said; the rates of one of the sets
     ),
     "a template that doubles the first token": (
         double_the_first_token, ["the template writes '<|im_start|>' twice"], "held_out", {},
-    ),
-    "prompts that leave no room in the context": (
-        lambda recipe: recipe.write("eval", max_new_tokens=500),  # of 512
-        ["held_out: template passes 0.0 %", "new ones exceed the model's context of 512"],
-        "grpo_train", {"template": 1.0},
     ),
     "too few new tokens in the tasks": (
         lambda recipe: recipe.write("eval", max_new_tokens=20),
@@ -178,26 +163,7 @@ def test_each_row_is_graded_in_the_form_its_prompt_asks_for(recipe, style):
     report = recipe.report()
     own = report["sets"]["held_out"]["official"]["own form"]
     assert own["ours"] == 1.0 and own["hendrycks"] == 0.0
-    assert all(found["num_paid"] == 0 for found in report["tricks"].values())
-
-
-def test_rows_that_ask_for_tags_and_an_evaluation_that_asks_for_boxes(recipe):
-    boxes = (recipe.data / "test.jsonl").read_text()
-    recipe.write_data("answer_tags")
-    (recipe.data / "test.jsonl").write_text(boxes)
-    assert recipe.audit() == 0
-    (note,) = recipe.report()["notes"]
-    assert note.startswith("the system prompts differ: sft_train, grpo_train: 'Reason about")
-    assert note.endswith("; held_out: none")
-
-
-def test_rows_that_name_another_form_than_the_evaluation(recipe):
-    path = recipe.data / "test.jsonl"
-    path.write_text(path.read_text().replace('"answer_form": "box"', '"answer_form": "tags"'))
-    assert recipe.audit() == 0
-    assert recipe.report()["notes"] == [
-        "the answer forms differ: sft_train, grpo_train: box; held_out: tags"
-    ]
+    assert not paid_tricks(report)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +181,6 @@ def test_golds_that_cannot_be_matched(recipe, refused, monkeypatch, answers, wor
     assert {name: found[name]["reward"] for name in sets} == sets
 
 
-def test_rows_that_accept_several_golds(recipe):
-    recipe.write_data("none", answers=["1/2", "0.5", "50\\%"])
-    assert recipe.audit() == 0
-    assert recipe.report()["sets"]["held_out, other golds"]["num_rows"] == 2 * NUM_ROWS
-
-
 def refuse_the_system_message(recipe):
     recipe.write_data("think")
     recipe.set_template("{{ raise_exception('System role not supported') }}")
@@ -232,7 +192,6 @@ def refuse_the_system_message(recipe):
         (refuse_the_system_message, "cannot render messages of system, user"),
         (lambda r: r.write_data("none", answers=["$$"]), "test.jsonl:1: answers: '$$' cannot be "),
         (lambda r: (r.data / "sft_train.jsonl").write_text(""), "has no rows"),
-        (lambda r: (r.data / "grpo_train.jsonl").write_text(""), "has no rows"),
         (lambda r: (r.data / "test.jsonl").write_text(""), "test.jsonl"),
     ],
 )
@@ -263,7 +222,94 @@ def test_one_gold_in_a_hundred_may_fail_and_is_named(recipe, capsys):
     out = capsys.readouterr().out
     assert "failed: sft_train, row row-57: reward: correctness_reward pays 0" in out
     assert "passes: at least 99.0 % of golds are paid in 3 sets" in out
-    rows[58]["completion"] = rows[57]["completion"]
-    write_rows(recipe.data / "sft_train.jsonl", rows)
-    assert recipe.audit() == 2
-    assert "sft_train: reward passes 98.0 % of the golds" in capsys.readouterr().err
+
+
+def ask_for_tags_in_training(recipe):
+    boxes = (recipe.data / "test.jsonl").read_text()
+    recipe.write_data("answer_tags")
+    (recipe.data / "test.jsonl").write_text(boxes)
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (ask_for_tags_in_training, "the system prompts differ: sft_train, grpo_train: 'Reason"),
+        (
+            lambda r: r.write("grpo", reward_funcs=["rlinf_reward"], final_number=True),
+            "final_number differs between grpo.yaml and eval.yaml",
+        ),
+        (
+            lambda r: r.write("grpo", reward_funcs=["random_reward"]),
+            "no reward tells right from wrong; paid for: random_reward",
+        ),
+    ],
+)
+def test_what_fails_no_recipe_is_a_note(recipe, change, note):
+    change(recipe)
+    assert recipe.audit() == 0
+    report = recipe.report()
+    (found,) = report["notes"]
+    assert found.startswith(note) and not paid_tricks(report)
+
+
+@pytest.fixture
+def replace_reward(monkeypatch):
+    """Put `pay(text, what was paid for it)` in the place of `correctness_reward`."""
+    before = rewards.REWARDS["correctness_reward"]
+
+    def call(pay):
+        @functools.wraps(before)
+        def reward(**batch):
+            texts = [completion[-1]["content"] for completion in batch["completions"]]
+            return [pay(text, value) for text, value in zip(texts, before(**batch), strict=True)]
+
+        monkeypatch.setitem(rewards.REWARDS, "correctness_reward", reward)
+
+    return call
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_a_reward_that_pays_nothing_for_right(recipe, refused, replace_reward, weight):
+    names = ["random_reward", "correctness_reward"]
+    recipe.write("grpo", reward_funcs=names, reward_weights=[1.0, weight])
+    replace_reward(lambda text, right: 0.0)
+    report = refused("failed: grpo_train, row ", "correctness_reward pays 0")
+    assert {found["reward"] for found in rates(report).values()} == {0.0}
+    assert rates(report)["held_out"]["task"] == 1.0 and not paid_tricks(report)
+
+
+@pytest.mark.parametrize(
+    ("pay", "paid", "unpaid"),
+    [
+        (lambda text, right: float("\\boxed{" in text),
+         {"a wrong answer", "two boxes, gold last"}, {"nothing at all"}),
+        (lambda text, right: 1.0, {*TRICKS}, set()),
+        (lambda text, right: max(right, float("<think>\n\\boxed{" in text)),
+         {"gold in the thought only"}, {"nothing at all"}),
+    ],
+)  # fmt: skip
+def test_a_reward_that_pays_for_something_else(refused, replace_reward, pay, paid, unpaid):
+    replace_reward(pay)
+    report = refused("Wrong answers and tricks that are paid")
+    assert paid <= paid_tricks(report) and not unpaid & paid_tricks(report)
+    assert {found["reward"] for found in rates(report).values()} == {1.0}
+
+
+def test_a_weight_that_pays_for_the_opposite(recipe, refused):
+    recipe.write("grpo", reward_funcs=["rlinf_reward"], reward_weights=[-1.0])
+    assert "a wrong answer" in paid_tricks(refused("rlinf_reward pays -5"))
+
+
+def test_a_task_with_a_reversed_verdict(refused, monkeypatch):
+    """The tasks, and nothing else, take right for wrong and wrong for right."""
+    grade, other = score.grade_rollouts, {"right": "wrong"}
+
+    def turned(*args, **form):
+        grades = grade(*args, **form)
+        return [Grade(other.get(one.verdict, "right"), one.prediction) for one in grades]
+
+    monkeypatch.setattr(score, "grade_rollouts", turned)
+    report = refused("failed: held_out, row ", ": task: wrong")
+    assert rates(report)["held_out"] == {"template": 1.0, "reward": 1.0, "task": 0.0}
+    assert report["tricks"]["a wrong answer"]["num_paid"] == 3
+    assert {one["check"] for one in report["failures"]} == {"task"}

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -85,37 +86,23 @@ def read_keys(folder):
     return [line[0] for lines in read_store(folder).values() for line in lines]
 
 
-class Counting:
-    """Within `with`, every request that reaches the engine of transformers is in `asked`."""
+@contextmanager
+def counting():
+    """Within `with`, the list of every request that reaches the engine of transformers."""
+    from data_prep.sampling.hf import HfEngine
 
-    def __init__(self):
-        self.asked = []
+    asked = []
 
-    def __enter__(self):
-        from data_prep.sampling.hf import HfEngine
+    def count(method):
+        def call(engine, requests):
+            asked.extend(requests)
+            return method(engine, requests)
 
-        complete, loglikelihood = HfEngine.complete, HfEngine.loglikelihood
+        return call
 
-        def count_complete(engine, requests):
-            self.asked += requests
-            return complete(engine, requests)
-
-        def count_pairs(engine, pairs):
-            self.asked += pairs
-            return loglikelihood(engine, pairs)
-
-        changes = {"complete": count_complete, "loglikelihood": count_pairs}
-        self._patch = mock.patch.multiple(HfEngine, **changes)
-        self._patch.start()
-        return self
-
-    def __exit__(self, *_):
-        self._patch.stop()
-
-    def samples(self):
-        """How many greedy and how many sampled completions were asked for."""
-        sampled = sum(request.settings.temperature > 0 for request in self.asked)
-        return len(self.asked) - sampled, sampled
+    methods = {name: count(getattr(HfEngine, name)) for name in ("complete", "loglikelihood")}
+    with mock.patch.multiple(HfEngine, **methods):
+        yield asked
 
 
 class Scripted:

@@ -2,25 +2,27 @@
 
 import json
 import random
+import re
 import shutil
 from unittest import mock
 
 import pytest
+from datasets import Dataset
 
 from eval.harness.suite import OFFICIAL_TASKS, load_official_tasks, process_gpqa
-from tests.integration.harness.eval_runs import evaluate, read_scores
+from tests.integration.harness.eval_runs import Scripted, evaluate, read_rows, read_scores, recite
 from tests.integration.harness.official_data import (
+    MATHS,
     TASKS,
+    arc,
     by_harness,
-    example_split,
     gpqa,
-    harness_tasks,
+    gsm8k,
     local_hub,
     write_official,
 )
 
 pytestmark = pytest.mark.integration
-OURS = {"tasks": ["gsm8k"], "official": OFFICIAL_TASKS, "limit": 3}
 
 
 @pytest.fixture(scope="module")
@@ -40,35 +42,30 @@ def checkpoint(tmp_path_factory, tiny_model_dir):
     return folder
 
 
-def evaluate_recorded(folder, checkpoint, data_root, **settings):
-    """Evaluate; returns the folder, and the samples that the harness handed back."""
-    import lm_eval
-
-    samples, evaluate_task = {}, lm_eval.evaluate
-
-    def record(*args, **kwargs):
-        results = evaluate_task(*args, **kwargs)
-        samples.update(results["samples"])
-        return results
-
-    with mock.patch.object(lm_eval, "evaluate", record):
-        done = evaluate(folder, f"base={checkpoint}", data_root=data_root, **settings)
-    return done, samples
-
-
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory, checkpoint, data_root):
     """`(folder of the results, the harness's samples)` of all official tasks."""
+    import lm_eval
+
+    samples, evaluate_tasks = {}, lm_eval.evaluate
+
+    def record(*args, **kwargs):
+        results = evaluate_tasks(*args, **kwargs)
+        samples.update(results["samples"])
+        return results
+
     folder = tmp_path_factory.mktemp("ours")
-    with local_hub(data_root):
-        return evaluate_recorded(folder, checkpoint, data_root, **OURS)
+    settings = {"tasks": ["gsm8k"], "official": OFFICIAL_TASKS, "limit": 3}
+    with local_hub(data_root), mock.patch.object(lm_eval, "evaluate", record):
+        done = evaluate(folder, f"base={checkpoint}", data_root=data_root, **settings)
+    return done, samples
 
 
 @pytest.fixture(scope="module")
 def theirs(checkpoint, data_root):
     """`{task: (results, samples)}` of the harness with its own model on the same files."""
     with local_hub(data_root):
-        return by_harness(checkpoint, TASKS, limit=3)
+        return by_harness(checkpoint, limit=3)
 
 
 def answers(sample):
@@ -81,88 +78,44 @@ def answers(sample):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_prompts_answers_and_verdicts_are_the_harness_s(ours, theirs, task):
-    samples, expected = ours[1][task], theirs[task][1]
-    assert len(samples) == len(expected) > 0
-    for one, other in zip(samples, expected, strict=True):
+def test_prompts_answers_and_figures_are_the_harness_s(ours, theirs, task):
+    folder, samples = ours
+    results, expected = theirs[task]
+    assert len(samples[task]) == len(expected) > 0
+    for one, other in zip(samples[task], expected, strict=True):
         assert [args[0] for args in one["arguments"]] == [args[0] for args in other["arguments"]]
-        if isinstance(one["arguments"][0][1], str):  # the options; else how to generate
+        how = one["arguments"][0][1]
+        if isinstance(how, str):  # the options; else how to generate
             assert one["arguments"] == other["arguments"]
-        assert answers(one) == answers(other)
-        for key in ("doc_id", "target", "filter", "metrics", "prompt_hash", "target_hash"):
-            assert one[key] == other[key]
-        assert {key: one[key] for key in one["metrics"]} == {k: other[k] for k in other["metrics"]}
-        if "until" in one["arguments"][0][1]:
-            assert one["arguments"][0][1] == other["arguments"][0][1]
+        else:
+            assert how["until"] == other["arguments"][0][1]["until"]
             assert one["filtered_resps"] == other["filtered_resps"]
+        assert answers(one) == answers(other)
+        same = ("doc_id", "target", "filter", "metrics", "prompt_hash", "target_hash")
+        for key in (*same, *other["metrics"]):
+            assert one[key] == other[key]
 
-
-@pytest.mark.parametrize("task", TASKS)
-def test_figures_are_the_harness_s(ours, theirs, task):
-    results = theirs[task][0]
-    tasks = read_scores(ours[0])["tasks"]
-    (found,) = (
-        modes[f"official:{task}"] for modes in tasks.values() if f"official:{task}" in modes
-    )
+    tasks = read_scores(folder)["tasks"].values()
+    (found,) = (modes[f"official:{task}"] for modes in tasks if f"official:{task}" in modes)
     names = [key for key in results if "," in key and "_stderr," not in key]
-    assert list(found["metrics"]) == names
-    for name in names:
+    assert list(found["metrics"]) == names and found["main"] in names
+    for name, metric in found["metrics"].items():
         stderr = results[name.replace(",", "_stderr,")]
-        metric = found["metrics"][name]
         assert (metric["value"], metric["stderr"]) == pytest.approx((results[name], stderr))
         assert metric["n"] == found["num_problems"] == 3
-    assert found["main"] in names
-
-
-def test_only_shots_and_data_are_ours(data_root):
-    """The YAML says what it changes, and changes nothing else."""
-    with local_hub(data_root):
-        loaded, _ = load_official_tasks(OFFICIAL_TASKS, {"data_root": str(data_root)})
-        assert sorted(loaded) == sorted(TASKS)
-        manager = harness_tasks()
-        for name, task in loaded.items():
-            ours = task.config.to_dict()
-            theirs = manager.load(name)["tasks"][name].config.to_dict()
-            changed = {k for k in ours | theirs if ours.get(k) != theirs.get(k)}
-            allowed = {"custom_dataset", "metadata", "num_fewshot"}
-            if "gpqa" in name:  # the seed of its shuffle
-                allowed |= {"process_docs", "fewshot_config"}
-                for config in (ours, theirs):
-                    config["fewshot_config"].pop("process_docs")
-                assert ours["fewshot_config"] == theirs["fewshot_config"]
-            if name == "minerva_math500":
-                allowed -= {"num_fewshot"}
-            if split := example_split(name):
-                allowed |= {"fewshot_split", "fewshot_config"}
-                assert ours["fewshot_config"] == theirs["fewshot_config"] | {
-                    "split": split["fewshot_split"]
-                }
-            assert changed <= allowed, name
-            assert ours["num_fewshot"] == TASKS[name]
 
 
 def test_the_hub_is_asked_for_what_the_harness_asks_for(data_root):
-    import datasets
-
+    """By hub id and config: `local_hub` knows no others."""
     with local_hub(data_root):
-        asked = []
-        local = datasets.load_dataset
-
-        def load(path, name=None, **_):
-            asked.append((path, name or "default"))
-            return local(path, name)
-
-        with mock.patch.object(datasets, "load_dataset", load):
-            load_official_tasks(OFFICIAL_TASKS, {"data_root": None})
-            ours, asked[:] = sorted(asked), []
-            for name in TASKS:
-                harness_tasks().load(name)
-    assert ours == sorted(asked)
+        loaded, _ = load_official_tasks(OFFICIAL_TASKS, {"data_root": None})
+    assert sorted(loaded) == sorted(TASKS)
 
 
-def build_prompts(task):
-    task.build_all_requests()
-    return [instance.args[0] for instance in task.instances]
+def test_the_shuffle_leaves_the_draws_of_others_alone():
+    state = random.getstate()
+    process_gpqa(Dataset.from_list(gpqa()))
+    assert random.getstate() == state
 
 
 def test_every_process_draws_the_same_examples(data_root):
@@ -171,21 +124,130 @@ def test_every_process_draws_the_same_examples(data_root):
     for seed in (1, 2):
         random.seed(seed)
         loaded, _ = load_official_tasks(OFFICIAL_TASKS, {"data_root": str(data_root)})
-        found.append({name: build_prompts(loaded[name]) for name in TASKS})
+        for task in loaded.values():
+            task.build_all_requests()
+        found.append([one.args[0] for name in TASKS for one in loaded[name].instances])
     assert found[0] == found[1]
+    for one in loaded["hendrycks_math500"].instances:  # no example is the problem itself
+        assert one.args[0].count(f"Problem: {one.doc['problem']}\n") == 1
 
 
-def test_the_shuffle_leaves_the_draws_of_others_alone():
-    from datasets import Dataset
+# Right answers to the official tasks score 1 and wrong ones 0; our grader's view is there too.
+GSM8K = {row["question"]: row["answer"].split()[-1] for row in gsm8k(3, 1)}
+ARC = {
+    row["question"]: row["choices"]["text"][row["choices"]["label"].index(row["answerKey"])]
+    for row in arc(3, 1)
+}
+OPTION = re.compile(r"\(([A-D])\) fast neutrons")  # the harness drops the double blank
 
-    state = random.getstate()
-    assert process_gpqa(Dataset.from_list(gpqa()))[0]["choices"]
-    assert random.getstate() == state
+
+def last_question(prompt):
+    """The question that is asked, after the examples."""
+    return re.split(r"Question: |Problem:\s", prompt)[-1].rpartition("\n")[0].strip()
 
 
-def test_no_example_is_the_problem_itself(data_root):
-    tasks, _ = load_official_tasks(["math500"], {"data_root": str(data_root)})
-    task = tasks["hendrycks_math500"]
-    build_prompts(task)
-    for instance in task.instances:
-        assert instance.args[0].count(f"Problem: {instance.doc['problem']}\n") == 1
+def answer_official(prompt, is_right=True):
+    """A completion in the form that the task's own parsers read."""
+    if "What is the correct answer to this question:" in prompt:
+        (letter,) = OPTION.findall(prompt)
+        other = "ABCD"["ABCD".index(letter) - 1]
+        return f"So it decays. The answer is ({letter if is_right else other})."
+    if "Solution:" in prompt or "Find $a_" in prompt:
+        gold = MATHS[int(re.findall(r"Find \$a_(\d)\$", prompt)[-1])]
+        gold = gold if is_right else "123"
+        final = f"Final Answer: The final answer is ${gold}$. I hope it is correct."
+        return final if "Solution:" in prompt else f"It is ${gold}$"
+    gold = GSM8K[last_question(prompt)] if is_right else "123"
+    return f"Counting them, so #### {gold}"
+
+
+def engine(checkpoint, is_right):
+    def write(request):
+        if request.settings.rendered:  # a think-aware task
+            return "", False
+        return answer_official(request.prompt, is_right), False
+
+    def choose(pair):
+        if "What is the correct answer to this question:" in pair.prompt:
+            (letter,) = OPTION.findall(pair.prompt)
+            return (pair.continuation == f" ({letter})") == is_right
+        return (pair.continuation == f" {ARC[last_question(pair.prompt)]}") == is_right
+
+    return Scripted(checkpoint, write, choose)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, tiny_model_dir):
+    """The checkpoints `right` and `wrong`, evaluated on every official task."""
+    folder = tmp_path_factory.mktemp("official-scripted")
+    write_official(folder / "data")
+    names = ("right", "wrong")
+    for name in names:
+        shutil.copytree(tiny_model_dir, folder / name)
+    engines = {name: engine(tiny_model_dir, name == "right") for name in names}
+    with recite(**engines):
+        evaluate(
+            folder, *(f"{name}={folder}/{name}" for name in names), tasks=OFFICIAL_TASKS,
+            official=OFFICIAL_TASKS, data_root=folder / "data", limit=3,
+        )  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("name", ["right", "wrong"])
+def test_right_answers_score_one_and_wrong_ones_nothing(folder, name):
+    tasks = read_scores(folder / "eval" / name)["tasks"]
+    assert list(tasks) == OFFICIAL_TASKS
+    found = {
+        f"{mode.removeprefix('official:')} {metric}": one["value"]
+        for modes in tasks.values()
+        for mode, value in modes.items()
+        if mode.startswith("official:")
+        for metric, one in value["metrics"].items()
+    }
+    assert set(found.values()) == {float(name == "right")}, found
+    assert sorted(found) == [
+        "arc_challenge acc,none", "arc_challenge acc_norm,none",
+        "gpqa_diamond_cot_zeroshot exact_match,flexible-extract",
+        "gpqa_diamond_cot_zeroshot exact_match,strict-match",
+        "gpqa_diamond_zeroshot acc,none", "gpqa_diamond_zeroshot acc_norm,none",
+        "gsm8k exact_match,flexible-extract", "gsm8k exact_match,strict-match",
+        "hendrycks_math500 exact_match,none",
+        "minerva_math500 exact_match,none", "minerva_math500 math_verify,none",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["right", "wrong"])
+def test_every_row_has_its_problem_and_outcome(folder, name):
+    rows = [r for r in read_rows(folder / "eval" / name) if r["mode"].startswith("official:")]
+    assert len(rows) == 3 * len(TASKS)
+    for row in rows:
+        assert (row["score"], row["outcome"]) == (float(name == "right"), name)
+        if row["completion"] is None:
+            continue
+        # No thought: our grader reads no answer, and the lenient reading does.
+        assert row["verdict"] == "no_think" and not row["well_formed"]
+        assert row["lenient"] == name
+    golds = {
+        mode: [row["gold"] for row in rows if row["mode"] == f"official:{mode}"] for mode in TASKS
+    }
+    assert golds["gsm8k"] == [["3"], ["5"], ["7"]]
+    assert golds["hendrycks_math500"] == golds["minerva_math500"] == [[a] for a in MATHS[:3]]
+    # Options 1, 2 and 3 modulo 3 or 4 of the rows 1 to 3.
+    assert golds["arc_challenge"] == [["B"], ["C"], ["A"]]
+
+
+def test_the_options_of_gpqa_are_those_that_were_shown(folder):
+    rows = [row for row in read_rows(folder / "eval" / "right") if row["task"] == "gpqa_diamond"]
+    official = [row for row in rows if row["mode"].startswith("official:")]
+    assert len(official) == 6
+    for row in official:
+        shown = dict(re.findall(r"\(([A-D])\) (.*)", row["prompt"]))
+        (letter,) = row["gold"]
+        assert dict(re.findall(r"\(([A-D])\) (.*)", row["question"])) == shown
+        assert shown[letter].startswith("fast neutrons")
+        original = gpqa()[int(row["id"].rpartition("-")[2])]
+        assert sorted(shown.values()) == sorted(
+            original[key].replace("  ", " ") for key in original if "Answer" in key
+        )
+    golds = {(row["id"], *row["gold"]) for row in official}
+    assert len(golds) == 3, "both tasks show the options in one order"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.harness.eval_runs import (
     ROOT,
-    Counting,
+    counting,
     environment,
     evaluate,
     flags,
@@ -23,7 +23,7 @@ from tests.integration.harness.official_data import write_official
 
 pytestmark = pytest.mark.integration
 PROBLEMS = {f"Mia has {i} pens." * (i % 3 + 1): str(i) for i in range(1, 9)}
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 SETTINGS = {"num_samples": 3, "max_new_tokens": 16}
 OFFICIAL = {"tasks": ["held_out", "gsm8k"], "official": ["gsm8k", "gpqa_diamond"], "limit": 4}
 
@@ -34,26 +34,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-def start(launcher, folder, *checkpoints, **settings):
+def start(folder, *checkpoints, **settings):
     """Two processes of an evaluation, behind their launcher."""
-    command = [sys.executable, *launcher, "-m", "eval.run"]
-    command += flags(folder, *checkpoints, **settings)
+    command = [*TORCHRUN, "-m", "eval.run", *flags(folder, *checkpoints, **settings)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, env=environment(), cwd=ROOT, **pipes)
-
-
-def read_values(folder):
-    """The samples by their keys; log-likelihoods up to the rounding of the model's arithmetic."""
-    found = {}
-    for key, first, *rest in (line for lines in read_store(folder).values() for line in lines):
-        found[key] = [first if isinstance(first, str) else round(first, 3), *rest]
-    return found
 
 
 def test_two_processes_write_what_one_would(folder, tiny_model_dir):
     write_official(folder / "data")
     settings = SETTINGS | OFFICIAL | {"data_root": folder / "data"}
-    process = start(TORCHRUN, folder, f"base={tiny_model_dir}", **settings)
+    process = start(folder, f"base={tiny_model_dir}", **settings)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert out.count("\n") == 1 and out.startswith("eval: 1 checkpoints (1 now"), out
@@ -71,11 +62,10 @@ def test_two_processes_write_what_one_would(folder, tiny_model_dir):
     total = sum(map(len, store.values()))
     assert total == sum(map(len, shares))
 
-    with Counting() as count:
+    with counting() as asked:
         one = evaluate(folder, f"base={tiny_model_dir}", **settings, output_dir=folder / "one")
-    assert len(count.asked) == total
+    assert len(asked) == total
     assert set(read_keys(one)) == shares[0] | shares[1]
-    assert read_values(two) == read_values(one)
     assert read_rows(two) == read_rows(one)
     assert read_scores(two)["tasks"] == read_scores(one)["tasks"]
     manifests = [json.loads((f.parent / "manifest.json").read_text()) for f in (one, two)]
@@ -89,7 +79,7 @@ def test_an_error_in_one_process_ends_both(folder):
     adapter.mkdir()
     config = {"base_model_name_or_path": "nobody/nothing"}
     (adapter / "adapter_config.json").write_text(json.dumps(config))
-    process = start(TORCHRUN, folder, f"sft={adapter}")
+    process = start(folder, f"sft={adapter}")
     out, err = process.communicate(timeout=240)
     assert process.returncode != 0
     assert out == ""

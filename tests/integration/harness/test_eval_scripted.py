@@ -1,8 +1,6 @@
 """A scripted model with known errors, through the harness and the scores, by hand."""
 
-import math
 import shutil
-from collections import Counter
 
 import pytest
 
@@ -97,28 +95,6 @@ def test_sampled_metrics_by_hand(folder):
             "completion_length": (4 * 32 + 16 * 10) / 20,
         }
     )  # fmt: skip
-    # s^2 of n = 5: the squared distances from the mean over 4; the error is s / sqrt(5).
-    #   avg@4         (.6)^2 + 2 (.15)^2 + (.4)^2 + (.1)^2 = .575
-    #   pass@4        4 (.2)^2 + (.8)^2 = .8
-    #   maj@4         .5, .5, 0, .5, .5: 4 (.5)^2 = 1
-    #   cut_off_rate  1/4, 0, 1/4, 1/2, 0: 2 (.05)^2 + 2 (.2)^2 + (.3)^2 = .175
-    squares = {"avg@4": 0.575, "pass@4": 0.8, "maj@4": 1.0, "cut_off_rate": 0.175}
-    for name, square in squares.items():
-        metric = found["metrics"][name]
-        assert (metric["stderr"], metric["n"]) == (pytest.approx(math.sqrt(square / 20)), 5)
-
-
-def test_greedy_metrics_by_hand(folder):
-    found = read_scores(folder)["tasks"]["held_out"]["greedy"]
-    # Right, unboxed, cut with the answer, wrong, unclosed: all but the wrong one know the answer.
-    assert (found["num_problems"], found["main"]) == (5, "accuracy")
-    assert values(found["metrics"]) == pytest.approx(
-        {
-            "accuracy": 1 / 5, "answer_right": 4 / 5, "format_rate": 3 / 5, "cut_off_rate": 1 / 5,
-            "completion_length": (32 + 4 * 10) / 5,
-        }
-    )  # fmt: skip
-    assert found["metrics"]["accuracy"]["stderr"] == pytest.approx(math.sqrt(0.8 / 20))
 
 
 OUTCOMES = {
@@ -142,12 +118,7 @@ def test_every_completion_has_its_outcome(folder):
         assert row["outcome"] == OUTCOMES[kind]
         assert row["score"] == float(OUTCOMES[kind] == "right")
         assert row["num_tokens"] == (32 if is_cut else 10)
-        assert row["question"] == list(QUESTIONS)[int(row["id"][1])]
         assert row["prompt"].endswith(f"{row['question']}<|im_end|>\n<|im_start|>assistant\n")
-    counts = Counter(row["outcome"] for row in rows if row["mode"] == "sampled")
-    assert counts == {
-        "right": 8, "wrong": 5, "unread": 2, "unclosed": 1, "no answer": 1, "cut off": 3
-    }  # fmt: skip
 
 
 def test_another_reading_is_scored_without_asking_the_model(tmp_path, tiny_model_dir):

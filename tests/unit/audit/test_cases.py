@@ -36,33 +36,21 @@ def test_no_trick_is_paid_for_any_kind_of_gold(form, final_number):
         for gold, other in zip(GOLDS, wrong, strict=True)
         for name, text in zip(TRICKS, trick_completions([gold], form, other), strict=True)
     ]
-    verdicts = grade_in_its_form(
-        form,
-        [text for *_, text in cases],
-        [gold for _, gold, _ in cases],
-        final_number=final_number,
-    )
+    golds, texts = [gold for _, gold, _ in cases], [text for *_, text in cases]
+    verdicts = grade_in_its_form(form, texts, golds, final_number=final_number)
     paid = [case for case, verdict in zip(cases, verdicts, strict=True) if verdict == "right"]
     assert paid == []
 
 
+@pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("form", ANSWER_FORMS)
-def test_every_gold_is_paid_in_its_form(form):
-    completions = [gold_completion([gold], form) for gold in GOLDS]
+def test_every_gold_is_paid_in_its_form_and_read_in_every_ending(form, ending):
+    completions = [ending_completion([gold], form, ending) for gold in GOLDS]
     assert {*grade_in_its_form(form, completions, GOLDS)} == {"right"}
     rest = [completion.removeprefix(THINK_OPEN) for completion in completions]
     assert {*grade_in_its_form(form, rest, GOLDS, think_prefilled=True)} == {"right"}
-    final = "<answer>72</answer>" if form == "tags" else "\\boxed{72}"
-    assert completions[0].endswith(f"</think>\n\n{final}")
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("form", ANSWER_FORMS)
-def test_every_ending_is_read_by_ours(form, ending):
-    completions = [ending_completion([gold], form, ending) for gold in GOLDS]
-    assert {*grade_in_its_form(form, completions, GOLDS)} == {"right"}
-    if form != "tags" and ending != "own form":
-        assert completions != [gold_completion([gold], form) for gold in GOLDS]
+    own = completions == [gold_completion([gold], form) for gold in GOLDS]
+    assert own is (form == "tags" or ending == "own form")
 
 
 def test_a_trick_that_holds_the_gold_would_be_paid_without_its_fault():
@@ -74,20 +62,8 @@ def test_a_trick_that_holds_the_gold_would_be_paid_without_its_fault():
         assert len({*texts.values()}) == len(TRICKS)
 
 
-def test_wrong_answers_never_equal_a_gold():
-    every = [[gold] for gold in GOLDS] + [["1/2", "0.5", "50\\%"], ["x = 5", "5"]]
-    wrong = wrong_answers(every)
-    graded = [
-        grade_all([f"<think>a</think>\\boxed{{{answer}}}"] * len(golds), golds)
-        for answer, golds in zip(wrong, every, strict=True)
-    ]
-    assert all(one.verdict != "right" for each in graded for one in each)
-    assert all(golds[0] not in answer for golds, answer in zip(every[:3], wrong, strict=False))
-
-
 def test_a_wrong_answer_is_another_problems_where_it_can_be():
     assert wrong_answers([["72"], ["5"], ["x+1"]]) == ["5", "72", "72"]
     assert wrong_answers([["72"]]) == [SPARE[0]]
     assert wrong_answers([["7"], ["7.0"], ["17"]]) == ["17", "17", "7"]
     assert wrong_answers([["17"]]) == [SPARE[1]]
-    assert wrong_answers([]) == []

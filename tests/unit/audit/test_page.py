@@ -55,27 +55,16 @@ def test_tables_fit_a_terminal_uncut(report, monkeypatch, capsys):
     rows = [line.split() for line in lines]
     assert ["arc_challenge", "own", "form", "100.0", *["40.0"] * 5] in rows
     assert ["sft_train", "32,000", "100.0", "98.9", "-"] in rows
-    for found in report["tricks"].values():
-        found["num_paid"] = 0
-    show(report)
-    assert "tricks that are paid" not in capsys.readouterr().out
 
 
-def test_the_file_has_the_verdict_and_what_the_terminal_shows(report, tmp_path):
-    report["failures"] = [{"set": "gsm8k", "row": "\ud800", "check": "task", "fault": "<think>"}]
+def test_failure_lines_are_bounded_and_printable(report, tmp_path):
+    one = {"set": "gsm8k", "row": "\ud800" * 999, "check": "task", "fault": "\x1b[31m\nred"}
+    report["failures"] = [one] * 500
     write(report, f"{tmp_path}/audit.txt")
     text = (tmp_path / "audit.txt").read_text()
     assert text.startswith("Audit of configs/tiny-cpu: the recipe fails:\n- a | b\n- [bold]two")
-    assert "failed: gsm8k, row  : task: <think>" in text and "hendrycks" in text
-
-
-def test_failure_lines_are_bounded_and_printable(report, capsys):
-    one = {"set": "gsm8k", "row": "x" * 999, "check": "task", "fault": "\x1b[31m\nred"}
-    report["failures"] = [one] * 500
-    show(report)
-    out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if line.startswith("failed: ")]
-    assert len(lines) == MAX_LINES + 1 and "460" in lines[-1] and "\x1b" not in out
+    lines = [line for line in text.splitlines() if line.startswith("failed: ")]
+    assert len(lines) == MAX_LINES + 1 and "460" in lines[-1] and "\x1b" not in text
     assert max(map(len, lines)) == MAX_CHARS
 
 
@@ -84,11 +73,8 @@ def test_judge_names_each_fault(report):
     assert not passes and len(faults) == 1 + len(TRICKS) // 2 > MAX_FAULTS
     assert faults[0].startswith("sft_train: reward passes 98.9 % of the golds")
     assert judge(report | {"sets": {}, "tricks": {}}) == (False, ["no set could be audited"])
-
-
-@pytest.mark.parametrize(("rate", "passes"), [(0.99, True), (0.9899, False), (1.0, True)])
-def test_the_threshold(report, rate, passes):
-    report["sets"]["sft_train"]["rates"]["reward"] = rate
     for found in report["tricks"].values():
         found["num_paid"] = 0
-    assert judge(report)[0] is passes
+    for rate, is_enough in ((0.99, True), (0.9899, False), (1.0, True)):
+        report["sets"]["sft_train"]["rates"]["reward"] = rate
+        assert judge(report)[0] is is_enough

@@ -16,8 +16,6 @@ from eval.harness.metrics import (
     outcome,
     outcome_rates,
     pass_at_k,
-    pass_sizes,
-    problem_means,
     split_change,
 )
 
@@ -30,10 +28,8 @@ from eval.harness.metrics import (
         ("…</think> 4", "right", "wrong", False, False, "unread"),  # it missed what we can read
         ("…</think> 4", "no_think", "right", False, False, "unread"),  # `<think>` in the prompt
         ("<think>… 4", "unclosed_think", "right", False, False, "unclosed"),
-        ("<think>…</think> 4 <think>", "unclosed_think", "right", False, False, "unclosed"),
         ("\\boxed{4}", "no_think", "right", False, False, "unclosed"),
         ("…</think> 5", "wrong", "right", False, False, "wrong"),
-        ("…</think> 5", "wrong", None, False, False, "wrong"),
         ("…</think> 5", "no_answer", "wrong", False, False, "wrong"),
         ("…</think> 4", "timeout", None, False, False, "no answer"),
         ("…</think> 5", "wrong", "wrong", True, False, "cut off"),
@@ -45,10 +41,6 @@ def test_outcome(completion, verdict, lenient, cut_off, is_right, expected):
     assert outcome(record, is_right) == expected
 
 
-def test_every_outcome_but_right_has_one_cause():
-    assert sorted(name for names in CAUSES.values() for name in names) == sorted(OUTCOMES[1:])
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
 def test_pass_at_k_is_the_mean_over_all_subsets(right, data):
@@ -56,15 +48,7 @@ def test_pass_at_k_is_the_mean_over_all_subsets(right, data):
     subsets = list(combinations(right, k))
     expected = sum(map(any, subsets)) / len(subsets)
     assert pass_at_k(len(right), sum(right), k) == pytest.approx(expected)
-
-
-def test_pass_at_k_is_computed_in_integers():
-    assert pass_at_k(200, 1, 100) == 1 / 2
-
-
-@pytest.mark.parametrize(("k", "expected"), [(1, []), (2, [2]), (3, [2, 3]), (16, [2, 4, 8, 16])])
-def test_pass_sizes(k, expected):
-    assert pass_sizes(k) == expected
+    assert pass_at_k(200, 1, 100) == 1 / 2  # in integers
 
 
 def votes(*predictions):
@@ -106,11 +90,6 @@ def test_majority_compares_each_answer_with_a_few_classes_only(monkeypatch):
     assert not calls
 
 
-def test_samples_of_one_problem_are_averaged_first():
-    pairs = [("a", 1.0), ("b", 0.0), ("a", 0.0), ("a", 0.5), ("b", 1.0)]
-    assert problem_means(pairs) == {"a": 0.5, "b": 0.5}
-
-
 @pytest.mark.parametrize(
     ("values", "mean", "stderr"),
     [
@@ -123,8 +102,8 @@ def test_mean_and_stderr_by_hand(values, mean, stderr):
     found = mean_interval(values)
     assert (found["value"], found["n"]) == (pytest.approx(mean), len(values))
     assert found["stderr"] == pytest.approx(stderr)
-    one = mean_interval(values[:1])
-    assert one == {"value": values[0], "stderr": None, "low": None, "high": None, "n": 1}
+    one = {"value": values[0], "stderr": None, "low": None, "high": None, "n": 1}
+    assert mean_interval(values[:1]) == one
 
 
 def test_more_draws_than_one_block_holds(monkeypatch):
@@ -132,8 +111,6 @@ def test_more_draws_than_one_block_holds(monkeypatch):
     monkeypatch.setattr(metrics, "BLOCK", 700)  # two rows at once
     blocks = mean_interval([0.0, 1.0, 0.5] * 100, resamples=1000)
     assert blocks["low"] == pytest.approx(expected["low"], abs=0.01)
-    monkeypatch.setattr(metrics, "BLOCK", 10)  # fewer values than one row has
-    assert mean_interval([0.0, 1.0] * 10, resamples=11)["n"] == 20
 
 
 @settings(max_examples=50, deadline=None)

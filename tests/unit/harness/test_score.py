@@ -6,7 +6,6 @@ from data_prep.config import UserError
 from data_prep.prompts import build_prompt, form_of
 from data_prep.sampling.store import Completion
 from eval.harness.score import (
-    count_completions,
     official_problem,
     official_rows,
     process_completions,
@@ -26,36 +25,28 @@ def row(rendered="user: 2+2\nassistant: ", answers=("4",), system_prompt="none")
     return doc | {"id": "a", "source": "s", "level": 2, "question": "What is 2+2?"}
 
 
-def process(doc, results, final_number=False):
-    return process_completions(doc, results, final_number=final_number)
-
-
-def done(text, num_tokens=9, cut_off=False):
-    return Completion(text, num_tokens, cut_off)
+def process(doc, text):
+    return process_completions(doc, [[Completion(text, 9, False)]], final_number=False)
 
 
 @pytest.mark.parametrize(
     ("doc", "text", "verdict", "well_formed", "outcome"),
     [
         (row(), RIGHT, "right", True, "right"),
-        (row(), WRONG, "wrong", True, "wrong"),
         (row(), "\\boxed{4}", "no_think", False, "unclosed"),
-        (row(), "<think>\n\\boxed{4}", "unclosed_think", False, "unclosed"),
         (row(), "<think>\nHm.\n</think>\n\nHard to say.", "no_answer", True, "no answer"),
-        (row(), RIGHT + " or \\boxed{5}", "several_answers", True, "wrong"),
         # An R1-style template opens the thought inside the prompt.
         (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", True, "right"),
         (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", True, "unread"),
         (row(system_prompt="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True,
          "right"),
-        (row(system_prompt="think"), RIGHT, "right", True, "right"),
         (row(answers=("3", "8/2")), RIGHT, "right", True, "right"),
         (row(answers=("3", "5")), RIGHT, "wrong", True, "wrong"),
         (row(), PLAIN, "no_answer", True, "unread"),
     ],
 )  # fmt: skip
 def test_one_completion(doc, text, verdict, well_formed, outcome):
-    found = process(doc, [[done(text)]])
+    found = process(doc, text)
     (record,) = found["completions"]
     assert (record["verdict"], record["well_formed"]) == (verdict, well_formed)
     assert record["outcome"] == outcome
@@ -63,28 +54,10 @@ def test_one_completion(doc, text, verdict, well_formed, outcome):
     assert (record["completion"], record["num_tokens"], record["cut_off"]) == (text, 9, False)
 
 
-SAMPLES = [done(RIGHT, 20), done(WRONG, 24), done("<think>\nHm", 32, True), done(RIGHT, 20)]
-
-
-def test_the_k_completions_of_a_problem():
-    found = process(row(), [SAMPLES])
-    assert found["score"] == 0.5
-    records = found["completions"]
-    assert [record["prediction"] for record in records] == ["4", "5", None, "4"]
-    assert [record["outcome"] for record in records] == ["right", "wrong", "cut off", "right"]
-    assert [record["lenient"] for record in records] == ["right", "wrong", None, "right"]
-    assert count_completions([records, records[:1]]) == 5
-    assert type(records[0]["completion"]) is str
-
-
 def test_problems_of_two_sources_may_share_an_id():
-    rows = [
-        one | {"source": source}
-        for source in "st"
-        for one in think_rows(
-            "held_out", "greedy", [{"doc": row()} | process(row(), [[done(RIGHT)]])]
-        )
-    ]
+    samples = [{"doc": row()} | process(row(), RIGHT)]
+    rows = think_rows("held_out", "greedy", samples)
+    rows += [one | {"source": "other"} for one in rows]
     assert think_metrics(rows, "greedy")["num_problems"] == 2
 
 
@@ -94,7 +67,7 @@ GSM8K = {"question": "2+2?", "answer": "It is <<2+2=4>>4.\n#### 4"}
 def official(text, score, doc=GSM8K, prompt="Question: 2+2?\nAnswer:", cut_off=False):
     """The harness's two samples, one for each filter, of one problem; the strict one finds 0."""
     common = {"doc": doc, "doc_id": 0, "arguments": [(prompt, {})]}
-    common |= {"resps": [[done(text, 3, cut_off)]]}
+    common |= {"resps": [[Completion(text, 3, cut_off)]]}
     return [
         common | {"filter": "strict-match", "exact_match": 0.0},
         common | {"filter": "flexible-extract", "exact_match": score},
@@ -124,17 +97,6 @@ def test_an_official_completion_keeps_its_score_and_gets_a_diagnosis(
     assert (found["score"], found["verdict"], found["lenient"]) == (score, verdict, lenient)
     assert (found["outcome"], found["gold"], found["num_tokens"]) == (outcome, ["4"], 3)
     assert found["prompt"] == "Question: 2+2?\nAnswer:"
-
-
-@pytest.mark.parametrize(("score", "outcome"), [(1.0, "right"), (0.0, "wrong")])
-def test_of_an_option_nothing_was_written(score, outcome):
-    doc = {"id": "x", "question": "Which?", "answerKey": "2"}
-    doc |= {"choices": {"text": ["a", "b", "c"], "label": ["1", "2", "3"]}}
-    sample = {"doc": doc, "doc_id": 0, "filter": "none", "arguments": [("Question", " a")] * 3}
-    sample |= {"resps": [[(-1.0, False)]] * 3, "acc": 0.0, "acc_norm": score}
-    (found,) = official_rows("arc_challenge", "arc_challenge", "acc_norm,none", [sample], False)
-    assert (found["completion"], found["outcome"], found["score"]) == (None, outcome, score)
-    assert (found["gold"], found["source"]) == (["B"], "arc")
 
 
 def test_an_official_row_whose_gold_cannot_be_read():
