@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from data_prep.config import UserError
+from data_prep.config import UserError, run_cli
 from data_prep.grading import __main__ as grade_file
 from data_prep.grading.grade import grade_all
 from data_prep.reading.rows import read_rows_and_faults
@@ -59,7 +59,7 @@ UNREAD = [
     (b'{"prediction": {}, "gold": "4"}', "found dict"), (row(gold=[]), "`gold` is an empty list"),
     (b'{"prediction": true, "gold": "4"}', "found bool"), (row(gold=["4", None]), "found NoneType"),
     (row(gold=[["4"]]), "`gold` .* found list"), (row(gold=""), "the gold cannot be read: ''"),
-    (b'{"prediction": "a", "gold": ' + b"9" * 5_000 + b"}", "4,300 digits"),
+    (b'{"prediction": "a", "gold": ' + b"9" * 5_000 + b"}", "4300 digits"),
 ]  # fmt: skip
 
 
@@ -167,3 +167,14 @@ def test_a_wrong_command_line_is_one_line(arguments, words, pairs, tmp_path, mon
     with pytest.raises(UserError) as caught:
         grade_file.main(arguments.format(pairs).split())
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_damaged_archive_is_refused_with_its_row(pairs, tmp_path, capsys):
+    packed = gzip.compress(pairs.read_bytes() * 200, mtime=0)
+    path, out = pairs.with_name("cut.jsonl.gz"), tmp_path / "out.jsonl"
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(SystemExit) as caught:
+        run_cli(lambda: grade_file.main([str(path), "--form", "answer", "--out", str(out)]))
+    err = capsys.readouterr().err
+    assert caught.value.code == 2 and not out.exists()
+    assert re.fullmatch(rf"error: {path}:\d+: .*gzip.*fetch the file again\n", err)
