@@ -17,7 +17,8 @@ TAKE_ARGS := audit base data data-report difficulty distill eval golden grpo pre
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
 wrong = $(if $(1),$(error $(2)))
-$(call wrong,$(if $(wildcard $(CONFIG)/data.yaml),,1),no recipe in $(CONFIG); choose RECIPE (and LORA=1) from $(patsubst configs/%/data.yaml,%,$(wildcard configs/*/data.yaml)))
+$(call wrong,$(filter %-lora,$(RECIPE)),use RECIPE=$(RECIPE:-lora=) LORA=1)
+$(call wrong,$(if $(wildcard $(CONFIG)/data.yaml),,1),no recipe in $(CONFIG); choose RECIPE from $(patsubst configs/%/data.yaml,%,$(wildcard configs/*/data.yaml)))
 $(call wrong,$(if $(SWEEP),,$(filter sweep,$(MAKECMDGOALS))),SWEEP is missing: give it as SWEEP="learning_rate=1e-7 beta=0.1")
 $(call wrong,$(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))))),ARGS needs one goal to go to: one of $(TAKE_ARGS))
 $(call wrong,$(filter-out --% $(LAUNCHES),$(HOW)),ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md)

@@ -156,6 +156,11 @@ def test_a_second_home_is_found(concern, code, is_second):
     assert is_used(HOMES[concern][1], code) == is_second
 
 
+def test_a_circle_is_found():
+    assert house.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
+    assert not house.circles({"a": {"b"}, "b": {"c"}, "d": {"a"}})
+
+
 def test_no_figure_is_above_its_ceiling():
     ceilings = json.loads(house.CEILINGS.read_text(encoding="utf-8"))
     found = house.figures()
