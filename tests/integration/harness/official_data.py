@@ -7,22 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-import yaml
-
-from eval.harness.suite import FOLDER
+from data_prep.reading.rows import read_rows
+from eval.harness.suite import HARNESS_FOLDERS, OFFICIAL_TASKS, read_official_metadata
 
 MATHS = ["\\frac{1}{2}", "4", "x^2+1", "(1,2)", "\\sqrt{3}", "-7"]
 TASKS = {
     "gsm8k": 8, "minerva_math500": 4, "hendrycks_math500": 4, "arc_challenge": 25,
     "gpqa_diamond_zeroshot": 0, "gpqa_diamond_cot_zeroshot": 0,
 }  # fmt: skip
-HUB = {
-    ("openai/gsm8k", "main"): {"train": "gsm8k/train.jsonl", "test": "gsm8k/test.jsonl"},
-    ("HuggingFaceH4/MATH-500", "default"): {"test": "math/math500.jsonl"},
-    ("allenai/ai2_arc", "ARC-Challenge"): {
-        split: f"arc_challenge/{split}.jsonl" for split in ("train", "validation", "test")
-    },
-    ("Idavidrein/gpqa", "gpqa_diamond"): {"train": "gpqa/gpqa_diamond.csv"},
+HUB = {  # `{(hub id, config): {split: file}}`, as our tasks name them
+    (one["hub"], one.get("config", "default")): {s: names[0] for s, names in one["files"].items()}
+    for task in OFFICIAL_TASKS
+    for one in read_official_metadata(task).values()
 }
 
 
@@ -89,23 +85,15 @@ def write_official(root):
         writer.writerows(gpqa())
 
 
-def read_file(path):
-    if path.suffix == ".csv":
-        with path.open(newline="") as file:
-            return list(csv.DictReader(file))
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @contextmanager
 def local_hub(root):
     """The hub's data sets are these files; GPQA's options stand in an order of their own."""
     import datasets
 
     def load_dataset(path, name=None, **_):
-        files = HUB[path, name or "default"]
-        return datasets.DatasetDict(
-            {split: datasets.Dataset.from_list(read_file(root / f)) for split, f in files.items()}
-        )
+        files = HUB[path, name or "default"].items()
+        rows = {split: [row for _, row in read_rows(root / file)] for split, file in files}
+        return datasets.DatasetDict({k: datasets.Dataset.from_list(v) for k, v in rows.items()})
 
     def shuffle(options):
         options.sort(key=lambda option: random.Random(option).random())
@@ -117,26 +105,7 @@ def local_hub(root):
         yield
 
 
-def harness_tasks():
-    """A task manager of the harness that knows the official tasks and nothing of ours."""
-    import lm_eval.tasks
-    from lm_eval.tasks import TaskManager
-
-    root = Path(lm_eval.tasks.__file__).parent
-    names = ("gsm8k", "minerva_math", "hendrycks_math", "arc", "gpqa")
-    return TaskManager(include_path=[root / name for name in names], include_defaults=False)
-
-
-def example_split(task):
-    """The split that our file names for a task's examples, where the harness's own names none."""
-    for path in FOLDER.glob("official_*.yaml"):
-        for one in yaml.safe_load(path.read_text().replace("!function ", ""))["task"]:
-            if one["task"] == task:
-                return {key: one[key] for key in ("fewshot_split",) if key in one}
-    raise AssertionError(task)
-
-
-def by_harness(checkpoint, tasks, **options):
+def by_harness(checkpoint, limit):
     """`lm_eval.simple_evaluate` with the harness's own model, task by task, as a user would.
 
     Returns:
@@ -144,15 +113,20 @@ def by_harness(checkpoint, tasks, **options):
     """
     import lm_eval
     from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
 
+    root = Path(lm_eval.__file__).parent / "tasks"
+    folders = [root / name for name in HARNESS_FOLDERS]
+    manager = TaskManager(include_path=folders, include_defaults=False)  # it knows none of ours
     model = HFLM(str(checkpoint), dtype="float32", device="cpu", batch_size=3)
     found = {}
-    for task in tasks:
-        split = example_split(task)  # can be said within a group only
-        asked = {"group": "alone", "task": [{"task": task} | split]} if split else task
+    for task, shots in TASKS.items():
+        asked = task
+        if task == "hendrycks_math500":  # can be said within a group only
+            asked = {"group": "alone", "task": [{"task": task, "fewshot_split": "test"}]}
         done = lm_eval.simple_evaluate(
-            model, tasks=[asked], num_fewshot=TASKS[task], task_manager=harness_tasks(),
-            bootstrap_iters=1, **options,
+            model, tasks=[asked], num_fewshot=shots, task_manager=manager, bootstrap_iters=1,
+            limit=limit,
         )  # fmt: skip
         found[task] = done["results"][task], done["samples"][task]
     return found

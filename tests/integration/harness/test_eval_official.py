@@ -68,7 +68,7 @@ def ours(tmp_path_factory, checkpoint, data_root):
 def theirs(checkpoint, data_root):
     """`{task: (results, samples)}` of the harness with its own model on the same files."""
     with local_hub(data_root):
-        return by_harness(checkpoint, TASKS, limit=3)
+        return by_harness(checkpoint, limit=3)
 
 
 def answers(sample):
