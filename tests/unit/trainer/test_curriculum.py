@@ -403,7 +403,7 @@ def test_refill_asks_for_as_many_as_the_rank_with_most_uniform_groups():
 
 
 def test_a_curriculum_with_its_own_next_round(monkeypatch):
-    """Its problems are generated for; of two uniform groups one finds a useful one to replace it."""
+    """Its problems are generated for; one of two uniform groups finds a useful one to take."""
     from trl import GRPOTrainer
 
     from stages.trainer.trainer import MathGRPOTrainer
@@ -417,7 +417,8 @@ def test_a_curriculum_with_its_own_next_round(monkeypatch):
             [x for row in rows[::2] for x in right[row]],
         )
         self._groups = Groups(ids[::2, 0], torch.tensor([flat]).T, torch.tensor(flat))
-        self._logs["prompt"].extend(rows)
+        for name in ("prompt", "completion"):
+            self._logs[name].extend(rows)
         return {"prompt_ids": ids, "completion_mask": torch.ones_like(ids)}
 
     monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", generate)
