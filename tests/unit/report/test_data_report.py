@@ -80,9 +80,9 @@ def write_build(folder, files, pairs=(), tokenizer=None, rows=None, drops=()):
     return folder
 
 
-def run_report(monkeypatch, data):
+def run_report(monkeypatch, data, *flags):
     """`python -m eval.report.data_report` on a folder; returns the report's folder."""
-    monkeypatch.setattr(sys, "argv", ["data_report", "--data", str(data)])
+    monkeypatch.setattr(sys, "argv", ["data_report", "--data", str(data), *flags])
     data_report.main()
     return data.parent / "data-report"
 

@@ -2,7 +2,9 @@
 
 import json
 import math
+from collections import defaultdict, deque
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -398,3 +400,41 @@ def test_refill_asks_for_as_many_as_the_rank_with_most_uniform_groups():
     again = refill.choose(4)
     assert refill.next_round(groups_of(again, [0] * 4)) is None
     assert refill.state_dict() == refill.curriculum.state_dict()
+
+
+def test_a_curriculum_with_its_own_next_round(monkeypatch):
+    """Its problems are generated for; one of two uniform groups finds a useful one to take."""
+    from trl import GRPOTrainer
+
+    from stages.trainer.trainer import MathGRPOTrainer
+
+    right = [[1.0, 1.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]  # of each problem
+    rounds = iter([[2, 3], None])
+
+    def generate(self, rows):
+        ids, flat = (
+            torch.tensor([[row] for row in rows]),
+            [x for row in rows[::2] for x in right[row]],
+        )
+        self._groups = Groups(ids[::2, 0], torch.tensor([flat]).T, torch.tensor(flat))
+        for name in ("prompt", "completion"):
+            self._logs[name].extend(rows)
+        return {"prompt_ids": ids, "completion_mask": torch.ones_like(ids)}
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", generate)
+    trainer = object.__new__(MathGRPOTrainer)
+    trainer.curriculum = SimpleNamespace(
+        choose=lambda count: [0, 1, 2], next_round=lambda groups: next(rounds)
+    )
+    trainer.accelerator = SimpleNamespace(num_processes=1, process_index=0, gather=lambda x: x)
+    trainer.model = SimpleNamespace(training=True)
+    trainer.processing_class = SimpleNamespace(pad_token_id=0)
+    trainer.guard_actions, trainer.train_dataset, trainer.num_generations = None, range(4), 2
+    trainer.scale_rewards, trainer.reward_weights = "none", torch.ones(1)
+    trainer._metrics = {"train": defaultdict(list, frac_reward_zero_std=[0.5])}
+    columns = {name: deque(maxlen=6) for name in ("prompt", "completion", "advantages")}
+    trainer._logs = columns | {"rewards": {}, "extra": {}}
+    batch = trainer._generate_and_score_completions([None] * 6)
+    assert batch["prompt_ids"].flatten().tolist() == [3, 3, 1, 1, 2, 2] == [*columns["prompt"]]
+    assert batch["advantages"].tolist() == [-0.5, 0.5, 0.5, -0.5, 0.0, 0.0]
+    assert trainer._metrics["train"]["frac_reward_zero_std"][-1] == pytest.approx(1 / 3)
