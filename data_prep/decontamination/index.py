@@ -43,6 +43,7 @@ LONG = 15  # questions that may gain or lose so many numbers:
 STRAY = 2
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
+MAX_TORN, MAX_TORN_SHARE = 4, 0.1  # n-grams that a text put in between may tear
 MAX_AROUND = 6  # words before the question, or around a short one
 MAX_PREAMBLE = 40  # words of prose before a short question that ends the text
 SHORT = 10  # questions, of which what is asked may be all in a figure
@@ -132,23 +133,36 @@ class EvalIndex:
             if not asks_about_figure(self._words[at]) or _share_gold(answers, theirs):
                 return self._match(at, 1.0, "exact")
         best = None
-        for at in self._candidates(words):
+        for share, at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
+            if not kind and self._is_torn(at, share, words, answers):
+                score, kind = share, "reworded"
             if not kind and is_retold(self._words[at], words):
                 kind = "reworded"
             if kind and at not in exact and (best is None or score > best.score):
                 best = self._match(at, score, kind)
         return best
 
-    def _candidates(self, words: list[str]) -> list[int]:
-        """Numbers of the questions of whose n-grams the largest shares are there."""
+    def _candidates(self, words: list[str]) -> list[tuple[float, int]]:
+        """(share, number) of the questions of whose n-grams the largest shares are there."""
         hits: Counter[int] = Counter()
         for gram in _ngrams(words):
             hits.update(self._postings.get(gram, ()))
         shares = [
             (-count / max(1, len(self._words[at]) - NGRAM + 1), at) for at, count in hits.items()
         ]
-        return [at for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
+        return [(-less, at) for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
+
+    def _is_torn(self, at: int, share: float, words: list[str], answers: Sequence[str]) -> bool:
+        """Whether nearly all n-grams of a candidate are there, a table between them, say."""
+        theirs = self._words[at]
+        num_grams = len(theirs) - NGRAM + 1
+        return (
+            len(theirs) >= DISTINCT
+            and (1 - share) * num_grams <= max(MAX_TORN, MAX_TORN_SHARE * num_grams)
+            and self._numbers[at] <= Counter(numbers(words))
+            and _share_gold(answers, self._questions[at].answers)
+        )
 
     def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
         """(coverage, kind) of a candidate; the kind is "" where it is another question."""

@@ -136,3 +136,23 @@ def test_the_best_of_several_matches_is_returned():
 def test_an_empty_index_finds_nothing():
     assert EvalIndex([]).find(EGGS, ["18"]) is None
     assert EvalIndex([EvalQuestion("a", "1", "", ())]).find("", []) is None
+
+
+def test_a_table_in_place_of_a_figure_hides_no_copy():
+    start = (
+        "A bakery counts its loaves, rolls, buns, cakes and pies on each of 5 mornings, as shown."
+    )
+    end = (
+        "The owner gives away the least popular kind on the third morning and doubles the most "
+        "popular one. Find the total number of pieces that are sold over all of the mornings."
+    )
+    table = "\n".join(
+        "| " + " | ".join(f"{7 * row + col}" for col in range(6)) + " |" for row in range(6)
+    )
+    index = EvalIndex(
+        [EvalQuestion("aime25", "1", f"{start}\n[asy]draw((0,0));[/asy]\n{end}", ("118",))]
+    )
+    found = index.find(f"{start}\n{table}\n{end}", ["118"])
+    assert found and found.kind == "reworded" and found.score > 0.8
+    # Another gold: the figure may have held other numbers.
+    assert index.find(f"{start}\n{table}\n{end}", ["97"]) is None
