@@ -21,6 +21,7 @@ from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, read_problems
 from stages.arguments import DEFAULTS, GrpoArguments
 from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
+from stages.host_loss import watched
 from stages.launch import check_shared, launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
@@ -223,4 +224,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_cli(main)
+    run_cli(watched(main))

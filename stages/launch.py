@@ -1,7 +1,7 @@
 """Refuse a launch or a resume that would silently become another one.
 
     parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
-    check_started(is_cpu, timeout)     torch is there: as many processes as were launched
+    check_started(is_cpu)              torch is there: as many processes as were launched
     check_resume(checkpoint, ...)      the checkpoint fits the number of processes and the engine
     check_shared(folder, ...)          all hosts see the same folder, checkpoint and inputs
 
@@ -20,7 +20,6 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -183,12 +182,11 @@ def _check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
         )
 
 
-def check_started(is_cpu: bool, timeout: timedelta) -> None:
+def check_started(is_cpu: bool) -> None:
     """Refuse processes that would not work together, and let those on a CPU meet.
 
     Args:
         is_cpu: the recipe's `use_cpu`; its Hugging Face objects are built.
-        timeout: after which a collective fails, as when another host has vanished.
     """
     import torch
     from accelerate import PartialState
@@ -229,9 +227,7 @@ def check_started(is_cpu: bool, timeout: timedelta) -> None:
 
         # accelerate leaves it to DeepSpeed, which asks for the number of processes before it has
         # met them, and takes it for 1.
-        comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, timeout=timeout)
-    elif is_cpu:  # the Trainer gives its `ddp_timeout` to processes on GPUs alone
-        torch.distributed.distributed_c10d._set_pg_timeout(timeout)
+        comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
 
 
 def last_checkpoint(folder: Path, before: float = math.inf) -> Path | None:

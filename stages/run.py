@@ -11,7 +11,6 @@ import math
 import os
 import shutil
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +68,7 @@ def prepare(
         UserError: the folder, or the one to move an old run to, holds something else; the launch
             is not what was asked for, or cannot go on from the checkpoint.
     """
-    timeout = timedelta(seconds=config.get("ddp_timeout", 1800))
-    check_started(bool(config.get("use_cpu")), timeout)
+    check_started(bool(config.get("use_cpu")))
     path, num_processes = Path(folder), int(os.environ.get("WORLD_SIZE", "1"))
     run = {"config": config, "inputs": inputs, "num_processes": num_processes}
     run = json.loads(json.dumps(run | {"engine": asked_engine()}, default=str))
@@ -177,15 +175,6 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     trainer.add_callback(progress)
     try:
         trainer.train(resume_from_checkpoint=checkpoint or trainer.args.resume_from_checkpoint)
-    except RuntimeError as error:
-        is_collective = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
-        if not is_collective or int(os.environ.get("GROUP_WORLD_SIZE", "1")) < 2:
-            raise
-        fault = str(error).splitlines()[0]
-        raise UserError(
-            f"another host of the run is lost, or failed as its own log says: {fault}; start the "
-            "same command on every host again, it resumes from the last checkpoint"
-        ) from error
     finally:
         progress.on_train_end(None, None, None)  # an error's line would be glued to the bar
     save(trainer)

@@ -19,6 +19,7 @@ from data_prep.reading.rows import read_rows
 from data_prep.schema import check_row
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.checks import check_sft
+from stages.host_loss import watched
 from stages.launch import check_shared, launched
 
 
@@ -118,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_cli(main)
+    run_cli(watched(main))

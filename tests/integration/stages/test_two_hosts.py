@@ -8,7 +8,7 @@ import pytest
 from tests.integration.stages.two_hosts import TwoHosts
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-TIMEOUT = 15  # seconds that a collective waits, the recipe's ddp_timeout; 1,800 by default
+SECONDS = 10  # without a sign of a host, HOST_LOSS_SECONDS; 30 by default
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ LOSSES = [
 
 def test_a_lost_host_ends_the_run_and_the_same_command_resumes(hosts, write_recipe, tmp_path):
     settings = {"per_device_train_batch_size": 4, "max_steps": 60, "save_steps": 5}
-    recipe = write_recipe("grpo", ddp_timeout=TIMEOUT, **settings)
+    recipe = write_recipe("grpo", **settings)
     folder, resumed = tmp_path / "grpo", 0
     logs = [tmp_path / f"host{rank}.log" for rank in range(2)]
 
@@ -50,13 +50,14 @@ def test_a_lost_host_ends_the_run_and_the_same_command_resumes(hosts, write_reci
         return logs[rank].read_text()
 
     for action, lost, launcher, survivors in LOSSES:
-        processes = hosts.launch(launcher, "grpo", recipe, logs)
+        processes = hosts.launch(launcher, "grpo", recipe, logs, HOST_LOSS_SECONDS=SECONDS)
         wait_for_more(folder, resumed, processes, lambda: (read(0), read(1)))
         getattr(hosts, action)(lost)
         for rank in survivors:
             assert processes[rank].wait(timeout=60) != 0, read(rank)
             (line,) = (line for line in read(rank).splitlines() if line.startswith("error: "))
-            assert line.startswith("error: another host of the run is lost"), line
+            lost_name = f"host {1 - rank} (" if action == "cut_off" else "another host is lost"
+            assert line.startswith(f"error: {lost_name}"), line
             assert "start the same command on every host again" in line
         hosts.plug_in(lost)
         assert [hosts.pids(host) for host in range(2)] == [[], []]
