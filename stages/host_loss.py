@@ -29,7 +29,7 @@ class HostLoss:
     def __init__(self, env: Mapping[str, str]) -> None:
         from torch.distributed import PrefixStore, TCPStore
 
-        seconds = env.get("HOST_LOSS_SECONDS", "30")
+        seconds = env.get("HOST_LOSS_SECONDS", "120")
         refuse_if(not seconds.isdecimal(), f"HOST_LOSS_SECONDS: {seconds!r} is no whole number")
         self.host, self.seconds = int(env["GROUP_RANK"]), int(seconds)
         # A connection of its own: a call that waits for the lost host blocks no other user.
