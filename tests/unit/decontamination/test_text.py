@@ -9,6 +9,7 @@ from data_prep.decontamination.text import (
     normalise_question,
     tokenise,
     without_choices,
+    without_options,
 )
 
 SAME = [
@@ -154,3 +155,11 @@ def test_wordings_of_one_question_differ_in_harmless_words_only(first, second, s
     first, second = content(tokenise(first)), content(tokenise(second))
     assert same_wording(first, second) is same
     assert same_wording(second, first) is same
+
+
+def test_the_options_of_an_edition_do_not_count():
+    assert (
+        without_options("Which gas is lightest?\n\nA. neon\nB. hydrogen")
+        == "Which gas is lightest?"
+    )
+    assert without_options("Which gas is lightest?") == "Which gas is lightest?"
