@@ -89,13 +89,6 @@ def _times(tree: Tree, factor: Fraction) -> Tree:
     return tree if factor == 1 else ("mul", tree, ("num", factor))
 
 
-def _all_of(results: list[bool | None]) -> bool | None:
-    """Whether all are True: False beats None."""
-    if False in results:
-        return False
-    return None if None in results else True
-
-
 Algebra = Callable[[Opaque | Scalar | Words, Opaque | Scalar | Words], bool | None]
 _KIND = {"alternatives": "list", "interval": "pair"}  # what compares as what
 MAX_FORMS = 4  # of one value, joined by "or"
@@ -214,7 +207,10 @@ class Comparison:
     def ordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
         if len(ours.items) != len(theirs.items):
             return False
-        return _all_of([self.items(*pair) for pair in zip(ours.items, theirs.items, strict=True)])
+        results = [self.items(*pair) for pair in zip(ours.items, theirs.items, strict=True)]
+        if False in results:
+            return False
+        return None if None in results else True
 
     def unordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
         if labels(ours) != labels(theirs):
@@ -287,7 +283,8 @@ class Comparison:
     def two_relations(self, ours: Relation, theirs: Relation) -> bool | None:
         ours, theirs = relations.turned(ours), relations.turned(theirs)
         if len(ours.parts) == len(theirs.parts) and ours.ops == theirs.ops:
-            if _all_of([self.same(*p) for p in zip(ours.parts, theirs.parts, strict=True)]):
+            same = [self.same(*parts) for parts in zip(ours.parts, theirs.parts, strict=True)]
+            if all(same):
                 return True
         our_interval, their_interval = self.interval_of(ours), self.interval_of(theirs)
         if our_interval and their_interval:
@@ -309,8 +306,8 @@ def _is_interval(item: Value) -> bool:
     return as_interval(item) is not None
 
 
-# What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked only
-# about texts made of mathematics, and not about those whose size alone would cost the time limit.
+# What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked
+# only about texts made of mathematics, and not about those whose size would cost the time limit.
 
 _COMMANDS = FUNCTIONS | word_set("""
     frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil max
@@ -331,7 +328,7 @@ def _is_mathematics(tokens: list[Token]) -> bool:
         return False
     previous = None
     for token in tokens:
-        is_word = token.kind == "word" and not re.fullmatch("d?[A-Za-z]", token.text)  # but dx
+        is_word = token.kind == "word" and not re.fullmatch("[A-Za-z]|d[a-z]", token.text)
         if is_word or token.kind == "text":
             return False
         if token.kind == "cmd" and token.text[1:] not in _COMMANDS:

@@ -248,8 +248,8 @@ class _Parser:
 
     def combinations(self) -> Tree | None:
         """`C_{10}^{3}`: 10 choose 3."""
-        match = _COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
-        if not match:
+        texts = " ".join(token.text for token in self.tokens[self.at : self.at + 8])
+        if not (match := _COMBINATIONS.match(texts)):
             return None
         self.at += len(match[0].split())
         n, k = (Fraction(number) for number in match.groups() if number)
@@ -352,8 +352,7 @@ _BASED = re.compile(
 def read_based(tokens: list[Token]) -> Value | None:
     """`1011_2`, `(3B)_{16}`, `12 base 5`; None for anything else."""
     text = canonical(tokens).replace(" ", "")
-    match = _BASED.fullmatch(text)
-    if not match:
+    if not (match := _BASED.fullmatch(text)):
         return None
     sign, digits, base = match[1], match[2], match[3] or match[4]
     base = str(read_number_words(base) or base)

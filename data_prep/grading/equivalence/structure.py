@@ -221,8 +221,6 @@ def read_tokens(tokens: list[Token]) -> Value:
     return Opaque(canonical(tokens), tuple(tokens))
 
 
-# Readings of a text
-
 _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
 _CONDITION = re.compile(r"(?:for (?:all|every|any|each)|where)\b.*", re.IGNORECASE)
 
@@ -306,8 +304,7 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     text = canonical(tokens)
     if option := _OPTION.fullmatch(text):
         return Choice(text, option[1], None)
-    match = _CHOICE.match(canonical(tokens[:3]))
-    if not match:
+    if not (match := _CHOICE.match(canonical(tokens[:3]))):
         return None
     letter = (match[1] or match[2]).upper()
     rest = tokens[3 if match[1] else 2 :]

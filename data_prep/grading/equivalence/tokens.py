@@ -143,8 +143,6 @@ def word_set(text: str) -> set[str]:
 TRIGONOMETRIC = word_set("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh")
 FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}  # of one argument
 
-# Number words
-
 _NUMBERS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
     "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
@@ -189,8 +187,6 @@ def _cardinal(words: list[str]) -> int | None:
             return None
     return total + group if words else None
 
-
-# Tokens
 
 MAX_DEPTH = 40  # nested groups read; keeps recursion far from Python's own limit
 

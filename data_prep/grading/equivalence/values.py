@@ -108,8 +108,7 @@ def _flatten(tokens: list[Token]) -> list[str] | None:
         elif token.text == "/":
             flat.append("/")
         elif token.text == "^":
-            match = _EXPONENT.match(" ".join(t.text for t in tokens[at : at + 4]))
-            if not match:
+            if not (match := _EXPONENT.match(" ".join(t.text for t in tokens[at : at + 4]))):
                 return None
             flat.append("^" + match[0].strip("{} ").replace(" ", ""))
             at += len(match[0].split())
@@ -210,14 +209,13 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
     if len(tokens) > signed + 1 and tokens[signed].text in _CURRENCY:
         prefix = tokens[signed]
         tokens = tokens[:signed] + tokens[signed + 1 :]
+    behind = [prefix] if prefix else []
     for at in range(1, len(tokens)):
         if _starts_unit(tokens[at], tokens[at - 1]):
-            if found := read_unit(tokens[at:] + ([prefix] if prefix else [])):
+            if found := read_unit(tokens[at:] + behind):
                 return tokens[:at], *found
             break
-    if prefix:
-        return tokens, *read_unit([prefix])
-    return tokens, None, 1
+    return tokens, *(read_unit(behind) or (None, 1))
 
 
 def ratio(first: Unit, second: Unit) -> Fraction | None:
@@ -331,8 +329,7 @@ class Opaque:
 Value = Scalar | Words | Based | Choice | Sequence | Relation | Opaque
 
 RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
-INFINITY = Words(r"\infty")
-MINUS_INFINITY = Words(r"-\infty")
+INFINITY, MINUS_INFINITY = Words(r"\infty"), Words(r"-\infty")
 ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
 
 
