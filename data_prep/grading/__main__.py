@@ -79,12 +79,10 @@ def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: GradeTexts
             pairs[at] = read_pair(row)
         except ValueError as error:
             is_null = outputs[at].get("prediction", "") is None
-            outputs[at] |= {"verdict": "no_answer" if is_null else "unparseable"}
+            outputs[at] |= {"verdict": "no_answer" if is_null else "unparseable", "extracted": None}
             problem = str(error).removeprefix(f"{where}: ")
-            outputs[at] |= {"extracted": None, "seconds": 0.0, "error": f"{where}: {problem}"}
-    grades = grade_texts(
-        [text for text, _ in pairs.values()], [golds for _, golds in pairs.values()]
-    )
+            outputs[at] |= {"seconds": 0.0, "error": f"{where}: {problem}"}
+    grades = grade_texts([text for text, _ in pairs.values()], [gold for _, gold in pairs.values()])
     for (at, (_, golds)), grade in zip(pairs.items(), grades, strict=True):
         outputs[at] |= {"verdict": grade.verdict, "extracted": grade.prediction}
         outputs[at]["seconds"] = round(grade.seconds, 6)
@@ -162,11 +160,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         if getattr(args, flag) and args.form == "answer":
             raise UserError(f"command line: --{flag} goes with --form completion; leave one out")
     out = Path(args.out or "")
-    if (
-        args.out
-        and out.exists()
-        and not (out.is_file() and out.resolve() != Path(args.file).resolve())
-    ):
+    is_other_file = out.is_file() and out.resolve() != Path(args.file).resolve()
+    if args.out and out.exists() and not is_other_file:
         raise UserError(f"{out}: is the input, or not a file; choose another --out")
     return args
 

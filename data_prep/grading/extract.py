@@ -2,12 +2,8 @@
 
 Strict, for rewards and scores (`extract`): structure first, one `<think>` thought, then the answer;
 nothing inside the thought counts, and a completion that offers several values offers none.
-
 Lenient, for diagnosis only (`read_leniently`): the answer a patient human would take the completion
-to give. It tells whether a completion failed for its mathematics or for its form. Exactly one
-candidate is judged: a text that offers several ("7 or 8", `1 2 3`) is read as that
-list, which equals no single gold.
-
+to give. A text that offers several ("7 or 8") is read as that list, which equals no single gold.
 Nothing here evaluates anything, and every function runs in time linear in the text.
 """
 
@@ -76,13 +72,10 @@ def is_well_formed(completion: str, think_prefilled: bool = False) -> bool:
 
 
 def extract(
-    completion: str,
-    think_prefilled: bool = False,
-    answer_tags: bool = False,
-    final_number: bool = False,
+    text: str, think_prefilled: bool = False, answer_tags: bool = False, final_number: bool = False
 ) -> Extraction:
     """Find the answer that follows the thought; the arguments are those of `grade.grade_all`."""
-    status, rest = _split_thought(completion, think_prefilled)
+    status, rest = _split_thought(text, think_prefilled)
     if status != "ok":
         return Extraction(None, status)
     found = _tagged(rest) if answer_tags else find_boxes(rest)
@@ -193,13 +186,10 @@ def _final_statement(text: str) -> Extraction:
         text = whole[1].strip()
     if markers := list(_MARKER.finditer(text)):
         text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
-    # "Option C", "Total: 5 apples", "= 5"
-    text = _LABEL.sub("", text)
+    text = _LABEL.sub("", text)  # "Option C", "Total: 5 apples", "= 5"
     if not text:
         return Extraction(None, "no_answer")
-    if not _is_prose(text):
-        return Extraction(text, "ok")
-    return _last_candidate(text)
+    return _last_candidate(text) if _is_prose(text) else Extraction(text, "ok")
 
 
 def _last_candidate(text: str) -> Extraction:
@@ -211,14 +201,16 @@ def _last_candidate(text: str) -> Extraction:
     if not found or (numbers and _last_sentence(text, numbers) > found[-1][0].end()):
         found = numbers
     if not found:
-        named = _NAMED.search(text)
-        answer = bold[-1] if bold else named and named[1]
-        return Extraction(answer, "ok") if answer else Extraction(None, "no_answer")
+        named = bold or _NAMED.findall(text)
+        return Extraction(named[-1], "ok") if named else Extraction(None, "no_answer")
     found = _before_explanation(text, found)
     last = len(found) - 1
     if _CASES.search(text, _last_sentence(text, found)):
         last = 0  # all of them: each in its case
-    while last and _is_hedge(text[found[last - 1][0].end() : found[last][0].start()]):
+    while last:
+        gap = text[found[last - 1][0].end() : found[last][0].start()]
+        if not _HEDGE.fullmatch(gap) or _DEFINITION.fullmatch(gap):
+            break
         last -= 1
     if _DENIAL.search(text[: found[last][0].start()]):
         return Extraction(None, "no_answer")
@@ -256,10 +248,6 @@ def _is_worded(match: re.Match, inside: str) -> bool:
     """Whether what the signs enclose is words: `$5 and Ann has $`, a bold heading."""
     words = [word for word in _plain_words(inside) if len(word) > 2]
     return bool(words) or bool(match[5] and not re.search(r"\d", inside) and len(inside) > 1)
-
-
-def _is_hedge(gap: str) -> bool:
-    return bool(_HEDGE.fullmatch(gap)) and not _DEFINITION.fullmatch(gap)
 
 
 # The lenient reader
@@ -307,20 +295,15 @@ _FORMULA = re.compile(r"\$[^$]+\$|\\[(\[a-zA-Z]")
 def read_leniently(completion: str, is_choice: bool = False) -> str | None:
     """The one answer that a completion gives, or None.
 
-    It is looked for behind the last `</think>` and, where nothing readable is there (or the
-    thought was never closed), in all of the text. The first of these that exists decides:
-
+    It is looked for behind the last `</think>`, then in all of the text; the first decides of
     1. the last balanced box that is not empty;
     2. the last `<answer>…</answer>`;
-    3. a last box that the text ended within, if it holds a plain number: a human takes
-       `\\boxed{72` for 72, but half a formula for nothing, nor does he look for another answer;
+    3. a last box that the text ended within, if it holds a plain number, else nothing;
     4. for a multiple-choice question the last option on its own: "(B)", "Answer: B";
     5. GSM8K's `#### 72`;
     6. the last "answer is …", "answer: …" or `<answer>…`, up to the end of its sentence;
     7. "… = x" at the end of the last line;
     8. the last formula or number of the text, unless it is denied ("not 7").
-
-    `is_choice` says whether the gold is the letter of an option.
     """
     after = completion.rpartition(THINK_CLOSE)[2]
     for text in dict.fromkeys((after, completion)):
@@ -359,14 +342,6 @@ def _short(text: str, is_choice: bool = False) -> str | None:
     return extract_short(text).prediction
 
 
-def _joined(answers: list[str]) -> str:
-    """One answer if all are the same value, else the list of them."""
-    last = answers[-1]
-    if all(is_same_value(answer, last) for answer in {*answers} - {last}):
-        return last.strip()
-    return ", ".join(answer.strip() for answer in answers)
-
-
 def _side_by_side_boxes(text: str, boxes: list[str]) -> str:
     """The last box, with those before it that only an "or", an "and" or a comma parts from it."""
     run = [boxes[-1]]
@@ -378,15 +353,12 @@ def _side_by_side_boxes(text: str, boxes: list[str]) -> str:
             break
         run.insert(0, box)
         start = at
-    return _joined(run)
+    is_one = all(is_same_value(box, boxes[-1]) for box in {*run} - {boxes[-1]})
+    return boxes[-1].strip() if is_one else ", ".join(box.strip() for box in run)
 
 
 def _option(tail: str) -> str | None:
-    """The option that the last "answer is …" states, else the last on its own.
-
-    A capital within prose is no option ("A" is an article): it is on its own in parentheses, after
-    "option" or "choice", where it ends the text, or as "B. 12" where it opens the text.
-    """
+    """The option that the last "answer is …" states, else the last on its own: no mere article."""
     if statements := list(_STATEMENT.finditer(tail)):
         rest = tail[statements[-1].end() :]
         if (found := _OPTIONS.search(rest)) and _LEAD.fullmatch(rest[: found.start()]):
@@ -404,7 +376,6 @@ def _option(tail: str) -> str | None:
 
 
 def _letters(options: str) -> str:
-    """`A, B` for "(A) or B"."""
     return ", ".join(dict.fromkeys(re.findall(r"[A-J]", options)))
 
 

@@ -51,7 +51,7 @@ def grade_all(
 
     Args:
         completions: what the model wrote, without the prompts.
-        golds: for each, one gold answer or several of which any may match.
+        golds: for each completion.
         think_prefilled: the prompts already ended with `<think>`, so the completions lack it.
         answer_tags: the answer is between `<answer>` and `</answer>`, not in a box.
         final_number: where there is no box, the number that the text ends with counts.
@@ -66,21 +66,11 @@ def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]
 
 
 def grade_rollouts(
-    completions: Sequence[str],
-    golds: Sequence[Golds],
-    forms: Sequence[str],
-    *,
-    think_prefilled: bool,
-    final_number: bool,
+    completions: Sequence[str], golds: Sequence[Golds], forms: Sequence[str], **flags: bool
 ) -> list[Grade]:
-    """Grade completions in order, each in the form that its row names; see `grade_all`.
-
-    Args:
-        forms: for each completion one of `data_prep.prompts.ANSWER_FORMS`.
-    """
+    """Grade completions in order, each in its one of `ANSWER_FORMS`; flags as in `grade_all`."""
     rows = list(zip(completions, golds, forms, strict=True))
     grades: dict[int, Grade] = {}
-    flags = {"think_prefilled": think_prefilled, "final_number": final_number}
     for form in ANSWER_FORMS:
         chosen = [i for i, row in enumerate(rows) if row[2] == form]
         texts, accepted = [rows[i][0] for i in chosen], [rows[i][1] for i in chosen]
@@ -95,9 +85,7 @@ _OPTION = re.compile(r"\s*\$?(?:\\text\s*\{)?\(?[A-J]\)?\}?\$?\s*")
 def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[str | None]:
     """What each completion's lenient reading is worth, in order; never a score or a reward.
 
-    Returns:
-        "right", "wrong", or None where nothing readable was found: no candidate, or one that the
-        grader calls unparseable. A reading that takes too long to judge is "wrong", as for scores.
+    "right", "wrong" (also where judging takes too long), or None where nothing readable was found.
     """
     pairs: list[tuple[str, list[str]]] = []
     places: list[int | None] = []

@@ -1,7 +1,7 @@
 """Killable workers for untrusted symbolic algebra: a call returns, or is over its limit.
 
-`grade` calls `shared_pool()` for what text and exact arithmetic leave open. A call may hang, eat
-memory or be in C code; the process that runs it (`pool_worker`) is killed and another takes over.
+A call may hang, eat memory or be in C code; the process that runs it (`pool_worker`) is killed and
+another takes over.
 
     with GradingPool("package.module:function", num_workers=2, timeout=2.0) as pool:
         outcomes = pool.map([("1/2", "0.5"), ("x+1", "1+x")])
@@ -54,13 +54,7 @@ class Outcome:
 
 
 class Worker:
-    """The pool's end of one `pool_worker`: starts, asks and kills it. Used by one thread at a time.
-
-    Args:
-        function: "package.module:name".
-        timeout: wall-clock seconds per request, counted from when its work starts.
-        memory_bytes: address space of the server; no limit on macOS.
-    """
+    """The pool's end of one `pool_worker`, used by one thread at a time."""
 
     def __init__(self, function: str, timeout: float, memory_bytes: int) -> None:
         self._function = function
@@ -77,16 +71,13 @@ class Worker:
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         env = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
         # A socket because its time-outs hold both ways and for descriptors above select's 1,023.
         self._socket, theirs = socket.socketpair()
         try:
+            # Its own session: out of reach of the terminal's Ctrl-C, and killed as one.
             self._process = subprocess.Popen(
-                self._command,
-                stdin=theirs,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=os.environ | env,
-                start_new_session=True,  # out of reach of the terminal's Ctrl-C; killed as one
+                self._command, stdin=theirs, env=os.environ | env, start_new_session=True, **quiet
             )
         except OSError:
             self._socket.close()
@@ -119,11 +110,7 @@ class Worker:
             self._socket.close()
 
     def wait_ready(self) -> None:
-        """Wait for the import, after a start where there is no process.
-
-        Raises:
-            RuntimeError: it failed; with the worker's own words.
-        """
+        """Wait for the import, or start again; raises RuntimeError with the worker's own words."""
         if self._is_ready:
             return
         problem = "it ended before it was ready"
@@ -147,9 +134,7 @@ class Worker:
     def ask(self, text: str, seconds: float) -> dict[str, Any]:
         """The reply to a request, given as the JSON text of its arguments.
 
-        Raises:
-            TimeoutError: nothing came back in `seconds`; the worker must be stopped.
-            OSError: the worker is gone.
+        Raises TimeoutError if the worker must be stopped, OSError if it is gone.
         """
         deadline = time.monotonic() + seconds
         self._number += 1
@@ -222,9 +207,8 @@ class GradingPool:
         self._executor = ThreadPoolExecutor(num_workers, thread_name_prefix="grading")
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         workers: list[Worker] = []
-        self._finalizer = weakref.finalize(
-            self, _end, self._owner, self._executor, workers, self._idle
-        )
+        ends = self._owner, self._executor, workers, self._idle
+        self._finalizer = weakref.finalize(self, _end, *ends)
         for _ in range(num_workers):
             workers.append(Worker(function, timeout, memory_bytes))
             self._idle.put(workers[-1])
@@ -295,10 +279,7 @@ class GradingPool:
         return outcome
 
     def _ask(self, worker: Worker, text: str) -> tuple[Outcome, bool]:
-        """The outcome, and whether it is the call's own and worth keeping.
-
-        Time-outs are kept: a policy repeats the same bomb through a group.
-        """
+        """The outcome, and whether it is kept: a policy repeats the same bomb through a group."""
         for _ in range(2):
             self._check_usable()
             worker.wait_ready()

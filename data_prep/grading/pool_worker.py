@@ -4,11 +4,10 @@ Started by `data_prep.grading.pool`; nobody runs it by hand:
 
     python -P -m data_prep.grading.pool_worker module:function timeout memory_bytes parent
 
-Symbolic algebra may hang, eat memory, or sit in C code where no Python signal handler ever runs, so
-a worker is two processes. The *supervisor* imports the function once and forks; the *server*, its
-child, answers requests under a kernel timer and a memory limit whose breach kills it. The
-supervisor then says what became of the request and forks again, in milliseconds, because the import
-is done.
+Algebra may sit in C code where no Python signal handler ever runs, so a worker is two processes.
+The *supervisor* imports the function once and forks; the *server*, its child, answers requests
+under a kernel timer and a memory limit whose breach kills it. The supervisor then says what became
+of the request and forks again, in milliseconds.
 
 They share one socket, standard input; the pool has at most one request on the way:
 
@@ -74,17 +73,9 @@ def _next_request(channel: int, supervisor: int) -> bytes:
 def _serve(
     channel: int, function: Callable, timeout: float, at_work: mmap.mmap, supervisor: int
 ) -> int:
-    """Answer requests until the pool is gone or this server has had its share.
+    """Answer requests until the pool is gone or this server has had its share; the exit code.
 
-    Args:
-        channel: descriptor of the socket.
-        function: called with a request's arguments; must leave SIGALRM and its timer alone.
-        timeout: seconds after which the kernel kills this process.
-        at_work: 8 bytes shared with the supervisor: the number of the request at work, else 0.
-        supervisor: its process id.
-
-    Returns:
-        The exit code.
+    `at_work` shares with the supervisor the number of the request at work, else 0.
     """
     for _ in range(REQUESTS_PER_SERVER):
         head, _, arguments = _next_request(channel, supervisor).partition(b" ")

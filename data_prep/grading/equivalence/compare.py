@@ -36,8 +36,6 @@ from data_prep.grading.equivalence.values import (
     ratio,
 )
 
-# Single values
-
 _HUNDREDTH = Fraction(1, 100)
 _ANSWERS = {word.upper(): word for word in ("yes", "no", "true", "odd", "even")}
 _ANSWERS["DNE"] = "doesnotexist"
@@ -74,10 +72,7 @@ def _same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
 
 
 def _without_sign(value: Scalar, other: Scalar) -> Tree | None:
-    """A per cent or degree value as a bare number, where the other side may be one.
-
-    50% is 50, as the question says, or 1/2; 180 degrees are 180, or pi where a pi is written.
-    """
+    """50% as 1/2, and 180 degrees as pi where a pi is written on the other side."""
     if value.percent and not other.percent:
         return _times(value.tree, _HUNDREDTH)
     is_angle = value.unit is not None and dict(value.unit.dimensions) == {"degree": 1}
@@ -91,39 +86,16 @@ def _has_pi(tree: Tree) -> bool:
 
 
 def _times(tree: Tree, factor: Fraction) -> Tree:
-    """tree * factor."""
     return tree if factor == 1 else ("mul", tree, ("num", factor))
 
 
-# Values of every kind
-
 Algebra = Callable[[Opaque | Scalar | Words, Opaque | Scalar | Words], bool | None]
-
-
-def _all_of(results: list[bool | None]) -> bool | None:
-    """Whether all are True: False beats None."""
-    if False in results:
-        return False
-    return None if None in results else True
-
-
-def _any_of(results: list[bool | None]) -> bool | None:
-    """Whether any is True: None beats False."""
-    if True in results:
-        return True
-    return None if None in results else False
-
-
 _KIND = {"alternatives": "list", "interval": "pair"}  # what compares as what
 MAX_FORMS = 4  # of one value, joined by "or"
 
 
 class Comparison:
-    """The comparison of two values; every method takes the prediction first and the gold second.
-
-    Args:
-        algebra: decides pairs of which one is outside our grammar; None leaves them undecided.
-    """
+    """The comparison of two values; every method takes the prediction first and the gold second."""
 
     def __init__(self, algebra: Algebra | None):
         self.algebra = algebra
@@ -174,8 +146,6 @@ class Comparison:
         is_plain = isinstance(theirs, Based) and isinstance(ours, Scalar | Words)
         return is_plain and ours.text == theirs.digits
 
-    # Several values
-
     def sequences(self, ours: Value, theirs: Value) -> bool | None:
         if not (isinstance(ours, Sequence) and isinstance(theirs, Sequence)):
             return self.one_and_several(ours, theirs)
@@ -185,7 +155,8 @@ class Comparison:
             one = ours if theirs.kind == "union" else theirs
             if one.kind == "list" and labels(one):
                 return False  # x < 1 and x > 3 is nothing
-            return _are_intervals(ours, theirs) and self.unordered(ours, theirs)
+            are_intervals = all(map(_is_interval, ours.items + theirs.items))
+            return are_intervals and self.unordered(ours, theirs)
         if kinds <= {"list", "set"} or kinds in ({"union"}, {"cases"}):
             return self.unordered(ours, theirs)
         if kinds == {"ratio"}:
@@ -228,7 +199,6 @@ class Comparison:
         return all(identical(("mul", a, d.tree), ("mul", c, b.tree)) for b, d in rest)
 
     def items(self, ours: Value, theirs: Value) -> bool | None:
-        """`same` for the items of a sequence."""
         self.depth += 1
         result = self.same(ours, theirs)
         self.depth -= 1
@@ -237,7 +207,10 @@ class Comparison:
     def ordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
         if len(ours.items) != len(theirs.items):
             return False
-        return _all_of([self.items(*pair) for pair in zip(ours.items, theirs.items, strict=True)])
+        results = [self.items(*pair) for pair in zip(ours.items, theirs.items, strict=True)]
+        if False in results:
+            return False
+        return None if None in results else True
 
     def unordered(self, ours: Sequence, theirs: Sequence) -> bool | None:
         if labels(ours) != labels(theirs):
@@ -252,16 +225,16 @@ class Comparison:
             left, right = self.distinct(ours.items), self.distinct(theirs.items)
         if len(left) != len(right):
             return False
-        undecided = False
+        is_same: bool | None = True
         for item in left:
             results = [self.items(item, other) for other in right]
             if True in results:
-                right = [other for at, other in enumerate(right) if at != results.index(True)]
+                right.pop(results.index(True))
             elif None in results:
-                undecided = True
+                is_same = None
             else:
                 return False
-        return None if undecided else True
+        return is_same
 
     def without_names(self, side: Sequence) -> Sequence:
         values = [self.value_of(v) or v if isinstance(v, Relation) else v for v in side.items]
@@ -273,8 +246,6 @@ class Comparison:
             if not any(self.items(item, other) for other in kept):
                 kept.append(item)
         return kept
-
-    # Relations
 
     def relations(self, ours: Value, theirs: Value) -> bool | None:
         if isinstance(ours, Relation) and isinstance(theirs, Relation):
@@ -312,8 +283,8 @@ class Comparison:
     def two_relations(self, ours: Relation, theirs: Relation) -> bool | None:
         ours, theirs = relations.turned(ours), relations.turned(theirs)
         if len(ours.parts) == len(theirs.parts) and ours.ops == theirs.ops:
-            same = _all_of([self.same(*p) for p in zip(ours.parts, theirs.parts, strict=True)])
-            if same:
+            same = [self.same(*parts) for parts in zip(ours.parts, theirs.parts, strict=True)]
+            if all(same):
                 return True
         our_interval, their_interval = self.interval_of(ours), self.interval_of(theirs)
         if our_interval and their_interval:
@@ -329,26 +300,20 @@ class Comparison:
         return relations.same_equation(ours, theirs)
 
 
-def _are_intervals(*sequences: Sequence) -> bool:
-    return all(
-        (isinstance(item, Sequence) and item.kind in ("pair", "interval", "set"))
-        or as_interval(item)
-        for sequence in sequences
-        for item in sequence.items
-    )
+def _is_interval(item: Value) -> bool:
+    if isinstance(item, Sequence):
+        return item.kind in ("pair", "interval", "set")
+    return as_interval(item) is not None
 
 
-# What math-verify may be asked. It reads almost anything, and what it misreads it accepts: a list
-# as a sum, a sentence as a product. So it is asked only about texts made of mathematics, and not
-# about those whose size alone would cost the time limit.
+# What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked
+# only about texts made of mathematics, and not about those whose size would cost the time limit.
 
-_COMMANDS = FUNCTIONS | word_set(
-    """
+_COMMANDS = FUNCTIONS | word_set("""
     frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil max
     min gcd lcm partial over alpha beta gamma delta theta lambda mu omega phi sigma arccot
     arcsec arccsc coth
-    """
-)
+""")
 _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
 # Characters of a number outside, and inside an exponent or the bound of a sum, where every further
 # digit multiplies the work.
@@ -363,10 +328,9 @@ def _is_mathematics(tokens: list[Token]) -> bool:
         return False
     previous = None
     for token in tokens:
-        if token.kind == "text" or (
-            token.kind == "word" and len(token.text) > 1 and not re.fullmatch("d[a-z]", token.text)
-        ):
-            return False  # words; but dx
+        is_word = token.kind == "word" and not re.fullmatch("[A-Za-z]|d[a-z]", token.text)
+        if is_word or token.kind == "text":
+            return False
         if token.kind == "cmd" and token.text[1:] not in _COMMANDS:
             return False
         if token.kind == "op" and token.text not in "+-*/^_!=(){}[]|,'":
@@ -417,12 +381,8 @@ def can_be_asked(value: Opaque | Scalar | Words) -> bool:
     return is_whole and _is_mathematics(tokens) and not _is_bomb(tokens)
 
 
-# Texts
-
 MAX_CHARS = 500  # longest value compared; the longest gold of MATH has 159 characters
 MAX_WORDS = 4  # a name or a short phrase can be a gold, a sentence cannot
-
-
 _PLAIN_NUMBER = re.compile(
     r"\s*(?:\\?\$)?\s*([+-]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*\.?\s*\$?\s*\.?\s*",
     re.ASCII,
@@ -430,10 +390,7 @@ _PLAIN_NUMBER = re.compile(
 
 
 def _plain_number(text: str) -> str | None:
-    """The digits of an integer or decimal, for the short way: most golds are no more than that.
-
-    Dollars may be around it: `$18$`, `\\$18`, but no unit that could disagree.
-    """
+    """The digits of an integer or decimal, the short way of most golds; `$18$`, but no unit."""
     match = _PLAIN_NUMBER.fullmatch(text)
     return match[1].replace(",", "") if match else None
 
@@ -441,13 +398,7 @@ def _plain_number(text: str) -> str | None:
 def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool | None:
     """Whether two values are the same; None where that takes algebra that was not given.
 
-    Args:
-        prediction: the extracted value; untrusted.
-        gold: the reference value, with or without `$…$` or `\\boxed{…}` around it.
-        algebra: decides pairs of which one is outside our grammar.
-
-    Raises:
-        TooLarge: the two differ as text and one is too large to compute with.
+    Raises TooLarge where the two differ as text and one is too large to compute with.
     """
     if max(len(prediction), len(gold)) > MAX_CHARS:
         return prediction.strip() == gold.strip()
@@ -463,7 +414,7 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
         results.append(comparison.same(one, other))
         if results[-1]:
             return True
-    return _any_of(results)
+    return None if None in results else False
 
 
 def is_same_value(first: str, second: str) -> bool:

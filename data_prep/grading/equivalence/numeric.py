@@ -1,12 +1,10 @@
 """Numeric identity: whether two expression trees are the same number, or the same function.
 
-Rationals are compared exactly. Everything else is evaluated with mpmath, first to 50 digits and,
-where the two agree, again to 300; expressions with variables at fixed pseudo-random rational
-points (Schwartz, 1980; Zippel, 1979: two different polynomials of degree d agree at a random point
-out of N with probability at most d / N). Nothing is expanded or simplified, and a value past
-`MAX_BITS` raises `TooLarge` before it is computed, so that no tree takes longer than its length
-allows. Roots, powers and logarithms follow the school's real conventions unless the imaginary unit
-occurs.
+Rationals are compared exactly, everything else with mpmath, first to 50 digits and, where the two
+agree, to 300; expressions with variables at fixed pseudo-random rational points (Schwartz, 1980:
+two different polynomials of degree d agree at a random point out of N with probability at most
+d / N). A value past `MAX_BITS` raises `TooLarge` before it is computed. Roots, powers and
+logarithms follow the school's real conventions unless the imaginary unit occurs.
 """
 
 import contextlib
@@ -80,9 +78,8 @@ class _Evaluation:
         """Check one intermediate value, and remember its magnitude."""
         if isinstance(value, Fraction):
             return _check_size(value)
-        if not self.mp.isfinite(value):
-            raise Undefined
-        if not self.is_complex and isinstance(value, self.mp.mpc):
+        is_unreal = not self.is_complex and isinstance(value, self.mp.mpc)
+        if is_unreal or not self.mp.isfinite(value):
             raise Undefined
         if value and self.mp.mag(value) > MAX_MAGNITUDE:
             raise TooLarge("a number too large to compute with")
@@ -132,8 +129,9 @@ class _Evaluation:
             if abs(exponent) > MAX_BITS or abs(self.mp.mag(base) * exponent) > 4 * MAX_BITS:
                 raise TooLarge("a power too large to compute with")
             return base**exponent
-        negative = not self.is_complex and base < 0
-        if negative:  # (-8)^{1/3} is -2 in school, and has no real value for an even root
+        if (
+            not self.is_complex and base < 0
+        ):  # (-8)^{1/3} is -2 in school, and has no real value for an even root
             if not isinstance(exponent, Fraction) or exponent.denominator % 2 == 0:
                 raise Undefined
             sign = -1 if exponent.numerator % 2 else 1
@@ -188,16 +186,15 @@ class _Evaluation:
     def logarithm(self, name: str, arguments: list[Any]) -> Any:
         if any(value == 0 or (not self.is_complex and value < 0) for value in arguments):
             raise Undefined
-        value, *base = arguments
+        logs = [self.mp.log(value) for value in arguments]
         if name == "lg":
-            return self.mp.log(value) / self.mp.log(10)
-        if name == "log" and not base:
-            # Base 10 or e, and only the question knows: any other base keeps the laws of
-            # logarithms and makes neither guess.
-            return self.mp.log(value) / self.mp.mpf("1.618")
-        if base and base[0] == 1:
+            logs.append(self.mp.log(10))
+        elif name == "log" and len(logs) == 1:
+            # Base 10 or e, and only the question knows: any other base makes neither guess.
+            logs.append(self.mp.mpf("1.618"))
+        if logs[1:] == [0]:
             raise Undefined
-        return self.mp.log(value) / self.mp.log(base[0]) if base else self.mp.log(value)
+        return logs[0] / logs[1] if logs[1:] else logs[0]
 
     def combinatorial(self, name: str, arguments: list[Any]) -> Any:
         if any(abs(value) > MAX_FACTORIAL for value in arguments):
@@ -217,7 +214,7 @@ class _Evaluation:
 
 
 def evaluate(tree: Tree, point: dict, digits: int, is_complex: bool) -> tuple[Any, Any]:
-    """(value, scale of the rounding errors); raises Undefined or Unreadable."""
+    """(value, scale of the rounding errors); raises Undefined or TooLarge."""
     evaluation = _Evaluation(point, digits, is_complex)
     try:
         value = evaluation.value(tree)
@@ -232,12 +229,9 @@ NUM_AGREEING = 3  # of 8 points; the others may lie where one side has no real v
 
 
 def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
-    """Whether two trees agree at one point; raises Undefined where either has no value there.
-
-    The rounding error is at most the largest number on the way times 10^(5 - digits). Where that
-    hides the values themselves (10^{99} x - 10^{99} x + 5), more digits are taken.
-    """
-    # A number has one point only, so that needs more digits: \pi and 3.14159… with 60 digits.
+    """Whether two trees agree at one point; raises Undefined where either has no value there."""
+    # The rounding error is at most the largest number on the way times 10^(5 - digits). Where that
+    # hides the values (10^{99} x - 10^{99} x + 5), and for numbers (3.14159… is not pi), more.
     for digits in (DIGITS, CONFIRMING_DIGITS, MANY_DIGITS):
         a, scale_a = evaluate(left, point, digits, is_complex)
         b, scale_b = evaluate(right, point, digits, is_complex)
@@ -313,11 +307,7 @@ def is_defined(tree: Tree) -> bool:
 
 
 def identical(left: Tree, right: Tree) -> bool:
-    """Whether two trees are the same number, or agree wherever both are defined.
-
-    Raises:
-        TooLarge: they are too large to compute with, or defined together almost nowhere.
-    """
+    """Whether two trees are the same number, or agree wherever both are defined; else TooLarge."""
     if left == right:
         return True
     is_complex = _has_i(left, right)
@@ -339,32 +329,25 @@ def identical(left: Tree, right: Tree) -> bool:
 
 
 def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
-    """Whether left = c * right for one constant c other than 0 (above 0 with `positive`).
-
-    `y = 2x + 3` and `2x - y + 3 = 0` are one equation in this sense, with the difference of the
-    two sides as trees.
-    """
+    """Whether left = c * right for one constant c other than 0 (above 0 with `positive`)."""
     names = sorted((variables(left) | variables(right)) - {"i"})
-    if not names:
-        return False  # of numbers any two are proportional
     is_complex = _has_i(left, right)
     first, agreeing = None, 0
-    for point in _points(names):
+    for point in _points(names) if names else []:  # of numbers any two are proportional
         try:
             a, _ = evaluate(left, point, DIGITS, is_complex)
             b, _ = evaluate(right, point, DIGITS, is_complex)
         except (Undefined, TooLarge):
             continue
-        if not a or not b:
-            if bool(a) != bool(b):
-                return False
+        if bool(a) != bool(b):
+            return False
+        if not a:
             continue
         if first is None:
             first = point
             if positive and (is_complex or (a > 0) != (b > 0)):
                 return False
-        # left(p) * right(p0) - right(p) * left(p0) = 0, with the constants as trees.
-        else:
+        else:  # left(p) * right(p0) = right(p) * left(p0), with the constants as trees
             ours, theirs = ("mul", left, _at(right, first)), ("mul", right, _at(left, first))
             if not _agree(ours, theirs, point, is_complex):
                 return False

@@ -1,8 +1,6 @@
 """Parse: the tokens of one scalar, with its unit, base, ratio or words, as a value.
 
-`parse` reads the algebra that answers are made of (numbers, letters, + - * / ^, fractions, roots,
-the usual functions) and refuses everything else with `Unreadable`, rather than guess: a refused
-text can still be equal as text.
+What is no plain algebra raises `Unreadable`, rather than be guessed: it can still equal as text.
 """
 
 import re
@@ -35,20 +33,16 @@ from data_prep.grading.equivalence.values import (
 )
 
 # Greek letters, as variables.
-_LETTERS = word_set(
-    """
+_LETTERS = word_set("""
     alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma
     tau phi chi psi omega Delta Omega Sigma Gamma Theta Lambda Phi Psi ell
-    """
-)
+""")
 # Words that are no products of letters: 0 (or 1) is not 0.
-_ENGLISH = word_set(
-    """
+_ENGLISH = word_set("""
     or and not is it to of in if no by be so we do go us up my me he as are for the was but can
     may one two six ten four five nine zero half both else none any all yes also even odd then
     than with from mod plus
-    """
-)
+""")
 # Commands that make a name of what is in their braces.
 _MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
 # Commands that a factor may start with.
@@ -91,9 +85,7 @@ class _Parser:
         return tree
 
     def signed_term(self) -> Tree:
-        negative = False
-        if self.peek().text in ("+", "-"):
-            negative = self.take().text == "-"
+        negative = self.peek().text in ("+", "-") and self.take().text == "-"
         if self.peek().text in ("+", "-"):
             raise Unreadable("two signs")
         term = self.term()
@@ -118,10 +110,8 @@ class _Parser:
                 return factors[0] if len(factors) == 1 else ("mul", *factors)
 
     def signed_factor(self) -> Tree:
-        if self.peek().text in ("-", "+"):
-            sign = self.take().text
-            return ("mul", MINUS_ONE, self.power()) if sign == "-" else self.power()
-        return self.power()
+        negative = self.peek().text in ("+", "-") and self.take().text == "-"
+        return ("mul", MINUS_ONE, self.power()) if negative else self.power()
 
     def starts_factor(self, token: Token) -> bool:
         if token.kind in ("num", "word"):
@@ -152,8 +142,7 @@ class _Parser:
                 self.at += 4
                 if int(bottom.text) <= int(second.text):
                     raise Unreadable("an improper fraction beside a number")
-                fraction = Fraction(int(second.text), int(bottom.text))
-                return ("num", int(first.text) + fraction)
+                return ("num", int(first.text) + Fraction(int(second.text), int(bottom.text)))
         return None
 
     def power(self) -> Tree:
@@ -218,7 +207,9 @@ class _Parser:
         if name == "binom":
             return ("call", "binomial", self.group(), self.group())
         if name == "sqrt":
-            return self.root()
+            degree = self.base() if self.peek().text == "[" else ("num", Fraction(2))
+            plain = self.peek().kind == "num"  # nobody means \sqrt{1}2 by \sqrt12
+            return ("call", "root", self.base() if plain else self.group(), degree)
         if name == "pi":
             return ("const", "pi")
         if name in FUNCTIONS:
@@ -226,7 +217,7 @@ class _Parser:
         if name in _LETTERS:
             return self.subscripted(name)
         if name in _MARKS:
-            return self.named(name)
+            return self.subscripted(f"{name}:{self.raw_group()}")
         raise Unreadable(token.text)
 
     def enclosed(self, opening: str) -> Tree:
@@ -236,13 +227,6 @@ class _Parser:
         self.take(_PAIRS[opening])
         calls = {"|": "abs", r"\lfloor": "floor", r"\lceil": "ceiling"}
         return ("call", calls[opening], inner) if opening in calls else inner
-
-    def root(self) -> Tree:
-        degree = ("num", Fraction(2))
-        if self.peek().text == "[":
-            degree = self.base()
-        plain = self.peek().kind == "num"  # nobody means \sqrt{1}2 by \sqrt12
-        return ("call", "root", self.base() if plain else self.group(), degree)
 
     def letters(self, token: Token) -> Tree:
         """One letter is a variable, adjacent capitals are one name, few others a product."""
@@ -264,8 +248,8 @@ class _Parser:
 
     def combinations(self) -> Tree | None:
         """`C_{10}^{3}`: 10 choose 3."""
-        match = _COMBINATIONS.match(" ".join(t.text for t in self.tokens[self.at : self.at + 8]))
-        if not match:
+        texts = " ".join(token.text for token in self.tokens[self.at : self.at + 8])
+        if not (match := _COMBINATIONS.match(texts)):
             return None
         self.at += len(match[0].split())
         n, k = (Fraction(number) for number in match.groups() if number)
@@ -277,12 +261,8 @@ class _Parser:
         while self.peek().text == "'":
             name += self.take().text
         if self.peek().text == "_":
-            self.take()
-            name += "_" + self.raw_group()
+            name += self.take().text + self.raw_group()
         return ("var", name)
-
-    def named(self, name: str) -> Tree:
-        return self.subscripted(f"{name}:{self.raw_group()}")
 
     def raw_group(self) -> str:
         """A group or token as written: subscripts and \\overline{AB} name things."""
@@ -348,9 +328,8 @@ def read_words(tokens: list[Token]) -> Value | None:
         if not (t.kind == "num" and tokens[0].kind != "num" and len(tokens[0].text) > 2)  # June 20
     ):
         return None
-    if len(tokens) == 1 and len(tokens[0].text) == 1:
-        return None  # a variable
-    if not any(t.kind in ("word", "text") for t in tokens):
+    is_variable = len(tokens) == 1 and len(tokens[0].text) == 1
+    if is_variable or not any(t.kind in ("word", "text") for t in tokens):
         return None
     if any(is_conjunction(t) or t.text == "-" for t in tokens) and len(tokens) > 1:
         return None
@@ -373,22 +352,21 @@ _BASED = re.compile(
 def read_based(tokens: list[Token]) -> Value | None:
     """`1011_2`, `(3B)_{16}`, `12 base 5`; None for anything else."""
     text = canonical(tokens).replace(" ", "")
-    match = _BASED.fullmatch(text)
-    if not match:
+    if not (match := _BASED.fullmatch(text)):
         return None
-    sign, digits = match[1], match[2]
-    base = match[3] or match[4]
+    sign, digits, base = match[1], match[2], match[3] or match[4]
     base = str(read_number_words(base) or base)
     if not base.lstrip("-").isdecimal() or (digits.isalpha() and int(base) < 11):
         return None
     return Based(text, sign + digits.upper(), base)
 
 
+_TO = {("to", "text"), ("to", "word")}
+
+
 def read_ratio(tokens: list[Token]) -> Value | None:
     """`2:3`, `2 to 3`, or a time of day as words; None for anything else."""
-    pieces, separators = split(
-        tokens, lambda t: t.text == ":" or (t.kind in ("text", "word") and t.text == "to")
-    )
+    pieces, separators = split(tokens, lambda t: t.text == ":" or (t.text, t.kind) in _TO)
     if not separators or not all(pieces):
         return None
     if re.fullmatch(r"\d{1,2}:\d\d\D+", canonical(tokens)):
@@ -418,11 +396,11 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
 
 
 _PERCENT = ("%", "percent", "percentage", "per cent")
+_SIGNS = {r"\pm": "+-", r"\mp": "-+"}
 
 
-def _with_sign(tokens: list[Token], plus_minus: str, minus_plus: str) -> list[Token]:
-    signs = {r"\pm": plus_minus, r"\mp": minus_plus}
-    return [Token("op", signs[t.text], t.spaced) if t.text in signs else t for t in tokens]
+def _with_sign(tokens: list[Token], at: int) -> list[Token]:
+    return [Token("op", _SIGNS[t.text][at], t.spaced) if t.text in _SIGNS else t for t in tokens]
 
 
 def read_scalar(tokens: list[Token]) -> Value | None:
@@ -432,8 +410,8 @@ def read_scalar(tokens: list[Token]) -> Value | None:
         return INFINITY
     if text == r"-\infty":
         return MINUS_INFINITY
-    if any(token.text in (r"\pm", r"\mp") for token in tokens):
-        both = [read_scalar(_with_sign(tokens, *signs)) for signs in ("+-", "-+")]
+    if any(token.text in _SIGNS for token in tokens):
+        both = [read_scalar(_with_sign(tokens, at)) for at in (0, 1)]
         return Sequence(text, "list", tuple(both)) if all(both) else None
     if angle := _read_angle(text, tokens):
         return angle
@@ -442,15 +420,12 @@ def read_scalar(tokens: list[Token]) -> Value | None:
     except Unreadable:
         pass
     percent = tokens[-1].text.lower() in _PERCENT
-    if percent:
-        tokens = tokens[:-1]
-    value, unit, scale = split_unit(tokens)
+    value, unit, scale = split_unit(tokens[:-1] if percent else tokens)
     if percent and unit:
         return None
     try:
         tree = parse(value)
     except Unreadable:
         return None
-    return Scalar(
-        text, tree if scale == 1 else ("mul", tree, ("num", Fraction(scale))), unit, percent
-    )
+    tree = tree if scale == 1 else ("mul", tree, ("num", Fraction(scale)))
+    return Scalar(text, tree, unit, percent)

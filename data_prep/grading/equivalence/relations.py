@@ -51,10 +51,9 @@ def is_label(value: Value) -> bool:
             return tree[1][0] == "var" and (tree[1][1].isupper() or tree[1][1] in "fgh")
         return all(names_only(part) for part in tree[1:] if isinstance(part, tuple))
 
-    is_call = value.tree[0] == "call"
-    if value.tree[:2] == ("mul", MINUS_ONE):
-        return False  # -x = 5
-    return bool(variables(value.tree) or is_call) and names_only(value.tree)
+    is_negative = value.tree[:2] == ("mul", MINUS_ONE)  # -x = 5
+    is_name = bool(variables(value.tree)) or value.tree[0] == "call"
+    return is_name and not is_negative and names_only(value.tree)
 
 
 def plain_label(relation: Relation) -> str | None:
@@ -72,10 +71,8 @@ def is_rounded(exact: Value, decimal: Value) -> bool:
     places = len(decimal.text.partition(".")[2])
     step = ("num", Fraction(1, 10**places))
     gap = ("call", "abs", difference(exact.tree, decimal.tree))
-    # floor(|exact - decimal| / step) = 0: less than one unit in the last place.
-    try:
-        quotient = ("call", "floor", ("mul", gap, ("pow", step, ("num", Fraction(-1)))))
-        return exact_value(quotient) == 0
+    try:  # floor(|exact - decimal| / step) = 0: less than one unit in the last place
+        return exact_value(("call", "floor", ("mul", gap, ("pow", step, MINUS_ONE)))) == 0
     except TooLarge:
         return False
 
@@ -92,9 +89,8 @@ def turned(relation: Relation) -> Relation:
 
 
 def _bound(value: Value) -> bool:
-    return value in (INFINITY, MINUS_INFINITY) or (
-        isinstance(value, Scalar) and is_number(value.tree)
-    )
+    is_real = isinstance(value, Scalar) and is_number(value.tree)
+    return is_real or value in (INFINITY, MINUS_INFINITY)
 
 
 def all_variables(relation: Relation) -> set[str]:
@@ -159,15 +155,11 @@ def same_equation(ours: Relation, theirs: Relation) -> bool:
     """Two equations or inequalities whose differences of sides are proportional."""
     trees = []
     for relation in (ours, theirs):
-        if len(relation.parts) != 2 or not all(
-            isinstance(p, Scalar | Words) and p.tree for p in relation.parts
-        ):
+        sides = [p.tree for p in relation.parts if isinstance(p, Scalar | Words) and p.tree]
+        if len(relation.parts) != 2 or len(sides) != 2:
             return False
-        left, right = (part.tree for part in relation.parts)
-        trees.append(difference(left, right))
-    if ours.ops != theirs.ops:
-        return False
-    return proportional(*trees, positive=ours.ops[0] in ("<", r"\le"))
+        trees.append(difference(*sides))
+    return ours.ops == theirs.ops and proportional(*trees, ours.ops[0] in ("<", r"\le"))
 
 
 def with_single_labels(value: Value) -> Value:
@@ -191,10 +183,7 @@ def names(values: Sequence) -> set[str]:
 
 def may_name_one(ours: Value, theirs: Value) -> bool:
     """Whether two labels may name one thing: the same, or y and f(x); not x and y, nor sums."""
-    if ours.text == theirs.text:
-        return True
-    kinds = {_kind_of_name(ours), _kind_of_name(theirs)}
-    return kinds == {"call", "name"}
+    return ours.text == theirs.text or {*map(_kind_of_name, (ours, theirs))} == {"call", "name"}
 
 
 def _kind_of_name(label: Value) -> str | None:

@@ -1,10 +1,8 @@
 """Structure: the values that an answer's text may be.
 
-`read_tokens` knows numbers, lists, sets, tuples, intervals, unions, matrices, relations, words and
-numbers in a base; what none of its readers knows is `Opaque` and equals only the same text.
-`read` gives the readings of a text, mostly one: but `1,234` may be a number or a list, `5 m` five
-metres or 5 times m, `C) 12` an option or its value. Conditions and introductions in words are no
-part of a value.
+What no reader knows is `Opaque` and equals only the same text. A text mostly has one reading: but
+`1,234` may be a number or a list, `5 m` five metres or 5 times m, `C) 12` an option or its value.
+Conditions and introductions in words are no part of a value.
 """
 
 import contextlib
@@ -150,12 +148,15 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
         return None
     cells = tuple(read_tokens(cell) for row in rows for cell in row)
     if start:
-        if not isinstance(factor, Scalar) or not all(isinstance(c, Scalar) for c in cells):
+        if not all(isinstance(cell, Scalar) for cell in (factor, *cells)):
             return None
         of = factor
         cells = tuple(Scalar(f"({of.text})({c.text})", ("mul", of.tree, c.tree)) for c in cells)
     if name == "cases":
-        return Sequence(text, "cases", tuple(map(_read_case, rows)))
+        texts = ["&".join(map(canonical, row)) for row in rows]
+        items = [tuple(map(_read_cell, row)) for row in rows]
+        cases = [Sequence(t, "row", row) for t, row in zip(texts, items, strict=True)]
+        return Sequence(text, "cases", tuple(cases))
     form = (name == "vmatrix", len(rows), len(rows[0]))
     return Sequence(text, "matrix", cells, form)
 
@@ -164,11 +165,6 @@ def _is_set_builder(element: list[Token], condition: list[Token]) -> bool:
     is_variable = bool(element) and element[0].kind == "word" and len(element[0].text) == 1
     is_element = is_variable and (len(element) == 1 or element[1].text == r"\in")
     return is_element and any(token.text in RELATIONS for token in condition)
-
-
-def _read_case(cells: list[list[Token]]) -> Sequence:
-    text = "&".join(map(canonical, cells))
-    return Sequence(text, "row", tuple(map(_read_cell, cells)))
 
 
 def _read_cell(tokens: list[Token]) -> Value:
@@ -225,8 +221,7 @@ def read_tokens(tokens: list[Token]) -> Value:
     return Opaque(canonical(tokens), tuple(tokens))
 
 
-# Readings of a text
-
+_SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
 _CONDITION = re.compile(r"(?:for (?:all|every|any|each)|where)\b.*", re.IGNORECASE)
 
 
@@ -241,18 +236,14 @@ def _without_condition(tokens: list[Token]) -> tuple[list[Token], str | None]:
         if rest[0].text in (",", ";") or (rest[0].text == "(" and wraps(rest)):
             inside = rest[1:-1] if rest[0].text == "(" else rest[1:]
             if len(inside) > 2 and inside[0].kind == "word" and inside[1].text == r"\in":
-                head = tokens[:at]
-                while head and head[-1].text in (",", ";"):
-                    head = head[:-1]
-                return head, inside[0].text
+                while at and tokens[at - 1].text in (",", ";"):
+                    at -= 1
+                return tokens[:at], inside[0].text
     return tokens, None
 
 
 def _unconditional(tokens: list[Token]) -> list[Value]:
-    """Readings without the trailing condition, its variable under the name of its set.
-
-    `k \\in \\mathbb{Z}` against `n \\in \\mathbb{Z}` is the same, `k \\in \\mathbb{N}` is not.
-    """
+    """Readings without the trailing condition, its variable under the name of its set."""
     head, variable = _without_condition(tokens)
     if not head or len(head) == len(tokens):
         return []
@@ -278,9 +269,6 @@ def read_bare(text: str) -> tuple[Value, ...]:
     return () if is_restricted else (value,)  # x > 5 and x in Z is another set than x > 5
 
 
-_SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
-
-
 _INTRODUCTION = re.compile(
     r"exactly|only|just|.*\b(?:is|are)|the (?:\w+ ){0,2}(?:answer|value|point|number|solution"
     r"|result|total|area|volume|length|vector|set|interval|function|equation|range|domain|angle)s?",
@@ -295,14 +283,13 @@ def _is_upright(token: Token) -> bool:
 def _after_leading_words(tokens: list[Token]) -> list[Value]:
     """`\\text{The point }(2, -1)`: what upright words introduce."""
     at = next((at for at, token in enumerate(tokens) if not _is_upright(token)), 0)
-    words = canonical(tokens[:at])
-    if not 0 < at < len(tokens) or any(is_blurring(token) for token in tokens[:at]):
+    words, rest = tokens[:at], tokens[at:]
+    if not words or any(map(is_blurring, words)):
         return []
-    if tokens[at].text == ":":
-        at += 1
-    elif not _INTRODUCTION.fullmatch(words):
+    if rest[0].text == ":":
+        rest = rest[1:]
+    elif not _INTRODUCTION.fullmatch(canonical(words)):
         return []  # October 30 is not 30, nor is the reciprocal of 5 five
-    rest = tokens[at:]
     value = read_tokens(rest)
     is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")
     return [] if is_several or isinstance(value, Opaque | Words) else [value]
@@ -317,14 +304,12 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     text = canonical(tokens)
     if option := _OPTION.fullmatch(text):
         return Choice(text, option[1], None)
-    match = _CHOICE.match(canonical(tokens[:3]))
-    if not match:
+    if not (match := _CHOICE.match(canonical(tokens[:3]))):
         return None
     letter = (match[1] or match[2]).upper()
     rest = tokens[3 if match[1] else 2 :]
-    if not rest:
-        # (c) may also be a variable in brackets; that reading comes first.
-        return Choice(canonical(tokens), letter, None)
+    if not rest:  # (c) may also be a variable in brackets; that reading comes first
+        return Choice(text, letter, None)
     is_letters = rest[0].kind == "word" and len(rest[0].text) < 3
     is_factor = not rest[0].spaced and (rest[0].kind == "op" or (match[1] or "").islower())
     is_factor = is_factor or (rest[0].text in "+-([{^" and (match[1] or "").islower())
@@ -332,7 +317,7 @@ def _read_choice(tokens: list[Token]) -> Value | None:
         return None
     value = read_tokens(rest)
     is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")
-    return None if is_several else Choice(canonical(tokens), letter, value)
+    return None if is_several else Choice(text, letter, value)
 
 
 def _spelled_minus(token: Token) -> Token:
@@ -342,11 +327,7 @@ def _spelled_minus(token: Token) -> Token:
 
 @functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
 def read(text: str, is_gold: bool) -> tuple[Value, ...]:
-    """The readings of an answer, the most likely first; never empty.
-
-    Args:
-        is_gold: `1,234` in a gold is a number; a prediction may mean the list `1, 234`.
-    """
+    """The readings of an answer, the most likely first; `1,234` in a gold is never a list."""
     normal = normalise(text)
     tokens = list(map(_spelled_minus, tokenise(normal)))
     if nesting(tokens) > MAX_DEPTH:

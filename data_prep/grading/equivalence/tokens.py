@@ -1,19 +1,14 @@
-# ruff: noqa: RUF001, RUF002 - a table of just those characters
+# ruff: noqa: RUF001 - a table of just those characters
 """Tokens: a text in one spelling, cut into numbers, words, commands and operators.
 
-`normalise` removes or renames what carries no value of its own (spacing, fonts, delimiters,
-`\\left`, `½`, `×`). What an answer means is decided in `parse` and `structure`. Every pattern runs
-in time linear in the text.
+What an answer means is decided in `parse` and `structure`. Every pattern runs in linear time.
 """
 
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-
-# ruff: noqa: RUF001 - a table of just those characters
-
 
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho"
 _CHARACTERS = {
@@ -46,39 +41,33 @@ def _to_ascii(text: str) -> str:
     text = re.sub("[₀₁₂₃₄₅₆₇₈₉ₙ]+", lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
     pieces = []
     for character in text:
-        if character.isascii():
-            pieces.append(character)
-        elif character in _CHARACTERS:
-            pieces.append(_CHARACTERS[character])
-        elif unicodedata.decomposition(character).startswith("<fraction>"):
-            top, _, bottom = unicodedata.normalize("NFKC", character).partition("⁄")
-            pieces.append(rf"\frac{{{top}}}{{{bottom}}}")
-        elif unicodedata.decomposition(character).startswith(("<super>", "<sub>")):
-            sign = "^" if unicodedata.decomposition(character).startswith("<super>") else "_"
-            pieces.append(f"{sign}{{{unicodedata.normalize('NFKC', character)}}}")
+        form = unicodedata.decomposition(character).partition(" ")[0]
+        plain = unicodedata.normalize("NFKC", character)
+        if character in _CHARACTERS:
+            plain = _CHARACTERS[character]
+        elif form == "<fraction>":
+            top, _, bottom = plain.partition("⁄")
+            plain = rf"\frac{{{top}}}{{{bottom}}}"
+        elif form in ("<super>", "<sub>"):
+            plain = f"{'^' if form == '<super>' else '_'}{{{plain}}}"
         elif unicodedata.category(character) == "Nd":
-            pieces.append(str(unicodedata.digit(character)))
-        else:
-            pieces.append(unicodedata.normalize("NFKC", character))
+            plain = str(unicodedata.digit(character))
+        pieces.append(plain)
     return "".join(pieces)
 
 
-_RENAMES = {
-    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
-    "leq": "le", "leqslant": "le", "geq": "ge", "geqslant": "ge", "neq": "ne", "lbrace": "{",
-    "rbrace": "}", "dots": "ldots", "cdots": "ldots", "Bbb": "mathbb",
-    "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "infin": "infty",
-    "deg": "degree", "overrightarrow": "vec", "bar": "overline",
-    "arctg": "arctan", "tg": "tan", "ctg": "cot",
-    "text": "text", "textbf": "text", "textit": "text", "textrm": "text", "textnormal": "text",
-    "mbox": "text", "hbox": "text", "mathrm": "text", "operatorname": "text", "mathsf": "text",
-    "mathit": "text", "texttt": "text", "textsf": "text", "emph": "text", "underline": "text",
-    "rm": "text", "bm": "mathbf", "boldsymbol": "mathbf", "implies": "to", "Rightarrow": "to",
-    "mod": "pmod", "bmod": "pmod",
-    "rightarrow": "to", "lor": "vee", "land": "wedge", "sim": "approx", "simeq": "approx",
-    "bigcup": "cup", "varnothing": "emptyset",
+_SPELLINGS = {  # of a command
+    "frac": "dfrac tfrac cfrac", "binom": "dbinom tbinom", "le": "leq leqslant", "ne": "neq",
+    "ge": "geq geqslant", "{": "lbrace", "}": "rbrace", "ldots": "dots cdots", "mathbb": "Bbb",
+    "phi": "varphi", "epsilon": "varepsilon", "theta": "vartheta", "infty": "infin",
+    "degree": "deg", "vec": "overrightarrow", "overline": "bar", "arctan": "arctg", "tan": "tg",
+    "cot": "ctg", "mathbf": "bm boldsymbol", "to": "implies Rightarrow rightarrow",
+    "text": "textbf textit textrm textnormal mbox hbox mathrm operatorname mathsf mathit texttt"
+    " textsf emph underline rm", "pmod": "mod bmod", "vee": "lor", "wedge": "land",
+    "approx": "sim simeq", "cup": "bigcup", "emptyset": "varnothing",
 }  # fmt: skip
-_CHARACTER_COMMANDS = {
+_RENAMES = {old: "\\" + new for new, olds in _SPELLINGS.items() for old in olds.split()}
+_RENAMES |= {
     "lt": "<", "gt": ">", "ast": "*", "vert": "|", "lvert": "|", "rvert": "|", "mid": "|",
     "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")", "colon": ":", "quad": ";",
     "qquad": ";", "enspace": " ", "thinspace": " ", "space": " ", "dollar": r"\$",
@@ -91,36 +80,26 @@ _DROPPED = re.compile(
 )
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\s?\\!\s?|\\!\s?,|\\[,:;]|\{\\,\}|\\ |~)(?=\d{3}(?!\d))")
 _REWRITES = [
-    (re.compile(pattern), new)
-    for pattern, new in [
-        (r"\{([,:])\}", r"\1"),
-        (r"\\not\s*=", r"\\ne "),
-        (r"\\pmod\s*\{(\w+)\}", r"\\pmod \1"),
-        (r"\\cr(?![A-Za-z])", r"\\\\"),
-        (r"\\(mathbb|Bbb)\s+([A-Z])", r"\\mathbb{\2}"),
-        (r"(?<!\\)\\[,;:> ]|~", " "),
-        (r"\\[!/]", ""),
-        (r"\\q?quad(?=\s*\\(?:text|mathrm|mbox|mathbf)(?![A-Za-z]))", " "),
-        (r"\\mathbf\s*\{([\d.]+)\}", r"\1"),
-        (r"\^\s*(?:\\prime|\{\s*\\prime\s*\})", "'"),
-        (r"\{([-+])\}", r"\1"),
-        (r"\\textcolor\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", ""),
-        (r"\\\\\s*\[[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\"),
-        (r"\\%", "%"),
-        (r"\\([#&_])", r"\1"),
-        (r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})", r"\\degree "),
-        (r"(?<=\d)\s*\\circ(?![A-Za-z])", r"\\degree "),
-        (r"\\{2,}(?=\s*(?:\]|$))", ""),
-    ]
+    (r"\{([,:])\}", r"\1"),
+    (r"\\not\s*=", r"\\ne "),
+    (r"\\pmod\s*\{(\w+)\}", r"\\pmod \1"),
+    (r"\\cr(?![A-Za-z])", r"\\\\"),
+    (r"\\(mathbb|Bbb)\s+([A-Z])", r"\\mathbb{\2}"),
+    (r"(?<!\\)\\[,;:> ]|~", " "),
+    (r"\\[!/]", ""),
+    (r"\\q?quad(?=\s*\\(?:text|mathrm|mbox|mathbf)(?![A-Za-z]))", " "),
+    (r"\\mathbf\s*\{([\d.]+)\}", r"\1"),
+    (r"\^\s*(?:\\prime|\{\s*\\prime\s*\})", "'"),
+    (r"\{([-+])\}", r"\1"),
+    (r"\\textcolor\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", ""),
+    (r"\\\\\s*\[[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\"),
+    (r"\\%", "%"),
+    (r"\\([#&_])", r"\1"),
+    (r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})", r"\\degree "),
+    (r"(?<=\d)\s*\\circ(?![A-Za-z])", r"\\degree "),
+    (r"\\{2,}(?=\s*(?:\]|$))", ""),
 ]
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
-
-
-def _rename(match: re.Match) -> str:
-    name = match[1]
-    if name in _CHARACTER_COMMANDS:
-        return _CHARACTER_COMMANDS[name]
-    return "\\" + _RENAMES.get(name, name)
 
 
 def _drop_delimiters(text: str) -> str:
@@ -147,8 +126,8 @@ def normalise(text: str) -> str:
     if "\\" in text or "~" in text or "{" in text:
         text = _THOUSANDS.sub("", _DROPPED.sub("", text))
         for pattern, new in _REWRITES:
-            text = pattern.sub(new, text)
-        text = _COMMAND.sub(_rename, text)
+            text = re.sub(pattern, new, text)
+        text = _COMMAND.sub(lambda match: _RENAMES.get(match[1], match[0]), text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
     text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
     while text and text[-1] in ".,;" and not text.endswith(("..", "\\,", "\\;")):
@@ -161,12 +140,8 @@ def word_set(text: str) -> set[str]:
     return set(text.split())
 
 
-# Functions of one argument.
 TRIGONOMETRIC = word_set("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh")
-FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}
-
-
-# Number words
+FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}  # of one argument
 
 _NUMBERS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
@@ -174,7 +149,7 @@ _NUMBERS = {
     "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20,
     "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
 }  # fmt: skip
-_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
+GROUPS = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
 _PARTS = {
     "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6,
     "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
@@ -182,11 +157,7 @@ _PARTS = {
 
 
 def read_number_words(text: str) -> Fraction | None:
-    """The number that English words spell, None for any other words.
-
-    Cardinals below 10^12, with `minus` or `negative` before and one kind of part behind
-    (`three quarters`).
-    """
+    """The number that English words spell (`minus three quarters`), None for any other words."""
     words = text.lower().replace("-", " ").split()
     sign = 1
     if words[:1] in (["minus"], ["negative"]):
@@ -210,14 +181,12 @@ def _cardinal(words: list[str]) -> int | None:
             group, last = group + number, 10 if number > 19 else 1
         elif word == "hundred" and last == 1 and 0 < group < 10:
             group, last = group * 100, 100
-        elif word in _SCALES and 0 < group < 1000 and (not total or total > 1000 * _SCALES[word]):
-            total, group, last = total + group * _SCALES[word], 0, 1000
+        elif word in GROUPS and 0 < group < 1000 and (not total or total > 1000 * GROUPS[word]):
+            total, group, last = total + group * GROUPS[word], 0, 1000
         else:
             return None
     return total + group if words else None
 
-
-# Tokens
 
 MAX_DEPTH = 40  # nested groups read; keeps recursion far from Python's own limit
 
@@ -258,12 +227,7 @@ _SPELLED_OTHERWISE = {"infinity": "infty", "inf": "infty", "oo": "infty"}
 
 
 def tokenise(text: str, thousands: bool = True) -> list[Token]:
-    """Tokens of a normalised text.
-
-    Args:
-        thousands: read `1,234` and `1 234` outside brackets as one number; in `(1,234)` the comma
-            always separates.
-    """
+    """Tokens of a normalised text; with `thousands`, `1,234` outside brackets is one number."""
     tokens: list[Token] = []
     at, depth, spaced = 0, 0, False
     while at < len(text):
@@ -325,11 +289,10 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
         pieces = re.split(r"\b(and|or)\b", " ".join(content.split()))
         return [_word_token(piece.strip()) for piece in pieces if piece.strip()]
     inner = tokenise(content)
-    # Words inside \text{} are words even where they look like a product of letters.
-    inner = [Token("text", t.text, True) if t.kind == "word" and len(t.text) > 1 else t
-             for t in inner]  # fmt: skip
-    if inner:
-        inner[0] = Token(inner[0].kind, inner[0].text, spaced or inner[0].spaced)
+    for at, token in enumerate(inner):  # words stay words even where they look like a product
+        if token.kind == "word" and len(token.text) > 1:
+            inner[at] = Token("text", token.text, True)
+    inner[:1] = [replace(token, spaced=spaced or token.spaced) for token in inner[:1]]
     return inner
 
 
@@ -350,12 +313,12 @@ def canonical(tokens: list[Token]) -> str:
     return "".join(pieces)
 
 
+_NUMBER = re.compile(r"(\d*)\.?(\d*)(?:\\(?:overline|dot)\s*\{?(\d+)\}?|\((\d+)\)|[eE]([+-]?\d+))?")
+
+
 def to_fraction(number: str) -> Fraction:
     """Exact value of a number token: digits, a repeating part, or a decimal exponent."""
-    match = re.fullmatch(
-        r"(\d*)\.?(\d*)(?:\\(?:overline|dot)\s*\{?(\d+)\}?|\((\d+)\)|[eE]([+-]?\d+))?", number
-    )
-    whole, decimals, repeating, in_brackets, exponent = match.groups()
+    whole, decimals, repeating, in_brackets, exponent = _NUMBER.fullmatch(number).groups()
     value = Fraction(int((whole + decimals) or "0"), 10 ** len(decimals))
     if repeating := repeating or in_brackets:
         if "." not in number:

@@ -3,9 +3,8 @@
 A tree is nested tuples: ("num", Fraction), ("var", name), ("const", "pi"), ("add", a, b, …),
 ("mul", a, b, …), ("pow", base, exponent), ("call", name, a, …).
 
-A unit is what is written with a number: `140 cm` is `1.4 m`. One that only one side writes is
-ignored (the question names it). Where both write one, measured quantities are converted with exact
-ratios, and counted things (`5 apples`) must name the same.
+A unit that only one side writes is ignored (the question names it). Where both write one, measured
+quantities are converted with exact ratios, and counted things (`5 apples`) must name the same.
 """
 
 import re
@@ -13,9 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_prep.grading.equivalence.tokens import Token, read_number_words, word_set
-
-# Units
+from data_prep.grading.equivalence.tokens import GROUPS, Token, read_number_words, word_set
 
 _MEASURES = """
 length: m meter metre = 1; cm centimeter centimetre = 1/100; mm millimeter millimetre = 1/1000
@@ -49,33 +46,26 @@ for _line in _MEASURES.strip().splitlines():
     for _names, _, _size in (unit.partition(" = ") for unit in _units.split("; ")):
         _TABLE |= dict.fromkeys(_names.split(), (_dimension, Fraction(_size), int(_exponent or 1)))
 # Words after a number that are no unit: the number is not the value, or not alone.
-_NO_UNIT = word_set(
-    """
+_NO_UNIT = word_set("""
     is are was not no if for when or and but mod modulo more less fewer than least most about
     approximately roughly around to over plus minus times half halves third thirds quarter
     quarters fourth fourths fifth fifths tenth tenths hundredths pi root roots base point
     negative factorial maybe perhaps possibly either neither both with without by from where
     which that some any all other otherwise then so also up down equals th st nd rd below above
     zero short away ago off out radical followed percent
-    """
-)
+""")
 # Words that deny or blur the value after them: `not 5`, `at least 5`.
-_BLURRING = word_set(
-    """
+_BLURRING = word_set("""
     cannot but anything everything negative root square cube reciprocal opposite inverse half
     double twice triple impossible unless not no never least most more less about approximately
     roughly around or either neither maybe if than between except without
-    """
-)
+""")
 _RATES = {"mph": ("mi", "h"), "kph": ("km", "h"), "kmh": ("km", "h"), "mpg": ("mi", "gallon")}
 _CURRENCY = {r"\$": "dollar", r"\euro": "euro", r"\pounds": "sterling", r"\yen": "yen"}
 # A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
 _IGNORED = {"the", "a", "an", "each", "total", "altogether", "exactly", "only", "same"}
-SCALES = {
-    "dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9,
-    "trillion": 10**12,
-}  # fmt: skip
+SCALES = GROUPS | {"dozen": 12, "hundred": 100, "trillion": 10**12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +108,7 @@ def _flatten(tokens: list[Token]) -> list[str] | None:
         elif token.text == "/":
             flat.append("/")
         elif token.text == "^":
-            match = _EXPONENT.match(" ".join(t.text for t in tokens[at : at + 4]))
-            if not match:
+            if not (match := _EXPONENT.match(" ".join(t.text for t in tokens[at : at + 4]))):
                 return None
             flat.append("^" + match[0].strip("{} ").replace(" ", ""))
             at += len(match[0].split())
@@ -133,10 +122,7 @@ _RAISED = {"squared": 2, "cubed": 3} | {f"^{n}": n for n in (-4, -3, -2, -1, 1, 
 
 
 def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
-    """(unit, scale) of the tokens after a number, None where they are no unit.
-
-    The scale is what `million` or `dozen` multiply the number with.
-    """
+    """(unit, what `million` or `dozen` multiply with) after a number; None where it is no unit."""
     dimensions: Counter[str] = Counter()
     things: set[str] = set()
     size, scale, sign, power = Fraction(1), 1, 1, 1
@@ -144,8 +130,7 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
 
     def add(name: str, exponent: int) -> None:
         nonlocal size
-        known = _find(name)
-        if known:
+        if known := _find(name):
             dimension, unit_size, of_dimension = known
             dimensions[dimension] += of_dimension * exponent
             size *= unit_size**exponent
@@ -179,9 +164,8 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
             for name, exponent in last:
                 add(name, exponent)
             power = 1
-    return Unit(
-        frozenset((+dimensions).items() | (-dimensions).items()), size, frozenset(things)
-    ), scale
+    kept = frozenset((name, power) for name, power in dimensions.items() if power)
+    return Unit(kept, size, frozenset(things)), scale
 
 
 def _is_number_word(word: str) -> bool:
@@ -225,15 +209,13 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
     if len(tokens) > signed + 1 and tokens[signed].text in _CURRENCY:
         prefix = tokens[signed]
         tokens = tokens[:signed] + tokens[signed + 1 :]
+    behind = [prefix] if prefix else []
     for at in range(1, len(tokens)):
         if _starts_unit(tokens[at], tokens[at - 1]):
-            found = read_unit(tokens[at:] + ([prefix] if prefix else []))
-            if found:
+            if found := read_unit(tokens[at:] + behind):
                 return tokens[:at], *found
             break
-    if prefix:
-        return tokens, *read_unit([prefix])
-    return tokens, None, 1
+    return tokens, *(read_unit(behind) or (None, 1))
 
 
 def ratio(first: Unit, second: Unit) -> Fraction | None:
@@ -249,8 +231,6 @@ def ratio(first: Unit, second: Unit) -> Fraction | None:
         return None
     return first.size / second.size
 
-
-# Trees
 
 Tree = tuple
 ONE, MINUS_ONE = ("num", Fraction(1)), ("num", Fraction(-1))
@@ -349,8 +329,7 @@ class Opaque:
 Value = Scalar | Words | Based | Choice | Sequence | Relation | Opaque
 
 RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
-INFINITY = Words(r"\infty")
-MINUS_INFINITY = Words(r"-\infty")
+INFINITY, MINUS_INFINITY = Words(r"\infty"), Words(r"-\infty")
 ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
 
 

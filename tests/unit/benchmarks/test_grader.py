@@ -34,10 +34,10 @@ def test_the_table_has_a_row_for_every_set_and_grader():
     rows = [[*row.values()] for row in grader.render(made_up(0.01))]
     assert len(rows) == 6
     assert rows[0] == [
-        "integers", SINGLE, "4", "667", "1", "2", "2", "100.0", "0", "10 [10, 10]",
+        "integers", SINGLE, "4", "667", "1", "2", "100.0", "10 [10, 10]",
     ]  # fmt: skip
     assert rows[1] == [
-        "integers", BASELINE, "2", "100", "10", "10", "10", "0.0", "2", "1 [1, 1]",
+        "integers", BASELINE, "2", "100", "10", "10", "0.0", "1 [1, 1]",
     ]  # fmt: skip
 
 
@@ -64,5 +64,5 @@ def test_wrong_answers_differ_from_the_gold(gold):
 
 @pytest.mark.parametrize(("key", "value"), [("rounds", 1), ("rows", 0)])
 def test_settings_that_give_no_figures_are_refused(key, value):
-    with pytest.raises(ValueError, match=f"^{key}: "):
+    with pytest.raises(ValueError, match="at least 2 and 1"):
         BenchArguments(out="x.md", **{key: value})
