@@ -1,7 +1,4 @@
-"""Keys and source lists of a `data.yaml`: every mistake in them is found before anything is read.
-
-docs/data.md explains every key.
-"""
+"""Keys and source lists of a `data.yaml`: every mistake is found before anything is read."""
 
 import difflib
 from collections import Counter
@@ -59,8 +56,7 @@ class Source:
 
     def builder_options(self) -> dict[str, Any]:
         """The options that are set, for the builder."""
-        options = {name: getattr(self, name) for name in OPTIONS}
-        return {name: value for name, value in options.items() if value is not None}
+        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
 
 def _key(default: Any, text: str) -> Any:
@@ -162,11 +158,7 @@ def find_file(source: Source, data_root: str | None) -> Path | None:
 
 
 def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
-    """Refuse values that no build could use; returns the checked source lists.
-
-    Returns:
-        {key of FILES: sources}, in the order of FILES.
-    """
+    """Refuse values that no build could use; returns {key of FILES: sources}, in their order."""
     for key, choices in (
         ("system_prompt", SYSTEM_PROMPTS), ("answer_form", ANSWER_FORMS),
         ("on_bad_row", ("stop", "skip")), ("decontaminate", BENCHMARKS),
@@ -188,8 +180,7 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
         raise UserError(f"no sources: set at least one of {', '.join(FILES)}")
     for key, entries in sources.items():
         for source in entries:
-            path = find_file(source, root)
-            if path is not None and not path.is_file():
+            if (path := find_file(source, root)) and not path.is_file():
                 raise UserError(
                     f"{key}: {source.name}: file: {path} does not exist; check file and data_root"
                 )

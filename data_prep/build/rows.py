@@ -45,31 +45,21 @@ Result = tuple[list[Checked], Counter[str]]  # one for each row; seconds by step
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be done with the rows of one source; sent to the workers with every chunk.
-
-    Args:
-        part: middle of the ids, see `data_prep.build.recipe.id_parts`.
-        key: the file that they are for, of `data_prep.build.recipe.FILES`.
-    """
+    """What is to be done with the rows of one source; sent to the workers with every chunk."""
 
     source: Source
-    part: str
-    key: str
+    part: str  # middle of the ids
+    key: str  # the file that they are for, of `FILES`
     args: DataArguments
 
 
 class SourceRows:
-    """Iterates over (position, where, row, fault or ready problem) of one source, once.
-
-    Attributes:
-        num_read: rows of the source, also those that are not sampled.
-        seconds: spent reading.
-    """
+    """Iterates over (position, where, row, fault or ready problem) of one source, once."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.num_read = 0
-        self.seconds = 0.0
+        self.num_read = 0  # also rows that are not sampled
+        self.seconds = 0.0  # spent reading
 
     def __iter__(self) -> Iterator[Item]:
         source, key, args = self._job.source, self._job.key, self._job.args
@@ -143,11 +133,7 @@ def track(items: Iterable, description: str) -> Iterator:
 
 
 class Checker:
-    """Checks rows against a recipe and evaluation questions.
-
-    Args:
-        questions: of evaluation sets, which must not occur in the training sets.
-    """
+    """Checks rows against a recipe and the questions of evaluation sets."""
 
     def __init__(self, questions: Sequence[EvalQuestion]) -> None:
         self._index = EvalIndex(questions) if questions else None
@@ -246,12 +232,7 @@ def _check_in_worker(job: Job, items: list[Item]) -> Result:
 
 
 class Workers:
-    """The processes of one phase of the build, started when they are needed.
-
-    Args:
-        number: of processes.
-        questions: evaluation questions to keep out of the training sets.
-    """
+    """The processes of one phase of the build, started when they are needed."""
 
     def __init__(self, number: int, questions: Sequence[EvalQuestion]) -> None:
         self._number, self._questions = number, questions

@@ -116,13 +116,7 @@ def show_options(question: str, options: list[str]) -> str:
 
     How to write the answer is the system prompt's business; that it is a letter is part of the
     question, because without it the option's text would be as good an answer.
-
-    Args:
-        question: without the options.
-        options: 2 to 5; white space in them, line ends too, becomes single blanks.
     """
-    lines = [
-        f"{letter}. {' '.join(option.split())}"
-        for letter, option in zip(LETTERS, options, strict=False)
-    ]
+    texts = (" ".join(option.split()) for option in options)
+    lines = [f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False)]
     return "\n".join([question.strip(), "", *lines, "", INSTRUCTION])

@@ -129,10 +129,8 @@ def load(
 
     Args:
         split: one of `SPLITS`.
-        sample: number of problems; levels 1..`max_level` come in equal numbers.
-        seed: same seed and arguments, same problems; every split has its own stream.
         hasty_share: share of the solutions written as bare merged equations, in [0, 1].
-        max_merge: most days a hasty equation merges, at least 2 and at most 7.
+        max_merge: most days a hasty equation merges, 2 to 7.
         levels: levels in the order in which they come round, in place of 1..`max_level`;
             `[1, 1, 6]` makes two thirds of the problems easy and the others hard.
     """
