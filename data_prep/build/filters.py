@@ -106,14 +106,12 @@ class Checked:
     """A row and what the checks say of it.
 
     Args:
-        where: its place.
         problem: None where the source made none of the row.
         drop: why it is left out, or None; what follows `match` is set for the others only.
         text: the beginning of a row that is no problem, to look at.
         match: the evaluation question that it repeats.
         key: of the normalised question and the trace number, 16 bytes.
         signature: MinHash keys as bytes; empty where near duplicates are not looked for.
-        band: easy, medium, hard or None.
     """
 
     where: str

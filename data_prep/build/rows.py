@@ -71,9 +71,8 @@ class SourceRows:
             rows = load_hub(source.hub, source.split, source.config)
         else:
             rows = read_rows_and_faults(path or fetch_hub_file(source.hub, source.hub_file))
-        items: Iterable[Item] = (
-            (position, *row) for position, row in enumerate(self._counted(rows))
-        )
+        numbered = enumerate(self._counted(rows))
+        items: Iterable[Item] = ((position, *row) for position, row in numbered)
         size = None if source.name == "synthetic" else source.sample
         if size is not None:
             # Seeded by what is sampled, not by its place in the list: adding another source
@@ -90,9 +89,8 @@ class SourceRows:
             )
 
     def _generate(self) -> Iterator[tuple[str, Any]]:
-        source = self._job.source
+        source, seed = self._job.source, self._job.args.seed
         try:
-            seed = self._job.args.seed
             found = synthetic.load(source.split, source.sample, seed, **source.options)
             yield from ((problem.id, problem) for problem in found)
         except (TypeError, ValueError) as error:  # an option unknown or out of range

@@ -160,11 +160,7 @@ class PredictiveCurriculum:
         return expected_rate(mean, variance).tolist()
 
     def draw(self, count: int, taken: Iterable[int] = ()) -> list[int]:
-        """So many problems of this batch, all different, the explored ones first.
-
-        Args:
-            taken: problems already in this batch; used again only where no other is left.
-        """
+        """Draw different problems, the explored first; `taken` ones only where no other is left."""
         num = len(self._peers)
         if count > num:
             raise ValueError(f"{count} problems are needed at a time, the pool has {num}")
@@ -209,8 +205,7 @@ class PredictiveCurriculum:
     def learn_prior(self, counts: dict[int, tuple[int, int]]) -> None:
         """Start from offline pass rates: `{problem: (num_right, num_samples)}`.
 
-        Levels, spreads and offsets are fitted together by expectation maximisation: nothing is
-        known of the levels yet, so offsets measured against them one by one would be wrong.
+        Levels, spreads and offsets, all unknown yet, are fitted by expectation maximisation.
         """
         problems = np.array(list(counts), dtype=int)
         right, total = np.array(list(counts.values())).T

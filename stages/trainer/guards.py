@@ -160,9 +160,8 @@ class Guards:
         Args:
             step: optimizer steps behind the weights that wrote the completions, so that the
                 checkpoint of this very number counts as unhealthy.
-            statistics: all or some of `repetition` (share of repetitive completions),
-                `cut_off_rate`, `reward`, `length` in tokens, `logp_mismatch`, `entropy` in nats per
-                token, `moved_share`; means over all completions of all processes.
+            statistics: some of `cut_off_rate`, `reward`, `length` in tokens, and those of `RULES`;
+                means over all completions of all processes.
         """
         measured = self._measure(step, statistics)
         firings = []
@@ -285,15 +284,9 @@ def logp_mismatch(
         mean over tokens of exp(|logp_rollout - logp_train|)        range [1, inf]
 
     After NeMo RL's "multiplicative probability error" (`token_mult_prob_error`), whose tests ask
-    for less than 1.05. The absolute value keeps differences of both signs from cancelling.
-
-    Args:
-        reference_logps, sampling_logps: of the trainer and of the sampler, whose NaN tokens are
-            left out, shape (B, C).
-        mask: non-zero where a token counts, shape (B, C).
-
-    Returns:
-        Shape (B,); NaN for a row without tokens, infinity where the trainer's log-prob is NaN.
+    for less than 1.05. The absolute value keeps differences of both signs from cancelling. Inputs
+    have shape (B, C); tokens whose `sampling_logps` are NaN are left out. Shape (B,): NaN for a row
+    without tokens, infinity where the trainer's log-prob is NaN.
     """
     counts = mask.bool() & ~sampling_logps.isnan()  # (B, C)
     ratio = (reference_logps.float() - sampling_logps.float()).abs().exp()
