@@ -14,13 +14,11 @@ One source is a mapping:
 the hub is asked. `sample: N` takes N rows at random. docs/data.md explains every key.
 """
 
-import contextlib
 import random
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +44,15 @@ def main() -> None:
     names = [*args.decontaminate, *args.decontaminate_if_found]
     inputs += [find_benchmark(name, args.data_root) for name in names]
     check_folder(args.output_dir, [path for path in inputs if isinstance(path, Path)])
+    # SIGTERM ends the build as an error does: workers end, half-written files go.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with ended_by_signal():
-            build(args, sources)
+        build(args, sources)
     except OSError as error:
         raise UserError(
             f"output_dir: {error.filename or args.output_dir}: {error.strerror or error}; check "
             "the disk and its permissions, or choose another folder"
         ) from error
-
-
-@contextlib.contextmanager
-def ended_by_signal() -> Iterator[None]:
-    """Let SIGTERM end the build as an error does: workers end, half-written files go."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

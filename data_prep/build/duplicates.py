@@ -46,9 +46,8 @@ def signature(tokens: list[str]) -> np.ndarray:
     Shape (NUM_BANDS,), uint64; the same in every process and run.
     """
     words = [word.encode() for word in content(tokens)]
-    shingles = {
-        b" ".join(words[at : at + SHINGLE]) for at in range(max(1, len(words) - SHINGLE + 1))
-    }
+    starts = range(max(1, len(words) - SHINGLE + 1))
+    shingles = {b" ".join(words[at : at + SHINGLE]) for at in starts}
     minhash = MinHash(
         NUM_BANDS * ROWS_PER_BAND, hashfunc=crc32, permutations=_PERMUTATIONS, scheme=_SCHEME
     )

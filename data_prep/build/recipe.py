@@ -105,7 +105,7 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     if name != "synthetic" and name not in BUILDERS:
         names = ", ".join([*BUILDERS, "synthetic"])
         raise UserError(f"{key}: name: must be one of {names} (got {name!r})")
-    options = {} if name == "synthetic" else known_options(name)
+    options = {"sample": True} if name == "synthetic" else known_options(name)
     unused = {*PLACES, *OPTIONS} if name == "synthetic" else {"options", *OPTIONS} - options.keys()
     for each in entry:
         if each not in known:
@@ -116,9 +116,8 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
             raise UserError(f"{where}: {each}: has no effect on this source; remove it")
     given = {k: convert(k, v, known[k], where) for k, v in entry.items() if v is not None}
     source = Source(**given)
-    needed = [option for option, is_needed in options.items() if is_needed]
-    for each in ["sample"] if name == "synthetic" else needed:
-        if each not in given:
+    for each, is_needed in options.items():
+        if is_needed and each not in given:
             raise UserError(f"{where}: missing key {each!r}; set it")
     if name != "synthetic" and not (source.hub or source.file):
         raise UserError(f"{where}: set 'file' or 'hub'")

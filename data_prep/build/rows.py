@@ -19,9 +19,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Any
+
+from tqdm import tqdm
 
 from data_prep.build.duplicates import signature
 from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
@@ -38,6 +41,7 @@ from data_prep.sources.registry import BUILDERS
 EXCERPT = 1000  # characters of a row that its source drops
 CHUNK = 500  # rows
 AHEAD = 3  # chunks under way for each worker
+show = partial(tqdm, leave=False, disable=None)  # a bar, where stderr is a terminal
 
 Item = tuple[int, str, Row | BadRow | Problem]  # position from 0, where, what was read
 Result = tuple[list[Checked], Counter[str]]  # one for each row; seconds by step
@@ -78,8 +82,8 @@ class SourceRows:
             # Seeded by what is sampled, not by its place in the list: adding another source
             # changes nothing.
             seed = f"{args.seed}-{key}-{source.name}-{self._job.part}"
-            items = sample_rows(track(items, f"{key}: sampling {source.name}"), size, seed)
-        yield from track(items, f"{key}: {source.name}")
+            items = sample_rows(show(items, f"{key}: sampling {source.name}"), size, seed)
+        yield from show(items, f"{key}: {source.name}")
         if not self.num_read:
             raise UserError(f"{key}: {source.name}: {place} has no rows; check the file")
         if size is not None and self.num_read < size:
@@ -117,17 +121,6 @@ def sample_rows(items: Iterable[Item], size: int, seed: str) -> list[Item]:
         elif (slot := rng.randrange(item[0] + 1)) < size:
             kept[slot] = item
     return sorted(kept, key=lambda item: item[0])
-
-
-def track(items: Iterable, description: str) -> Iterator:
-    """A progress bar on stderr; silent when that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import track as rich_track
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return iter(items)
-    return iter(rich_track(items, description, console=console, transient=True))
 
 
 class Checker:

@@ -164,9 +164,8 @@ class HfEngine:
         for settings, indices in groups.items():
             prompts = [requests[i].prompt for i in indices]
             ids = self.tokenizer(prompts, add_special_tokens=not settings.rendered)["input_ids"]
-            prompt_ids = {
-                i: fit(one, settings, self.max_length) for i, one in zip(indices, ids, strict=True)
-            }
+            fitted = [fit(one, settings, self.max_length) for one in ids]
+            prompt_ids = dict(zip(indices, fitted, strict=True))
             # Longest first: padding is small, and the greatest batch comes at the start.
             indices.sort(key=lambda i: -len(prompt_ids[i]))
             for start in range(0, len(indices), self._batch_size):

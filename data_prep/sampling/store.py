@@ -102,8 +102,7 @@ class Processes:
             return cls()
         import torch.distributed
 
-        found = torch.distributed.rendezvous("env://", timeout=PATIENCE)
-        store, rank, world_size = next(iter(found))
+        store, rank, world_size = next(torch.distributed.rendezvous("env://", timeout=PATIENCE))
         return cls(rank, world_size, int(os.environ.get("LOCAL_RANK", "0")), store)
 
     @property

@@ -69,18 +69,16 @@ _OPTION = re.compile(
     re.DOTALL,
 )
 # "none" is the one that may be a real answer; there it cannot be told from a missing one.
-_SENTINELS = frozenset(
-    (
-        "proof", "notfound", "not found", "answer not found", "n/a", "nan", "null", "none",
-        "unknown", "see solution", "see the solution", "see above", "see below", "see proof",
-        "see the proof", "see figure", "no answer", "no answer found", "no answer provided",
-        "no answer available", "not available", "not given", "not provided", "unanswered", "todo",
-        "tbd", "proved", "proven", "qed", "q.e.d", "-", "--", "---", "?", "??", "???", "...",
-        "\u2026", "_", "__", "___", "*", ".", "/", "\\ldots", "\\dots", "\\cdots", "\\square",
-        "\\blacksquare", "\u7565", "\u65e0\u7b54\u6848", "\u89c1\u89e3\u6790", "\u8bc1\u660e",
-        "\u8bc1\u660e\u7565",
-    )
-)  # fmt: skip
+_SENTINELS = {
+    "proof", "notfound", "not found", "answer not found", "n/a", "nan", "null", "none",
+    "unknown", "see solution", "see the solution", "see above", "see below", "see proof",
+    "see the proof", "see figure", "no answer", "no answer found", "no answer provided",
+    "no answer available", "not available", "not given", "not provided", "unanswered", "todo",
+    "tbd", "proved", "proven", "qed", "q.e.d", "-", "--", "---", "?", "??", "???", "...",
+    "\u2026", "_", "__", "___", "*", ".", "/", "\\ldots", "\\dots", "\\cdots", "\\square",
+    "\\blacksquare", "\u7565", "\u65e0\u7b54\u6848", "\u89c1\u89e3\u6790", "\u8bc1\u660e",
+    "\u8bc1\u660e\u7565",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

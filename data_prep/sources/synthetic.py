@@ -164,5 +164,4 @@ def load(
         problem = gsm8k.build_problem(row, problem_id, problem_id)
         seen.add(question)
         num_misses = 0
-        assert isinstance(problem, Problem)
         yield replace(problem, source="synthetic", level=level)

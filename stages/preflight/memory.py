@@ -11,8 +11,7 @@ list of parts with their formulas, and the plan is the highest moment:
 - `forward`: under autocast, when all weights have been cast and none is freed yet.
 
 Derived from the source of transformers 5.17 and TRL 1.16; `benchmarks.memory` compares it with
-measured steps. Lengths are tokens. In formulas H is the hidden size, I the inner size of the MLP, A
-the width of the queries, K that of the keys, L a row's length.
+measured steps. Lengths are tokens, L is a row's.
 """
 
 from collections.abc import Mapping
@@ -61,8 +60,7 @@ class Step:
     """What a training process does in one optimizer step.
 
     `rows` of `length` tokens go through the model in `passes` forward passes before one backward
-    pass; `scored` tokens of a row have a loss. `is_autocast`: matrix products are in bf16 whatever
-    the weights are.
+    pass; `scored` tokens of a row have a loss.
     """
 
     model: Model
@@ -70,7 +68,7 @@ class Step:
     length: int
     scored: int
     weight: int = 2  # bytes of a parameter
-    is_autocast: bool = False
+    is_autocast: bool = False  # matrix products in bf16, whatever the weights are
     is_checkpointed: bool = True
     is_masked: bool = False  # rows padded or packed, without FlashAttention: a mask of L^2
     accumulates: bool = True  # gradients of earlier micro-batches are there
@@ -130,9 +128,8 @@ def norm_bytes(step: Step) -> int:
 def layer_bytes(step: Step) -> int:
     """Bytes per token that one decoder layer keeps, without the attention mask.
 
-    Attention keeps q, k, v, its output and a log-sum of each head: c (2 A + 2 K) + 4 heads. With a
-    mask sdpa repeats keys and values to the width of the query. SwiGLU keeps gate, silu(gate) and
-    up, 3 c I; their product is the input of down_proj.
+    Attention keeps q, k, v, its output and a log-sum of each head, with a mask keys and values of
+    the query's width (sdpa); SwiGLU keeps gate, silu(gate) and up.
     """
     model, c = step.model, step.compute
     key = model.query if step.is_masked else model.key

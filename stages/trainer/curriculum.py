@@ -307,10 +307,7 @@ def keep_by_pass_rate(
 
 
 def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Which problems are alike: source and level or, without a level, how long the question is.
-
-    Lengths are cut into eight equal parts of their source: longer questions are often harder.
-    """
+    """Which problems are alike: source and level or, without one, the octile of the length."""
     lengths = [len(row["prompt"][-1]["content"]) for row in rows]
     by_source: dict[str, list[int]] = {}
     for row, length in zip(rows, lengths, strict=True):

@@ -330,8 +330,7 @@ def best_reference(
     The best, not the last: a slow collapse would pull its reference along. And not the start:
     reward rises first in a run that collapses later. Both means are of the same steps, so length
     that grows and pays off takes its reference along. While the run is younger than a whole window
-    the last one counts, as a few lucky steps would else remain the best for long. `best` is what
-    this returned a step ago.
+    the last one counts, as a few lucky steps would else remain the best for long.
     """
     found = [fmean(reference_window(values, num_baseline)) for values in (cut_off_rates, rewards)]
     is_whole = len(rewards) >= RECENT + SPAN
@@ -358,9 +357,8 @@ def moved_share(before: list["torch.Tensor"], after: list["torch.Tensor"]) -> fl
     """Share, 0..1, of the elements that an optimizer step has changed; NaN of none.
 
     In bf16 an update below half the distance to the next number is rounded away: AdamW with a
-    learning rate of 5e-7 moves 1 % of weights around 0.02. Weights that hold float32 move nearly
-    all. A low share is no loss where the exact weights are kept elsewhere (DeepSpeed's float32
-    copies) or the rounding is stochastic, and none at all while the learning rate is 0.
+    learning rate of 5e-7 moves 1 % of weights around 0.02, of float32 weights nearly all. A low
+    share is no loss where DeepSpeed keeps float32 copies, or the rounding is stochastic.
     """
     moved = [old != new for old, new in zip(before, after, strict=True)]
     total = sum(part.numel() for part in moved)

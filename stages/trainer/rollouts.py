@@ -53,10 +53,9 @@ class Groups:
 
 
 def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which groups to replace by which, on every rank as many as it has of both.
+    """Which groups of the batch, (ranks, N), to replace by which new ones, (ranks, M), both bool.
 
-    Groups of the batch, (ranks, N), and new ones, (ranks, M), bool -> numbers of the old and of the
-    new groups, counted over all ranks, shapes (n,).
+    On every rank as many as it has of both; numbers counted over all ranks, shapes (n,).
     """
     num = torch.minimum(is_bad.sum(dim=1), is_good.sum(dim=1)).unsqueeze(1)
     # The first so many of each row.

@@ -217,9 +217,8 @@ def ratio_totals(
 
         ratio_t = pi(o_t) / pi_old(o_t) = exp(logp_t - old_logp_t)
 
-    All of shape (B, C); `old_logps` are of the policy that wrote the completions, None where it is
-    the policy itself, `mask` is not 0 where a token counts. The sum is inf or NaN where the ratio
-    of a token that counts is.
+    All of shape (B, C); `old_logps` are None where the policy itself wrote the completions. The sum
+    is inf or NaN where the ratio of a token that counts is.
     """
     logps = logps.detach().float()
     old_logps = logps if old_logps is None else old_logps.float()
