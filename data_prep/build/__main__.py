@@ -4,9 +4,9 @@
     python -m data_prep.build --config configs/grpo7b/data.yaml --data_root DIR
 
 Reads the sources that `sft`, `grpo`, `validation` and `test` list, cleans them, and writes
-sft_train.jsonl, grpo_train.jsonl, validation.jsonl and test.jsonl (those that are listed), what was
-left out (dropped.jsonl), the pairs that decontamination found (contamination.jsonl), and
-manifest.json last. One source is a mapping:
+sft_train.jsonl, grpo_train.jsonl, validation.jsonl and test.jsonl, what was left out
+(dropped.jsonl), the pairs that decontamination found (contamination.jsonl), and manifest.json last.
+One source is a mapping:
 
     {name: gsm8k, hub: openai/gsm8k, config: main, file: gsm8k/train.jsonl, split: train}
 
@@ -14,14 +14,11 @@ manifest.json last. One source is a mapping:
 the hub is asked. `sample: N` takes N rows at random. docs/data.md explains every key.
 """
 
-import contextlib
 import random
 import signal
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,25 +44,15 @@ def main() -> None:
     names = [*args.decontaminate, *args.decontaminate_if_found]
     inputs += [find_benchmark(name, args.data_root) for name in names]
     check_folder(args.output_dir, [path for path in inputs if isinstance(path, Path)])
+    # SIGTERM ends the build as an error does: workers end, half-written files go.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with ended_by_signal():
-            build(args, sources)
+        build(args, sources)
     except OSError as error:
         raise UserError(
             f"output_dir: {error.filename or args.output_dir}: {error.strerror or error}; check "
             "the disk and its permissions, or choose another folder"
         ) from error
-
-
-@contextlib.contextmanager
-def ended_by_signal() -> Iterator[None]:
-    """Let SIGTERM end the build as an error does: workers end, half-written files go."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -119,7 +106,7 @@ def build_set(
         started = time.perf_counter()
         outputs.write(key, map(spool.line, order))
         for number in order:
-            report.rows_out_of[collector.source(number)] += 1
+            report.rows_out_of[collector.sources[number]] += 1
         report.seconds["write"] += time.perf_counter() - started
     return report
 
@@ -164,13 +151,11 @@ def mix(key: str, args: DataArguments, collector: Collector, outputs: Outputs, r
     shares = args.mix.get(key)
     if shares is None:
         return
-    known = []
     for number in collector.left():
-        if collector.band(number):
-            known.append(number)
-        else:
+        if not collector.bands[number]:
             outputs.drop(report, *collector.leave_out(number, Drop("unknown_difficulty")))
-    bands = [collector.band(number) for number in known]
+    known = collector.left()
+    bands = [collector.bands[number] for number in known]
     chosen = choose_mix(bands, shares, f"{args.seed}-{key}-mix")
     for index, number in enumerate(known):
         if index not in chosen:
@@ -192,11 +177,11 @@ def warn_of_no_decontamination(
     sources: dict[str, list[Source]], benchmarks: dict[str, int | str]
 ) -> None:
     """Say so where real training data is checked against no benchmark."""
-    real = [source.name for key in TRAINING for source in sources.get(key, ())]
-    real = [name for name in real if name != "synthetic"]
-    if real and not any(isinstance(count, int) for count in benchmarks.values()):
+    names = dict.fromkeys(source.name for key in TRAINING for source in sources.get(key, ()))
+    names.pop("synthetic", None)
+    if names and not any(isinstance(count, int) for count in benchmarks.values()):
         sys.stderr.write(
-            f"notice: {', '.join(dict.fromkeys(real))} may hold problems of benchmarks, and none "
+            f"notice: {', '.join(names)} may hold problems of benchmarks, and none "
             "is checked; set decontaminate: [gsm8k, math500, aime24, aime25]\n"
         )
 

@@ -43,16 +43,11 @@ _PERMUTATIONS = MinHash(NUM_BANDS * ROWS_PER_BAND, seed=1, scheme=_SCHEME).permu
 def signature(tokens: list[str]) -> np.ndarray:
     """Keys of a question, of which near duplicates most likely share one.
 
-    Args:
-        tokens: of `data_prep.decontamination.text.tokenise`.
-
-    Returns:
-        Shape (NUM_BANDS,), uint64; the same in every process and run.
+    Shape (NUM_BANDS,), uint64; the same in every process and run.
     """
     words = [word.encode() for word in content(tokens)]
-    shingles = {
-        b" ".join(words[at : at + SHINGLE]) for at in range(max(1, len(words) - SHINGLE + 1))
-    }
+    starts = range(max(1, len(words) - SHINGLE + 1))
+    shingles = {b" ".join(words[at : at + SHINGLE]) for at in starts}
     minhash = MinHash(
         NUM_BANDS * ROWS_PER_BAND, hashfunc=crc32, permutations=_PERMUTATIONS, scheme=_SCHEME
     )
@@ -68,14 +63,10 @@ def signature(tokens: list[str]) -> np.ndarray:
 def find_near_duplicates(
     signatures: np.ndarray, is_same: Callable[[int, int], bool]
 ) -> dict[int, int]:
-    """Rows that repeat an earlier one, found among those that share a key.
+    """Rows that repeat an earlier one: {index of a dropped row: that of the first of its kind}.
 
-    Args:
-        signatures: shape (N, NUM_BANDS), uint64, in the order of the rows.
-        is_same: whether two rows, given by index, the earlier first, are one problem.
-
-    Returns:
-        {index of a dropped row: index of the first row of its kind, which is kept}.
+    `signatures` has shape (N, NUM_BANDS), uint64, in the order of the rows. `is_same` tells whether
+    two rows, given by index, the earlier first, are one problem.
     """
     dropped: dict[int, int] = {}
     for keys in signatures.T:
@@ -107,24 +98,17 @@ def _groups(keys: np.ndarray) -> Iterator[list[int]]:
 
 
 def is_near_duplicate(first: str, second: str) -> bool:
-    """Whether two questions are one problem in two editions; see `same_wording`.
-
-    Short questions about a figure must also have the same figure.
-    """
+    """Whether two questions are one problem in two editions; see `same_wording`."""
     words, others = content(tokenise(first)), content(tokenise(second))
     if not same_wording(words, others):
         return False
-    # The words of the two may differ in the one that points to the figure.
+    # The two may differ in the word that points to the figure, which must be the same.
     is_in_figure = asks_about_figure(words) or asks_about_figure(others)
     return not is_in_figure or figures(first) == figures(second)
 
 
 class Collector:
-    """The problems of one file as they come in.
-
-    Args:
-        spool: where they are kept.
-    """
+    """The problems of one file as they come in; `sources` and `bands` hold those of each number."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -133,8 +117,8 @@ class Collector:
         self._ids: set[str] = set()
         self._copies: Counter[str] = Counter()
         self._signatures = bytearray()
-        self._sources: list[int] = []
-        self._bands: list[str | None] = []
+        self.sources: list[int] = []
+        self.bands: list[str | None] = []  # easy, medium, hard, or None where it is unknown
         self._gone: set[int] = set()
 
     def add(self, found: Checked, source: int) -> Checked | None:
@@ -142,11 +126,11 @@ class Collector:
         number = self._first.get(found.key)
         if number is not None:
             return dataclasses.replace(found, drop=self._repeat(found, number))
-        self._first[found.key] = len(self._sources)
+        self._first[found.key] = len(self.sources)
         self._spool.append(self._with_own_id(found.problem), found.where)
         self._signatures += found.signature
-        self._sources.append(source)
-        self._bands.append(found.band)
+        self.sources.append(source)
+        self.bands.append(found.band)
         return None
 
     def _repeat(self, found: Checked, number: int) -> Drop:
@@ -181,7 +165,7 @@ class Collector:
         if not self._signatures:
             return {}
         keys = np.frombuffer(bytes(self._signatures), dtype=np.uint64)
-        return find_near_duplicates(keys.reshape(len(self._sources), -1), self._is_near)
+        return find_near_duplicates(keys.reshape(len(self.sources), -1), self._is_near)
 
     def _is_near(self, first: int, second: int) -> bool:
         (one, _), (other, _) = self._spool.get(first), self._spool.get(second)
@@ -195,19 +179,11 @@ class Collector:
         """Take a problem out again; (its source, the dropped row)."""
         self._gone.add(number)
         problem, where = self._spool.get(number)
-        return self._sources[number], Checked(where, problem, drop)
+        return self.sources[number], Checked(where, problem, drop)
 
     def left(self) -> list[int]:
         """Numbers of the problems that are still in, in order."""
-        return [number for number in range(len(self._sources)) if number not in self._gone]
-
-    def band(self, number: int) -> str | None:
-        """easy, medium, hard, or None where it is unknown."""
-        return self._bands[number]
-
-    def source(self, number: int) -> int:
-        """The number of the problem's source."""
-        return self._sources[number]
+        return [number for number in range(len(self.sources)) if number not in self._gone]
 
 
 def agree(first: Problem, second: Problem) -> bool:

@@ -106,14 +106,12 @@ class Checked:
     """A row and what the checks say of it.
 
     Args:
-        where: its place.
         problem: None where the source made none of the row.
         drop: why it is left out, or None; what follows `match` is set for the others only.
         text: the beginning of a row that is no problem, to look at.
         match: the evaluation question that it repeats.
         key: of the normalised question and the trace number, 16 bytes.
         signature: MinHash keys as bytes; empty where near duplicates are not looked for.
-        band: easy, medium, hard or None.
     """
 
     where: str
@@ -144,12 +142,7 @@ def check_kind(problem: Problem) -> Drop | None:
 
 
 def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[str, ...]:
-    """All checks but that of language, which costs more; the golds that can serve.
-
-    Args:
-        source: whose bounds of the level the problem must keep.
-        key: the file that it is for, of `recipe.FILES`.
-    """
+    """All checks but that of language, which costs more; the golds that can serve."""
     if not problem.question.strip():
         return Drop("empty_question")
     if key == "sft" and not problem.solution.strip():
@@ -182,10 +175,7 @@ def holds_several_answers(gold: str) -> bool:
 
 
 def points_to_image(question: str) -> bool:
-    """Whether the question holds a reference to a picture, which a row of text cannot show.
-
-    Figures given as code, such as `[asy]`, are text.
-    """
+    """Whether the question holds a reference to a picture; code such as `[asy]` is text."""
     return bool(_IMAGE.search(question))
 
 
@@ -232,10 +222,6 @@ def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
     Formulas say nothing and make short questions look foreign ("Write $4.3+3.88$ as a decimal."
     scores best as Portuguese), so LaTeX goes first, and English-looking prose is called foreign
     only when it is long enough and clearly so. docs/data.md has how often it errs.
-
-    Args:
-        question: with its LaTeX.
-        allowed: of `LANGUAGES`.
     """
     words = _WORD.findall(_FORMULA.sub(" ", question))
     prose = " ".join(word for word in words if len(word) > 1 or _FOREIGN_LETTER.match(word))
@@ -252,11 +238,7 @@ def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
 
 
 def find_band(difficulty: str | dict[str, Any] | None, level: float | None) -> str | None:
-    """easy, medium or hard; None where the level that decides is unknown.
-
-    Args:
-        difficulty: of the source: a band's name, or the first levels that are medium and hard.
-    """
+    """easy, medium or hard; None where the level that decides is unknown."""
     if not isinstance(difficulty, dict):
         return difficulty
     if level is None:
@@ -272,10 +254,6 @@ def plan_counts(available: Mapping[str, int], mix: Mapping[str, float]) -> dict[
         N = min over bands b with share_b > 0 of floor(available_b / share_b), and at most `size`
 
     Counts are share x N, rounded by largest remainders so that they add up to N.
-
-    Args:
-        available: problems of each band.
-        mix: shares of the bands, adding up to 1, and maybe `size`.
     """
     wanted = {band: mix[band] for band in BANDS if mix.get(band, 0) > 0}
     # The small addend: 3 / 0.3 is 10, and not 9.99….
@@ -291,13 +269,7 @@ def plan_counts(available: Mapping[str, int], mix: Mapping[str, float]) -> dict[
 
 
 def choose_mix(bands: Sequence[str], mix: Mapping[str, float], seed: str) -> set[int]:
-    """Indices of the problems of a mix, drawn at random within each band.
-
-    Args:
-        bands: the band of each problem.
-        mix: see `plan_counts`.
-        seed: same seed and bands, same choice.
-    """
+    """Indices of the problems of a mix, drawn at random within each band; see `plan_counts`."""
     counts = plan_counts(Counter(bands), mix)
     members = {band: [i for i, each in enumerate(bands) if each == band] for band in counts}
     rng = random.Random(seed)

@@ -1,7 +1,4 @@
-"""Keys and source lists of a `data.yaml`: every mistake in them is found before anything is read.
-
-docs/data.md explains every key.
-"""
+"""Keys and source lists of a `data.yaml`: every mistake is found before anything is read."""
 
 import difflib
 from collections import Counter
@@ -59,8 +56,7 @@ class Source:
 
     def builder_options(self) -> dict[str, Any]:
         """The options that are set, for the builder."""
-        options = {name: getattr(self, name) for name in OPTIONS}
-        return {name: value for name, value in options.items() if value is not None}
+        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
 
 def _key(default: Any, text: str) -> Any:
@@ -109,7 +105,7 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     if name != "synthetic" and name not in BUILDERS:
         names = ", ".join([*BUILDERS, "synthetic"])
         raise UserError(f"{key}: name: must be one of {names} (got {name!r})")
-    options = {} if name == "synthetic" else known_options(name)
+    options = {"sample": True} if name == "synthetic" else known_options(name)
     unused = {*PLACES, *OPTIONS} if name == "synthetic" else {"options", *OPTIONS} - options.keys()
     for each in entry:
         if each not in known:
@@ -120,9 +116,8 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
             raise UserError(f"{where}: {each}: has no effect on this source; remove it")
     given = {k: convert(k, v, known[k], where) for k, v in entry.items() if v is not None}
     source = Source(**given)
-    needed = [option for option, is_needed in options.items() if is_needed]
-    for each in ["sample"] if name == "synthetic" else needed:
-        if each not in given:
+    for each, is_needed in options.items():
+        if is_needed and each not in given:
             raise UserError(f"{where}: missing key {each!r}; set it")
     if name != "synthetic" and not (source.hub or source.file):
         raise UserError(f"{where}: set 'file' or 'hub'")
@@ -162,11 +157,7 @@ def find_file(source: Source, data_root: str | None) -> Path | None:
 
 
 def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
-    """Refuse values that no build could use; returns the checked source lists.
-
-    Returns:
-        {key of FILES: sources}, in the order of FILES.
-    """
+    """Refuse values that no build could use; returns {key of FILES: sources}, in their order."""
     for key, choices in (
         ("system_prompt", SYSTEM_PROMPTS), ("answer_form", ANSWER_FORMS),
         ("on_bad_row", ("stop", "skip")), ("decontaminate", BENCHMARKS),
@@ -188,8 +179,7 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
         raise UserError(f"no sources: set at least one of {', '.join(FILES)}")
     for key, entries in sources.items():
         for source in entries:
-            path = find_file(source, root)
-            if path is not None and not path.is_file():
+            if (path := find_file(source, root)) and not path.is_file():
                 raise UserError(
                     f"{key}: {source.name}: file: {path} does not exist; check file and data_root"
                 )

@@ -19,9 +19,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Any
+
+from tqdm import tqdm
 
 from data_prep.build.duplicates import signature
 from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
@@ -38,6 +41,7 @@ from data_prep.sources.registry import BUILDERS
 EXCERPT = 1000  # characters of a row that its source drops
 CHUNK = 500  # rows
 AHEAD = 3  # chunks under way for each worker
+show = partial(tqdm, leave=False, disable=None)  # a bar, where stderr is a terminal
 
 Item = tuple[int, str, Row | BadRow | Problem]  # position from 0, where, what was read
 Result = tuple[list[Checked], Counter[str]]  # one for each row; seconds by step
@@ -45,31 +49,21 @@ Result = tuple[list[Checked], Counter[str]]  # one for each row; seconds by step
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be done with the rows of one source; sent to the workers with every chunk.
-
-    Args:
-        part: middle of the ids, see `data_prep.build.recipe.id_parts`.
-        key: the file that they are for, of `data_prep.build.recipe.FILES`.
-    """
+    """What is to be done with the rows of one source; sent to the workers with every chunk."""
 
     source: Source
-    part: str
-    key: str
+    part: str  # middle of the ids
+    key: str  # the file that they are for, of `FILES`
     args: DataArguments
 
 
 class SourceRows:
-    """Iterates over (position, where, row, fault or ready problem) of one source, once.
-
-    Attributes:
-        num_read: rows of the source, also those that are not sampled.
-        seconds: spent reading.
-    """
+    """Iterates over (position, where, row, fault or ready problem) of one source, once."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.num_read = 0
-        self.seconds = 0.0
+        self.num_read = 0  # also rows that are not sampled
+        self.seconds = 0.0  # spent reading
 
     def __iter__(self) -> Iterator[Item]:
         source, key, args = self._job.source, self._job.key, self._job.args
@@ -81,16 +75,15 @@ class SourceRows:
             rows = load_hub(source.hub, source.split, source.config)
         else:
             rows = read_rows_and_faults(path or fetch_hub_file(source.hub, source.hub_file))
-        items: Iterable[Item] = (
-            (position, *row) for position, row in enumerate(self._counted(rows))
-        )
+        numbered = enumerate(self._counted(rows))
+        items: Iterable[Item] = ((position, *row) for position, row in numbered)
         size = None if source.name == "synthetic" else source.sample
         if size is not None:
             # Seeded by what is sampled, not by its place in the list: adding another source
             # changes nothing.
             seed = f"{args.seed}-{key}-{source.name}-{self._job.part}"
-            items = sample_rows(track(items, f"{key}: sampling {source.name}"), size, seed)
-        yield from track(items, f"{key}: {source.name}")
+            items = sample_rows(show(items, f"{key}: sampling {source.name}"), size, seed)
+        yield from show(items, f"{key}: {source.name}")
         if not self.num_read:
             raise UserError(f"{key}: {source.name}: {place} has no rows; check the file")
         if size is not None and self.num_read < size:
@@ -100,9 +93,8 @@ class SourceRows:
             )
 
     def _generate(self) -> Iterator[tuple[str, Any]]:
-        source = self._job.source
+        source, seed = self._job.source, self._job.args.seed
         try:
-            seed = self._job.args.seed
             found = synthetic.load(source.split, source.sample, seed, **source.options)
             yield from ((problem.id, problem) for problem in found)
         except (TypeError, ValueError) as error:  # an option unknown or out of range
@@ -131,23 +123,8 @@ def sample_rows(items: Iterable[Item], size: int, seed: str) -> list[Item]:
     return sorted(kept, key=lambda item: item[0])
 
 
-def track(items: Iterable, description: str) -> Iterator:
-    """A progress bar on stderr; silent when that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import track as rich_track
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return iter(items)
-    return iter(rich_track(items, description, console=console, transient=True))
-
-
 class Checker:
-    """Checks rows against a recipe and evaluation questions.
-
-    Args:
-        questions: of evaluation sets, which must not occur in the training sets.
-    """
+    """Checks rows against a recipe and the questions of evaluation sets."""
 
     def __init__(self, questions: Sequence[EvalQuestion]) -> None:
         self._index = EvalIndex(questions) if questions else None
@@ -246,12 +223,7 @@ def _check_in_worker(job: Job, items: list[Item]) -> Result:
 
 
 class Workers:
-    """The processes of one phase of the build, started when they are needed.
-
-    Args:
-        number: of processes.
-        questions: evaluation questions to keep out of the training sets.
-    """
+    """The processes of one phase of the build, started when they are needed."""
 
     def __init__(self, number: int, questions: Sequence[EvalQuestion]) -> None:
         self._number, self._questions = number, questions

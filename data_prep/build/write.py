@@ -87,16 +87,11 @@ def _counts(rows_in: int, rows_out: int, dropped: Counter[str]) -> dict[str, Any
 class Spool:
     """Rows of one data file on disk, in the order in which they came, read back by number.
 
-    A set of 860,000 problems with worked solutions would take gigabytes of memory; their places
-    take eight bytes each.
-
-    Args:
-        file: a new one, open for writing and reading.
+    In memory, 860,000 problems with worked solutions would take gigabytes.
     """
 
     def __init__(self, file: IO[bytes], make_row: Callable[[Problem], dict[str, Any]]) -> None:
-        self._file = file
-        self._make_row = make_row
+        self._file, self._make_row = file, make_row
         self._starts = array("Q")
 
     def append(self, problem: Problem, where: str) -> None:
@@ -123,8 +118,7 @@ class Spool:
 class Outputs:
     """The build's files: written under temporary names, put in place together, or all removed.
 
-    Args:
-        folder: where they go; files of a former recipe are removed, other files are not touched.
+    Files of a former recipe are removed, other files are not touched.
     """
 
     def __init__(self, folder: str) -> None:

@@ -1,10 +1,9 @@
 """Engines: what completes prompts, how samples are kept, and what decides them.
 
-`stages.difficulty`, `stages.distill` and `eval` sample through these. An engine is one
-checkpoint in transformers (`hf`) or in vLLM (`vllm`), or a server's model (`openai`);
-`store` keeps each completion under a hash of all that decides it (`hashes`) and lets an engine
-generate what is missing; `problems` loads an engine and grades a problem set's samples. Here are
-the keys that all recipes which sample share, checked before torch is imported.
+An engine is one checkpoint in transformers (`hf`) or in vLLM (`vllm`), or a server's model
+(`openai`); `store` keeps each completion under a hash of all that decides it (`hashes`) and lets an
+engine generate what is missing; `problems` loads an engine and grades a problem set's samples. Here
+are the keys that all recipes which sample share, checked before torch is imported.
 """
 
 from dataclasses import dataclass, field

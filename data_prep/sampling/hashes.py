@@ -24,8 +24,7 @@ def hash_package(*folders: Path) -> str:
 def hash_checkpoint(path: str, key: str) -> str:
     """Hash of a checkpoint's weights, configuration and tokenizer; of an adapter's base too.
 
-    A model of the hub is known by its commit there; raises `UserError`, naming the YAML key `key`,
-    where the hub cannot be asked.
+    A model of the hub is known by its commit there; `UserError`, naming `key`, without the hub.
     """
     if is_hub_id(path) or not Path(path).is_dir():
         return f"hub:{path}@{_hub_commit(path, key)}"
@@ -50,7 +49,7 @@ def _hub_commit(hub_id: str, key: str) -> str:
 
 
 def shorten(checkpoint_hash: str) -> str:
-    """The first 12 digits of `hash_checkpoint`: of the folder's hash, or of the hub's commit."""
+    """The first 12 digits of a folder's hash, or of the hub's commit."""
     return re.sub(r"^hub:[^@]*@", "", checkpoint_hash)[:12]
 
 

@@ -31,7 +31,7 @@ LOGLIKELIHOOD_BATCH = 8
 
 
 def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
-    """Load tokenizer and model of a model folder, hub id or adapter folder; adapters are merged."""
+    """Tokenizer and model of a model folder, hub id or adapter folder; adapters are merged."""
     tokenizer = load_tokenizer(checkpoint, key, needs=())
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -84,10 +84,9 @@ def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
 
 def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]:
-    """The prompt that fits the context of `max_length` tokens with `max_new_tokens` after it.
+    """The prompt that fits `max_length` with `max_new_tokens` after it.
 
-    Raises:
-        UserError: a rendered prompt is too long; others are cut on the left, as the harness does.
+    `UserError`: a rendered prompt is too long; others are cut on the left, as the harness does.
     """
     room = max_length - settings.max_new_tokens
     if len(prompt_ids) <= room:
@@ -105,17 +104,14 @@ class SeededSampler(LogitsProcessor):
 
         token = min { v : P(0) + ... + P(v) > u }        u ~ U[0, 1), one for each row and step
 
-    transformers draws every row of a batch from one global generator. Here each row has numbers of
-    its own seed (below 2**63): a run that was killed, split over more processes or batched
-    otherwise draws the same samples, up to the arithmetic of the model. It leaves the drawn token
-    the only one possible, so generation must be greedy.
+    Each row has numbers of its own seed, so that a run which was killed, split over more processes
+    or batched otherwise draws the same samples, up to the arithmetic of the model. The drawn token
+    is left the only one possible, so generation must be greedy.
     """
 
     def __init__(self, seeds: Sequence[int], prompt_length: int, max_new_tokens: int) -> None:
-        rows = [
-            torch.rand(max_new_tokens, generator=torch.Generator().manual_seed(seed))
-            for seed in seeds
-        ]
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        rows = [torch.rand(max_new_tokens, generator=one) for one in generators]
         self._uniform = torch.stack(rows).double()  # (B, C)
         self._prompt_length = prompt_length
 
@@ -142,12 +138,7 @@ def build_sampler(
 
 
 class HfEngine:
-    """A causal model of transformers, or a peft adapter on one.
-
-    Args:
-        key: the YAML key that names the checkpoint, for messages.
-        device_index: which GPU; without any the CPU is used.
-    """
+    """A causal model of transformers, or a peft adapter on one; `key` is its key in the YAML."""
 
     def __init__(
         self, checkpoint: str, key: str, args: SamplingArguments, device_index: int = 0
@@ -166,20 +157,15 @@ class HfEngine:
         )
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
-        """Yield `(index into requests, completion)` as batches are finished.
-
-        Raises:
-            UserError: a rendered prompt and `max_new_tokens` together exceed the model's context.
-        """
+        """Yield `(index into requests, completion)` as batches are finished."""
         groups: dict[Settings, list[int]] = defaultdict(list)
         for index, request in enumerate(requests):
             groups[request.settings].append(index)
         for settings, indices in groups.items():
             prompts = [requests[i].prompt for i in indices]
             ids = self.tokenizer(prompts, add_special_tokens=not settings.rendered)["input_ids"]
-            prompt_ids = {
-                i: fit(one, settings, self.max_length) for i, one in zip(indices, ids, strict=True)
-            }
+            fitted = [fit(one, settings, self.max_length) for one in ids]
+            prompt_ids = dict(zip(indices, fitted, strict=True))
             # Longest first: padding is small, and the greatest batch comes at the start.
             indices.sort(key=lambda i: -len(prompt_ids[i]))
             for start in range(0, len(indices), self._batch_size):

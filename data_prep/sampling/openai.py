@@ -33,13 +33,7 @@ REMEDIES = {
 
 
 class OpenAIEngine:
-    """A model that a server has.
-
-    Args:
-        base_url: of the API, such as http://localhost:8000/v1.
-        concurrency: requests under way at once.
-        timeout_s: the longest that one completion may take, in seconds.
-    """
+    """A model that a server has; one completion may take `timeout_s` seconds."""
 
     def __init__(self, model: str, base_url: str, concurrency: int, timeout_s: float) -> None:
         try:
@@ -58,11 +52,7 @@ class OpenAIEngine:
         )
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
-        """Yield `(index into requests, completion)` as they arrive.
-
-        Raises:
-            UserError: the server cannot be reached, refuses a request or does not answer in time.
-        """
+        """Yield `(index into requests, completion)` as they arrive; `UserError` on any fault."""
         is_over = threading.Event()
 
         def ask(index: int) -> tuple[int, Completion] | None:
@@ -113,18 +103,12 @@ class OpenAIEngine:
 def read_completion(response: Any) -> Completion:
     """The completion in a server's answer, with its thought between tags."""
     choice = response.choices[0]
-    message = choice.message
+    message, text = choice.message, choice.message.content or ""
     parts = (getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
-    reasoning = next(filter(None, parts), "")
+    reasoning = next(filter(None, parts), "").strip()
+    if reasoning:
+        text = f"{THINK_OPEN}\n{reasoning}\n{THINK_CLOSE}\n\n{text.lstrip()}"
+    elif THINK_CLOSE in text and THINK_OPEN not in text:
+        text = THINK_OPEN + text  # the server's template wrote the opening tag
     num_tokens = response.usage.completion_tokens if response.usage else 0  # it does not count
-    cut_off = choice.finish_reason == "length"
-    return Completion(join_thought(reasoning, message.content or ""), num_tokens, cut_off)
-
-
-def join_thought(reasoning: str, content: str) -> str:
-    """One text of a thought that came apart from the content, or without its opening tag."""
-    if reasoning.strip():
-        return f"{THINK_OPEN}\n{reasoning.strip()}\n{THINK_CLOSE}\n\n{content.lstrip()}"
-    if THINK_CLOSE in content and THINK_OPEN not in content:
-        return THINK_OPEN + content  # the server's template wrote the opening tag
-    return content
+    return Completion(text, num_tokens, cut_off=choice.finish_reason == "length")

@@ -27,25 +27,19 @@ KEY = "model_name_or_path"
 
 @dataclass(frozen=True)
 class SampledSet:
-    """The problems of a set and, for each, the prompt that an engine completes.
-
-    `think_prefilled` says whether the prompts already end with `<think>`.
-    """
+    """The problems of a set and, for each, the prompt that an engine completes."""
 
     rows: list[dict[str, Any]]
     prompts: list[str]
-    think_prefilled: bool
+    think_prefilled: bool  # whether the prompts end with `<think>`
     args: SamplingArguments
 
     def requests(self, number: int) -> list[Request]:
         """The samples of problem `number`."""
-        settings = Settings(
-            self.args.max_new_tokens,
-            temperature=float(self.args.temperature),
-            top_p=float(self.args.top_p),
-            seed=self.args.seed,
-        )
-        return [Request(self.prompts[number], settings, k) for k in range(self.args.num_samples)]
+        args = self.args
+        temperature, top_p = float(args.temperature), float(args.top_p)
+        settings = Settings(args.max_new_tokens, temperature, top_p, seed=args.seed)
+        return [Request(self.prompts[number], settings, k) for k in range(args.num_samples)]
 
     def all_requests(self) -> list[Request]:
         """Those of all problems, in order."""
@@ -60,15 +54,14 @@ class SampledSet:
             rows = self.rows[start : start + size]
             found = [[store.get(one) for one in self.requests(start + n)] for n in range(len(rows))]
             each = [(row, one) for row, some in zip(rows, found, strict=True) for one in some]
-            grades = iter(
-                grade_rollouts(
-                    [str(one) for _, one in each],
-                    [row["answers"] for row, _ in each],
-                    [row["answer_form"] for row, _ in each],
-                    think_prefilled=self.think_prefilled,
-                    final_number=self.args.final_number,
-                )
+            grades = grade_rollouts(
+                [str(one) for _, one in each],
+                [row["answers"] for row, _ in each],
+                [row["answer_form"] for row, _ in each],
+                think_prefilled=self.think_prefilled,
+                final_number=self.args.final_number,
             )
+            grades = iter(grades)
             for row, completions in zip(rows, found, strict=True):
                 yield row, completions, [next(grades) for _ in completions]
 
@@ -94,9 +87,8 @@ def prepare(
 ) -> tuple[str, str, SampledSet, Callable[[], AbstractContextManager[Any]]]:
     """Render the problems; a server gets messages as JSON and is known by its model's name.
 
-    Returns:
-        The checkpoint's hash, the name of checkpoint and engine in the samples' keys, the problems
-        with their prompts, and a function that loads the engine.
+    Returns the checkpoint's hash, the name of checkpoint and engine in the samples' keys, the
+    problems with their prompts, and a function that loads the engine.
     """
     quiet_transformers()
     path = args.model_name_or_path
@@ -118,12 +110,9 @@ def prepare(
 
 
 def load_engine(checkpoint: str, key: str, args: SamplingArguments, local_rank: int) -> Any:
-    """The checkpoint in the backend that the recipe names.
+    """The checkpoint (openai: the name at the server) in the backend that the recipe names.
 
-    Args:
-        checkpoint: model folder, hub id or peft adapter folder; openai: the name at the server.
-        key: the YAML key that names it, for messages.
-        local_rank: this process's number on its host, which is that of its GPU.
+    `key` is the YAML key that names it, `local_rank` the number of this process's GPU.
     """
     if args.backend == "openai":
         from data_prep.sampling.openai import OpenAIEngine

@@ -28,18 +28,15 @@ PATIENCE = timedelta(days=7)
 class Completion(str):
     """A completion's text, up to its end or stop string, that knows what the text cannot tell.
 
-    The harness passes completions about as plain strings; a subclass of `str` goes through it to
-    the tasks' `process_results`. `num_tokens` counts the end-of-sequence token; `cut_off` says
-    whether the token limit came before an end.
+    A subclass of `str` goes through the harness to the tasks' `process_results`.
     """
 
-    num_tokens: int
-    cut_off: bool
+    num_tokens: int  # the end-of-sequence token counts
+    cut_off: bool  # whether the token limit came before an end
 
     def __new__(cls, text: str, num_tokens: int, cut_off: bool):
         self = super().__new__(cls, text)
-        self.num_tokens = num_tokens
-        self.cut_off = cut_off
+        self.num_tokens, self.cut_off = num_tokens, cut_off
         return self
 
     def __getnewargs__(self):
@@ -50,18 +47,14 @@ class Completion(str):
 class Settings:
     """How completions are generated; equal settings may share a batch.
 
-    Args:
-        temperature: 0 is greedy.
-        top_p: nucleus of the sampling, in (0, 1].
-        until: stop strings, cut from the text; the think-aware tasks have none.
-        rendered: the prompt came through a chat template, which wrote its own special tokens, and
-            must fit the context; any other prompt gets the tokenizer's and is cut on the left.
+    A prompt that is `rendered` came through a chat template, which wrote its own special tokens,
+    and must fit the context; any other gets the tokenizer's and is cut on the left.
     """
 
     max_new_tokens: int
-    temperature: float = 0.0
+    temperature: float = 0.0  # greedy
     top_p: float = 1.0
-    until: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()  # stop strings, cut from the text
     rendered: bool = True
     seed: int = 0
 
@@ -93,9 +86,7 @@ class Continuation:
 class Processes:
     """This process's place among those of one launch; `local_rank` counts within its host.
 
-    `accelerate launch` and `torchrun` set the environment; without them there is one process. No
-    process group is made: the processes share nothing but a key-value store, so that an engine may
-    bring its own group.
+    The processes share a key-value store and no process group: an engine may bring its own.
     """
 
     rank: int = 0
@@ -106,13 +97,12 @@ class Processes:
 
     @classmethod
     def from_environment(cls) -> "Processes":
-        """Read the launcher's variables and, with several processes, meet the others."""
+        """Read what `accelerate launch` or `torchrun` has set; without, there is one process."""
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls()
         import torch.distributed
 
-        found = torch.distributed.rendezvous("env://", timeout=PATIENCE)
-        store, rank, world_size = next(iter(found))
+        store, rank, world_size = next(torch.distributed.rendezvous("env://", timeout=PATIENCE))
         return cls(rank, world_size, int(os.environ.get("LOCAL_RANK", "0")), store)
 
     @property
@@ -146,10 +136,7 @@ class SampleStore:
     """Append-only JSON lines of one checkpoint, a file for each process.
 
     Memory holds where each sample lies and not its text: those of a large set are gigabytes.
-
-    Args:
-        model: hash of the checkpoint and of the engine that runs it, a part of every key.
-        rank: this process's number; it writes `samples-<rank>.jsonl`, and all files are read.
+    `model` is the hash of the checkpoint and of the engine that runs it, a part of every key.
     """
 
     def __init__(self, folder: Path, model: str, rank: int = 0) -> None:
@@ -232,13 +219,8 @@ def fill(
     """Generate the samples that the store lacks; each is on disk as soon as it is finished.
 
     Every process comes here with the same `wanted`, all completions or all log-likelihoods, and
-    generates its share. Afterwards the main process can get all of them.
-
-    Args:
-        open_engine: called only where this process has something to generate. An engine's
-            `complete` or `loglikelihood` yields (index, finished sample) for a list of requests.
-        label: shown before what is said, and at the progress bar.
-        is_logged: show the bar where stderr is no terminal, too.
+    generates its share. Afterwards the main process can get all of them. `is_logged` shows the bar
+    where stderr is no terminal, too.
     """
     from tqdm import tqdm
 

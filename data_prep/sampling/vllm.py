@@ -83,11 +83,7 @@ def held_stderr() -> Iterator[None]:
 
 
 class VllmEngine:
-    """One checkpoint in vLLM, on one device; several processes have one each.
-
-    Raises:
-        UserError: vLLM is not installed, or refuses the checkpoint or a setting.
-    """
+    """One checkpoint in vLLM, on one device; several processes have one each."""
 
     def __init__(self, checkpoint: str, args: SamplingArguments, device_index: int) -> None:
         self.tokenizer = load_tokenizer(checkpoint, "backend", needs=())
@@ -124,11 +120,9 @@ class VllmEngine:
         from vllm.lora.request import LoRARequest
 
         base, adapter = base_and_adapter(checkpoint)
-        settings: dict[str, Any] = {}
-        if is_cpu:
-            # A seeded request whose prompt comes in pieces has its generator set back, which one
-            # of a CPU cannot do: the step fails.
-            settings["enable_chunked_prefill"] = False
+        # A seeded request whose prompt comes in pieces has its generator set back, which one of a
+        # CPU cannot do: the step fails.
+        settings: dict[str, Any] = {"enable_chunked_prefill": False} if is_cpu else {}
         if adapter:
             settings |= {"enable_lora": True, "max_lora_rank": lora_rank(adapter)}
         self._lora = LoRARequest("adapter", 1, adapter) if adapter else None
@@ -171,11 +165,7 @@ class VllmEngine:
             )
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
-        """Yield `(index into requests, completion)` as they finish; settings may differ.
-
-        Raises:
-            UserError: a rendered prompt and its `max_new_tokens` exceed the context.
-        """
+        """Yield `(index into requests, completion)` as they finish; settings may differ."""
         known: dict[tuple[str, Settings], list[int]] = {}
         for prompt, settings in dict.fromkeys((one.prompt, one.settings) for one in requests):
             ids = self.tokenizer(prompt, add_special_tokens=not settings.rendered)["input_ids"]
@@ -191,9 +181,6 @@ class VllmEngine:
 
         A prompt is cut on the left. vLLM insists on room for a generated token, so the window is
         `max_length - 1` tokens, of which the first has no log-probability.
-
-        Raises:
-            UserError: a continuation alone exceeds the context.
         """
         from vllm import SamplingParams
 
@@ -244,8 +231,8 @@ class VllmEngine:
         # Not vLLM's text, which is decoded bit by bit and after the prompt.
         end = len(ids) - (ids[-1] in end_ids)
         text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
-        text, _ = cut_at(text, stops)
-        return Completion(text, len(ids), cut_off=generated.finish_reason == "length")
+        cut_off = generated.finish_reason == "length"
+        return Completion(cut_at(text, stops)[0], len(ids), cut_off)
 
     def _ends(self, settings: Settings) -> tuple[set[int], list[str]]:
         """Token ids and strings that end a completion."""
@@ -283,8 +270,7 @@ class VllmEngine:
 def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[int], list[int]]:
     """Token ids of a prompt and of what follows it, as the harness's models split them.
 
-    Spaces at the prompt's end go to the continuation, where tokenizers want them. An empty prompt
-    becomes the beginning-of-sequence token, or the end-of-sequence token where there is none.
+    Spaces at the prompt's end go to the continuation. An empty prompt becomes the BOS, or the EOS.
     """
     first_id = next(i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None)
     if not prompt:

@@ -69,18 +69,16 @@ _OPTION = re.compile(
     re.DOTALL,
 )
 # "none" is the one that may be a real answer; there it cannot be told from a missing one.
-_SENTINELS = frozenset(
-    (
-        "proof", "notfound", "not found", "answer not found", "n/a", "nan", "null", "none",
-        "unknown", "see solution", "see the solution", "see above", "see below", "see proof",
-        "see the proof", "see figure", "no answer", "no answer found", "no answer provided",
-        "no answer available", "not available", "not given", "not provided", "unanswered", "todo",
-        "tbd", "proved", "proven", "qed", "q.e.d", "-", "--", "---", "?", "??", "???", "...",
-        "\u2026", "_", "__", "___", "*", ".", "/", "\\ldots", "\\dots", "\\cdots", "\\square",
-        "\\blacksquare", "\u7565", "\u65e0\u7b54\u6848", "\u89c1\u89e3\u6790", "\u8bc1\u660e",
-        "\u8bc1\u660e\u7565",
-    )
-)  # fmt: skip
+_SENTINELS = {
+    "proof", "notfound", "not found", "answer not found", "n/a", "nan", "null", "none",
+    "unknown", "see solution", "see the solution", "see above", "see below", "see proof",
+    "see the proof", "see figure", "no answer", "no answer found", "no answer provided",
+    "no answer available", "not available", "not given", "not provided", "unanswered", "todo",
+    "tbd", "proved", "proven", "qed", "q.e.d", "-", "--", "---", "?", "??", "???", "...",
+    "\u2026", "_", "__", "___", "*", ".", "/", "\\ldots", "\\dots", "\\cdots", "\\square",
+    "\\blacksquare", "\u7565", "\u65e0\u7b54\u6848", "\u89c1\u89e3\u6790", "\u8bc1\u660e",
+    "\u8bc1\u660e\u7565",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +99,7 @@ def build_row(
     solutions: tuple[str, ...] = SOLUTIONS,
     **fields: Any,
 ) -> Problem | Drop:
-    """A problem from the columns that most sets have; `Drop`s for want of a gold or a question.
-
-    Args:
-        questions, golds, solutions: names of columns, of which the first that the row has counts.
-        fields: further fields of the problem.
-    """
+    """A problem from the columns that most sets have; `Drop`s for want of a gold or a question."""
     question = get_question(row, questions, where)
     if isinstance(question, Drop):
         return question
@@ -120,10 +113,8 @@ def build_row(
 def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any] | None:
     """(name, value) of the first of `columns` that the row has, or None where it has none.
 
-    Args:
-        columns: names; `a.b` is the column b of the struct a. A null counts only if no other
-            column has a value: parquet files and the hub write it for a missing one. NaN is null:
-            pandas writes it for a missing number.
+    `a.b` is the column b of the struct a. A null counts only if no other column has a value:
+    parquet files and the hub write it for a missing one. NaN is null: pandas writes it.
     """
     found = None
     for column in columns:
@@ -151,11 +142,9 @@ def get_text(
     default: str | None = None,
     allows_numbers: bool = False,
 ) -> str:
-    """The text of the first of `columns` that the row has; see `find_value`.
+    """The text of the first of `columns` that the row has, else `default`; see `find_value`.
 
-    Args:
-        default: what a missing or null column means; None makes it an error.
-        allows_numbers: a number counts as its text, `27.0` as `27`.
+    Without a default a missing or null column is an error. `allows_numbers`: `27.0` counts as `27`.
     """
     found = find_value(row, columns)
     if default is not None and (found is None or found[1] is None):
@@ -181,9 +170,8 @@ def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> s
     """The bare question, from text or from a chat prompt of one user turn.
 
     A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ), or the JSON text of
-    one. Template tokens and instructions on how to answer are taken off, see
-    `data_prep.sources.templates`, and broken escapes repaired. `Drop` reason: `unknown_template`,
-    tokens are left. More than one user turn and a prefill is an error.
+    one; more than one user turn and a prefill is an error. Template tokens and instructions on how
+    to answer are taken off, see `data_prep.sources.templates`, and broken escapes repaired.
     """
     column, prompt = find_value(row, columns) or ("", None)
     turns = chat_turns(prompt)
@@ -272,9 +260,8 @@ def get_number(row: dict[str, Any], columns: tuple[str, ...], where: str) -> int
     if found is None or found == "":
         return None
     value = found
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            value = float(value)
+    with contextlib.suppress(ValueError):
+        value = float(found) if isinstance(found, str) else found
     if type(value) not in (int, float) or not math.isfinite(value):
         raise UserError(f"{where}: {column}: {found!r:.80} is not a number; fix the row")
     return value
@@ -298,12 +285,8 @@ def own_id(problem_id: str, value: Any) -> str:
 
 
 def thought_of(text: str) -> str:
-    """The text of the thought: between the tags, or before `</think>`; all of it without tags.
-
-    R1's template prefills `<think>`, so that its completions have the closing tag alone.
-    """
-    thought = text.partition(THINK_CLOSE)[0]
-    return thought.rpartition(THINK_OPEN)[2].strip()
+    """The text of the thought: between the tags, or before `</think>`; all of it without tags."""
+    return text.partition(THINK_CLOSE)[0].rpartition(THINK_OPEN)[2].strip()
 
 
 def right_thought(text: str, golds: list[str]) -> str:

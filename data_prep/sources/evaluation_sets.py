@@ -103,10 +103,8 @@ def build_arc(row: dict[str, Any], problem_id: str, where: str) -> Problem:
 
 def check_options(options: Any, column: str, counts: range, where: str) -> None:
     """Raise `UserError` unless the options are as many texts as `counts`."""
-    is_texts = isinstance(options, list) and all(
-        isinstance(option, str) and option.strip() for option in options
-    )
-    if not is_texts or len(options) not in counts:
+    found = options if isinstance(options, list) else []
+    if len(found) not in counts or not all(isinstance(o, str) and o.strip() for o in found):
         number = " to ".join(str(n) for n in sorted({counts[0], counts[-1]}))
         raise UserError(f"{where}: {column}: {options!r:.80} is not {number} texts; fix the row")
 
@@ -116,13 +114,7 @@ def show_options(question: str, options: list[str]) -> str:
 
     How to write the answer is the system prompt's business; that it is a letter is part of the
     question, because without it the option's text would be as good an answer.
-
-    Args:
-        question: without the options.
-        options: 2 to 5; white space in them, line ends too, becomes single blanks.
     """
-    lines = [
-        f"{letter}. {' '.join(option.split())}"
-        for letter, option in zip(LETTERS, options, strict=False)
-    ]
+    texts = (" ".join(option.split()) for option in options)
+    lines = [f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False)]
     return "\n".join([question.strip(), "", *lines, "", INSTRUCTION])

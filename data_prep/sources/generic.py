@@ -44,10 +44,8 @@ def build_problem(
 ) -> Problem | Drop:
     """Turn a row into a problem.
 
-    Args:
-        prompt_key, answer_key, solution_key, level_key: columns; `a.b` is b of the struct a.
-        apply_chat_template: whether prompts are lists of messages, to which a template is still to
-            be applied (true), or text (false), the other being refused; None takes both.
+    `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
+    applied (true), or text (false), the other being refused; None takes both.
     """
     prompt = get_value(row, (prompt_key,))
     is_chat = chat_turns(prompt) is not None
@@ -75,10 +73,7 @@ def build_problem(
 
 
 def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
-    """Turn a row of `traces.jsonl` of `stages.distill` into a problem of its question's source.
-
-    A question may occur several times, with another `trace` each, which is added to the id.
-    """
+    """Turn a row of `traces.jsonl` of `stages.distill` into a problem of its question's source."""
     trace = get_number(row, ("trace",), where)
     if type(trace) is not int or trace < 0:
         raise UserError(f"{where}: trace: {trace!r} is not a number from 0; fix the row")

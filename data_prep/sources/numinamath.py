@@ -49,11 +49,7 @@ def _keep_number(text: re.Match) -> str:
 
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
-    """Turn a NuminaMath row into a problem, or say why not (see the module docstring).
-
-    `solution` is "" where 1.5 says that it is not valid; `subject` is the problem's type in 1.5,
-    else the collection it came from.
-    """
+    """Turn a NuminaMath row into a problem, or say why not (see the module docstring)."""
     question = get_question(row, ("problem", "instruction"), where)
     if isinstance(question, Drop):
         return question

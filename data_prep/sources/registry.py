@@ -37,13 +37,6 @@ def known_options(name: str) -> dict[str, bool]:
 def build_problems(
     name: str, split: str, rows: Iterable[tuple[int, str, Row]], **options: Any
 ) -> Iterator[tuple[str, Problem | Drop]]:
-    """Turn rows of one data set into `(where, problem or drop)`, in order.
-
-    Args:
-        name: a key of `BUILDERS`.
-        split: part of the ids, which tells the problems of two splits apart.
-        rows: (position in the set from 0, where, row).
-        options: keyword arguments of the builder.
-    """
+    """Turn rows (position from 0, where, row) of one set into `(where, problem or drop)`."""
     for position, where, row in rows:
         yield where, BUILDERS[name](row, f"{name}-{split}-{position}", where, **options)

@@ -89,10 +89,7 @@ def build_deepmath(
     `difficulty` runs from about 1 to 10 in halves, with -1 for unknown; `topic` is a path such as
     `Mathematics -> Algebra -> Group Theory`. The solutions are R1's completions,
     `…</think>…\boxed{x}`: their thought becomes the solution, "" where their box is not the gold.
-
-    Args:
-        trace: which of the three solutions to take, from 1; `-t1` or `-t2` is added to the ids of
-            the second and third, so that one recipe can list all.
+    `trace` chooses one, from 1; `-t1` or `-t2` is added to the ids of the second and third.
     """
     if not 1 <= trace <= NUM_TRACES:
         raise UserError(f"{where}: trace: {trace} is not 1 to {NUM_TRACES}; change it")

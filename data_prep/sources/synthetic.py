@@ -54,11 +54,9 @@ def split_of(start: int, changes: list[int]) -> str:
 def draw_chain(rng: random.Random, level: int) -> tuple[int, list[int]]:
     """A start in 1..MAX_VALUE and `level` non-zero changes that keep the total in 0..MAX_VALUE."""
     start = total = rng.randint(1, MAX_VALUE)
-    changes = []
+    changes, steps = [], range(-MAX_CHANGE, MAX_CHANGE + 1)
     for _ in range(level):
-        options = [
-            c for c in range(-MAX_CHANGE, MAX_CHANGE + 1) if c and 0 <= total + c <= MAX_VALUE
-        ]
+        options = [step for step in steps if step and 0 <= total + step <= MAX_VALUE]
         changes.append(rng.choice(options))
         total += changes[-1]
     return start, changes
@@ -69,10 +67,8 @@ def draw_events(rng: random.Random, changes: list[int]) -> list[str]:
     first = rng.randrange(len(DAYS))
     days = DAYS[first:] + DAYS[:first]
     gains, losses = rng.sample(GAINS, len(GAINS)), rng.sample(LOSSES, len(LOSSES))
-    return [
-        f"{day} {(gains if change > 0 else losses).pop()} {abs(change)}."
-        for day, change in zip(days, changes, strict=False)
-    ]
+    pairs = zip(days, changes, strict=False)
+    return [f"{day} {(gains if c > 0 else losses).pop()} {abs(c)}." for day, c in pairs]
 
 
 def write_question(rng: random.Random, start: int, events: list[str]) -> str:
@@ -129,10 +125,8 @@ def load(
 
     Args:
         split: one of `SPLITS`.
-        sample: number of problems; levels 1..`max_level` come in equal numbers.
-        seed: same seed and arguments, same problems; every split has its own stream.
         hasty_share: share of the solutions written as bare merged equations, in [0, 1].
-        max_merge: most days a hasty equation merges, at least 2 and at most 7.
+        max_merge: most days a hasty equation merges, 2 to 7.
         levels: levels in the order in which they come round, in place of 1..`max_level`;
             `[1, 1, 6]` makes two thirds of the problems easy and the others hard.
     """
@@ -165,10 +159,9 @@ def load(
             answer = write_hasty_answer(start, changes, draw_sizes(rng, level, max_merge))
         else:
             answer = write_careful_answer(start, changes, events)
-        row = {"question": question, "answer": answer}
         problem_id = f"synthetic-{split}-{len(seen)}"
+        row = {"question": question, "answer": answer}
+        problem = gsm8k.build_problem(row, problem_id, problem_id)
         seen.add(question)
         num_misses = 0
-        problem = gsm8k.build_problem(row, problem_id, problem_id)
-        assert isinstance(problem, Problem)
         yield replace(problem, source="synthetic", level=level)

@@ -146,12 +146,8 @@ class SeveralTurns(ValueError):
 def bare_question(text: str) -> str:
     """The question alone, without template tokens and without instructions on how to answer.
 
-    Args:
-        text: a question as it is, or a prompt of one user turn in any common template.
-
     Raises:
-        SeveralTurns: several user turns, or a turn of the assistant that says something: examples
-            come first, or the answer is there.
+        SeveralTurns: several user turns, or a turn of the assistant that says something.
     """
     text = _BEGIN.sub("", text)
     for strip in (_from_inst, _from_tokens, _from_dialogue):
@@ -169,10 +165,7 @@ def find_foreign_token(question: str) -> str | None:
 
 
 def chat_turns(value: Any) -> list | None:
-    """The turns of a chat: a list as it is, or what the text of one holds; None for other text.
-
-    A CSV file can hold a chat as JSON text alone.
-    """
+    """The turns of a chat: a list, or one as JSON text (of a CSV file); None for other text."""
     if isinstance(value, list):
         return value
     if not isinstance(value, str) or not value.lstrip().startswith("["):
@@ -208,7 +201,7 @@ def _from_tokens(text: str) -> str | None:
     if not marks:
         return None
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    users, before = [], text[: marks[0].start()]
+    users = []
     for mark, end in zip(marks, ends, strict=True):
         role = next(name for name in mark.groups() if name).lower()
         turn = _strip_end(text[mark.end() : end], _END)
@@ -216,8 +209,8 @@ def _from_tokens(text: str) -> str | None:
             users.append(turn)
         elif role not in ("system", "developer"):
             _check(is_prefill(turn), _ANSWERED)
-    if not users:  # the tokens of the user's turn were cut off
-        users = [_strip_end(before, _END)]
+    # Without any, the tokens of the user's turn were cut off.
+    users = users or [_strip_end(text[: marks[0].start()], _END)]
     _check(len(users) == 1, f"{len(users)} user turns")
     return users[0]
 

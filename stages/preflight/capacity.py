@@ -28,9 +28,6 @@ def gib(number: float) -> str:
     return f"{number / GIB:.1f} GiB" if number >= GIB else f"{number / 2**20:,.1f} MiB"
 
 
-# From a recipe to its worst step -----------------------------------------------------------------
-
-
 def weight_bytes(values: Settings) -> int:
     """Bytes of a parameter: TRL's dtype is float32; auto and the 16-bit ones have two."""
     return 4 if values.dtype == "float32" else 2
@@ -64,14 +61,11 @@ def build_step(
     stage: str,
     model: Model,
     values: Settings,
-    longest: int | None = None,
+    longest: int | None = None,  # row (sft) or prompt (grpo) of the data, tokens
     engine: str = "none",
     processes: int = 1,
 ) -> Step:
-    """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed.
-
-    `longest` is the longest row (sft) or prompt (grpo) of the data in tokens, where known.
-    """
+    """Build the worst step of a recipe: the largest micro-batch, all rows as long as allowed."""
     is_mixed = values.fp16 or values.bf16 is not False  # TRL's default is bf16
     is_zero, has_lora = engine.startswith("zero"), values.use_peft
     # DeepSpeed trains bf16 weights beside fp32 masters, whatever the dtype.
@@ -129,9 +123,6 @@ def checkpoint_bytes(step: Step) -> tuple[float, float]:
     return saved + step.optimizer * step.model.params + master, saved
 
 
-# Checks ------------------------------------------------------------------------------------------
-
-
 def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
     """Check memory and disk of each training stage; `longest` as in `build_step`, by stage."""
     found, steps = [], {}
@@ -142,8 +133,8 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
         except UserError as error:
             found.append(from_error(topic, error, UNCHECKED))
             continue
-        processes = recipe.args.gpus
-        step = build_step(stage, model, values, longest.get(stage), recipe.engine, processes)
+        most, gpus = longest.get(stage), recipe.args.gpus
+        step = steps[stage] = build_step(stage, model, values, most, recipe.engine, gpus)
         if values.use_peft and not step.lora_modules:
             text = f"lora_target_modules: {values.lora_target_modules} fits no module of a layer"
             if len(values.lora_target_modules) == 1:
@@ -153,8 +144,7 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
         if "adamw" not in values.get("optim", "adamw"):
             text = f"optim: {values.optim} is not known to the plan, taken as AdamW"
             found.append(Finding(UNCHECKED, topic, text))
-        found += check_device(recipe, stage, step, longest.get(stage))
-        steps[stage] = step
+        found += check_device(recipe, stage, step, most)
     return found + check_disk(recipe, steps)
 
 
@@ -184,8 +174,8 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
     found = [Finding(level, topic, text, remedy)]
     if has_engine:
         if plan.states + engine + CONTEXT > limit:
-            text = f"while vLLM generates: {gib(plan.states)} of training states + "
-            text += f"{gib(engine)} for it > {gpu}"
+            needs = f"{gib(plan.states)} of training states + {gib(engine)} for it"
+            text = f"while vLLM generates: {needs} > {gpu}"
             remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
             found.append(Finding(ERROR, topic, text, remedy))
         found.append(check_cache(topic, values, step.model, engine, longest))
@@ -215,13 +205,12 @@ def lower(plan: Plan, values: Settings, has_share: bool) -> str:
     """What lowers the largest parts of a plan, the cheapest first."""
     rows = values.per_device_train_batch_size
     half = f"per_device_train_batch_size: {max(1, rows // 2)} and twice the accumulation"
+    is_fp32 = weight_bytes(values) == 4
     ways = {
         "vllm_enable_sleep_mode: true": has_share,
         "gradient_checkpointing: true": not values.gradient_checkpointing,
         half: rows > 1 and plan.peak - plan.states > 0.2 * plan.peak,
-        "dtype: bfloat16 with stochastic_rounding: true": (
-            weight_bytes(values) == 4 and not values.use_peft
-        ),
+        "dtype: bfloat16 with stochastic_rounding: true": is_fp32 and not values.use_peft,
         "use_peft: true": not values.use_peft,
         "more GPUS with ACCELERATE=zero3 or fsdp2": True,
     }

@@ -19,8 +19,6 @@ from stages.distill import DistillArguments
 from stages.launch import check_launch
 from stages.tiny_model import ModelArguments
 
-# Findings ----------------------------------------------------------------------------------------
-
 ERROR, WARNING, UNCHECKED, OK = "error", "warning", "not checked", "ok"
 
 
@@ -49,9 +47,6 @@ def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         text = f"cannot be checked: {type(error).__name__}: {error}"
         return [Finding(ERROR, topic, text, "correct the value; other findings may name its key")]
-
-
-# Models ------------------------------------------------------------------------------------------
 
 
 def _shape(
@@ -88,11 +83,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def load_shape(model: str) -> dict[str, Any]:
-    """Load the config.json of a checkpoint folder, or of a name of `SHAPES`.
-
-    Raises:
-        UserError: it is neither, or the file cannot be read.
-    """
+    """Load the config.json of a checkpoint folder, or of a name of `SHAPES`."""
     path = Path(model) / "config.json"
     if not path.is_file():
         if model in SHAPES:
@@ -106,8 +97,6 @@ def load_shape(model: str) -> dict[str, Any]:
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path}: {error}; the file must hold the model's JSON config") from error
 
-
-# Recipes -----------------------------------------------------------------------------------------
 
 ACCELERATE = Path(__file__).parents[2] / "configs" / "accelerate"
 # Stage -> (our dataclass, Hugging Face's, check that needs no input file).
@@ -197,11 +186,7 @@ class Recipe:
 
 
 def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
-    """Read the recipe's files and check each as its stage does, in the launch's environment.
-
-    Raises:
-        UserError: it is no folder, or has no file of a stage.
-    """
+    """Read the recipe's files and check each as its stage does, in the launch's environment."""
     folder = Path(args.recipe)
     if not folder.is_dir():
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/data.yaml")))
@@ -282,9 +267,6 @@ def find_engine(values: dict[str, Any], processes: int) -> str:
         offloads = str(zero.get("offload_optimizer_device", "none")) != "none"
         return f"zero{zero.get('zero_stage', 2)}" + ("_offload" if offloads else "")
     return "ddp" if processes > 1 else "none"
-
-
-# Inputs ------------------------------------------------------------------------------------------
 
 
 def check_inputs(recipe: Recipe) -> list[Finding]:

@@ -79,10 +79,7 @@ def raw_rows(data: Settings, key: str, data_root: str) -> list[dict]:
 
 
 def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> list[Finding]:
-    """Measure what data there is, in tokens, and compare it with the recipe's limits.
-
-    `longest` takes the longest row (sft) or prompt (grpo) by stage.
-    """
+    """Measure the data in tokens, by stage its `longest`; compare with the recipe's limits."""
 
     def count(texts: list[str]) -> list[int]:
         return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]

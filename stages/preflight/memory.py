@@ -11,8 +11,7 @@ list of parts with their formulas, and the plan is the highest moment:
 - `forward`: under autocast, when all weights have been cast and none is freed yet.
 
 Derived from the source of transformers 5.17 and TRL 1.16; `benchmarks.memory` compares it with
-measured steps. Lengths are tokens. In formulas H is the hidden size, I the inner size of the MLP, A
-the width of the queries, K that of the keys, L a row's length.
+measured steps. Lengths are tokens, L is a row's.
 """
 
 from collections.abc import Mapping
@@ -26,10 +25,7 @@ FAMILIES = ("qwen2", "llama", "mistral", "qwen3")
 
 
 class Model:
-    """Sizes of a decoder-only model with SwiGLU, RMSNorm and grouped-query attention.
-
-    `shape` has the fields of its config.json. `UserError`: its model type is not known.
-    """
+    """Sizes of a decoder-only model with SwiGLU, RMSNorm and grouped-query attention."""
 
     def __init__(self, shape: Mapping[str, Any]) -> None:
         kind, known = shape.get("model_type"), ", ".join(FAMILIES)
@@ -63,9 +59,8 @@ class Model:
 class Step:
     """What a training process does in one optimizer step.
 
-    `rows` of `length` tokens go through the model at once in `passes` forward passes before one
-    backward pass; `scored` tokens of a row have a loss. `optimizer` is bytes of its states per
-    parameter. `is_autocast`: `bf16: true`, matrix products in bf16 whatever the weights are.
+    `rows` of `length` tokens go through the model in `passes` forward passes before one backward
+    pass; `scored` tokens of a row have a loss.
     """
 
     model: Model
@@ -73,11 +68,11 @@ class Step:
     length: int
     scored: int
     weight: int = 2  # bytes of a parameter
-    is_autocast: bool = False
+    is_autocast: bool = False  # matrix products in bf16, whatever the weights are
     is_checkpointed: bool = True
     is_masked: bool = False  # rows padded or packed, without FlashAttention: a mask of L^2
     accumulates: bool = True  # gradients of earlier micro-batches are there
-    optimizer: float = 8
+    optimizer: float = 8  # bytes of its states per parameter
     passes: int = 1
     lora_rank: int | None = None
     lora_modules: tuple[str, ...] = LINEARS
@@ -126,18 +121,15 @@ class Step:
 
 
 def norm_bytes(step: Step) -> int:
-    """Bytes per token that one RMSNorm keeps, without its output: its input in fp32, 1/rms, and for
-    the gradient of its weight the normalised input in the weights' precision.
-    """
+    """Per token of one RMSNorm: its input in fp32, 1/rms, for its weight the normalised input."""
     return 4 * step.model.hidden + 4 + (step.weight * step.model.hidden if step.is_full else 0)
 
 
 def layer_bytes(step: Step) -> int:
     """Bytes per token that one decoder layer keeps, without the attention mask.
 
-    Attention keeps q, k, v, its output and a log-sum of each head: c (2 A + 2 K) + 4 heads. With a
-    mask sdpa repeats keys and values to the width of the query. SwiGLU keeps gate, silu(gate) and
-    up, 3 c I; their product is the input of down_proj.
+    Attention keeps q, k, v, its output and a log-sum of each head, with a mask keys and values of
+    the query's width (sdpa); SwiGLU keeps gate, silu(gate) and up.
     """
     model, c = step.model, step.compute
     key = model.query if step.is_masked else model.key
@@ -153,9 +145,8 @@ def linear_bytes(step: Step) -> int:
     """Bytes per token of the inputs that a layer's matrices keep for their weights' gradients.
 
     Full: q, k, v share one input, gate and up another; autocast makes each its own copy. The input
-    of o_proj is attention's output, kept already. LoRA: only A keeps its input, a copy for each
-    module and the dropout's mask; B keeps the rank's numbers. Its weights are fp32 (peft), so
-    without autocast so is the copy.
+    of o_proj is attention's output, kept already. LoRA: A keeps a copy of its input for each module
+    and the dropout's mask, B the rank's numbers; they are fp32 (peft) unless autocast.
     """
     model = step.model
     if step.is_full:
@@ -170,8 +161,6 @@ def mask_bytes(step: Step) -> int:
     """Bytes of one layer's attention mask: sdpa turns the bool mask into numbers in each layer."""
     return step.compute * step.rows * step.length**2 if step.is_masked else 0
 
-
-# Parts and moments -------------------------------------------------------------------------------
 
 HEAD_TOKENS, HEAD_VOCAB = 4096, 32768  # the tile of TRL's fused head
 # Without Triton its backward has these fp32 copies of a tile at once: y, z, log_p, p, grad, the
@@ -278,10 +267,9 @@ def input_part(step: Step) -> Part:
 def head_moment(step: Step) -> list[Part]:
     """The fused head goes backward while every layer's activations wait.
 
-    Its weight gradient is summed in fp32 by the kernel; with several passes the last one's copy in
-    the weights' precision is there as well. Its scratch memory: a buffer of a tile's logits, the
-    fp32 gradient of the inputs, under autocast a bf16 chunk of the weight; without Triton the
-    copies of a tile, too.
+    Its weight gradient is summed in fp32; with several passes the last one's copy in the weights'
+    precision is there as well. Its scratch memory: a tile's logits, the fp32 gradient of the
+    inputs, under autocast a bf16 chunk of the weight; without Triton the copies of a tile, too.
     """
     model, hidden = step.model, step.model.hidden
     final = norm_bytes(step) + step.weight * hidden  # the last norm, and the head's input
@@ -305,17 +293,13 @@ def head_moment(step: Step) -> list[Part]:
 
 
 def layer_moment(step: Step, is_last: bool) -> list[Part]:
-    """The last layer goes backward, all inputs waiting, or the first, all other gradients there.
-
-    A layer's backward pass has two gradients of the inner width at once and two of the hidden; with
-    LoRA in bf16 also its fp32 copy of down_proj's input.
-    """
+    """The last layer goes backward, all inputs waiting, or the first, all other gradients there."""
     model, number = step.model, step.gradient
     is_new = step.is_full and not step.accumulates
     waits = model.embedding if step.is_full and (model.is_tied or is_new) else 0
     each = 2 * step.compute * model.inner + 2 * step.weight * model.hidden
     if not step.is_full and step.compute == 2:
-        each += 4 * model.inner
+        each += 4 * model.inner  # LoRA's fp32 copy of down_proj's input
     tokens = step.tokens / step.passes
     text = f"{tokens:,.0f} tokens x {each:,} B, two of the inner width and two of the hidden"
     parts = [
@@ -351,18 +335,12 @@ def end_moment(step: Step) -> list[Part]:
     ]
 
 
-# Sharing between processes -----------------------------------------------------------------------
-
 ZERO_BUCKET = 500_000_000  # numbers; DeepSpeed's reduce_bucket_size and allgather_bucket_size
 SHARDED = ("weights", "LoRA weights", "gradients", "optimizer", "reference model")
 
 
 def share(parts: list[Part], step: Step) -> list[Part]:
-    """Divide parts among `step.processes` processes as DDP, ZeRO or FSDP 2 does.
-
-    By the ZeRO paper (arXiv:1910.02054, section 3) and the engines' defaults; unlike the rest of
-    the plan not measured, see docs/preflight.md.
-    """
+    """Divide parts among the processes as DDP, ZeRO (arXiv:1910.02054) or FSDP 2; not measured."""
     if step.engine == "none":
         return parts
     if step.engine == "ddp":  # sums gradients in buckets of its own, as large as all of them

@@ -1,8 +1,4 @@
-"""Check tokenizer and chat template, without weights or network.
-
-Each fault cost someone a run: a template that strips the thought, an end token that generation does
-not know, a doubled BOS, a `<think>` that the reward never sees.
-"""
+"""Check tokenizer and chat template, without weights or network: each fault cost someone a run."""
 
 import json
 from pathlib import Path

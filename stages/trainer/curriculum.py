@@ -160,11 +160,7 @@ class PredictiveCurriculum:
         return expected_rate(mean, variance).tolist()
 
     def draw(self, count: int, taken: Iterable[int] = ()) -> list[int]:
-        """So many problems of this batch, all different, the explored ones first.
-
-        Args:
-            taken: problems already in this batch; used again only where no other is left.
-        """
+        """Draw different problems, the explored first; `taken` ones only where no other is left."""
         num = len(self._peers)
         if count > num:
             raise ValueError(f"{count} problems are needed at a time, the pool has {num}")
@@ -209,8 +205,7 @@ class PredictiveCurriculum:
     def learn_prior(self, counts: dict[int, tuple[int, int]]) -> None:
         """Start from offline pass rates: `{problem: (num_right, num_samples)}`.
 
-        Levels, spreads and offsets are fitted together by expectation maximisation: nothing is
-        known of the levels yet, so offsets measured against them one by one would be wrong.
+        Levels, spreads and offsets, all unknown yet, are fitted by expectation maximisation.
         """
         problems = np.array(list(counts), dtype=int)
         right, total = np.array(list(counts.values())).T
@@ -312,10 +307,7 @@ def keep_by_pass_rate(
 
 
 def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Which problems are alike: source and level or, without a level, how long the question is.
-
-    Lengths are cut into eight equal parts of their source: longer questions are often harder.
-    """
+    """Which problems are alike: source and level or, without one, the octile of the length."""
     lengths = [len(row["prompt"][-1]["content"]) for row in rows]
     by_source: dict[str, list[int]] = {}
     for row, length in zip(rows, lengths, strict=True):

@@ -45,11 +45,8 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
 def average_at_k(num_right: list[int], k: int) -> tuple[float, float]:
     """avg@k and its standard error over problems, both within 0..1.
 
-        avg@k = mean over problems of s, s = right completions / k
-        standard error = standard deviation of s over problems / sqrt(number of problems)
-
-    Args:
-        num_right: right completions of each problem, of k; two problems or more.
+    avg@k = mean over problems of s, s = right completions / k
+    standard error = standard deviation of s over problems / sqrt(number of problems)
     """
     shares = [num / k for num in num_right]
     mean = sum(shares) / len(shares)

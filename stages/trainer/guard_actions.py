@@ -53,8 +53,7 @@ STATISTICS = {
 class GuardActions(TrainerCallback):
     """Measures generation batches and optimizer steps of a trainer and acts on the verdicts.
 
-    The trainer calls `measure_batch` and `note_entropy`, and trains again from `rollback_to` where
-    that is set at the end of `train`.
+    The trainer trains again from `rollback_to` where that is set at the end of `train`.
     """
 
     def __init__(self, trainer: Any, settings: GuardSettings) -> None:
@@ -93,10 +92,7 @@ class GuardActions(TrainerCallback):
                 setattr(scheduler, name, [lr * factor for lr in getattr(scheduler, name, ())])
 
     def measure_batch(self, batch: dict[str, Any], num_logged: dict[str, int]) -> None:
-        """Measure the first generation batch of an optimizer step.
-
-        Before it each metric had `num_logged` values.
-        """
+        """Measure an optimizer step's first batch, before which metrics had `num_logged` values."""
         metrics = self.trainer._metrics["train"]
         is_masked = batch["completion_mask"].sum(dim=1) == 0
         metrics["train/masked_completions"].append(self._share(is_masked))

@@ -160,9 +160,8 @@ class Guards:
         Args:
             step: optimizer steps behind the weights that wrote the completions, so that the
                 checkpoint of this very number counts as unhealthy.
-            statistics: all or some of `repetition` (share of repetitive completions),
-                `cut_off_rate`, `reward`, `length` in tokens, `logp_mismatch`, `entropy` in nats per
-                token, `moved_share`; means over all completions of all processes.
+            statistics: some of `cut_off_rate`, `reward`, `length` in tokens, and those of `RULES`;
+                means over all completions of all processes.
         """
         measured = self._measure(step, statistics)
         firings = []
@@ -285,15 +284,9 @@ def logp_mismatch(
         mean over tokens of exp(|logp_rollout - logp_train|)        range [1, inf]
 
     After NeMo RL's "multiplicative probability error" (`token_mult_prob_error`), whose tests ask
-    for less than 1.05. The absolute value keeps differences of both signs from cancelling.
-
-    Args:
-        reference_logps, sampling_logps: of the trainer and of the sampler, whose NaN tokens are
-            left out, shape (B, C).
-        mask: non-zero where a token counts, shape (B, C).
-
-    Returns:
-        Shape (B,); NaN for a row without tokens, infinity where the trainer's log-prob is NaN.
+    for less than 1.05. The absolute value keeps differences of both signs from cancelling. Inputs
+    have shape (B, C); tokens whose `sampling_logps` are NaN are left out. Shape (B,): NaN for a row
+    without tokens, infinity where the trainer's log-prob is NaN.
     """
     counts = mask.bool() & ~sampling_logps.isnan()  # (B, C)
     ratio = (reference_logps.float() - sampling_logps.float()).abs().exp()
@@ -337,8 +330,7 @@ def best_reference(
     The best, not the last: a slow collapse would pull its reference along. And not the start:
     reward rises first in a run that collapses later. Both means are of the same steps, so length
     that grows and pays off takes its reference along. While the run is younger than a whole window
-    the last one counts, as a few lucky steps would else remain the best for long. `best` is what
-    this returned a step ago.
+    the last one counts, as a few lucky steps would else remain the best for long.
     """
     found = [fmean(reference_window(values, num_baseline)) for values in (cut_off_rates, rewards)]
     is_whole = len(rewards) >= RECENT + SPAN
@@ -365,9 +357,8 @@ def moved_share(before: list["torch.Tensor"], after: list["torch.Tensor"]) -> fl
     """Share, 0..1, of the elements that an optimizer step has changed; NaN of none.
 
     In bf16 an update below half the distance to the next number is rounded away: AdamW with a
-    learning rate of 5e-7 moves 1 % of weights around 0.02. Weights that hold float32 move nearly
-    all. A low share is no loss where the exact weights are kept elsewhere (DeepSpeed's float32
-    copies) or the rounding is stochastic, and none at all while the learning rate is 0.
+    learning rate of 5e-7 moves 1 % of weights around 0.02, of float32 weights nearly all. A low
+    share is no loss where DeepSpeed keeps float32 copies, or the rounding is stochastic.
     """
     moved = [old != new for old, new in zip(before, after, strict=True)]
     total = sum(part.numel() for part in moved)

@@ -35,18 +35,11 @@ def is_uniform(correctness: torch.Tensor, num_generations: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of all processes, in rank order and as many of each; N groups of G rollouts.
+    """Groups of all processes, in rank order and as many of each; N groups of G rollouts."""
 
-    Args:
-        problems: index of each group's problem in `train_dataset`, shape (N,).
-        rewards: of each reward function, shape (N*G, number of functions).
-        correctness: 1 for right and 0 for the rest, shape (N*G,).
-        world_size: number of processes.
-    """
-
-    problems: torch.Tensor
-    rewards: torch.Tensor
-    correctness: torch.Tensor
+    problems: torch.Tensor  # index of each group's problem in `train_dataset`, (N,)
+    rewards: torch.Tensor  # of each reward function, (N*G, number of functions)
+    correctness: torch.Tensor  # 1 for right and 0 for the rest, (N*G,)
     world_size: int = 1
 
     @property
@@ -60,10 +53,9 @@ class Groups:
 
 
 def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which groups to replace by which, on every rank as many as it has of both.
+    """Which groups of the batch, (ranks, N), to replace by which new ones, (ranks, M), both bool.
 
-    Groups of the batch, (ranks, N), and new ones, (ranks, M), bool -> numbers of the old and of the
-    new groups, counted over all ranks, shapes (n,).
+    On every rank as many as it has of both; numbers counted over all ranks, shapes (n,).
     """
     num = torch.minimum(is_bad.sum(dim=1), is_good.sum(dim=1)).unsqueeze(1)
     # The first so many of each row.
@@ -79,15 +71,9 @@ def rows_of(groups: torch.Tensor, size: int) -> torch.Tensor:
 def replace_rows(
     batch: dict[str, Any], other: dict[str, Any], old: torch.Tensor, new: torch.Tensor, pad_id: int
 ) -> dict[str, Any]:
-    """`batch` with its rows `old` replaced by the rows `new` of `other`.
+    """`batch` with its rows `old` replaced by the rows `new` of `other`, both outputs of TRL.
 
-    Args:
-        batch, other: outputs of TRL with the same keys.
-        old, new: row numbers, of equal length.
-        pad_id: the token that fills up shorter prompts and completions.
-
-    Returns:
-        A new dictionary; `advantages` and `num_items_in_batch` are still those of `batch`.
+    `advantages` and `num_items_in_batch` are still those of `batch`.
     """
     known = (*PROMPT_KEYS, *COMPLETION_KEYS, *OTHER_KEYS)
     if unknown := sorted({*batch, *other} - {*known}):
@@ -111,9 +97,7 @@ def merge_metrics(
 ) -> None:
     """Make the values that each of several rounds has logged one value a batch, in place.
 
-    Args:
-        num_logged: values that each metric had before the batch.
-        sizes: groups that each round has generated, the weights of the mean.
+    `num_logged` is the number before the batch; the groups of each round, `sizes`, are the weights.
     """
     for name, values in metrics.items():
         first = num_logged.get(name, 0)
@@ -128,12 +112,9 @@ def merge_metrics(
 def sum_rewards(rewards_per_func: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weighted sums over the reward functions; NaN where none of them scored the completion.
 
-        r_i = sum_f w_f r_if        a function that did not score it (NaN) adds nothing
-
-    Args:
-        rewards_per_func: shape (N*G, number of functions); weights: (number of functions,).
+    r_i = sum_f w_f r_if        a function that did not score it (NaN) adds nothing
     """
-    sums = (rewards_per_func * weights).nansum(dim=1)
+    sums = (rewards_per_func * weights).nansum(dim=1)  # of (N*G, functions)
     return sums.masked_fill(isnan(rewards_per_func).all(dim=1), float("nan"))
 
 

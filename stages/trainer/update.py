@@ -27,8 +27,8 @@ TRL keeps `old_per_token_logps`: where several optimizer steps share a generatio
 **Stochastic rounding** (`stochastic_rounding`). bf16 keeps 8 significant bits, so AdamW at a
 learning rate of 5e-7 rounds nearly all of its updates away. torchao's 8-bit AdamW rounds a new
 weight up or down by chance, the nearer neighbour the likelier: its mean is exact (docs/recipes.md).
-Here is what torchao leaves to its user: every process draws the same numbers, or the replicas drift
-apart; a resumed run draws those of an uninterrupted one; sampling does not notice.
+Here every process draws the same numbers, or the replicas drift apart; a resumed run draws those of
+an uninterrupted one; sampling does not notice.
 """
 
 from collections.abc import Callable, Sequence
@@ -96,14 +96,12 @@ class PackedForward:
     """Stands in for the model where TRL asks for per-token log-probs; runs it in several passes.
 
     Args:
-        model: TRL's, with its fused head, wrapped or not; max_tokens: of a pass.
         is_packed: whether a pass is one row without padding, its parts told apart by
             `position_ids` (FlashAttention); otherwise rows are padded to the longest of the pass.
         agree: number of passes with and without gradient, shape (2,), int -> the highest of all
             processes. Sharded and replicated models exchange data in every pass, so all processes
             must make as many; those with fewer rows make them with two tokens.
-        has_gradient: rows whose gradient can differ from 0, bool, shape (B,); None for all. The
-            others go through without one.
+        has_gradient: rows whose gradient can differ from 0, bool, shape (B,); None for all.
     """
 
     model: Callable[..., Any]
@@ -219,9 +217,8 @@ def ratio_totals(
 
         ratio_t = pi(o_t) / pi_old(o_t) = exp(logp_t - old_logp_t)
 
-    All of shape (B, C); `old_logps` are of the policy that wrote the completions, None where it is
-    the policy itself, `mask` is not 0 where a token counts. The sum is inf or NaN where the ratio
-    of a token that counts is.
+    All of shape (B, C); `old_logps` are None where the policy itself wrote the completions. The sum
+    is inf or NaN where the ratio of a token that counts is.
     """
     logps = logps.detach().float()
     old_logps = logps if old_logps is None else old_logps.float()
