@@ -120,7 +120,6 @@ def write(
         counts: whole numbers worth knowing (rows, steps, tokens).
         extra: further keys, such as `rows_in`, `rows_out`, `dropped` of a data build.
     """
-    path = Path(folder) / NAME
     value = {
         "stage": stage,
         "config": config,
@@ -131,6 +130,7 @@ def write(
         "versions": versions(),
         "wall_time_s": round(time.time() - started, 1),
     }
+    path = Path(folder) / NAME
     write_json(path, value)
     return path
 

@@ -115,6 +115,7 @@ class GrpoArguments(_GuardKeys):
     def __post_init__(self) -> None:
         is_known = {*self.reward_funcs} <= {*REWARD_FUNCS}
         start, end = self.length_penalty_start, self.length_penalty_end
+        ratio, is_offline = self.max_mean_ratio, self.curriculum == "offline"
         for name, is_right, rule in (
             ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}"),
             ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
@@ -131,15 +132,11 @@ class GrpoArguments(_GuardKeys):
             ("rest_batches", self.rest_batches >= 0, "be at least 0"),
             ("max_refill_rounds", self.max_refill_rounds >= 1, "be at least 1"),
             ("half_life", self.half_life > 0, "be above 0"),
-            (
-                "max_mean_ratio",
-                self.max_mean_ratio is None or self.max_mean_ratio > 1,
-                "be above 1, the ratio of a policy that has not moved",
-            ),
+            ("max_mean_ratio", ratio is None or ratio > 1, "be above 1, that of an unmoved policy"),
             (
                 "pass_rates",
-                self.curriculum != "offline" or self.pass_rates,
-                "be set: curriculum: offline needs the file",
+                self.pass_rates or not is_offline,
+                "be set: curriculum: offline needs it",
             ),
             (
                 "update_tokens",
@@ -163,6 +160,5 @@ class GrpoArguments(_GuardKeys):
 
     def guard_settings(self) -> GuardSettings:
         """What the guards are told."""
-        return GuardSettings(
-            **{f.name: getattr(self, f"guard_{f.name}") for f in fields(GuardSettings)}
-        )
+        values = {f.name: getattr(self, f"guard_{f.name}") for f in fields(GuardSettings)}
+        return GuardSettings(**values)

@@ -208,10 +208,9 @@ class StageProgress(TrainerCallback):
             self.bar.update(state.global_step - self.bar.n)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if self.bar is not None and logs:
-            shown = {s: f"{float(logs[k]):.3g}" for k, s in self.SHOWN.items() if k in logs}
-            if shown:
-                self.bar.set_postfix(shown, refresh=False)
+        shown = {s: f"{float(logs[k]):.3g}" for k, s in self.SHOWN.items() if k in (logs or {})}
+        if self.bar is not None and shown:
+            self.bar.set_postfix(shown, refresh=False)
 
     def on_train_end(self, args, state, control, **kwargs):
         if self.bar is not None:

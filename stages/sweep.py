@@ -66,9 +66,7 @@ def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
         choices[name] = found
     if not choices:
         raise UserError("sweep: nothing to vary; give key=value,value, such as beta=0.1,0.01")
-    runs = [
-        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
-    ]
+    runs = [dict(zip(choices, one, strict=True)) for one in itertools.product(*choices.values())]
     return {",".join(map("=".join, run.items())): run for run in runs}
 
 
