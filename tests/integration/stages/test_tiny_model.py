@@ -1,4 +1,4 @@
-"""The demo's base model: a tokenizer that survives loading, and weights that follow the seed."""
+"""The demo's base model: a tokenizer that survives loading, and a model that fits it."""
 
 import sys
 
@@ -12,27 +12,16 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory, data_dir):
-    """Run `stages.tiny_model` in this process with a small shape; returns its folder."""
-
-    def call(name, **settings):
-        folder = tmp_path_factory.mktemp("base") / name
-        values = {"output_dir": folder, "train_file": data_dir / "sft_train.jsonl"}
-        values |= {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "intermediate_size": 48}
-        argv = ["tiny_model"]
-        for key, value in (values | settings).items():
-            argv += [f"--{key}", str(value)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", argv)
-            tiny_model.main()
-        return folder
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def base(build):
-    return build("first")
+def base(tmp_path_factory, data_dir):
+    """The folder of `stages.tiny_model`, run in this process with a small shape."""
+    folder = tmp_path_factory.mktemp("base")
+    values = {"output_dir": folder, "train_file": data_dir / "sft_train.jsonl"}
+    values |= {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "intermediate_size": 48}
+    flags = [word for key, value in values.items() for word in (f"--{key}", str(value))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["tiny_model", *flags])
+        tiny_model.main()
+    return folder
 
 
 @pytest.fixture(scope="module")
