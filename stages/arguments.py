@@ -79,7 +79,7 @@ class GrpoArguments(_GuardKeys):
         "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
         "the chance of a useful group; refill: replace uniform groups; predictive+refill",
     )
-    pass_rates: str | None = key(None, "pass_rates.jsonl of the SFT model; offline needs it")
+    pass_rates: str | None = key(None, "pass_rates.jsonl; offline needs it, others start from it")
     min_pass_rate: float = key(0.25, "offline: least pass rate of a problem, 0..1")
     max_pass_rate: float = key(0.5, "offline: greatest pass rate of a problem, 0..1")
     explore_share: float = key(0.05, "share of choices for the problems unused for longest, 0..1")
@@ -87,7 +87,7 @@ class GrpoArguments(_GuardKeys):
     half_life: float = key(100.0, "batches after which half of what a problem showed is forgotten")
     max_refill_rounds: int = key(2, "times that the uniform groups of a batch are replaced")
     max_mean_ratio: float | None = key(
-        None, "drop a minibatch with a mean ratio above, such as 5.0"
+        None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
     )
 
     # Rewards; `reward_weights` is TRL's own key.
@@ -95,21 +95,21 @@ class GrpoArguments(_GuardKeys):
         default_factory=_REWARDS.copy,
         metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
     )
-    length_penalty_start: int = key(500, "completion length, tokens, up to which none is taken off")
+    length_penalty_start: int = key(500, "completion length, tokens, up to which nothing is lost")
     length_penalty_end: int = key(
         800, "completion length, tokens, from which the full penalty holds"
     )
     length_penalty_max: float = key(0.1, "the full penalty, a positive number that is subtracted")
     repetition_ngram_size: int = key(3, "n of the n-grams that repetition_penalty counts, tokens")
-    repetition_max_penalty: float = key(1.0, "penalty where all repeats, a positive number")
+    repetition_max_penalty: float = key(1.0, "subtracted where all repeats, a positive number")
     overlong_cache: int | None = key(
-        None, "tokens before max_completion_length where overlong sets in"
+        None, "tokens before max_completion_length in which overlong sets in"
     )
     final_number: bool = key(False, "without a box, the plain number at the end is the answer")
 
     # Evaluation during training. When, and how many completions a problem: Hugging Face's
     # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
-    eval_file: str | None = key(None, "held-out problems, as train_file; else part of it is")
+    eval_file: str | None = key(None, "held-out problems; unset: part of train_file")
     eval_problems: int | None = key(None, "number of held-out problems; unset: all of eval_file")
 
     def __post_init__(self) -> None:
