@@ -14,15 +14,11 @@ def is_hub_id(path: str) -> bool:
 
 
 def check_checkpoint(path: str | None, key: str, target: str | None) -> None:
-    """Refuse a local checkpoint that is missing or unfinished; hub ids pass.
+    """Refuse a local checkpoint (whole model or adapter) that is missing; hub ids pass.
 
     Args:
-        path: a folder (whole model or adapter) or a hub id.
         key: the YAML key, for the message.
         target: the make target that writes the checkpoint; None where it is brought along.
-
-    Raises:
-        UserError: naming key, path and remedy.
     """
     if not path:
         raise UserError(f"{key}: missing; set a checkpoint folder or a hub id owner/model")
@@ -56,10 +52,6 @@ def load_tokenizer(
     Args:
         key: the YAML key that names the checkpoint, for messages.
         needs: attributes that it must have, such as `eos_token`.
-        kwargs: of `AutoTokenizer.from_pretrained`.
-
-    Raises:
-        UserError: neither a folder nor the hub has it, it is damaged, or lacks what is needed.
     """
     from transformers import AutoTokenizer
 

@@ -77,7 +77,6 @@ class Key:
     """What a key takes, and what it has where a recipe leaves it out.
 
     Args:
-        annotation: of the dataclass's field, as text.
         default: UNSET where the key is required, or its default cannot be read from the source.
         is_own: of our dataclass, not Hugging Face's.
     """
@@ -194,16 +193,7 @@ WANTED = {
 
 
 def convert(name: str, value: Any, key: Key, where: str) -> Any:
-    """A value of YAML or command line as the type that its key takes.
-
-    Args:
-        value: not None; from the command line a text, a list of texts, or True for a bare `--key`.
-        where: the file, or `COMMAND_LINE`, for messages.
-
-    Raises:
-        UserError: it cannot be that.
-    """
-
+    """A value of YAML or command line (True for a bare `--key`) as the type that its key takes."""
     members = key.members
 
     def refusal(wanted: str = "") -> UserError:
@@ -256,10 +246,8 @@ class Settings(Mapping[str, Any]):
     """A mapping over the keys that were *given*; attributes are *effective* values, also defaults.
 
     Args:
-        file: the YAML's values, typed; overrides: those of overlay and command line, of which
-            UNSET takes the file's away.
-        known: all keys of the stage.
-        path: the YAML, for messages; env: environment variables that it sets for the stage.
+        overrides: of overlay and command line; UNSET takes the file's value away.
+        env: environment variables that the YAML sets for the stage.
     """
 
     def __init__(
@@ -441,18 +429,14 @@ def parse(
     argv: list[str] | None = None,
     defaults: dict[str, Any] | None = None,
 ) -> tuple:
-    """Parse one stage's YAML and command line.
+    """Parse one stage's YAML and command line into an instance of `own` and of each `hf` class.
 
     Args:
         doc: the entry point's module docstring, shown by `--help`.
-        own: our dataclass for the stage.
         hf: names of the Hugging Face dataclasses (keys of `HF_SOURCES`) that share the YAML.
         check: of the settings, before torch is imported; raises `UserError`.
         argv: the command line without the program's name; `sys.argv[1:]` by default.
         defaults: ours where they are not Hugging Face's.
-
-    Returns:
-        An instance of `own`, then one of each `hf` class.
     """
     argv = sys.argv[1:] if argv is None else argv
     if "-h" in argv or "--help" in argv:

@@ -68,11 +68,8 @@ def finite(value: Any) -> Any:
 def open_whole(path: str | Path, mode: str = "w", keep_partial: bool = False) -> Iterator[IO[Any]]:
     """Open a file for writing so that a reader sees the old one or the new one, never a part.
 
-    It is called `<path>.partial` until the block ends; an error in the block removes it.
-
-    Args:
-        mode: "w" (UTF-8) or "wb".
-        keep_partial: leave what was written before an error, as the user may want it.
+    It is called `<path>.partial` until the block ends; an error in the block removes it, but for
+    `keep_partial`. The mode is "w" (UTF-8) or "wb".
     """
     path = Path(path)
     partial = path.with_name(path.name + PARTIAL)
@@ -119,13 +116,10 @@ def write(
     """Write the folder's manifest.
 
     Args:
-        config: the effective configuration, after file and command line.
-        inputs: `{path: sha256}` from `hash_inputs`.
+        inputs: of `hash_inputs`; started: of `start`.
         counts: whole numbers worth knowing (rows, steps, tokens).
-        started: the value `start` returned.
         extra: further keys, such as `rows_in`, `rows_out`, `dropped` of a data build.
     """
-    path = Path(folder) / NAME
     value = {
         "stage": stage,
         "config": config,
@@ -136,6 +130,7 @@ def write(
         "versions": versions(),
         "wall_time_s": round(time.time() - started, 1),
     }
+    path = Path(folder) / NAME
     write_json(path, value)
     return path
 

@@ -47,12 +47,9 @@ class Problem:
 def grpo_row(problem: Problem, system_prompt: str, answer_form: str | None = None) -> dict:
     """Row for GRPO and evaluation.
 
-    `{id, source, level, subject, prompt, question, answers, answer_form}`: `answers` are the golds,
-    of which any may match, and `answer_form` says where the grader looks for an answer.
-
     Args:
         system_prompt: a key of `data_prep.prompts.SYSTEM_PROMPTS`.
-        answer_form: one of `data_prep.prompts.ANSWER_FORMS`; None: what the system prompt asks for.
+        answer_form: where the grader looks for an answer; None: what the system prompt asks for.
     """
     return {
         "id": problem.id,
@@ -76,12 +73,7 @@ def sft_row(problem: Problem, system_prompt: str, answer_form: str | None = None
 
 
 def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None:
-    """Refuse a row that a stage could not use, by file and line.
-
-    Raises:
-        UserError: a column is missing or empty, `prompt` is not a list of chat messages, `answers`
-            no list of texts, or `answer_form` none of `ANSWER_FORMS`.
-    """
+    """Refuse a row that a stage could not use, by file and line."""
     for column in columns:
         if not row.get(column):
             raise UserError(
@@ -105,11 +97,7 @@ def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None
 
 
 def read_problems(path: str) -> Iterator[dict[str, Any]]:
-    """The rows of a GRPO or evaluation file.
-
-    Raises:
-        UserError: see `check_row`; or a gold cannot be parsed, so that nothing could ever match it.
-    """
+    """The rows of a GRPO or evaluation file; refuses what cannot be used, or never be matched."""
     for where, row in read_rows(path):
         check_row(row, COLUMNS, where)
         for gold in row["answers"]:

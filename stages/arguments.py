@@ -32,12 +32,13 @@ def steps_per_generation(settings: Any, num_processes: int) -> int:
     return settings.steps_per_generation or settings.gradient_accumulation_steps
 
 
-def _key(default: Any, text: str) -> Any:
-    """A key and its line of `--help`."""
+def key(default: Any, text: str) -> Any:
+    """A dataclass's field: its default and its line of `--help`."""
     return field(default=default, metadata={"help": text})
 
 
 _ROUNDING = "round bfloat16 weights by chance, so that small updates are kept"
+_REWARDS = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
 
 
 @dataclass(kw_only=True)
@@ -45,7 +46,7 @@ class SftArguments:
     """Keys of `sft.yaml` that are ours."""
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `completion`"})
-    stochastic_rounding: bool = _key(False, _ROUNDING)
+    stochastic_rounding: bool = key(False, _ROUNDING)
 
 
 # `guard_` before each name of `GuardSettings`.
@@ -64,83 +65,61 @@ class GrpoArguments(_GuardKeys):
     """Keys of `grpo.yaml` that are ours: these, and one `guard_...` per setting of the guards."""
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
-    max_prompt_length: int | None = _key(None, "drop problems whose prompt has more tokens")
-    stochastic_rounding: bool = _key(False, _ROUNDING)
-    update_tokens: int | None = _key(
+    max_prompt_length: int | None = key(None, "drop problems whose prompt has more tokens")
+    stochastic_rounding: bool = key(False, _ROUNDING)
+    update_tokens: int | None = key(
         None,
         "tokens, padding included, of one forward pass of the update: rows of similar length go "
         "through the model together; unset: all rows padded to the longest, as TRL",
     )
 
     # Which problems are used, and how a group becomes a gradient.
-    curriculum: str = _key(
+    curriculum: str = key(
         "off",
         "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
         "the chance of a useful group; refill: replace uniform groups; predictive+refill",
     )
-    pass_rates: str | None = _key(
-        None, "pass_rates.jsonl of the SFT model; offline needs it, others start from it"
-    )
-    min_pass_rate: float = _key(0.25, "offline: least pass rate of a problem, 0..1")
-    max_pass_rate: float = _key(0.5, "offline: greatest pass rate of a problem, 0..1")
-    explore_share: float = _key(
-        0.05, "share of the choices for the problems not used for longest, 0..1"
-    )
-    rest_batches: int = _key(3, "generation batches for which a used problem is left alone")
-    half_life: float = _key(
-        100.0, "batches after which half of what a problem has shown is forgotten"
-    )
-    max_refill_rounds: int = _key(2, "times that the uniform groups of a batch are replaced")
-    max_mean_ratio: float | None = _key(
+    pass_rates: str | None = key(None, "pass_rates.jsonl; offline needs it, others start from it")
+    min_pass_rate: float = key(0.25, "offline: least pass rate of a problem, 0..1")
+    max_pass_rate: float = key(0.5, "offline: greatest pass rate of a problem, 0..1")
+    explore_share: float = key(0.05, "share of choices for the problems unused for longest, 0..1")
+    rest_batches: int = key(3, "generation batches for which a used problem is left alone")
+    half_life: float = key(100.0, "batches after which half of what a problem showed is forgotten")
+    max_refill_rounds: int = key(2, "times that the uniform groups of a batch are replaced")
+    max_mean_ratio: float | None = key(
         None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
     )
 
     # Rewards; `reward_weights` is TRL's own key.
     reward_funcs: list[str] = field(
-        default_factory=lambda: [
-            "correctness_reward",
-            "think_format_reward",
-            "soft_length_penalty",
-        ],
+        default_factory=_REWARDS.copy,
         metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
     )
-    length_penalty_start: int = _key(
-        500, "completion length, tokens, up to which nothing is taken off"
-    )
-    length_penalty_end: int = _key(
+    length_penalty_start: int = key(500, "completion length, tokens, up to which nothing is lost")
+    length_penalty_end: int = key(
         800, "completion length, tokens, from which the full penalty holds"
     )
-    length_penalty_max: float = _key(0.1, "the full penalty, a positive number that is subtracted")
-    repetition_ngram_size: int = _key(3, "n of the n-grams that repetition_penalty counts, tokens")
-    repetition_max_penalty: float = _key(
-        1.0, "penalty where all repeats, a positive number that is subtracted"
-    )
-    overlong_cache: int | None = _key(
+    length_penalty_max: float = key(0.1, "the full penalty, a positive number that is subtracted")
+    repetition_ngram_size: int = key(3, "n of the n-grams that repetition_penalty counts, tokens")
+    repetition_max_penalty: float = key(1.0, "subtracted where all repeats, a positive number")
+    overlong_cache: int | None = key(
         None, "tokens before max_completion_length in which overlong sets in"
     )
-    final_number: bool = _key(
-        False, "where there is no box, the plain number at the end is the answer"
-    )
+    final_number: bool = key(False, "without a box, the plain number at the end is the answer")
 
     # Evaluation during training. When, and how many completions a problem: Hugging Face's
     # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
-    eval_file: str | None = _key(
-        None, "held-out problems, rows as in train_file; else part of train_file is"
-    )
-    eval_problems: int | None = _key(
-        None, "held-out problems to evaluate on; all of eval_file where it is absent"
-    )
+    eval_file: str | None = key(None, "held-out problems; unset: part of train_file")
+    eval_problems: int | None = key(None, "number of held-out problems; unset: all of eval_file")
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.reward_funcs if name not in REWARD_FUNCS]
-        for key, is_right, rule in (
-            ("reward_funcs", not unknown, f"be of {', '.join(REWARD_FUNCS)}"),
+        is_known = {*self.reward_funcs} <= {*REWARD_FUNCS}
+        start, end = self.length_penalty_start, self.length_penalty_end
+        ratio, is_offline = self.max_mean_ratio, self.curriculum == "offline"
+        for name, is_right, rule in (
+            ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}"),
             ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
-            (
-                "length_penalty_start",
-                0 <= self.length_penalty_start < self.length_penalty_end,
-                f"lie below length_penalty_end, {self.length_penalty_end}",
-            ),
+            ("length_penalty_start", 0 <= start < end, f"lie below length_penalty_end, {end}"),
             ("length_penalty_max", self.length_penalty_max >= 0, "not be negative"),
             ("repetition_ngram_size", self.repetition_ngram_size >= 1, "be at least 1"),
             ("repetition_max_penalty", self.repetition_max_penalty >= 0, "not be negative"),
@@ -153,15 +132,11 @@ class GrpoArguments(_GuardKeys):
             ("rest_batches", self.rest_batches >= 0, "be at least 0"),
             ("max_refill_rounds", self.max_refill_rounds >= 1, "be at least 1"),
             ("half_life", self.half_life > 0, "be above 0"),
-            (
-                "max_mean_ratio",
-                self.max_mean_ratio is None or self.max_mean_ratio > 1,
-                "be above 1, the ratio of a policy that has not moved",
-            ),
+            ("max_mean_ratio", ratio is None or ratio > 1, "be above 1, that of an unmoved policy"),
             (
                 "pass_rates",
-                self.curriculum != "offline" or self.pass_rates,
-                "be set: curriculum: offline needs the file",
+                self.pass_rates or not is_offline,
+                "be set: curriculum: offline needs it",
             ),
             (
                 "update_tokens",
@@ -170,7 +145,7 @@ class GrpoArguments(_GuardKeys):
             ),
         ):
             if not is_right:
-                raise ValueError(f"{key}: must {rule} (got {getattr(self, key)!r})")
+                raise ValueError(f"{name}: must {rule} (got {getattr(self, name)!r})")
         self.guard_settings()
         if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
             raise ValueError(
@@ -185,6 +160,5 @@ class GrpoArguments(_GuardKeys):
 
     def guard_settings(self) -> GuardSettings:
         """What the guards are told."""
-        return GuardSettings(
-            **{f.name: getattr(self, f"guard_{f.name}") for f in fields(GuardSettings)}
-        )
+        values = {f.name: getattr(self, f"guard_{f.name}") for f in fields(GuardSettings)}
+        return GuardSettings(**values)

@@ -1,8 +1,7 @@
 """What of an SFT or GRPO recipe can be refused before torch is imported.
 
-Our keys together with Hugging Face's: what it accepts and fails on later, what it silently ignores,
-what would have no effect. `check_sft` and `check_grpo` look at files and host too, `check_sft_keys`
-and `check_grpo_keys` at the values alone.
+What Hugging Face accepts and fails on later, or silently ignores, and what would have no effect.
+`check_sft`, `check_grpo` look at files and host too, `check_sft_keys`, `check_grpo_keys` at values.
 """
 
 import json
@@ -50,7 +49,7 @@ LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
 
 
 def check_sft(settings: Settings) -> None:
-    """Everything about an SFT run that can be refused before torch is imported."""
+    """Refuse of an SFT run what can be refused before torch is imported."""
     check_sft_keys(settings)
     check_file(settings, "train_file", "data")
     check_checkpoint(settings.model_name_or_path, "model_name_or_path", "base")
@@ -179,11 +178,7 @@ def check_curriculum(settings: Settings) -> None:
 
 
 def check_batch(settings: Settings, num_processes: int) -> None:
-    """Refuse batch numbers that do not give every process whole groups.
-
-    TRL generates `per_device_train_batch_size x num_processes x steps_per_generation` completions
-    at a time; each process's part must hold whole groups of `num_generations`.
-    """
+    """Refuse batch numbers that do not give every process whole groups in a generation."""
     group, per_device = settings.num_generations, settings.per_device_train_batch_size
     whole, rows = settings.generation_batch_size, per_device * num_processes
     for key in BATCH_KEYS:
@@ -250,11 +245,7 @@ def check_rollback(settings: Settings) -> None:
 
 
 def look_back(settings: Settings) -> int:
-    """Optimizer steps that a guard may distrust when it fires.
-
-    Rollouts are judged once a generation, which serves `steps_per_generation` x `num_iterations`
-    micro-batches.
-    """
+    """Optimizer steps that a guard, which sees one rollout a generation, may distrust."""
     accumulation = settings.gradient_accumulation_steps
     uses = (settings.steps_per_generation or accumulation) * settings.num_iterations
     return (RECENT + settings.guard_patience) * max(1, math.ceil(uses / accumulation)) + 1
@@ -317,7 +308,7 @@ def key_of(row: dict[str, Any]) -> str:
 
 
 def _read_keys(path: str) -> dict[str, str]:
-    """`key_of` every problem of a file, and the place of its first copy."""
+    """`key_of` every problem of a file, with its first place."""
     keys: dict[str, str] = {}
     for where, row in read_rows(path):
         check_row(row, COLUMNS, where)
@@ -343,10 +334,9 @@ def check_held_out(settings: Settings) -> None:
         f"eval_problems: {num} is more than the {len(held_out)} different problems of {file}; use "
         "fewer",
     )
-    if key == "train_file":
-        message = f"eval_problems: {num} would leave nothing of {file} to train on"
-        refuse_if(num == len(train), message)
-    elif shared := [question for question in held_out if question in train]:
+    if key == "train_file" and num == len(train):
+        raise UserError(f"eval_problems: {num} would leave nothing of {file} to train on")
+    if key == "eval_file" and (shared := [question for question in held_out if question in train]):
         raise UserError(
             f"eval_file: {held_out[shared[0]]}: the question is also in {train[shared[0]]} "
             f"({len(shared)} of {len(held_out)} are); take them out of one of the files"
@@ -400,12 +390,10 @@ def check_vllm_keys(settings: Settings) -> None:
     )
     # TRL keeps the old log-probs only where several optimizer steps share a generation.
     uses = steps_per_generation(settings, processes) * settings.num_iterations
-    has_logps = (
-        settings.vllm_importance_sampling_correction
-        or settings.gradient_accumulation_steps % uses != 0
-    )
+    is_blind = settings.gradient_accumulation_steps % uses == 0
+    is_blind = is_blind and not settings.vllm_importance_sampling_correction
     refuse_if(
-        settings.guard_alignment != "off" and not has_logps,
+        settings.guard_alignment != "off" and is_blind,
         "vllm_importance_sampling_correction: false leaves guard_alignment without log-probs to "
         "compare; remove the key, or set guard_alignment: off",
     )
@@ -487,7 +475,7 @@ def _wait_for_server(key: str, url: str, seconds: float) -> None:
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=10):
                 return
-        except (OSError, ValueError) as error:  # urllib's are OSErrors; no URL is a ValueError
+        except (OSError, ValueError) as error:  # a ValueError: no URL
             if isinstance(error, ValueError) or time.monotonic() >= deadline:
                 raise UserError(
                     f"{key}: no vLLM server answers at {url} within {seconds:g} s "
@@ -495,5 +483,5 @@ def _wait_for_server(key: str, url: str, seconds: float) -> None:
                 ) from error
         if is_first:
             sys.stderr.write(f"waiting up to {seconds:g} s for the vLLM server at {url}\n")
-            is_first = False
+        is_first = False
         time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))

@@ -39,6 +39,7 @@ from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.sources import generic
 from data_prep.sources.base import thought_of
+from stages.arguments import key
 
 RESULT = "traces.jsonl"
 
@@ -55,22 +56,15 @@ class DistillArguments(ProblemSetArguments):
     model_name_or_path: str = field(
         metadata={"help": "the teacher: checkpoint folder, hub id, or name at the server"}
     )
-    backend: str = field(default="hf", metadata={"help": "hf (transformers), vllm or openai"})
-    base_url: str | None = field(
-        default=None, metadata={"help": "openai: the server's API, http://localhost:8000/v1"}
-    )
-    concurrency: int = field(default=64, metadata={"help": "openai: requests under way at once"})
-    timeout_s: float = field(
-        default=1800.0, metadata={"help": "openai: the longest that a completion may take, seconds"}
-    )
-    system_prompt: str | None = field(
-        default=None,
-        metadata={"help": f"instead of the problems' own: {', '.join(SYSTEM_PROMPTS)}"},
-    )
-    temperature: float = field(default=0.6, metadata={"help": "of the samples, above 0"})
-    top_p: float = field(default=0.95, metadata={"help": "nucleus of the samples, 0..1"})
-    max_new_tokens: int = field(default=8192, metadata={"help": "a longer completion is cut off"})
-    keep: int = field(default=1, metadata={"help": "right traces kept of one problem, at most"})
+    backend: str = key("hf", "hf (transformers), vllm or openai")
+    base_url: str | None = key(None, "openai: the server's API, http://localhost:8000/v1")
+    concurrency: int = key(64, "openai: requests under way at once")
+    timeout_s: float = key(1800.0, "openai: the longest that a completion may take, seconds")
+    system_prompt: str | None = key(None, f"instead of the own: {', '.join(SYSTEM_PROMPTS)}")
+    temperature: float = key(0.6, "of the samples, above 0")
+    top_p: float = key(0.95, "nucleus of the samples, 0..1")
+    max_new_tokens: int = key(8192, "a longer completion is cut off")
+    keep: int = key(1, "right traces kept of one problem, at most")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,16 +138,11 @@ def check_rows(rows: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
 def choose_traces(
     completions: Sequence[Completion], grades: Sequence[Grade], keep: int
 ) -> tuple[dict[str, str], Counter[str]]:
-    """The traces to keep of one problem's samples, and the others' reasons.
-
-    Args:
-        completions: in the order of their numbers.
-        grades: theirs; only "right" is kept, and what is right is well-formed too.
-        keep: the most that are kept, the first ones.
+    """The first `keep` right traces of one problem, and how many samples are dropped, by reason.
 
     Returns:
-        `{thought without tags: the answer after it}`, and how many samples are dropped: cut_off, by
-        verdict, duplicate (the same thought again) or not_needed (right, but one too many).
+        `{thought without tags: the answer after it}`, and counts of cut_off, each verdict,
+        duplicate (the same thought again) and not_needed (right, but one too many).
     """
     found: dict[str, str] = {}
     dropped: Counter[str] = Counter()
@@ -174,10 +163,7 @@ def choose_traces(
 
 
 def trace_row(row: dict[str, Any], number: int, thought: str, prediction: str) -> dict[str, Any]:
-    """The row of trace `number`, from 0, of a problem.
-
-    `own_prompt` and `own_form` are the problem's, whatever the teacher was asked.
-    """
+    """The row of a problem's trace, with the problem's prompt, whatever the teacher was asked."""
     # First the gold that the thought arrives at: an SFT row has one answer after its thought.
     golds = sorted(row["answers"], key=lambda gold: not is_same_value(prediction, gold))
     return {

@@ -19,7 +19,7 @@ from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import quiet
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, read_problems
-from stages.arguments import DEFAULTS, GrpoArguments
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
 from stages.host_loss import watched
 from stages.launch import check_shared, launched
@@ -29,10 +29,9 @@ Rows = list[dict[str, Any]]
 
 
 def choose(rows: Rows, num: int | None, seed: int) -> Rows:
-    """`num` different problems, the same ones whatever the order of the rows; None for all.
+    """`num` different problems (None: all), by a hash of seed and question.
 
-    The choice is by a hash of seed and question, so a greater `num` only adds problems, and
-    appending rows to a file changes few of them.
+    The rows' order plays no part, a greater `num` only adds problems, more rows change few.
     """
     different = {key_of(row): row for row in reversed(rows)}  # of copies the first
 
@@ -99,12 +98,7 @@ def build_trainer(
     tokenizer: Any,
     held_out: Sequence[dict] = (),
 ) -> Any:
-    """The trainer that a recipe asks for.
-
-    Args:
-        problems: selected rows; grpo, model: TRL's `GRPOConfig` and `ModelConfig`.
-        held_out: rows to evaluate on, none without evaluation.
-    """
+    """The trainer that a recipe asks for; `grpo`, `model`: TRL's `GRPOConfig`, `ModelConfig`."""
     from datasets import Dataset
 
     from stages import run
@@ -139,13 +133,7 @@ def build_trainer(
 
 def main() -> None:
     """Parse, select problems, train, save, write the manifest."""
-    args, grpo, model = parse(
-        __doc__,
-        GrpoArguments,
-        ("GRPOConfig", "ModelConfig"),
-        launched(check_grpo),
-        defaults=DEFAULTS,
-    )
+    args, grpo, model = parse(__doc__, GrpoArguments, GRPO, launched(check_grpo), defaults=DEFAULTS)
     rows = list(read_problems(args.train_file))
 
     from stages import run
@@ -193,23 +181,14 @@ def main() -> None:
 
     best = read_best(grpo.output_dir) if run.is_main_process() and held_out else None
     if run.is_main_process():
-        manifest.write(
-            grpo.output_dir,
-            "grpo",
-            config,
-            inputs,
-            {
-                "problems": len(problems),
-                "steps": trainer.state.global_step,
-                "completions": trainer.num_completions,
-            }
-            | ({"held_out_problems": len(held_out)} if held_out else {}),
-            started,
-            rows_in=len(rows),
-            rows_out=len(problems),
-            dropped=dropped,
-            **({"best": best} if best else {}),
-        )  # fmt: skip
+        counts = {"problems": len(problems), "steps": trainer.state.global_step}
+        counts["completions"] = trainer.num_completions
+        if held_out:
+            counts["held_out_problems"] = len(held_out)
+        numbers = {"rows_in": len(rows), "rows_out": len(problems), "dropped": dropped}
+        if best:
+            numbers["best"] = best
+        manifest.write(grpo.output_dir, "grpo", config, inputs, counts, started, **numbers)
     run.say(
         f"grpo: {trainer.state.global_step} steps, "
         f"reward {run.last_logged(trainer, 'rollout/rewards'):.3f}, "

@@ -90,11 +90,7 @@ class HostLoss:
 
 
 def watched(main: Callable[[], None]) -> Callable[[], None]:
-    """The same entry point; on several hosts it ends when another host is lost or stops.
-
-    Raises:
-        UserError: HOST_LOSS_SECONDS is no number, or a collective failed as another host was lost.
-    """
+    """The same entry point; on several hosts it ends when another host is lost or stops."""
 
     def run() -> None:
         env = os.environ

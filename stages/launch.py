@@ -88,10 +88,7 @@ def parent_command() -> list[str]:
 
 
 def asked_of_launcher(command: list[str]) -> dict[str, Any]:
-    """The config file's keys, and over them the flags, that an `accelerate launch` was given.
-
-    It tells the processes it starts only a part: the environment has no `--num_processes`.
-    """
+    """The config file's keys, and over them the flags, that an `accelerate launch` was given."""
     heads = [n for n in range(len(command)) if LAUNCHER.search(" ".join(command[: n + 1]))]
     if not heads:
         return {}
@@ -104,12 +101,7 @@ def asked_of_launcher(command: list[str]) -> dict[str, Any]:
 
 
 def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
-    """Refuse what recipe, environment and launcher together would not do as they say.
-
-    Args:
-        env: `os.environ`.
-        asked: of `asked_of_launcher`.
-    """
+    """Refuse what recipe, environment and launcher (`asked`) would not do as they say."""
     _check_number(env, asked)
     is_cpu, engine = settings.use_cpu, asked_engine(env)
     is_cpu_launch = is_on(env.get("ACCELERATE_USE_CPU"))
@@ -171,10 +163,8 @@ def _check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
             f"{CONFIGS}/slurm.sh)",
         )
     size = env.get("WORLD_SIZE", "1")
-    for name, wish in (
-        ("NUM_PROCESSES", env.get("NUM_PROCESSES")),
-        ("num_processes", asked.get("num_processes")),
-    ):
+    for name, given in (("NUM_PROCESSES", env), ("num_processes", asked)):
+        wish = given.get(name)
         refuse_if(
             wish not in (None, "", -1) and str(wish) != size,  # -1: accelerate's word for all
             f"{name}: {wish} asked for, the launch has started {size}; use `accelerate launch "
@@ -183,11 +173,7 @@ def _check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
 
 
 def check_started(is_cpu: bool) -> None:
-    """Refuse processes that would not work together, and let those on a CPU meet.
-
-    Args:
-        is_cpu: the recipe's `use_cpu`; its Hugging Face objects are built.
-    """
+    """Refuse processes that would not work together, and let those on a CPU (`use_cpu`) meet."""
     import torch
     from accelerate import PartialState
 
@@ -231,10 +217,7 @@ def check_started(is_cpu: bool) -> None:
 
 
 def last_checkpoint(folder: Path, before: float = math.inf) -> Path | None:
-    """The newest whole checkpoint of a step below `before`; one cut short is skipped.
-
-    The Trainer writes `trainer_state.json` after weights, optimizer and random state.
-    """
+    """The newest whole checkpoint of a step below `before`: one with a `trainer_state.json`."""
     found = {int(p.name.rpartition("-")[2]): p for p in folder.glob("checkpoint-*[0-9]")}
     for step in sorted((step for step in found if step < before), reverse=True):
         with contextlib.suppress(OSError, ValueError):
@@ -273,19 +256,12 @@ def is_same_work(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that this launch cannot resume from.
+    """Refuse a checkpoint that this launch, of which `run` is the `run.json`, cannot resume from.
 
     With another number of processes only data parallel resumes, where a step (and a generation
     batch) takes as many rows as before; else the Trainer silently skips the wrong rows. DeepSpeed
     loads the optimizer only with the same processes and stage; without DeepSpeed the Trainer starts
     with an empty optimizer, silently.
-
-    Args:
-        checkpoint: in its folder lies the `run.json` of the launch that wrote it.
-        run: this launch's, as it will be written.
-
-    Raises:
-        UserError: names both numbers, or both engines, and the remedy.
     """
     old = read_run(checkpoint.parent)
     if not old:
@@ -314,16 +290,9 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
 
 
 def check_shared(folder: str, checkpoint: str | None, inputs: dict[str, str]) -> None:
-    """Refuse hosts that do not share the run's folder or do not do the same.
+    """Refuse, on every process alike, hosts that share no folder or do not do the same.
 
-    The main process alone writes a stage's folder; the others read checkpoints from it: with disks
-    of their own, one host would resume and the others start again.
-
-    Args:
-        checkpoint: what this process resumes from; inputs: `{path: sha256}` of what it reads.
-
-    Raises:
-        UserError: on every process alike, if one of them differs.
+    With disks of their own, one host would resume and the others start again.
     """
     if int(os.environ.get("GROUP_WORLD_SIZE", "1")) < 2:
         return

@@ -31,12 +31,8 @@ Completion = list[dict[str, str]]  # what TRL hands over for a conversational pr
 class BatchGrader:
     """The verdicts of a batch, found and logged once, however many functions ask for them.
 
-    Logs the share of completions with each verdict but "right" as `rollout/verdict/<name>`, that of
-    the time-outs as `rollout/grader_timeout_rate` too, and the verdicts as a column of the table of
-    completions that TRL keeps with `log_completions`.
-
-    Args:
-        think_prefilled, final_number: see `data_prep.grading.grade.grade_rollouts`.
+    Logs the share of each verdict but "right" as `rollout/verdict/<name>`, that of the time-outs as
+    `rollout/grader_timeout_rate` too, and the verdicts as a column of TRL's `log_completions`.
     """
 
     def __init__(self, think_prefilled: bool, final_number: bool) -> None:
@@ -145,10 +141,8 @@ def repetition_penalty(
     completion shorter than n. TRL's function, after arXiv:2502.03373, appendix C.2; the paper
     penalises the repeated tokens, this the whole completion. Never None.
     """
-    penalty = get_repetition_penalty_reward(
-        args.repetition_ngram_size, -args.repetition_max_penalty
-    )
-    return penalty(completion_ids)
+    size, most = args.repetition_ngram_size, args.repetition_max_penalty
+    return get_repetition_penalty_reward(size, -most)(completion_ids)
 
 
 def overlong(
@@ -194,8 +188,6 @@ def build_rewards(
     """The recipe's reward functions, ready for TRL (which logs them by `__name__`).
 
     Args:
-        args: names and options.
-        config: TRL's part of the recipe, for seed, rank and completion length.
         think_prefilled: whether the rendered prompt already ends with `<think>`.
         grader: one to share; their own without it.
     """

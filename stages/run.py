@@ -54,19 +54,10 @@ def say(line: str) -> None:
 def prepare(
     folder: str, config: dict[str, Any], inputs: dict[str, str]
 ) -> tuple[float, str | None]:
-    """Decide between resume and fresh start, and make the folder ready.
-
-    Args:
-        folder: the stage's output folder.
-        config: the stage's YAML and command line, flat.
-        inputs: `{path: sha256}` of what the stage reads.
+    """Decide between resume and fresh start, and make the stage's folder ready.
 
     Returns:
         Start time for the manifest, and the checkpoint to resume from (None: from the start).
-
-    Raises:
-        UserError: the folder, or the one to move an old run to, holds something else; the launch
-            is not what was asked for, or cannot go on from the checkpoint.
     """
     check_started(bool(config.get("use_cpu")))
     path, num_processes = Path(folder), int(os.environ.get("WORLD_SIZE", "1"))
@@ -106,14 +97,7 @@ def effective_config(*parts: Any) -> dict[str, Any]:
 
 
 def load_tokenizer(model: Any, config: Any, **kwargs: Any) -> Any:
-    """The tokenizer of the checkpoint that a stage trains.
-
-    Args:
-        model: TRL's `ModelConfig`; config: `SFTConfig` or `GRPOConfig`.
-
-    Raises:
-        UserError: it cannot be loaded, or has no chat template or EOS.
-    """
+    """The tokenizer of the checkpoint that a stage trains, with a chat template and an EOS."""
     return checkpoints.load_tokenizer(
         model.model_name_or_path,
         "model_name_or_path",
@@ -125,10 +109,7 @@ def load_tokenizer(model: Any, config: Any, **kwargs: Any) -> Any:
 
 
 def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
-    """What both trainers take from the recipe: the model's path and how to load and adapt it.
-
-    A path, not a model: TRL loads the model on the right device, and GRPO's reference from it.
-    """
+    """What both trainers take from the recipe: the model's path and how to load and adapt it."""
     from trl import get_peft_config, get_quantization_config
 
     config.model_init_kwargs = {
@@ -227,10 +208,9 @@ class StageProgress(TrainerCallback):
             self.bar.update(state.global_step - self.bar.n)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if self.bar is not None and logs:
-            shown = {s: f"{float(logs[k]):.3g}" for k, s in self.SHOWN.items() if k in logs}
-            if shown:
-                self.bar.set_postfix(shown, refresh=False)
+        shown = {s: f"{float(logs[k]):.3g}" for k, s in self.SHOWN.items() if k in (logs or {})}
+        if self.bar is not None and shown:
+            self.bar.set_postfix(shown, refresh=False)
 
     def on_train_end(self, args, state, control, **kwargs):
         if self.bar is not None:

@@ -24,15 +24,7 @@ from stages.launch import check_shared, launched
 
 
 def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
-    """Token ids of prompt + completion + EOS, and the mask that puts the loss on the completion.
-
-    Args:
-        row: `prompt` (chat messages) and `completion` (text).
-
-    Returns:
-        `input_ids` and `completion_mask`, both of length P + C; the mask is 0 on the P prompt
-        tokens and 1 on the C completion tokens, EOS among them.
-    """
+    """`input_ids` of prompt, completion and EOS, and `completion_mask`: 1 on the last two."""
     prompt = render_prompt(row["prompt"], tokenizer)
     completion = render_completion(row["completion"], prompt)
     # The template wrote its own special tokens: adding BOS again would double it.
@@ -46,11 +38,7 @@ def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
 
 
 def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[dict], int]:
-    """Tokenized rows of at most `max_length` tokens, and the number of longer ones left out.
-
-    Raises:
-        UserError: a row lacks `prompt` or `completion`, or no row is left.
-    """
+    """Tokenized rows of at most `max_length` tokens, and the number of longer ones left out."""
     rows, dropped = [], 0
     for where, row in read_rows(path):
         check_row(row, ("prompt", "completion"), where)
@@ -98,17 +86,10 @@ def main() -> None:
 
     if run.is_main_process():
         num_tokens = sum(len(row["input_ids"]) for row in rows)
-        manifest.write(
-            sft.output_dir,
-            "sft",
-            config,
-            inputs,
-            {"rows": len(rows), "tokens": num_tokens, "steps": trainer.state.global_step},
-            started,
-            rows_in=len(rows) + dropped,
-            rows_out=len(rows),
-            dropped={"over_max_length": dropped},
-        )
+        counts = {"rows": len(rows), "tokens": num_tokens, "steps": trainer.state.global_step}
+        numbers = {"rows_in": len(rows) + dropped, "rows_out": len(rows)}
+        numbers["dropped"] = {"over_max_length": dropped}
+        manifest.write(sft.output_dir, "sft", config, inputs, counts, started, **numbers)
     # A run shorter than logging_steps has logged nothing but its mean loss.
     loss = run.last_logged(trainer, "loss", "train_loss")
     run.say(

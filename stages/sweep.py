@@ -22,7 +22,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, build, parse, read_settings, read_yaml, run_check, run_cli
-from stages.arguments import DEFAULTS, GRPO, GrpoArguments
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments, key
 from stages.checks import check_grpo
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
@@ -37,10 +37,9 @@ class SweepArguments:
     grpo_config: str = field(metadata={"help": "the recipe's grpo.yaml"})
     run: str = field(metadata={"help": "the recipe's run folder, such as runs/grpo7b"})
     sweep: list[str] = field(metadata={"help": "key=value,value,... for each key to vary"})
-    overlay: str | None = field(default=None, metadata={"help": "such as configs/lora.yaml"})
-    launcher: str = field(
-        default=f"{shlex.quote(sys.executable)} -m",
-        metadata={"help": "how a stage is started, up to its module's name"},
+    overlay: str | None = key(None, "such as configs/lora.yaml")
+    launcher: str = key(
+        f"{shlex.quote(sys.executable)} -m", "how a stage is started, up to its name"
     )
 
 
@@ -56,27 +55,25 @@ def combinations(sweep: list[str]) -> dict[str, dict[str, str]]:
     """
     choices: dict[str, list[str]] = {}
     for entry in sweep:
-        key, equals, values = entry.partition("=")
+        name, equals, values = entry.partition("=")
         found = values.split(",")
-        if not equals or not key or not all(found) or "/" in entry:
+        if not equals or not name or not all(found) or "/" in entry:
             raise UserError(f"sweep: {entry!r} is not key=value,value, such as beta=0.1,0.01")
-        if key in choices or len({*found}) < len(found):
+        if name in choices or len({*found}) < len(found):
             raise UserError(f"sweep: {entry!r} has a key or a value for the second time")
-        if key in OWN:
-            raise UserError(f"sweep: {key} tells the runs apart from each other; vary another key")
-        choices[key] = found
+        if name in OWN:
+            raise UserError(f"sweep: {name} tells the runs apart from each other; vary another key")
+        choices[name] = found
     if not choices:
         raise UserError("sweep: nothing to vary; give key=value,value, such as beta=0.1,0.01")
-    runs = [
-        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
-    ]
-    return {",".join(f"{key}={value}" for key, value in run.items()): run for run in runs}
+    runs = [dict(zip(choices, one, strict=True)) for one in itertools.product(*choices.values())]
+    return {",".join(map("=".join, run.items())): run for run in runs}
 
 
-def flags(args: SweepArguments, name: str, values: dict[str, str]) -> list[str]:
+def flags(args: SweepArguments, run: str, values: dict[str, str]) -> list[str]:
     """The command line of one run behind the stage's name."""
-    changed = values | {"output_dir": f"{args.run}/sweep/{name}/grpo"}
-    options = [part for key, value in changed.items() for part in (f"--{key}", value)]
+    changed = values | {"output_dir": f"{args.run}/sweep/{run}/grpo"}
+    options = [part for name, value in changed.items() for part in (f"--{name}", value)]
     files = ["--config", args.grpo_config, "--run_dir", args.run]
     return files + (["--overlay", args.overlay] if args.overlay else []) + options
 
@@ -108,15 +105,15 @@ def read_row(folder: Path, name: str, ended: str) -> dict[str, Any]:
         newest = max(found, key=lambda path: path.stat().st_mtime)
         logs = json.loads(newest.read_text(encoding="utf-8"))["log_history"]
 
-    def recent(key: str) -> float | None:
-        values = [log[key] for log in logs if log.get(key) is not None][-RECENT:]
+    def recent(metric: str) -> float | None:
+        values = [log[metric] for log in logs if log.get(metric) is not None][-RECENT:]
         return sum(values) / len(values) if values else None
 
     averages = [
         value
         for log in logs
-        for key, value in log.items()
-        if key.startswith("eval_avg@") and not key.endswith("_stderr")
+        for name, value in log.items()
+        if name.startswith("eval_avg@") and not name.endswith("_stderr")
     ]
     events = folder / "events.jsonl"
     fired = Counter(
@@ -142,9 +139,7 @@ def to_markdown(rows: list[dict[str, Any]], title: str) -> str:
         values = ("" if row[column] is None else row[column] for column in COLUMNS)
         cells = (f"{v:.3f}" if isinstance(v, float) else str(v) for v in values)
         table.append(f"| {' | '.join(cells)} |")
-    note = (
-        f"Reward and correct are means of the last {RECENT} logged steps; guards: firings of each."
-    )
+    note = f"Reward, correct: means of the last {RECENT} logged steps; guards: firings of each."
     return "\n".join([f"# {title}", "", *table, "", note, ""])
 
 

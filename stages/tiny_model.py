@@ -85,6 +85,7 @@ def build_model(args: ModelArguments, tokenizer: Any) -> Any:
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(args.seed)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=args.hidden_size,
@@ -97,14 +98,11 @@ def build_model(args: ModelArguments, tokenizer: Any) -> Any:
         rope_parameters={"rope_type": "default", "rope_theta": args.rope_theta},
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **ends,
         dtype="float32",
     )
     model = Qwen2ForCausalLM(config)
-    model.generation_config = GenerationConfig(
-        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
-    )
+    model.generation_config = GenerationConfig(**ends)
     return model
 
 
@@ -137,14 +135,9 @@ def main() -> None:
     model.save_pretrained(args.output_dir)
     check_round_trip(args.output_dir, texts[:200], tokenizer)
     num_parameters = sum(p.numel() for p in model.parameters())
-    manifest.write(
-        args.output_dir,
-        "base",
-        vars(args),
-        manifest.hash_inputs([args.train_file]),
-        {"num_parameters": num_parameters, "vocab_size": len(tokenizer)},
-        started,
-    )
+    counts = {"num_parameters": num_parameters, "vocab_size": len(tokenizer)}
+    inputs = manifest.hash_inputs([args.train_file])
+    manifest.write(args.output_dir, "base", vars(args), inputs, counts, started)
     sys.stdout.write(
         f"base: random-init Qwen2 with {num_parameters:,} parameters and {len(tokenizer)} tokens"
         f" -> {args.output_dir}\n"

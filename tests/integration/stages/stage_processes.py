@@ -1,5 +1,6 @@
 """A stage as a real process: started, stopped by a signal at a chosen moment, or finished."""
 
+import contextlib
 import json
 import os
 import signal
@@ -49,8 +50,6 @@ def steps_on_disk(folder):
     """Steps of the whole checkpoints in a folder, ascending."""
     found = []
     for path in folder.glob("checkpoint-*/trainer_state.json"):
-        try:
+        with contextlib.suppress(OSError, ValueError):
             found.append(json.loads(path.read_text())["global_step"])
-        except (OSError, ValueError):
-            continue
     return sorted(found)

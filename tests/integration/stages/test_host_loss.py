@@ -1,8 +1,10 @@
 """Two processes that stand for two hosts watch each other: one dies, fails or ends."""
 
 import signal
+import socket
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -56,9 +58,6 @@ def hosts():
     ],
 )
 def test_what_the_other_host_says(hosts, action, code, line):
-    import socket
-    import time
-
     survivor, other = hosts
     time.sleep(2.5)  # they have seen each other
     if action == "kill":
@@ -72,9 +71,8 @@ def test_what_the_other_host_says(hosts, action, code, line):
         survivor.stdin.flush()
     assert survivor.wait(timeout=20) == code
     err = survivor.stderr.read()
-    assert (
-        err.strip().startswith(line.replace("NAME", socket.gethostname())) and err.count("\n") <= 2
-    )
+    assert err.strip().startswith(line.replace("NAME", socket.gethostname()))
+    assert err.count("\n") <= 2
     assert "error" not in err if not line else err.count("error:") == 1
 
 

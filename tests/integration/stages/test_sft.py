@@ -143,9 +143,8 @@ def test_two_steps_leave_model_manifest_state_and_events(
     written = manifest.read(folder)
     assert written["stage"] == "sft" and written["counts"]["steps"] == 2
     assert written["config"]["max_steps"] == 2 and written["config"]["completion_only_loss"]
-    assert written["inputs"][str(data_dir / "sft_train.jsonl")] == manifest.sha256(
-        data_dir / "sft_train.jsonl"
-    )
+    train = data_dir / "sft_train.jsonl"
+    assert written["inputs"][str(train)] == manifest.sha256(train)
     state = json.loads((folder / "trainer_state.json").read_text())
     losses = [log["loss"] for log in state["log_history"] if "loss" in log]
     events = read_events(folder)

@@ -1,10 +1,11 @@
-"""The demo's base model: a tokenizer that survives loading, and weights that follow the seed."""
+"""The demo's base model: a tokenizer that survives loading, and a model that fits it."""
 
 import sys
 
 import pytest
 
 from data_prep import manifest
+from data_prep.reading.rows import read_rows
 from data_prep.sources.synthetic import MAX_VALUE
 from stages import tiny_model
 
@@ -12,27 +13,16 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory, data_dir):
-    """Run `stages.tiny_model` in this process with a small shape; returns its folder."""
-
-    def call(name, **settings):
-        folder = tmp_path_factory.mktemp("base") / name
-        values = {"output_dir": folder, "train_file": data_dir / "sft_train.jsonl"}
-        values |= {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "intermediate_size": 48}
-        argv = ["tiny_model"]
-        for key, value in (values | settings).items():
-            argv += [f"--{key}", str(value)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", argv)
-            tiny_model.main()
-        return folder
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def base(build):
-    return build("first")
+def base(tmp_path_factory, data_dir):
+    """The folder of `stages.tiny_model`, run in this process with a small shape."""
+    folder = tmp_path_factory.mktemp("base")
+    values = {"output_dir": folder, "train_file": data_dir / "sft_train.jsonl"}
+    values |= {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "intermediate_size": 48}
+    flags = [word for key, value in values.items() for word in (f"--{key}", str(value))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["tiny_model", *flags])
+        tiny_model.main()
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +30,6 @@ def tokenizer(base):
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(base)
-
-
-def read_texts(data_dir):
-    from data_prep.reading.rows import read_rows
-
-    return [
-        row[key] for _, row in read_rows(data_dir / "sft_train.jsonl")
-        for key in ("question", "completion")
-    ]  # fmt: skip
 
 
 def test_numbers_are_single_tokens(tokenizer):
@@ -71,8 +52,9 @@ def test_the_model_fits_its_tokenizer_and_the_manifest(base, tokenizer, data_dir
     assert counts["vocab_size"] == len(tokenizer)
     assert counts["num_parameters"] == sum(p.numel() for p in model.parameters())
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-    longest = max(len(tokenizer(text)["input_ids"]) for text in read_texts(data_dir))
-    assert longest < model.config.max_position_embeddings
+    for _, row in read_rows(data_dir / "sft_train.jsonl"):
+        ids = tokenizer(row["question"] + row["completion"])["input_ids"]
+        assert len(ids) < model.config.max_position_embeddings
 
 
 def test_a_changed_round_trip_is_caught(base, tokenizer):

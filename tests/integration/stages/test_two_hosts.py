@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.integration.stages.stage_processes import steps_on_disk
 from tests.integration.stages.two_hosts import TwoHosts
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -18,15 +19,10 @@ def hosts():
     assert not [pid for host in range(2) for pid in hosts.pids(host)]
 
 
-def steps_of(folder):
-    """The steps of the whole checkpoints, least first."""
-    return sorted(int(p.parent.name[11:]) for p in folder.glob("checkpoint-*/trainer_state.json"))
-
-
 def wait_for_more(folder, step, processes, read):
     """Until there is a checkpoint behind that of `step`."""
     deadline = time.monotonic() + 240
-    while [0, *steps_of(folder)][-1] <= step:
+    while [0, *steps_on_disk(folder)][-1] <= step:
         assert time.monotonic() < deadline and not any(p.poll() for p in processes), read()
         time.sleep(0.02)
 
@@ -63,7 +59,7 @@ def test_a_lost_host_ends_the_run_and_the_same_command_resumes(hosts, write_reci
         assert [hosts.pids(host) for host in range(2)] == [[], []]
         if resumed:
             assert f"resuming from {folder}/checkpoint-{resumed}\n" in read(0)
-        resumed = steps_of(folder)[-1]
+        resumed = steps_on_disk(folder)[-1]
         assert resumed < settings["max_steps"], "it was done before it was stopped"
 
     processes = hosts.launch("accelerate", "grpo", recipe, logs)

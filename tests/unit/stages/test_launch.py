@@ -16,17 +16,11 @@ from tests.unit.stages.helpers import sft
 CONFIGS = Path(__file__).parents[3] / "configs" / "accelerate"
 TWO = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
 CPU = {"use_cpu": True, "bf16": False}
-FSDP2 = {
-    "ACCELERATE_USE_FSDP": "true",
-    "FSDP_VERSION": "2",
-    "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-}
+FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
+FSDP2["FSDP_STATE_DICT_TYPE"] = "FULL_STATE_DICT"
 ZERO2 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "2"}
-ZERO3 = {
-    "ACCELERATE_USE_DEEPSPEED": "true",
-    "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
-    "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL": "true",
-}
+ZERO3 = ZERO2 | {"ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
+ZERO3["ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"] = "true"
 FILE = {"config_file": "x.yaml"}
 
 

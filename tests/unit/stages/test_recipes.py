@@ -77,8 +77,4 @@ def test_rlinf_has_the_published_numbers(recipe, hosts, problems):
     steps, accumulation = grpo["steps_per_generation"], grpo["gradient_accumulation_steps"]
     assert steps // accumulation == 4  # minibatches of a rollout batch
     assert 8 * hosts * grpo["per_device_train_batch_size"] * steps == problems * 16
-    expected = {
-        "num_generations": 16, "learning_rate": 2e-6, "beta": 0.0, "epsilon": 0.2,
-        "max_mean_ratio": 5.0, "vllm_max_model_length": 28672, "reward_funcs": ["rlinf_reward"],
-    }  # fmt: skip
-    assert {key: grpo[key] for key in expected} == expected
+    assert (grpo["num_generations"], grpo["reward_funcs"]) == (16, ["rlinf_reward"])

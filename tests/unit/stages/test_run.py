@@ -110,11 +110,7 @@ def test_metric_names(monkeypatch):
         run.keep_metric_names()
         logs = {"loss": 1, "rollout/rewards": 2, "train/entropy_loss": 3, "rewards/x/mean": 4}
         logs["guard/eos"] = 5
-        assert integration_utils.rewrite_logs(logs) == {
-            "train/loss": 1,
-            "rollout/rewards": 2,
-            "train/entropy_loss": 3,
-            "train/rewards/x/mean": 4,
-            "guard/eos": 5,
-        }
+        named = logs | {"train/loss": 1, "train/rewards/x/mean": 4}
+        del named["loss"], named["rewards/x/mean"]
+        assert integration_utils.rewrite_logs(logs) == named
     assert integration_utils.rewrite_logs({"eval_loss": 1}) == {"eval/loss": 1}

@@ -62,15 +62,10 @@ def write_state(folder, logs):
 
 
 def test_the_row_of_a_run(tmp_path):
-    steps = [
-        {"step": n, "rollout/rewards": float(n), "rollout/correctness": n / 20}
-        for n in range(1, 21)
-    ]
-    tests = [
-        {"step": n, "eval_avg@4": value, "eval_avg@4_stderr": 0.9}
-        for n, value in ((10, 0.5), (20, 0.4))
-    ]
-    write_state(tmp_path, [*steps, *tests])
+    logs = [{"step": n, "rollout/rewards": n, "rollout/correctness": n / 20} for n in range(1, 21)]
+    for step, value in ((10, 0.5), (20, 0.4)):
+        logs.append({"step": step, "eval_avg@4": value, "eval_avg@4_stderr": 0.9})
+    write_state(tmp_path, logs)
     events = [{"guard": "weights"}, {"guard": "eos"}, {"guard": "weights"}]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
     row = sweep.read_row(tmp_path, "beta=0.1", "finished")
@@ -80,9 +75,7 @@ def test_the_row_of_a_run(tmp_path):
         "guards": "eos 1, weights 2", "ended": "finished",
     }  # fmt: skip
     line = sweep.to_markdown([row], "A sweep").splitlines()[4]
-    assert line == (
-        "| beta=0.1 | 20 | 15.500 | 0.775 | 0.400 | 0.500 | eos 1, weights 2 | finished |"
-    )
+    assert line.startswith("| beta=0.1 | 20 | 15.500 | 0.775 | 0.400 | 0.500 | eos 1, weights 2 |")
 
 
 def test_a_run_that_ended_early_shows_what_its_last_checkpoint_knows(tmp_path):
