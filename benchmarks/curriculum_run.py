@@ -59,10 +59,7 @@ class Recorder:
 def count_right(
     model: Any, tokenizer: Any, rows: list[dict], num_samples: int, max_tokens: int, seed: int
 ) -> tuple[list[int], int]:
-    """Right ones of `num_samples` completions of each problem, and tokens generated.
-
-    torch's stream of random numbers is restored.
-    """
+    """Right completions of each problem, and tokens generated; torch's stream is restored."""
     import torch
 
     prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
