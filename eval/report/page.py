@@ -29,20 +29,15 @@ SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how
 
 
 def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
-    """The whole report as HTML.
-
-    Args:
-        report: the content of `report.json`.
-        figures: `{"changes": SVG or None, "curves": {checkpoint: [SVG]}}`.
-    """
-    tasks = [task for task, _ in problems(report)]
+    """`report.json` and the figures, `{"changes": SVG, "curves": {checkpoint: [SVG]}}`, as HTML."""
     tables = {
         "scores": {
             f"{task} ({count:,} problems)": score_table(report, task)
             for task, count in problems(report)
         },
         "changes": {
-            task: [split_table(report, task), outcome_table(report, task)] for task in tasks
+            task: [split_table(report, task), outcome_table(report, task)]
+            for task in report["changes"]
         },
         "levels": level_tables(report),
         "references": reference_table(report),
@@ -193,8 +188,7 @@ def problems(report: dict) -> list[tuple[str, int]]:
 def score_table(report: dict, task: str, only_main: bool = False) -> Table:
     """One row per checkpoint, in per cent ± one standard error.
 
-    Columns are what ranks, pass@k and maj@k, and the official metrics; with `only_main` of each
-    mode its main metric only.
+    Columns are each mode's main metric and, but for `only_main`, pass@k, maj@k, the official ones.
     """
     tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
     columns = []
@@ -220,10 +214,7 @@ def split_table(report: dict, task: str) -> Table:
 
 
 def outcome_table(report: dict, task: str) -> Table:
-    """One row per mode and checkpoint: shares in per cent, and mean length.
-
-    Columns that have nothing to say for any row are left out.
-    """
+    """One row per mode and checkpoint: shares in per cent, and mean length; no empty columns."""
     rows = []
     for mode, rates in report["outcomes"][task].items():
         for name, found in rates.items():
@@ -264,11 +255,9 @@ def load_references(tasks: list[str]) -> list[dict[str, Any]]:
     """The published rows (`references.yaml`) of the tasks that were run; scores in per cent."""
     sources = yaml.safe_load(REFERENCES.read_text(encoding="utf-8"))
     return [
-        {
-            "task": task,
-            **{key: row[key] for key in ("title", "measured_as", "scores")},
-            **{key: source.get(key) for key in ("source", "stages", "note")},
-        }
+        {"task": task}
+        | {key: row[key] for key in ("title", "measured_as", "scores")}
+        | {key: source.get(key) for key in ("source", "stages", "note")}
         for task in tasks
         for source in sources
         for row in source["rows"]
