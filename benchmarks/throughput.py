@@ -131,11 +131,7 @@ def run_parts(args: BenchArguments) -> dict[str, Any]:
 def summarise(
     part: str, found: dict[str, Any], config: Any, peak: float | None
 ) -> dict[str, dict[str, Any]]:
-    """Figures of a part for each of its trainers.
-
-    `seconds` is the mean of the turns; `mfu`, in 0..1, None where part of the rows is skipped;
-    `memory`, bytes, the highest; `ratio` that to the first trainer.
-    """
+    """Figures of a part by trainer; no `mfu` where part of the rows is skipped, nor on a CPU."""
     tokens = sum(sum(map(sum, rows)) for rows in found["rows"])
     needed = sum(training_flops(config, [(p + c, c) for p, c in r]) for r in found["rows"])
     first = [run["seconds"] for run in next(iter(found["runs"].values()))]

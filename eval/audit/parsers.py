@@ -112,9 +112,7 @@ def parse_officially(
     found = {}
     for (task, chosen, metric), name in PARSERS.items():
         scores = {s["doc_id"]: s[metric] for s in samples[task] if s["filter"] == chosen}
-        found[name] = [
-            bool(scores[place]) and place not in unfit for place in range(len(completions))
-        ]
+        found[name] = [bool(scores[at]) and at not in unfit for at in range(len(completions))]
     return found, sorted(unfit)
 
 

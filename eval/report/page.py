@@ -15,6 +15,7 @@ from eval.report.render import Table, flatten, render
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 PARTS = ("ability", "format", "truncation")
+COUNTS = ("rows_in", "rows_out", "dropped", "wall_time_s")  # of a stage, besides its own
 # Above these a score says more about the evaluation than about the model.
 MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
@@ -41,7 +42,10 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
         },
         "levels": level_tables(report),
         "references": reference_table(report),
-        "stages": {name: stage_counts(found) for name, found in report["stages"].items()},
+        "stages": {
+            name: flatten(found["counts"] | {key: found[key] for key in COUNTS if found.get(key)})
+            for name, found in report["stages"].items()
+        },
         "checkpoints": checkpoint_table(report),
     }
     return render("report", report=report, figures=figures, tables=tables)
@@ -281,12 +285,6 @@ def reference_table(report: dict) -> Table:
                 whose = f"theirs, {found['measured_as']}: {found['source']}"
                 rows.append([found["title"], whose, f"{shown} ({found['stages']})"])
     return ["task", "whose", "scores (%)"], rows
-
-
-def stage_counts(found: dict) -> list[list[str]]:
-    """What a stage's manifest counts, as (name, value)."""
-    kept = ("rows_in", "rows_out", "dropped", "wall_time_s")
-    return flatten(found["counts"] | {key: found[key] for key in kept if found.get(key)})
 
 
 def checkpoint_table(report: dict) -> Table:
