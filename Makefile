@@ -103,7 +103,7 @@ BENCH_RUN = runs/$(if $(SMALL),small/)$(BENCH_RECIPE)
 bench: ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
 $(BENCHES): | $(VENV)/ready
 	$(if $(BENCH_RECIPE),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(BENCH_RECIPE)),difficulty,sft) RECIPE=$(BENCH_RECIPE) RUN=$(BENCH_RUN) SEED= LORA= ARGS="$(if $(SMALL),--max_steps 300)")
-	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape shapes sizes seeds modes) \
+	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape sizes seeds modes) \
 	  --out $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(PAGE)$(if $(SHAPE),-$(notdir $(SHAPE))).md) \
 	  $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
 	  $(if $(BENCH_RECIPE),--grpo_config configs/$(BENCH_RECIPE)/grpo.yaml --recipe_run $(BENCH_RUN)) $(ARGS)

@@ -90,12 +90,7 @@ def accuracy_at(result: Result, cost: float, axis: str) -> float:
 
 
 def summary(result: Result) -> dict[str, float]:
-    """Figures of one run.
-
-    `zero_std` is the mean of TRL's `frac_reward_zero_std` over the steps, of what is trained on,
-    `generated_zero_std` that of all generated groups; `useful_per_1k` counts informative groups
-    trained on per 1,000 tokens.
-    """
+    """Figures of one run: see `HOW`; `generated_zero_std` is of all generated groups."""
     steps, size = result["steps"], result["num_generations"]
     groups = [right for step in steps for right in step["groups"]]
     zero_std = [step["zero_std"] for step in steps]
@@ -114,11 +109,10 @@ def summary(result: Result) -> dict[str, float]:
 def count_scoring(result: Result) -> Result:
     """The run as if the offline filter's pass rates had been sampled before its first step."""
     scoring = result["scoring"]
-    shifted = {
+    return result | {
         key: [one | {axis: one[axis] + scoring[axis] for axis in AXES} for one in result[key]]
         for key in ("tests", "steps")
     }
-    return result | shifted
 
 
 def divide(above: float, below: float) -> float:
@@ -129,11 +123,8 @@ def divide(above: float, below: float) -> float:
 def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]:
     """A mode against "stock", paired by seed; `with_scoring` counts what pass rates have cost.
 
-    Returns:
-        `(value, low, high)` of the ratios `useful_ratio`, `tokens_ratio` and `seconds_ratio` (cost
-        at which stock's final accuracy is reached, over stock's), and of the differences in
-        accuracy `at_tokens` and `at_seconds`, each at the greatest cost that both have reached;
-        means of the single runs' figures.
+    `tokens_ratio` is the cost at which stock's final accuracy is reached, over stock's;
+    `at_tokens` the difference in accuracy at the greatest cost that both have reached.
     """
     pairs = [
         (count_scoring(result) if with_scoring else result, runs["stock", seed])
@@ -215,8 +206,8 @@ def main() -> None:
         for mode in [*args.modes[turn:], *args.modes[:turn]]:
             runs[mode, seed] = result = run_one(args, mode, seed)
             test = result["tests"][-1]
-            words = f"{test['accuracy']:.3f} after {test['tokens']:,} tokens"
-            table.tell(f"{mode}, seed {seed}: {words}, {test['seconds']:.0f} s")
+            cost = f"{test['tokens']:,} tokens, {test['seconds']:.0f} s"
+            table.tell(f"{mode}, seed {seed}: {test['accuracy']:.3f} after {cost}")
     figures = {mode: compare(runs, mode) for mode in args.modes}
     if "offline" in args.modes:
         figures["offline, scoring counted"] = compare(runs, "offline", with_scoring=True)

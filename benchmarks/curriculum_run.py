@@ -26,6 +26,7 @@ from stages.checks import check_grpo
 
 NUM_TEST_SAMPLES = 2  # completions a held-out problem
 NUM_SCORING_SAMPLES = 4  # offline: completions a problem that the filter is made of
+BATCH_SIZE = 200  # prompts
 
 
 @dataclass(kw_only=True)
@@ -44,7 +45,7 @@ class Recorder:
     def __init__(self, reward: Any, num_generations: int) -> None:
         self._reward, self._size = reward, num_generations
         self.tokens = 0
-        self.groups: list[int] = []  # right rollouts of each group since `take`
+        self.groups: list[int] = []  # right rollouts of each group in this step
         update_wrapper(self, reward)
 
     def __call__(self, **batch: Any) -> list[float]:
@@ -54,58 +55,41 @@ class Recorder:
         self.groups += [sum(right[n : n + self._size]) for n in range(0, len(right), self._size)]
         return values
 
-    def take(self) -> list[int]:
-        """The groups since the last call."""
-        groups, self.groups = self.groups, []
-        return groups
 
+def count_right(
+    model: Any, tokenizer: Any, rows: list[dict], num_samples: int, max_tokens: int, seed: int
+) -> tuple[list[int], int]:
+    """Right completions of each problem, and tokens generated; torch's stream is restored."""
+    import torch
 
-class Sampler:
-    """Samples and grades completions of a set of problems with the model as it is."""
-
-    def __init__(self, rows: list[dict], tokenizer: Any, num_samples: int, max_tokens: int) -> None:
-        self._rows, self._tokenizer = rows, tokenizer
-        self._prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
-        self._num_samples, self._max_tokens = num_samples, max_tokens
-
-    def count_right(self, model: Any, seed: int, batch_size: int = 200) -> tuple[list[int], int]:
-        """Right completions of each problem, and tokens generated; torch's stream is restored."""
-        import torch
-
-        state, was_training = torch.get_rng_state(), model.training
-        torch.manual_seed(seed)
-        model.eval()
-        texts: list[str] = []
-        for start in range(0, len(self._rows), batch_size):
-            texts += self._sample(model, self._prompts[start : start + batch_size])
-        torch.set_rng_state(state)
-        model.train(was_training)
-        size = self._num_samples
-        each = [row for row in self._rows for _ in range(size)]
-        grades = grade_rollouts(
-            texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
-            think_prefilled=prefills_think(self._prompts[0]), final_number=False,
-        )  # fmt: skip
-        right = [grade.verdict == "right" for grade in grades]
-        num_tokens = sum(map(len, self._tokenizer(texts)["input_ids"])) + len(texts)  # EOS
-        return [sum(right[n : n + size]) for n in range(0, len(right), size)], num_tokens
-
-    def _sample(self, model: Any, prompts: list[str]) -> list[str]:
-        """`num_samples` completions (without special tokens) of each prompt, in its order."""
-        import torch
-
-        batch = self._tokenizer(
-            prompts, return_tensors="pt", padding=True, padding_side="left",
-            add_special_tokens=False,
+    prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
+    state, was_training = torch.get_rng_state(), model.training
+    torch.manual_seed(seed)
+    model.eval()
+    texts: list[str] = []
+    for start in range(0, len(rows), BATCH_SIZE):
+        batch = tokenizer(
+            prompts[start : start + BATCH_SIZE], return_tensors="pt", padding=True,
+            padding_side="left", add_special_tokens=False,
         ).to(model.device)  # fmt: skip
         with torch.inference_mode():
             ids = model.generate(
                 **batch, do_sample=True, temperature=1.0, top_p=1.0, repetition_penalty=1.0,
                 top_k=0,  # else the checkpoint's generation_config would have its say
-                max_new_tokens=self._max_tokens, num_return_sequences=self._num_samples,
+                max_new_tokens=max_tokens, num_return_sequences=num_samples,
             )  # (B * num_samples, P + C)  # fmt: skip
         new = ids[:, batch["input_ids"].shape[1] :]
-        return self._tokenizer.batch_decode(new, skip_special_tokens=True)
+        texts += tokenizer.batch_decode(new, skip_special_tokens=True)
+    torch.set_rng_state(state)
+    model.train(was_training)
+    each = [row for row in rows for _ in range(num_samples)]
+    grades = grade_rollouts(
+        texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
+        think_prefilled=prefills_think(prompts[0]), final_number=False,
+    )  # fmt: skip
+    right = [grade.verdict == "right" for grade in grades]
+    num_tokens = sum(map(len, tokenizer(texts)["input_ids"])) + len(texts)  # EOS
+    return [sum(right[n : n + num_samples]) for n in range(0, len(right), num_samples)], num_tokens
 
 
 def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[str, float]:
@@ -116,13 +100,14 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
 
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
     policy = AutoModelForCausalLM.from_pretrained(model.model_name_or_path, dtype=model.dtype)
-    sampler = Sampler(rows, tokenizer, NUM_SCORING_SAMPLES, grpo.max_completion_length)
+    policy, size = policy.to(grpo.device), NUM_SCORING_SAMPLES
     started = time.perf_counter()
-    found, num_tokens = sampler.count_right(policy.to(grpo.device), grpo.seed)
+    found, num_tokens = count_right(
+        policy, tokenizer, rows, size, grpo.max_completion_length, grpo.seed
+    )
     seconds = time.perf_counter() - started
-    counts = {"num_samples": NUM_SCORING_SAMPLES}
     lines = [
-        json.dumps({"id": row["id"], "num_right": right} | counts) + "\n"
+        json.dumps({"id": row["id"], "num_right": right, "num_samples": size}) + "\n"
         for row, right in zip(rows, found, strict=True)
     ]
     Path(args.pass_rates).parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +140,6 @@ def main() -> None:
     else:
         problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
         trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
-    sampler = Sampler(tests, trainer.processing_class, NUM_TEST_SAMPLES, grpo.max_completion_length)
     steps, found = [], []
 
     class Watch(TrainerCallback):
@@ -164,7 +148,10 @@ def main() -> None:
         seconds, since = 0.0, 0.0
 
         def test(self) -> None:
-            right, _ = sampler.count_right(trainer.model, 1_000_003 * (grpo.seed + 1))
+            right, _ = count_right(
+                trainer.model, trainer.processing_class, tests, NUM_TEST_SAMPLES,
+                grpo.max_completion_length, seed=1_000_003 * (grpo.seed + 1),
+            )  # fmt: skip
             accuracy = sum(right) / len(right) / NUM_TEST_SAMPLES
             found.append({"tokens": recorder.tokens, "seconds": self.seconds, "accuracy": accuracy})
 
@@ -174,9 +161,9 @@ def main() -> None:
 
         def on_step_end(self, arguments, state, control, **kwargs):
             self.seconds += time.perf_counter() - self.since
-            steps.append(
-                {"tokens": recorder.tokens, "seconds": self.seconds, "groups": recorder.take()}
-            )
+            step = {"tokens": recorder.tokens, "seconds": self.seconds, "groups": recorder.groups}
+            recorder.groups = []
+            steps.append(step)
             is_over = recorder.tokens >= args.token_budget
             if is_over or recorder.tokens >= len(found) * args.token_budget / args.num_tests:
                 self.test()

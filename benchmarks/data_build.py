@@ -4,9 +4,8 @@
 
 Writes a file in AReaL-boba's shape out of the questions of DAPO, DeepScaleR, ORZ and MATH below
 `data_root`: every round over them gets other numbers, one row in 50 repeats an earlier one and one
-in 50 is another edition of it, so that there is something to find. Then it builds the file in a
-process of its own, as `make data` does, with every step switched on, and reads the build's own
-seconds for each step.
+in 50 is another edition of it. Then it builds the file in a process of its own, as `make data`
+does, and reads the build's own seconds for each step.
 """
 
 import json
@@ -42,11 +41,11 @@ USER, ASSISTANT = "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"  # fullwidth b
 TAILS = ("<think>\n", "<think>", "")
 BENCHMARKS = ["gsm8k", "math500", "aime24", "aime25"]
 INTERVAL = 0.05  # seconds between two looks at the memory
-HOW = """`make bench-data DATA_ROOT=… SIZES="…"`. One build a row, each in a process of its own.
-Every step is on: golds and kinds, language, decontamination against
-{benchmarks}, exact and near duplicates. Peak memory is the sum over all processes, sampled every
-50 ms. One worker and two write the same bytes. The columns in % are each step's share of the
-seconds, added over the processes."""
+HOW = f"""`make bench-data DATA_ROOT=… SIZES="…"`. One build a row, each in a process of its own.
+Every step is on: golds and kinds, language, decontamination against {", ".join(BENCHMARKS)},
+exact and near duplicates. Peak memory is the sum over all processes, sampled every 50 ms. One
+worker and two write the same bytes. The columns in % are each step's share of the seconds, added
+over the processes."""
 
 
 @dataclass
@@ -164,13 +163,11 @@ def main() -> None:
             with (folder / "boba.jsonl").open("w", encoding="utf-8") as file:
                 for row in make_rows(questions, size):
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            found = run_build(config, folder / "out", workers) | {"workers": workers}
-            tell(f"{size:,} rows, {workers} workers: {found['seconds']:.0f} s")
-            results.append(found)
+            results.append(run_build(config, folder / "out", workers) | {"workers": workers})
+            tell(f"{size:,} rows, {workers} workers: {results[-1]['seconds']:.0f} s")
     assert results[0]["sha256"] == results[1]["sha256"], "one worker and two wrote other bytes"
     figures = {"about": about(), "builds": results}
-    how = HOW.format(benchmarks=", ".join(BENCHMARKS))
-    publish(args.out, "Speed and memory of the data build", how, render(results), figures)
+    publish(args.out, "Speed and memory of the data build", HOW, render(results), figures)
 
 
 if __name__ == "__main__":

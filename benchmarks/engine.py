@@ -16,11 +16,7 @@ from data_prep.config import run_cli
 
 
 class Engine:
-    """A `rollout_func` of TRL that samples with a copy of the weights and reports its log-probs.
-
-    Args:
-        is_stale: keep the copy of the first call; else take a new one at every call.
-    """
+    """A `rollout_func` of TRL that samples with a copy of the weights, the first one if stale."""
 
     def __init__(self, is_stale: bool) -> None:
         self.is_stale, self._model = is_stale, None

@@ -95,11 +95,7 @@ def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What a finished run shows.
-
-    `right` is the share of right completions in the last five steps, `fired` the first event of
-    each guard, `worst` of each guard the value nearest to its limit or furthest behind it.
-    """
+    """What a finished run shows: `fired`, each guard's first event, and the columns of `HOW`."""
     written = manifest.read(folder)
     events = folder / "events.jsonl"
     fired: dict[str, dict[str, Any]] = {}
@@ -114,7 +110,6 @@ def read_run(folder: Path) -> dict[str, Any]:
     }
     return {
         "steps": written["counts"]["steps"],
-        "seconds": written["wall_time_s"],
         "commit": written["git_commit"],
         "right": sum(right) / len(right),
         "fired": fired,
@@ -153,8 +148,7 @@ def main() -> None:
     found = {}
     for name in args.runs:
         found[name] = run = run_one(args, name)
-        fired = show_fired(run["fired"])
-        tell(f"{name}: {fired}; {run['steps']} steps, {run['seconds']:.0f} s")
+        tell(f"{name}: {show_fired(run['fired'])}; {run['steps']} steps")
     rows = [render(name, run) for name, run in found.items()]
     publish(args.out, "Guards, measured", HOW, rows, {"about": about(), "runs": found})
 

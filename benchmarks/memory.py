@@ -1,6 +1,6 @@
 """Compare the memory plan with measured training steps.
 
-    python -m benchmarks.memory --shapes tiny small --out docs/results/memory.md
+    python -m benchmarks.memory --out docs/results/memory.md
 
 Runs TRL's own trainers, with this project's update and rounding, on random-init models on the CPU.
 Exit code 1 where a plan is more than 15 % off.
@@ -98,34 +98,30 @@ class Case:
 
 
 LONG, SHORT = {"batch": 4, "length": 256}, {"batch": 1, "length": 16, "prompt": 4}
-CASES: dict[str, list[Case]] = {
-    "tiny": [
-        Case(),
-        Case(checkpointing=True),
-        Case(batch=8, length=512),
-        Case(batch=8, length=512, padded=True),
-        Case(batch=8, length=512, checkpointing=True, padded=True, accumulation=2),
-        Case(stage="grpo", batch=16, length=160, padded=True),
-        Case(stage="grpo", batch=16, length=160, update_tokens=640),
-        Case(stage="grpo", batch=16, length=160, update_tokens=640, checkpointing=True),
-        Case(**LONG, packing=True),
-        Case(**LONG, dtype="bfloat16"),
-        Case(**LONG, bf16=True),
-    ],
-    "small": [
-        Case(changes=SMALL, **SHORT),
-        Case(changes=SMALL, **SHORT, accumulation=2),
-        Case(changes=SMALL, **LONG),
-        Case(changes=SMALL, **LONG, checkpointing=True, bf16=True),
-        Case(changes=SMALL, **LONG, dtype="bfloat16", checkpointing=True, padded=True),
-        Case(changes=SMALL, **LONG, dtype="bfloat16", bf16=True, stochastic_rounding=True),
-        Case(changes=SMALL, **LONG, lora_rank=16, lora_dropout=0.05),
-        Case(changes=SMALL, **LONG, lora_rank=16, dtype="bfloat16", bf16=True),
-        Case(changes=SMALL, **LONG, stage="grpo", update_tokens=512, accumulation=2),
-        Case(changes=LLAMA, batch=2, length=64),
-        Case(changes=LLAMA, batch=2, length=64, bf16=True, accumulation=2),
-    ],
-}
+CASES = [
+    Case(),
+    Case(checkpointing=True),
+    Case(batch=8, length=512),
+    Case(batch=8, length=512, padded=True),
+    Case(batch=8, length=512, checkpointing=True, padded=True, accumulation=2),
+    Case(stage="grpo", batch=16, length=160, padded=True),
+    Case(stage="grpo", batch=16, length=160, update_tokens=640),
+    Case(stage="grpo", batch=16, length=160, update_tokens=640, checkpointing=True),
+    Case(**LONG, packing=True),
+    Case(**LONG, dtype="bfloat16"),
+    Case(**LONG, bf16=True),
+    Case(changes=SMALL, **SHORT),
+    Case(changes=SMALL, **SHORT, accumulation=2),
+    Case(changes=SMALL, **LONG),
+    Case(changes=SMALL, **LONG, checkpointing=True, bf16=True),
+    Case(changes=SMALL, **LONG, dtype="bfloat16", checkpointing=True, padded=True),
+    Case(changes=SMALL, **LONG, dtype="bfloat16", bf16=True, stochastic_rounding=True),
+    Case(changes=SMALL, **LONG, lora_rank=16, lora_dropout=0.05),
+    Case(changes=SMALL, **LONG, lora_rank=16, dtype="bfloat16", bf16=True),
+    Case(changes=SMALL, **LONG, stage="grpo", update_tokens=512, accumulation=2),
+    Case(changes=LLAMA, batch=2, length=64),
+    Case(changes=LLAMA, batch=2, length=64, bf16=True, accumulation=2),
+]
 
 
 class AllocationPeak(TrainerCallback):
@@ -253,44 +249,34 @@ class BenchArguments:
     """Keys of the command line."""
 
     out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
-    shapes: list[str] = field(
-        default_factory=lambda: ["tiny", "small"],
-        metadata={"help": f"which cases: {', '.join(CASES)}"},
-    )
-
-    def __post_init__(self) -> None:
-        for name in self.shapes:
-            if name not in CASES:
-                raise ValueError(f"shapes: must be one of {', '.join(CASES)} (got {name!r})")
 
 
 def main() -> None:
-    """Measure all cases of the named shapes, write the table."""
+    """Measure all cases, write the table."""
     (args,) = parse(__doc__, BenchArguments)
     rows, ratios = [], []
-    for name in args.shapes:
-        for case in CASES[name]:
-            plan, measured = case.plan(), measure(case)
-            ratios.append(plan.peak / measured)
-            tell(f"{name}, {case.stage}, {describe(case)}: {ratios[-1]:.3f}")
-            row = {
-                "model": "small Llama" if case.changes.get("model_type") == "llama" else name,
-                "stage": case.stage,
-                "rows x tokens": f"{case.batch} x {case.length}",
-                "settings": describe(case),
-                "measured (MB)": f"{measured / 1e6:,.1f}",
-                "plan (MB)": f"{plan.peak / 1e6:,.1f}",
-                "plan / measured": f"{ratios[-1]:.3f}",
-                "moment": plan.moment,
-            }
-            rows.append(row)
+    for case in CASES:
+        plan, measured = case.plan(), measure(case)
+        ratios.append(plan.peak / measured)
+        small = "small Llama" if case.changes == LLAMA else "small"
+        row = {
+            "model": small if case.changes else "tiny",
+            "stage": case.stage,
+            "rows x tokens": f"{case.batch} x {case.length}",
+            "settings": describe(case),
+            "measured (MB)": f"{measured / 1e6:,.1f}",
+            "plan (MB)": f"{plan.peak / 1e6:,.1f}",
+            "plan / measured": f"{ratios[-1]:.3f}",
+            "moment": plan.moment,
+        }
+        rows.append(row)
+        tell(", ".join(row.values()))
     worst = max(ratios, key=lambda ratio: abs(ratio - 1))
     publish(
         args.out,
         "Memory: the plan against measured steps",
-        f'`make bench-memory SHAPES="{" ".join(args.shapes)}"`. Measured is the highest sum of '
-        "live tensor bytes in the second optimizer step, on a CPU. MB are 10^6 bytes. `small` is a "
-        "Qwen2 of 8 layers, 256 wide.",
+        "`make bench-memory`. Measured is the highest sum of live tensor bytes in the second "
+        "optimizer step, on a CPU. MB are 10^6 bytes. `small` is a Qwen2 of 8 layers, 256 wide.",
         rows,
         {"about": about(), "cases": rows},
         f"{len(ratios)} cases, the worst is {worst:.3f}.",

@@ -2,9 +2,9 @@
 
     make bench-overhead
 
-The trainers take turns in one process, each turn the same steps from the same weights and seed, so
-that all of them write the same completions; a turn gives one ratio to TRL's trainer in seconds of
-the process's own time, which other load on the machine hardly touches.
+The trainers take turns in one process, each turn the same steps from the same weights and seed; a
+turn gives one ratio to TRL's trainer in seconds of the process's own time, which other load on the
+machine hardly touches.
 """
 
 import time

@@ -22,9 +22,8 @@ NUM_STEPS, NUM_ROWS = 100, 256  # rows of 1,024 weights
 def measure(rate: float, num_steps: int, num_rows: int) -> dict[str, dict[str, float]]:
     """What each of `WAYS` keeps of the change that float32 weights undergo.
 
-    Returns:
-        By way `first` and `last`, the share of weights that these steps moved; `kept`, the change's
-        projection on that of float32 over its length; `noise`, the length of the rest.
+    `first` and `last` are the share of weights that these steps moved; `kept` is the change's
+    projection on that of float32 over its length; `noise` the length of the rest.
     """
     import torch
     from torchao.optim import AdamW8bit

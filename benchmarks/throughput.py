@@ -44,7 +44,6 @@ class BenchArguments:
     )
     dtype: str = field(default="float32", metadata={"help": "of the weights: float32, bfloat16"})
     bf16: bool = field(default=False, metadata={"help": "bfloat16 autocast, as the recipes' key"})
-    attn_implementation: str = field(default="sdpa", metadata={"help": "as the recipes' key"})
     gradient_checkpointing: bool = field(default=True, metadata={"help": "as the recipes' key"})
     num_turns: int = field(default=10, metadata={"help": "turns of each trainer"})
     num_groups: int = field(default=16, metadata={"help": "groups in a generation batch"})
@@ -81,9 +80,7 @@ class BenchArguments:
             "use_cpu": not torch.cuda.is_available(),
             "bf16": self.bf16,
             "gradient_checkpointing": self.gradient_checkpointing,
-            "model_init_kwargs": {
-                "dtype": self.dtype, "attn_implementation": self.attn_implementation,
-            },
+            "model_init_kwargs": {"dtype": self.dtype},
             "learning_rate": 1e-6, "logging_steps": 1, "save_strategy": "no", "report_to": "none",
             "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 0,
         }  # fmt: skip
@@ -134,13 +131,7 @@ def run_parts(args: BenchArguments) -> dict[str, Any]:
 def summarise(
     part: str, found: dict[str, Any], config: Any, peak: float | None
 ) -> dict[str, dict[str, Any]]:
-    """Figures of a part for each of its trainers.
-
-    Returns:
-        By name: `tokens_per_second` (real tokens of prompts and completions), `seconds` (mean of
-        the turns), `mfu` (0..1; not where part of the rows is skipped), `memory` (bytes, the
-        highest), `ratio` (to the first trainer: value, low, high).
-    """
+    """Figures of a part by trainer; no `mfu` where part of the rows is skipped, nor on a CPU."""
     tokens = sum(sum(map(sum, rows)) for rows in found["rows"])
     needed = sum(training_flops(config, [(p + c, c) for p, c in r]) for r in found["rows"])
     first = [run["seconds"] for run in next(iter(found["runs"].values()))]
@@ -159,20 +150,19 @@ def summarise(
 
 def render(found: dict[str, dict[str, dict[str, Any]]]) -> list[dict[str, str]]:
     """A row of the table for each trainer of each part."""
-    rows = []
-    for part, trainers in found.items():
-        for name, figures in trainers.items():
-            row = {
-                "part": part,
-                "trainer": name,
-                "tokens/s": f"{figures['tokens_per_second']:,.0f}",
-                "seconds": f"{figures['seconds']:.2f}",
-                "MFU, %": "" if figures["mfu"] is None else f"{100 * figures['mfu']:.1f}",
-                "peak GB": "" if figures["memory"] is None else f"{figures['memory'] / 1e9:.2f}",
-                "speed": show_interval(figures["ratio"]),
-            }
-            rows.append(row)
-    return rows
+    return [
+        {
+            "part": part,
+            "trainer": name,
+            "tokens/s": f"{figures['tokens_per_second']:,.0f}",
+            "seconds": f"{figures['seconds']:.2f}",
+            "MFU, %": "" if figures["mfu"] is None else f"{100 * figures['mfu']:.1f}",
+            "peak GB": "" if figures["memory"] is None else f"{figures['memory'] / 1e9:.2f}",
+            "speed": show_interval(figures["ratio"]),
+        }
+        for part, trainers in found.items()
+        for name, figures in trainers.items()
+    ]
 
 
 def main() -> None:

@@ -175,18 +175,12 @@ class StepClock(TrainerCallback):
 
 
 def train(trainer: Any) -> dict[str, Any]:
-    """Train to the end.
-
-    Returns:
-        `seconds` of all steps, `losses` and `grad_norms` of each, `memory` (bytes, the most that
-        was allocated on the GPU; None on a CPU).
-    """
+    """Train to the end; `memory` is bytes, the most that a GPU had allocated, None on a CPU."""
     clock = StepClock()
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(clock)
-    has_gpu = torch.cuda.is_available()
-    if has_gpu:
+    if has_gpu := torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     trainer.train()
     logs = [log for log in trainer.state.log_history if "loss" in log]
@@ -202,8 +196,6 @@ def check_equal(
     what: str, runs: dict[str, dict[str, Any]], keys: tuple[str, ...], tolerance: float
 ) -> float:
     """The greatest relative difference to the first trainer in lists of numbers.
-
-    On policy the ratio is 1, so GRPO's loss is the same whatever the model says; the norm is not.
 
     Raises:
         UserError: it is above the tolerance, or a number is missing: no ratio may be given.
@@ -244,13 +236,7 @@ class RecordedSFT(SFTTrainer):
 
     nll, num_scored = 0.0, 0
 
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
-    ) -> Any:
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         self.nll += float(loss.detach()) * float(num_items_in_batch)  # TRL has divided by it
         self.num_scored += int((inputs["labels"][:, 1:] != -100).sum())
@@ -262,12 +248,9 @@ def build_sft(
 ) -> Any:
     """A trainer for one pass over the rows, in as many optimizer steps whatever the packing.
 
-    The learning rate is 0, so that the loss over all completion tokens of the pass is the same
-    whatever shares a batch, unless packed rows see each other.
-
-    Args:
-        packed_length: tokens of a packed row, which then is a micro-batch; None pads
-            `sft_batch_size` rows to the longest of them.
+    A packed row is a micro-batch; without packing `sft_batch_size` rows are padded to their
+    longest. The learning rate is 0, so that the loss over all completion tokens of the pass is the
+    same whatever shares a batch, unless packed rows see each other.
     """
     steps = max(1, len(rows) // args.sft_rows_per_step)
     batch_size, num_batches = args.sft_batch_size, len(rows) // args.sft_batch_size
@@ -294,11 +277,7 @@ def build_sft(
 
 
 def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
-    """Packed rows and padded ones, in turns on new rows each.
-
-    Returns:
-        `rows` of each turn as (prompt, completion) lengths, `runs` by kind, `difference`.
-    """
+    """Packed and padded rows, new ones in each turn: `take_turns`, and the `rows`' lengths."""
     rows = [
         draw_sft_rows(args.sft_rows, args.sft_max_length, turn) for turn in range(args.num_turns)
     ]
@@ -314,10 +293,8 @@ def measure_sft(args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
         check_equal("SFT", runs, ("num_scored",), 0.0)
         return check_equal("SFT", runs, ("mean_losses",), SFT_TOLERANCE[args.precision])
 
-    lengths = [
-        [(row["completion_mask"].count(0), sum(row["completion_mask"])) for row in turn]
-        for turn in rows
-    ]
+    masks = [[row["completion_mask"] for row in turn] for turn in rows]
+    lengths = [[(mask.count(0), mask.count(1)) for mask in turn] for turn in masks]
     return {"rows": lengths} | take_turns(kinds, run, args.num_turns, check)
 
 
@@ -349,10 +326,7 @@ def build_grpo(name: str, args: Any, folder: Path, rollouts: Rollouts) -> Any:
 
 
 def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str, Any]:
-    """A step of TRL's trainer and ours, in turns on new rollouts each; returns as `measure_sft`.
-
-    With the part "uniform" `UNIFORM_SHARE` of the groups teach nothing.
-    """
+    """A step of TRL's trainer and ours, new rollouts in each turn; returns as `measure_sft`."""
     share = UNIFORM_SHARE if part == "uniform" else 0.0
     rollouts = [
         Rollouts(draw_groups(args.num_groups, args.num_generations, share, turn), tokenizer, turn)
@@ -363,6 +337,7 @@ def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str
         return train(build_grpo(name, args, folder, rollouts[turn]))
 
     def check(runs: dict[str, dict[str, Any]]) -> float:
+        # On policy the ratio is 1: the loss is the same whatever the model says, the norm is not.
         tolerance = GRPO_TOLERANCE[args.precision]
         return check_equal(f"GRPO, {part}", runs, ("losses", "grad_norms"), tolerance)
 
@@ -370,5 +345,5 @@ def measure_grpo(part: str, args: Any, folder: Path, tokenizer: Any) -> dict[str
         [(len(group.prompt), length) for group in turn.groups for length in group.lengths]
         for turn in rollouts
     ]
-    runs = take_turns({name: name for name in TRAINERS}, run, args.num_turns, check)
-    return {"rows": lengths} | runs
+    kinds = {name: name for name in TRAINERS}
+    return {"rows": lengths} | take_turns(kinds, run, args.num_turns, check)

@@ -7,7 +7,7 @@ For each checkpoint lm-evaluation-harness runs the think-aware tasks of `eval/ta
 greedy completion for each problem and with k samples, then the official tasks. A folder
 `<output_dir>/<name>/` gets `scores.json` and `completions.parquet`. Every finished sample is on
 disk in its `samples/`: an evaluation that was killed resumes where it stopped. Several processes
-share it. A checkpoint whose files, data, settings and grader are unchanged is not evaluated again.
+share it. A checkpoint whose files, data, settings and grader are unchanged is kept.
 `manifest.json` comes last; `eval.report` reads it all.
 
 Unlike the harness's own command line: the prompt is the training prompt to the token, the verdict
@@ -133,8 +133,7 @@ def run_tasks(
     """Run the harness on every task in every mode.
 
     Returns:
-        `{task: {mode: eval.harness.score.think_metrics or official_metrics}}`, and the rows of
-        `completions.parquet`; both empty outside of the main process.
+        `{task: {mode: metrics}}` and the rows of `completions.parquet`; empty outside of main.
     """
     import lm_eval
 
@@ -210,12 +209,11 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
 
 def is_current(folder: Path, wanted: dict) -> bool:
     """Whether the folder holds complete results of exactly these inputs."""
-    if not all((folder / name).is_file() for name in ("scores.json", "completions.parquet")):
-        return False
     try:
-        return read_scores(folder).get("fingerprint") == wanted
-    except ValueError:  # damaged: the samples are there, and scoring them again is cheap
+        is_same = read_scores(folder).get("fingerprint") == wanted
+    except (FileNotFoundError, ValueError):  # damaged: the samples are there, scoring is cheap
         return False
+    return is_same and (folder / "completions.parquet").is_file()
 
 
 def read_scores(folder: Path) -> dict:

@@ -88,18 +88,13 @@ def find_notes(
 
 @dataclass
 class Cases:
-    """One set of problems and what is pushed through for it, as a model would have written it.
-
-    Args:
-        prompts, golds: rendered, one for each row.
-        tricks: of the first rows, one completion for each of `TRICKS`.
-    """
+    """One set of problems and what is pushed through for it, as a model would have written it."""
 
     name: str
     rows: list[dict]
-    prompts: list[str]
+    prompts: list[str]  # rendered, one for each row, as are the golds
     golds: list[str]
-    tricks: list[list[str]]
+    tricks: list[list[str]]  # of the first rows, one completion for each of `TRICKS`
 
 
 class Audit:
@@ -167,10 +162,8 @@ class Audit:
             if message["content"].strip() not in prompt:  # templates strip contents
                 return f"the template leaves out the {message['role']} message"
         tokenizer = self._recipe.tokenizer
-        ids, start = (
-            tokenizer(prompt, add_special_tokens=False)["input_ids"],
-            tokenizer.bos_token_id,
-        )
+        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        start = tokenizer.bos_token_id
         if start is not None and ids[:2] == [start, start]:
             return f"the template writes {tokenizer.bos_token!r} twice"
         return ""

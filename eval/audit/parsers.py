@@ -76,10 +76,8 @@ def run_scripted(
 ) -> dict[str, list[dict]]:
     """The harness's samples of each task with completions that were given.
 
-    Args:
-        say: see `ScriptedLM`; a `doc_id` is the number of the row in the task's data, from 0.
-        cut: `cut(text, settings) -> Completion`, the stop rules.
-        limit: only the first so many problems.
+    `say` is `ScriptedLM`'s, a `doc_id` the row's number in the task's data, from 0; the stop rules
+    are `cut(text, settings) -> Completion`; `limit` leaves the first so many problems.
     """
     import lm_eval
 
@@ -91,11 +89,7 @@ def run_scripted(
 def parse_officially(
     golds: Sequence[str], completions: Sequence[str], cut: Any
 ) -> tuple[dict[str, list[bool]], list[int]]:
-    """What the harness's parsers make of completions.
-
-    Args:
-        golds: one for each completion.
-        cut: `cut(text, settings) -> Completion`, the stop rules.
+    """What the harness's parsers make of completions, whose stop rules are `cut`.
 
     Returns:
         For each of `PARSERS` whether it scores each completion, and the places of the completions
@@ -118,9 +112,7 @@ def parse_officially(
     found = {}
     for (task, chosen, metric), name in PARSERS.items():
         scores = {s["doc_id"]: s[metric] for s in samples[task] if s["filter"] == chosen}
-        found[name] = [
-            bool(scores[place]) and place not in unfit for place in range(len(completions))
-        ]
+        found[name] = [bool(scores[at]) and at not in unfit for at in range(len(completions))]
     return found, sorted(unfit)
 
 

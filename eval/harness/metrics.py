@@ -53,11 +53,6 @@ def is_answer_right(record: dict) -> bool:
     return record["verdict"] == "right" or record["lenient"] == "right"
 
 
-def cut_off_right(row: dict) -> bool:
-    """Whether a row's outcome is "cut off" although the right answer was there already."""
-    return row["outcome"] == "cut off" and is_answer_right(row)
-
-
 def outcome_rates(rows: Sequence[dict]) -> dict[str, float]:
     """Share of completions per outcome, in [0, 1], in the order of `OUTCOMES`; they sum to 1."""
     counts = Counter(row["outcome"] for row in rows)
@@ -72,11 +67,9 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
         pass@k = 1 - C(n - c, k) / C(n, k)
 
-    The unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, eq. 1) for one problem of whose
-    `n` completions `c` are right, computed in integers.
+    The unbiased estimator of Chen et al. 2021 (arXiv:2107.03374, eq. 1), computed in integers.
     """
-    draws = math.comb(n, k)
-    return (draws - math.comb(n - c, k)) / draws
+    return (math.comb(n, k) - math.comb(n - c, k)) / math.comb(n, k)
 
 
 def pass_sizes(k: int) -> list[int]:
@@ -130,12 +123,8 @@ def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
     """
     k = len(records)
     right = sum(record["verdict"] == "right" for record in records)
-    return {
-        f"avg@{k}": right / k,
-        **{f"pass@{j}": pass_at_k(k, right, j) for j in pass_sizes(k)},
-        f"maj@{k}": majority_at_k(records),
-        **_common_metrics(records),
-    }
+    found = {f"avg@{k}": right / k} | {f"pass@{j}": pass_at_k(k, right, j) for j in pass_sizes(k)}
+    return found | {f"maj@{k}": majority_at_k(records)} | _common_metrics(records)
 
 
 def greedy_metrics(records: Sequence[dict]) -> dict[str, float]:
@@ -178,14 +167,8 @@ def mean_interval(
     """Mean over problems with its standard error and its 95 % percentile bootstrap interval.
 
     The standard error is s / sqrt(n), s with Bessel's n - 1. The interval is between the 0.025 and
-    0.975 quantiles of the means of `resamples` samples of n problems with replacement (Efron 1979),
-    drawn in blocks of rows. Where all values are equal it has no width, which is no certainty.
-
-    Args:
-        values: one for each problem, the mean over its samples.
-
-    Returns:
-        `{"value", "stderr", "low", "high", "n"}`; of one problem stderr, low and high are None.
+    0.975 quantiles of the means of `resamples` samples of n problems with replacement (Efron 1979).
+    Where all values are equal it has no width, which is no certainty; one problem has no interval.
     """
     n = len(values)
     mean = math.fsum(values) / n
@@ -216,12 +199,8 @@ def split_change(
     problems' own difficulty out: the error is that of the differences (Miller 2024, section 4.2).
     All four are resampled with the same draws, so that they add up in every bootstrap sample too.
 
-    Args:
-        before_rows, after_rows: rows of one task, one mode and the same problems.
-
     Returns:
-        `{"score" | "ability" | "format" | "truncation": mean_interval}`; the values of the causes
-        sum to that of the score, up to the rounding of floats.
+        `{"score" | "ability" | "format" | "truncation": mean_interval}`.
     """
 
     def means(rows: Sequence[dict], outcomes: tuple[str, ...]) -> dict:

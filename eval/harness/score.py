@@ -63,15 +63,9 @@ def grade_completions(
 def process_completions(
     doc: dict, results: list[list[Completion]], *, final_number: bool
 ) -> dict[str, Any]:
-    """`process_results` of the think-aware tasks.
+    """`process_results` of the think-aware tasks: the `score`, a mean, of a row's k completions.
 
-    Args:
-        doc: a row of `eval.harness.suite.load_rows`.
-        results: one list, the k completions of the problem's one request.
-
-    Returns:
-        `score`, the mean correctness of the k completions, and their records as `completions`:
-        carried as a metric because the harness hands nothing else back for each problem.
+    Their records are carried as a metric, as the harness hands nothing else back for each problem.
     """
     prompt, golds, form = doc["rendered"], doc["answers"], doc["answer_form"]
     records = grade_completions(prompt, results[0], golds, form, final_number)
@@ -130,10 +124,9 @@ def official_rows(
     """One row per problem of an official task.
 
     Args:
-        task: the harness's name of it.
         benchmark: the think-aware task on the same problems.
         main: the metric that counts, as `metric,filter`.
-        samples: the harness's samples: one for each problem and filter.
+        samples: the harness's: one for each problem and filter.
     """
     metric, _, wanted = main.partition(",")
     rows = []

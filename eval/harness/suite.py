@@ -104,17 +104,13 @@ def read_problem_rows(
     answer_form: str | None = None,
     **place: Any,
 ) -> list[dict]:
-    """The rows of one think-aware task, before any tokenizer is asked.
+    """The rows (`COLUMNS`) of one think-aware task, before any tokenizer is asked.
 
     Args:
-        source: `held_out`, or a key of `data_prep.sources.registry.BUILDERS`.
-        test_file: what `held_out` reads.
+        source: `held_out`, which reads `test_file`, or a key of the registry's `BUILDERS`.
         data_root: folder of the local files; None asks the hub.
         system_prompt, answer_form: see `data_prep.schema.grpo_row`; the test file has its own.
         place: `files`, `split`, `hub` and `config` of `load_benchmark`.
-
-    Returns:
-        Rows with `COLUMNS`.
     """
     if source == "held_out":
         return read_held_out(test_file)
@@ -162,14 +158,11 @@ def load_official(
     config: str | None = None,
     **_: Any,
 ) -> dict:
-    """The splits of an official task: those the harness would load, or local files like them.
+    """`{split: Dataset}` of an official task: what the harness would load, or local files like it.
 
     Args:
         files: for each split the local files that may hold it.
         data_root: folder of the local files; None asks the hub.
-
-    Returns:
-        `{split: datasets.Dataset}` with the columns of the hub's set.
     """
     import datasets
 
@@ -224,10 +217,8 @@ def load_think_tasks(
     """Load think-aware tasks for one mode: `{name: task}`.
 
     Args:
-        metadata: what `load_rows` needs besides the tasks' own, and `final_number`, which the
-            scoring needs.
+        metadata: what `load_rows` needs besides the tasks' own, and `final_number` for the scoring.
         generation: `generation_kwargs` of the mode, over those of the YAML.
-        num_samples: completions of each problem.
     """
     from lm_eval.tasks import TaskManager
 
@@ -245,11 +236,7 @@ def load_think_tasks(
 def load_official_tasks(
     names: list[str], metadata: dict[str, Any]
 ) -> tuple[dict[str, Any], list[dict]]:
-    """Load the harness's own tasks of the benchmarks `names`, with parsers that can be stopped.
-
-    Returns:
-        `{the harness's name: task}`, and the list of `protect`.
-    """
+    """The harness's own tasks of the benchmarks, as `{its name: task}`, and `protect`'s list."""
     import lm_eval.tasks
     from lm_eval.defaults import DEFAULT_OTHER_SEED
 
@@ -268,13 +255,12 @@ def protect(tasks: dict[str, Any]) -> list[dict]:
     """Make the harness's tasks `{name: task}`, in place, safe for any completion.
 
     The official MATH-500 tasks hand what a model wrote to sympy. The harness's own time limits are
-    signals, which long stretches of C code do not hear, and it has none for memory. So their
-    parsers run in a child process with limits. The other tasks' are regular expressions, and refuse
-    a text too long.
+    signals, which long stretches of C code do not hear, and it has none for memory: their parsers
+    run in a child process with limits. The others are regular expressions; too long a text is 0.
 
     Returns:
-        A list that the scoring will fill: the rows (`doc`) of the completions on which a parser had
-        to be stopped, once for each task. They score 0, as those do that the harness gives up.
+        A list that the scoring fills with the rows (`doc`) on which a parser had to be stopped,
+        once for each task. They score 0, as those do that the harness gives up.
     """
     stopped: list[dict] = []
 
@@ -315,7 +301,6 @@ def _load(path: str) -> ModuleType:
 def call_harness(results: list[str], doc: dict, path: str, name: str) -> dict:
     """What a child of the pool runs: the function `name` of the harness's file `path`.
 
-    The harness sets and ends alarms of its own, which puts the pool's off: the pool then notices by
-    its own clock.
+    The harness's alarms put the pool's off, which then notices by its own clock.
     """
     return getattr(_load(path), name)(doc, results)

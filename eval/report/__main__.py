@@ -69,10 +69,7 @@ def main() -> None:
 
 
 def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[dict]]:
-    """Right completions of the last checkpoint that an official parser does not read, and flips.
-
-    Both as `numbers.describe_examples` has them; together at most `numbers.NUM_FLIPS`.
-    """
+    """Right completions of the last checkpoint that an official parser does not read, and flips."""
     both = dict(list(results.items())[-2:])
     *_, (name, last) = both.items()
     unread = numbers.find_unread(last.rows)

@@ -114,10 +114,7 @@ def read_build(path: Path) -> dict[str, Any]:
 
 
 def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
-    """The manifest's counts of a data file and of its sources, the most frequent drops first.
-
-    A source has a `label`, unique in its file; `mix` is what the recipe asks of each difficulty.
-    """
+    """The manifest's counts of a data file and of its sources, each with a `label` of its own."""
     found = build["outputs"][name]
     key = next(key for key in FILES if FILES[key] == name)
     names = [one["name"] for one in found["sources"]]
@@ -146,14 +143,13 @@ def describe_benchmarks(build: dict[str, Any]) -> dict[str, Any]:
 def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, list[int]]]:
     """Count the rows of one data file by source, subject and level, and measure its texts.
 
-    Args:
-        tokenizer: of the tokenizers library; None measures characters. The first `NUM_MEASURED`
-            rows are measured: the builder has shuffled training files, so they are a random sample.
+    The first `NUM_MEASURED` rows are measured, in characters without a tokenizer: the builder has
+    shuffled training files, so they are a random sample.
 
     Returns:
-        `num_rows`; `made_of`, (name, count) pairs by source, subject and level; `lengths` of
-        questions and, where rows have them, completions: `num` measured, `median`, `p95` (the
-        smallest length that 95 % do not exceed) and `longest`. And the lengths themselves.
+        `num_rows`; `made_of`, (name, count) pairs; `lengths` of questions and completions: `num`
+        measured, `median`, `p95` (the smallest that 95 % do not exceed) and `longest`. And the
+        lengths themselves.
     """
     num_rows, counts = 0, {kind: Counter() for kind in ("source", "subject", "level")}
     lengths: dict[str, list[int]] = defaultdict(list)
@@ -201,9 +197,7 @@ def add_samples(files: dict[str, dict[str, Any]], path: Path) -> None:
 
 
 def read_matches(path: Path) -> dict[str, Any]:
-    """`matches`, rows (benchmark, file, kind, number of pairs); `pairs`, the `NUM_PAIRS` least
-    certain of them as the builder logs them, lowest score first.
-    """
+    """`matches`, rows (benchmark, file, kind, number); `pairs`, the `NUM_PAIRS` least certain."""
     pairs = [row for _, row in read_rows(path)]
     counts = Counter((pair["benchmark"], pair["file"], pair["kind"]) for pair in pairs)
     return {

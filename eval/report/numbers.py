@@ -20,7 +20,6 @@ from pyarrow.dataset import dataset
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
 from eval.harness.metrics import (
-    cut_off_right,
     is_answer_right,
     mean_interval,
     outcome_rates,
@@ -47,16 +46,11 @@ Rows = list[dict[str, Any]]
 
 @dataclass
 class Result:
-    """One checkpoint's results.
-
-    Args:
-        rows: `{(task, mode): rows}`, each row with the columns of `NUMBERS` and `place`, the row's
-            number in the file.
-    """
+    """One checkpoint's results; a row has the columns of `NUMBERS` and its `place` in the file."""
 
     folder: Path
     scores: dict[str, Any]  # its `scores.json`
-    rows: dict[tuple[str, str], Rows]
+    rows: dict[tuple[str, str], Rows]  # by task and mode
 
 
 @contextmanager
@@ -111,8 +105,7 @@ def check_results(
     """
     first = next(iter(results.values())).scores["fingerprint"]
     for name, result in results.items():
-        prints = result.scores["fingerprint"]
-        path = checkpoints[name]
+        prints, path = result.scores["fingerprint"], checkpoints[name]
         for key, value in result.scores["settings"].items():
             wanted = getattr(args, key, value)
             if wanted != value:
@@ -138,18 +131,13 @@ def check_results(
 
 
 def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[str, Any]:
-    """Compute every number of the report.
-
-    Args:
-        checkpoints: `{name: path}` in the order of the stages.
-        results: `{name: Result}`, checked by `check_results`.
+    """Compute every number of the report of `{name: path}`, in the order of the stages.
 
     Returns:
         `scores[name][task][mode]` as in `scores.json`; `changes[task][mode]`, a list of
-        `{"from", "to", "score", "ability", "format", "truncation"}`; `outcomes[task][mode][name]`,
-        `verdicts`, `cut_off` and `no_thought` likewise, shares of the completions; `shapes`
-        likewise, of `shape`;
-        `levels[task][mode][name][level]`, an interval; `settings`, `fingerprints`, `costs`.
+        `{"from", "to", "score", "ability", "format", "truncation"}`; by `[task][mode][name]`
+        `outcomes`, `verdicts`, `cut_off` and `no_thought`, shares of the completions, `shapes`, and
+        `levels`, intervals; `settings`, `fingerprints`, `costs`.
     """
     names = list(checkpoints)
     scores = {name: results[name].scores for name in names}
@@ -232,12 +220,10 @@ def verdict_rates(rows: Rows) -> dict[str, float]:
 
 
 def shape(rows: Rows) -> dict[str, float | None]:
-    """What else is known of the completions, those that an official parser counted too.
+    """What else is known of the completions: shares, and the mean length in tokens.
 
-    Returns:
-        `answer_right`, `ours_right` (by our grader), `well_formed`, shares; `num_tokens`, a mean;
-        `cut_off_right`, the share of those with the outcome "cut off" that had the right answer
-        already. None where nothing was written, or nothing cut off.
+    `ours_right` is by our grader, `cut_off_right` of those with the outcome "cut off". None where
+    nothing was written, or nothing cut off.
     """
     written = [row for row in rows if row["verdict"] is not None]  # no log-likelihoods
     cut_off = [row for row in written if row["outcome"] == "cut off"]
@@ -246,7 +232,7 @@ def shape(rows: Rows) -> dict[str, float | None]:
         "ours_right": _mean(row["verdict"] == "right" for row in written),
         "well_formed": _mean(row["well_formed"] for row in written),
         "num_tokens": _mean(row["num_tokens"] for row in written),
-        "cut_off_right": _mean(map(cut_off_right, cut_off)),
+        "cut_off_right": _mean(map(is_answer_right, cut_off)),
     }
 
 
@@ -272,12 +258,8 @@ def find_flips(
     """Choose up to `count` pairs of rows of the same problem and sample whose scores differ.
 
     Tasks, ours and official completions, gains and losses take turns, so that few flips show what
-    was lost as well as what was gained. Within a turn a hash decides, not the file's order: the
-    first problems of a benchmark are often its easiest.
-
-    Returns:
-        `(row before, row after)` of `{(task, mode): rows}` before and after, sorted by task, ours
-        before official ones, then gains before losses; each problem once.
+    was lost as well as what was gained; each problem once, and sorted in that order. Within a turn
+    a hash decides, not the file's order: the first problems of a benchmark are often its easiest.
     """
 
     def sample(row: dict) -> tuple:
@@ -327,21 +309,15 @@ def _draw(row: dict) -> str:
 def describe_examples(examples: list[tuple[dict, ...]], results: dict[str, Result]) -> Rows:
     """Flips, or completions that are not read, as `report.json` has them.
 
-    Args:
-        examples: rows of one problem, one for each of `results`.
-        results: `{name: Result}` of the checkpoints that wrote them.
-
-    Returns:
-        `task, mode, source, id, level, sample, question, gold, sides`; a side has `checkpoint,
-        outcome, verdict, prediction, num_tokens, completion`. Long texts lack their middle.
+    An example has the rows of one problem, one for each of `results`: a side each. Long texts lack
+    their middle.
     """
     texts = [
         read_texts(result.folder, {rows[side]["place"] for rows in examples})
         for side, result in enumerate(results.values())
     ]
-    found = []
+    found, keys = [], ("task", "mode", "source", "id", "level", "sample")
     for rows in examples:
-        keys = ("task", "mode", "source", "id", "level", "sample")
         question = texts[-1][rows[-1]["place"]]["question"]
         sides = [
             {"checkpoint": name}

@@ -15,6 +15,7 @@ from eval.report.render import Table, flatten, render
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 PARTS = ("ability", "format", "truncation")
+COUNTS = ("rows_in", "rows_out", "dropped", "wall_time_s")  # of a stage, besides its own
 # Above these a score says more about the evaluation than about the model.
 MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
@@ -29,24 +30,22 @@ SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how
 
 
 def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
-    """The whole report as HTML.
-
-    Args:
-        report: the content of `report.json`.
-        figures: `{"changes": SVG or None, "curves": {checkpoint: [SVG]}}`.
-    """
-    tasks = [task for task, _ in problems(report)]
+    """`report.json` and the figures, `{"changes": SVG, "curves": {checkpoint: [SVG]}}`, as HTML."""
     tables = {
         "scores": {
             f"{task} ({count:,} problems)": score_table(report, task)
             for task, count in problems(report)
         },
         "changes": {
-            task: [split_table(report, task), outcome_table(report, task)] for task in tasks
+            task: [split_table(report, task), outcome_table(report, task)]
+            for task in report["changes"]
         },
         "levels": level_tables(report),
         "references": reference_table(report),
-        "stages": {name: stage_counts(found) for name, found in report["stages"].items()},
+        "stages": {
+            name: flatten(found["counts"] | {key: found[key] for key in COUNTS if found.get(key)})
+            for name, found in report["stages"].items()
+        },
         "checkpoints": checkpoint_table(report),
     }
     return render("report", report=report, figures=figures, tables=tables)
@@ -193,8 +192,7 @@ def problems(report: dict) -> list[tuple[str, int]]:
 def score_table(report: dict, task: str, only_main: bool = False) -> Table:
     """One row per checkpoint, in per cent ± one standard error.
 
-    Columns are what ranks, pass@k and maj@k, and the official metrics; with `only_main` of each
-    mode its main metric only.
+    Columns are each mode's main metric and, but for `only_main`, pass@k, maj@k, the official ones.
     """
     tasks = {name: tasks[task] for name, tasks in report["scores"].items()}
     columns = []
@@ -220,10 +218,7 @@ def split_table(report: dict, task: str) -> Table:
 
 
 def outcome_table(report: dict, task: str) -> Table:
-    """One row per mode and checkpoint: shares in per cent, and mean length.
-
-    Columns that have nothing to say for any row are left out.
-    """
+    """One row per mode and checkpoint: shares in per cent, and mean length; no empty columns."""
     rows = []
     for mode, rates in report["outcomes"][task].items():
         for name, found in rates.items():
@@ -264,11 +259,9 @@ def load_references(tasks: list[str]) -> list[dict[str, Any]]:
     """The published rows (`references.yaml`) of the tasks that were run; scores in per cent."""
     sources = yaml.safe_load(REFERENCES.read_text(encoding="utf-8"))
     return [
-        {
-            "task": task,
-            **{key: row[key] for key in ("title", "measured_as", "scores")},
-            **{key: source.get(key) for key in ("source", "stages", "note")},
-        }
+        {"task": task}
+        | {key: row[key] for key in ("title", "measured_as", "scores")}
+        | {key: source.get(key) for key in ("source", "stages", "note")}
         for task in tasks
         for source in sources
         for row in source["rows"]
@@ -292,12 +285,6 @@ def reference_table(report: dict) -> Table:
                 whose = f"theirs, {found['measured_as']}: {found['source']}"
                 rows.append([found["title"], whose, f"{shown} ({found['stages']})"])
     return ["task", "whose", "scores (%)"], rows
-
-
-def stage_counts(found: dict) -> list[list[str]]:
-    """What a stage's manifest counts, as (name, value)."""
-    kept = ("rows_in", "rows_out", "dropped", "wall_time_s")
-    return flatten(found["counts"] | {key: found[key] for key in kept if found.get(key)})
 
 
 def checkpoint_table(report: dict) -> Table:

@@ -15,7 +15,7 @@ import numpy as np
 
 from eval.report.numbers import headline_mode
 
-# What a trainer may have logged, and how a reader would name it: key, panel title, y axis.
+# What a trainer may have logged: key, panel title, y axis.
 GRPO_PANELS = [
     ("rollout/rewards", "Reward", "mean reward"),
     ("eval_avg@", "Evaluation while training", "problems solved (%)"),
@@ -39,17 +39,12 @@ FEW = 40  # points that are drawn one by one rather than smoothed
 
 @dataclass
 class Panel:
-    """One axis of training curves.
-
-    Args:
-        lines: `{label: (steps, values)}`.
-        errors: `{label: standard errors}` of the lines that have some.
-    """
+    """One axis of training curves."""
 
     title: str
     unit: str
-    lines: dict[str, tuple[list[int], list[float]]]
-    errors: dict[str, list[float]] = field(default_factory=dict)
+    lines: dict[str, tuple[list[int], list[float]]]  # steps and values by label
+    errors: dict[str, list[float]] = field(default_factory=dict)  # of the lines that have some
 
 
 def read_curve(log_history: list[dict], key: str) -> tuple[list[int], list[float]]:
@@ -172,13 +167,9 @@ def draw_lengths(lengths: dict[str, list[int]], file: str, unit: str) -> str:
 
 
 def to_svg(draw: Callable, size: tuple[float, float], name: str, label: str) -> str:
-    """An SVG element for the page.
+    """An SVG element of `size` inches for the page, which `draw` draws on a matplotlib axis.
 
-    Args:
-        draw: draws on a matplotlib axis.
-        size: width and height in inches.
-        name: keeps its ids apart from other figures'.
-        label: what it shows, for readers who cannot see it.
+    `name` keeps its ids apart from other figures'; `label` is for readers who cannot see it.
     """
     import matplotlib
 
@@ -202,5 +193,4 @@ def to_svg(draw: Callable, size: tuple[float, float], name: str, label: str) -> 
     text = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
     text = text.replace(INK, "currentColor").replace(GRID, "var(--line)")
-    label = html.escape(label)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" ', 1)
