@@ -66,6 +66,8 @@ def save_generation_state(trainer: Any, folder: Path) -> None:
             "step": trainer._step,
             "num_buffers": args.world_size if is_inside else 0,
             "metrics": trainer._metrics["train"],
+            # TRL writes these too, but behind the checkpoint's mark, where a kill can lose them.
+            "entropy": [trainer.entropy_coef, trainer._last_world_entropy],
             "num_completions": trainer.num_completions,
             "extra": {name: part.state_dict() for name, part in trainer.extra_state.items()},
         }
@@ -99,6 +101,7 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
         trainer._step = 0
     trainer._metrics["train"].clear()
     trainer._metrics["train"].update(state["metrics"])
+    trainer.entropy_coef, trainer._last_world_entropy = state["entropy"]
     trainer.num_completions = state["num_completions"]
     for name, part in needed.items():
         part.load_state_dict(saved[name])
