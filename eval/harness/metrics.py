@@ -123,8 +123,12 @@ def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
     """
     k = len(records)
     right = sum(record["verdict"] == "right" for record in records)
-    found = {f"avg@{k}": right / k} | {f"pass@{j}": pass_at_k(k, right, j) for j in pass_sizes(k)}
-    return found | {f"maj@{k}": majority_at_k(records)} | _common_metrics(records)
+    return {
+        f"avg@{k}": right / k,
+        **{f"pass@{j}": pass_at_k(k, right, j) for j in pass_sizes(k)},
+        f"maj@{k}": majority_at_k(records),
+        **_common_metrics(records),
+    }
 
 
 def greedy_metrics(records: Sequence[dict]) -> dict[str, float]:
