@@ -42,6 +42,11 @@ class PointlessKey(UserError):
         self.key, self.causes = key, causes
 
 
+def setting(default: Any, text: str) -> Any:
+    """A dataclass's field: its default and its line of `--help`."""
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
 def run_cli(main: Callable[[], None]) -> None:
     """Run an entry point; a `UserError` becomes one line on stderr and exit code 2."""
     try:

@@ -8,6 +8,7 @@ A dataclass refuses what one value, or one of our own keys with another, gets wr
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
+from data_prep.config import setting
 from stages.trainer.guards import GuardSettings
 
 DEFAULTS = {"report_to": "tensorboard"}  # Hugging Face's default reports to nobody
@@ -32,11 +33,6 @@ def steps_per_generation(settings: Any, num_processes: int) -> int:
     return settings.steps_per_generation or settings.gradient_accumulation_steps
 
 
-def key(default: Any, text: str) -> Any:
-    """A dataclass's field: its default and its line of `--help`."""
-    return field(default=default, metadata={"help": text})
-
-
 _ROUNDING = "round bfloat16 weights by chance, so that small updates are kept"
 _REWARDS = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
 
@@ -46,7 +42,7 @@ class SftArguments:
     """Keys of `sft.yaml` that are ours."""
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `completion`"})
-    stochastic_rounding: bool = key(False, _ROUNDING)
+    stochastic_rounding: bool = setting(False, _ROUNDING)
 
 
 # `guard_` before each name of `GuardSettings`.
@@ -65,28 +61,34 @@ class GrpoArguments(_GuardKeys):
     """Keys of `grpo.yaml` that are ours: these, and one `guard_...` per setting of the guards."""
 
     train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
-    max_prompt_length: int | None = key(None, "drop problems whose prompt has more tokens")
-    stochastic_rounding: bool = key(False, _ROUNDING)
-    update_tokens: int | None = key(
+    max_prompt_length: int | None = setting(None, "drop problems whose prompt has more tokens")
+    stochastic_rounding: bool = setting(False, _ROUNDING)
+    update_tokens: int | None = setting(
         None,
         "tokens, padding included, of one forward pass of the update: rows of similar length go "
         "through the model together; unset: all rows padded to the longest, as TRL",
     )
 
     # Which problems are used, and how a group becomes a gradient.
-    curriculum: str = key(
+    curriculum: str = setting(
         "off",
         "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
         "the chance of a useful group; refill: replace uniform groups; predictive+refill",
     )
-    pass_rates: str | None = key(None, "pass_rates.jsonl; offline needs it, others start from it")
-    min_pass_rate: float = key(0.25, "offline: least pass rate of a problem, 0..1")
-    max_pass_rate: float = key(0.5, "offline: greatest pass rate of a problem, 0..1")
-    explore_share: float = key(0.05, "share of choices for the problems unused for longest, 0..1")
-    rest_batches: int = key(3, "generation batches for which a used problem is left alone")
-    half_life: float = key(100.0, "batches after which half of what a problem showed is forgotten")
-    max_refill_rounds: int = key(2, "times that the uniform groups of a batch are replaced")
-    max_mean_ratio: float | None = key(
+    pass_rates: str | None = setting(
+        None, "pass_rates.jsonl; offline needs it, others start from it"
+    )
+    min_pass_rate: float = setting(0.25, "offline: least pass rate of a problem, 0..1")
+    max_pass_rate: float = setting(0.5, "offline: greatest pass rate of a problem, 0..1")
+    explore_share: float = setting(
+        0.05, "share of choices for the problems unused for longest, 0..1"
+    )
+    rest_batches: int = setting(3, "generation batches for which a used problem is left alone")
+    half_life: float = setting(
+        100.0, "batches after which half of what a problem showed is forgotten"
+    )
+    max_refill_rounds: int = setting(2, "times that the uniform groups of a batch are replaced")
+    max_mean_ratio: float | None = setting(
         None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
     )
 
@@ -95,22 +97,30 @@ class GrpoArguments(_GuardKeys):
         default_factory=_REWARDS.copy,
         metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
     )
-    length_penalty_start: int = key(500, "completion length, tokens, up to which nothing is lost")
-    length_penalty_end: int = key(
+    length_penalty_start: int = setting(
+        500, "completion length, tokens, up to which nothing is lost"
+    )
+    length_penalty_end: int = setting(
         800, "completion length, tokens, from which the full penalty holds"
     )
-    length_penalty_max: float = key(0.1, "the full penalty, a positive number that is subtracted")
-    repetition_ngram_size: int = key(3, "n of the n-grams that repetition_penalty counts, tokens")
-    repetition_max_penalty: float = key(1.0, "subtracted where all repeats, a positive number")
-    overlong_cache: int | None = key(
+    length_penalty_max: float = setting(
+        0.1, "the full penalty, a positive number that is subtracted"
+    )
+    repetition_ngram_size: int = setting(
+        3, "n of the n-grams that repetition_penalty counts, tokens"
+    )
+    repetition_max_penalty: float = setting(1.0, "subtracted where all repeats, a positive number")
+    overlong_cache: int | None = setting(
         None, "tokens before max_completion_length in which overlong sets in"
     )
-    final_number: bool = key(False, "without a box, the plain number at the end is the answer")
+    final_number: bool = setting(False, "without a box, the plain number at the end is the answer")
 
     # Evaluation during training. When, and how many completions a problem: Hugging Face's
     # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
-    eval_file: str | None = key(None, "held-out problems; unset: part of train_file")
-    eval_problems: int | None = key(None, "number of held-out problems; unset: all of eval_file")
+    eval_file: str | None = setting(None, "held-out problems; unset: part of train_file")
+    eval_problems: int | None = setting(
+        None, "number of held-out problems; unset: all of eval_file"
+    )
 
     def __post_init__(self) -> None:
         is_known = {*self.reward_funcs} <= {*REWARD_FUNCS}

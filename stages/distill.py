@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 from data_prep import manifest
 from data_prep.checkpoints import check_checkpoint
-from data_prep.config import UserError, parse, run_cli
+from data_prep.config import UserError, parse, run_cli, setting
 from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.grading.grade import Grade
 from data_prep.prompts import SYSTEM_PROMPTS, build_completion, build_prompt, form_of
@@ -39,7 +39,6 @@ from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.sources import generic
 from data_prep.sources.base import thought_of
-from stages.arguments import key
 
 RESULT = "traces.jsonl"
 
@@ -56,15 +55,15 @@ class DistillArguments(ProblemSetArguments):
     model_name_or_path: str = field(
         metadata={"help": "the teacher: checkpoint folder, hub id, or name at the server"}
     )
-    backend: str = key("hf", "hf (transformers), vllm or openai")
-    base_url: str | None = key(None, "openai: the server's API, http://localhost:8000/v1")
-    concurrency: int = key(64, "openai: requests under way at once")
-    timeout_s: float = key(1800.0, "openai: the longest that a completion may take, seconds")
-    system_prompt: str | None = key(None, f"instead of the own: {', '.join(SYSTEM_PROMPTS)}")
-    temperature: float = key(0.6, "of the samples, above 0")
-    top_p: float = key(0.95, "nucleus of the samples, 0..1")
-    max_new_tokens: int = key(8192, "a longer completion is cut off")
-    keep: int = key(1, "right traces kept of one problem, at most")
+    backend: str = setting("hf", "hf (transformers), vllm or openai")
+    base_url: str | None = setting(None, "openai: the server's API, http://localhost:8000/v1")
+    concurrency: int = setting(64, "openai: requests under way at once")
+    timeout_s: float = setting(1800.0, "openai: the longest that a completion may take, seconds")
+    system_prompt: str | None = setting(None, f"instead of the own: {', '.join(SYSTEM_PROMPTS)}")
+    temperature: float = setting(0.6, "of the samples, above 0")
+    top_p: float = setting(0.95, "nucleus of the samples, 0..1")
+    max_new_tokens: int = setting(8192, "a longer completion is cut off")
+    keep: int = setting(1, "right traces kept of one problem, at most")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,8 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.config import UserError, build, parse, read_settings, read_yaml, run_check, run_cli
-from stages.arguments import DEFAULTS, GRPO, GrpoArguments, key
+from data_prep.config import (
+    UserError,
+    build,
+    parse,
+    read_settings,
+    read_yaml,
+    run_check,
+    run_cli,
+    setting,
+)
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.checks import check_grpo
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
@@ -37,8 +46,8 @@ class SweepArguments:
     grpo_config: str = field(metadata={"help": "the recipe's grpo.yaml"})
     run: str = field(metadata={"help": "the recipe's run folder, such as runs/grpo7b"})
     sweep: list[str] = field(metadata={"help": "key=value,value,... for each key to vary"})
-    overlay: str | None = key(None, "such as configs/lora.yaml")
-    launcher: str = key(
+    overlay: str | None = setting(None, "such as configs/lora.yaml")
+    launcher: str = setting(
         f"{shlex.quote(sys.executable)} -m", "how a stage is started, up to its name"
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import UserError, convert, known_keys
+from data_prep.config import UserError, convert, known_keys, setting
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.prompts import ANSWER_FORMS, SYSTEM_PROMPTS
 from data_prep.sources.registry import BUILDERS, known_options
@@ -59,11 +59,6 @@ class Source:
         return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
 
-def _key(default: Any, text: str) -> Any:
-    """A key and its line of `--help`."""
-    return field(default=default, metadata={"help": text})
-
-
 _BENCHMARKS = f"benchmarks to keep out of training: {', '.join(BENCHMARKS)}"
 
 
@@ -76,12 +71,12 @@ class DataArguments:
     grpo: list[dict] = field(default_factory=list, metadata={"help": "sources of grpo_train.jsonl"})
     validation: list[dict] = field(default_factory=list, metadata={"help": "of validation.jsonl"})
     test: list[dict] = field(default_factory=list, metadata={"help": "sources of test.jsonl"})
-    system_prompt: str = _key("none", f"one of {', '.join(SYSTEM_PROMPTS)}")
-    answer_form: str | None = _key(
+    system_prompt: str = setting("none", f"one of {', '.join(SYSTEM_PROMPTS)}")
+    answer_form: str | None = setting(
         None, f"{' or '.join(ANSWER_FORMS)}; unset: what the system prompt asks for"
     )
-    seed: int = _key(0, "seed of samples, shuffles, mixes and generators")
-    data_root: str | None = _key(None, "folder of the local files")
+    seed: int = setting(0, "seed of samples, shuffles, mixes and generators")
+    data_root: str | None = setting(None, "folder of the local files")
     decontaminate: list[str] = field(default_factory=list, metadata={"help": _BENCHMARKS})
     decontaminate_if_found: list[str] = field(
         default_factory=list, metadata={"help": "the same, but only where they can be had"}
@@ -92,8 +87,8 @@ class DataArguments:
     mix: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "{sft or grpo: {easy, medium, hard, size}}"}
     )
-    on_bad_row: str = _key("stop", "stop at a row that cannot be read, or skip and count it")
-    num_workers: int = _key(0, "processes; 0: one for each core")
+    on_bad_row: str = setting("stop", "stop at a row that cannot be read, or skip and count it")
+    num_workers: int = setting(0, "processes; 0: one for each core")
 
 
 def check_source(entry: dict[str, Any], key: str) -> Source:

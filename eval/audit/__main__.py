@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli
+from data_prep.config import UserError, parse, run_cli, setting
 from data_prep.quiet import quiet_evaluation
 from eval.audit import page
 from eval.harness.settings import EvalArguments, check_data
@@ -29,25 +29,20 @@ THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line
 
 
-def _key(default: Any, text: str) -> Any:
-    """A key and its line of `--help`."""
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass
 class AuditArguments:
     """Keys of the command line; there is no YAML for this one."""
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
-    run: str = _key("", "the run's folder; runs/<name of the recipe> by default")
-    data_root: str | None = _key(None, "folder of their local files")
-    tokenizer: str | None = _key(None, "path or hub id of another one; `bytes` is a stand-in")
-    limit: int | None = _key(None, "only the first so many problems of each task")
-    num_rows: int = _key(300, "at most so many of each training file")
-    num_tricked: int = _key(100, "problems of each set that all tricks are tried on")
-    num_parsed: int = _key(100, "problems of each set that the harness's parsers read (slow)")
-    opens_gate: bool = _key(True, "a pass lets make grpo and make eval start")
-    completions: str | None = _key(None, "only show what each parser makes of this file")
+    run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
+    data_root: str | None = setting(None, "folder of their local files")
+    tokenizer: str | None = setting(None, "path or hub id of another one; `bytes` is a stand-in")
+    limit: int | None = setting(None, "only the first so many problems of each task")
+    num_rows: int = setting(300, "at most so many of each training file")
+    num_tricked: int = setting(100, "problems of each set that all tricks are tried on")
+    num_parsed: int = setting(100, "problems of each set that the harness's parsers read (slow)")
+    opens_gate: bool = setting(True, "a pass lets make grpo and make eval start")
+    completions: str | None = setting(None, "only show what each parser makes of this file")
 
     def __post_init__(self) -> None:
         self.recipe = self.recipe.rstrip("/")

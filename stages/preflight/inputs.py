@@ -10,7 +10,15 @@ from typing import Any
 from unittest import mock
 
 from data_prep.build.recipe import FILES, DataArguments, check_data
-from data_prep.config import Settings, UserError, build, read_settings, read_yaml, run_check
+from data_prep.config import (
+    Settings,
+    UserError,
+    build,
+    read_settings,
+    read_yaml,
+    run_check,
+    setting,
+)
 from data_prep.sampling import ProblemSetArguments
 from eval.harness.settings import EvalArguments
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
@@ -117,23 +125,18 @@ INPUTS = (
 WRITES = {"data": FILES.values(), "difficulty": ["pass_rates.jsonl"], "distill": ["traces.jsonl"]}
 
 
-def _key(default: Any, text: str) -> Any:
-    """A key and its line of `--help`."""
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass
 class PreflightArguments:
     """Keys of the command line; there is no YAML for this one."""
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
-    run: str | None = _key(None, "folder of the stages' output; runs/<recipe> by default")
-    gpus: int = _key(1, "training processes, one for each GPU")
-    accelerate: str | None = _key(None, "name of a file in configs/accelerate; ddp by default")
-    gpu_memory: float = _key(94.0, "memory of one GPU, GiB")
-    tokenizer: str | None = _key(None, "folder with the model's tokenizer and configs")
-    data_root: str | None = _key(None, "folder of the raw data, where the data is not built")
-    overlay: str | None = _key(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
+    run: str | None = setting(None, "folder of the stages' output; runs/<recipe> by default")
+    gpus: int = setting(1, "training processes, one for each GPU")
+    accelerate: str | None = setting(None, "name of a file in configs/accelerate; ddp by default")
+    gpu_memory: float = setting(94.0, "memory of one GPU, GiB")
+    tokenizer: str | None = setting(None, "folder with the model's tokenizer and configs")
+    data_root: str | None = setting(None, "folder of the raw data, where the data is not built")
+    overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
 
     def __post_init__(self) -> None:
         if self.gpus < 1:

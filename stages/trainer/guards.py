@@ -10,10 +10,11 @@ import copy
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from data_prep.config import setting
 from data_prep.prompts import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 
 if TYPE_CHECKING:
@@ -73,11 +74,6 @@ RANGES = dict.fromkeys(SHARES, (0, 1)) | {
 }  # fmt: skip
 
 
-def _key(default: Any, text: str) -> Any:
-    """A setting and its line of `--help`."""
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass(frozen=True)
 class GuardSettings:
     """What each guard does, and from where on. A recipe's key is `guard_` and the name here.
@@ -85,25 +81,27 @@ class GuardSettings:
     "rollback" goes back to the last healthy checkpoint. Shares and rates are in [0, 1].
     """
 
-    repetition: str = _key("warn", "where many completions repeat: off, warn, rollback, stop")
-    eos: str = _key("warn", "where completions no longer end: off, warn, rollback, stop")
-    entropy: str = _key("warn", "where the policy gets deterministic: off, warn, rollback, stop")
-    length: str = _key("warn", "where completions grow suddenly: off, warn, rollback, stop")
-    alignment: str = _key("warn", "where the sampler disagrees: off, warn, rollback, stop")
-    weights: str = _key("warn", "where most weights do not move: off, warn, rollback, stop")
+    repetition: str = setting("warn", "where many completions repeat: off, warn, rollback, stop")
+    eos: str = setting("warn", "where completions no longer end: off, warn, rollback, stop")
+    entropy: str = setting("warn", "where the policy gets deterministic: off, warn, rollback, stop")
+    length: str = setting("warn", "where completions grow suddenly: off, warn, rollback, stop")
+    alignment: str = setting("warn", "where the sampler disagrees: off, warn, rollback, stop")
+    weights: str = setting("warn", "where most weights do not move: off, warn, rollback, stop")
     # `repeated_ngram_share` says why not fewer; a healthy run's entropy may end near 0.02.
-    repetition_ngram: int = _key(8, "n of the n-grams that are compared, tokens")
-    max_repetition: float = _key(0.5, "score above which one completion is repetitive, 0..1")
-    max_repetitive_share: float = _key(0.2, "repetitive completions, share of a step's")
-    cut_off_rise: float = _key(0.2, "rise of the cut-off rate, absolute, 0..1")
-    min_entropy: float = _key(0.002, "least entropy, nats per token")
-    max_length_growth: float = _key(2.0, "recent mean length over the reference")
-    max_logp_mismatch: float = _key(1.05, "mean exp|log-prob difference| of sampler and trainer")
-    min_moved_share: float = _key(0.05, "share of the weights that an optimizer step moves")
-    patience: int = _key(3, "violating steps in a row before a guard acts")
-    baseline_steps: int = _key(5, "steps before any verdict on length and end-of-sequence")
-    rollback_lr_factor: float = _key(0.5, "a roll-back multiplies the learning rate with it, 0..1")
-    max_rollbacks: int = _key(3, "roll-backs after which the next one stops the run")
+    repetition_ngram: int = setting(8, "n of the n-grams that are compared, tokens")
+    max_repetition: float = setting(0.5, "score above which one completion is repetitive, 0..1")
+    max_repetitive_share: float = setting(0.2, "repetitive completions, share of a step's")
+    cut_off_rise: float = setting(0.2, "rise of the cut-off rate, absolute, 0..1")
+    min_entropy: float = setting(0.002, "least entropy, nats per token")
+    max_length_growth: float = setting(2.0, "recent mean length over the reference")
+    max_logp_mismatch: float = setting(1.05, "mean exp|log-prob difference| of sampler and trainer")
+    min_moved_share: float = setting(0.05, "share of the weights that an optimizer step moves")
+    patience: int = setting(3, "violating steps in a row before a guard acts")
+    baseline_steps: int = setting(5, "steps before any verdict on length and end-of-sequence")
+    rollback_lr_factor: float = setting(
+        0.5, "a roll-back multiplies the learning rate with it, 0..1"
+    )
+    max_rollbacks: int = setting(3, "roll-backs after which the next one stops the run")
 
     def __post_init__(self) -> None:
         for name in GUARDS:
