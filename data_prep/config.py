@@ -25,13 +25,11 @@ from typing import Any
 
 import yaml
 
+from data_prep.errors import UserError, run_cli
+from data_prep.ownership import claim
 from data_prep.quiet import quiet_imports
 
 quiet_imports()
-
-
-class UserError(ValueError):
-    """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
 
 
 class PointlessKey(UserError):
@@ -45,18 +43,6 @@ class PointlessKey(UserError):
 def setting(default: Any, text: str) -> Any:
     """A dataclass's field: its default and its line of `--help`."""
     return dataclasses.field(default=default, metadata={"help": text})
-
-
-def run_cli(main: Callable[[], None]) -> None:
-    """Run an entry point; a `UserError` becomes one line on stderr and exit code 2."""
-    try:
-        main()
-    except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted: run the same command again to go on\n")
-        sys.exit(130)
 
 
 def refuse_hidden() -> None:
@@ -433,6 +419,7 @@ def parse(
     check: Callable[[Settings], None] | None = None,
     argv: list[str] | None = None,
     defaults: dict[str, Any] | None = None,
+    owns: str | None = None,
 ) -> tuple:
     """Parse one stage's YAML and command line into an instance of `own` and of each `hf` class.
 
@@ -442,6 +429,7 @@ def parse(
         check: of the settings, before torch is imported; raises `UserError`.
         argv: the command line without the program's name; `sys.argv[1:]` by default.
         defaults: ours where they are not Hugging Face's.
+        owns: the key of the folder that this process alone may write to.
     """
     argv = sys.argv[1:] if argv is None else argv
     if "-h" in argv or "--help" in argv:
@@ -454,5 +442,7 @@ def parse(
     settings = read_settings(own, hf, argv, defaults)
     if check:
         settings = run_check(settings, check)
+    if owns:
+        claim(getattr(settings, owns))
     os.environ.update(settings.env)
     return build(settings, own, hf)

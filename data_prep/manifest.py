@@ -1,22 +1,31 @@
 """`manifest.json`: what a stage read, did and wrote. Written last and atomically.
 
 No manifest, no result: `start` removes an old one before the work begins, `write` puts the new one
-in place when everything else is on disk. The Makefile's stage targets are these files.
+in place when everything else is on disk. The Makefile's stage targets are these files. `files` has
+the hash of every result, so that who reads one later (`hash_inputs`) reads what was made.
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
 import math
 import os
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from data_prep.config import UserError
+
 NAME = "manifest.json"
+MODEL_FILES = (
+    "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
+    "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
 PARTIAL = ".partial"  # the end of a file's name until it is complete
 PACKAGES = (
     "torch", "transformers", "trl", "accelerate", "peft", "datasets", "math-verify", "lm-eval",
@@ -24,18 +33,88 @@ PACKAGES = (
 
 
 def sha256(path: str | Path) -> str:
-    """SHA-256 of a file in hex; of a folder, that of its manifest, else of its configuration."""
+    """SHA-256 of a file in hex; of a folder, that of its weights, configuration and tokenizer."""
     path = Path(path)
     if path.is_dir():
-        names = (NAME, "config.json", "adapter_config.json")
-        path = next((path / name for name in names if (path / name).is_file()), path)
-    with path.open("rb") as file:
+        text = "".join(f"{file.name} {sha256(file)}\n" for file in model_files(path))
+        return hashlib.sha256(text.encode()).hexdigest()
+    found = path.stat()
+    return _sha256(str(path.absolute()), found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+@functools.lru_cache(maxsize=4096)  # weights are read once by a process that asks several times
+def _sha256(path: str, *version: int) -> str:
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def model_files(folder: Path) -> list[Path]:
+    """The files of a model folder that decide what it writes, by name."""
+    found = {file for kind in MODEL_FILES for file in folder.glob(kind)}
+    return sorted(file for file in found if file.name != "training_args.bin")
+
+
+def hash_files(folder: str | Path, names: Iterable[str]) -> dict[str, str]:
+    """`{name: sha256}` of files in a folder."""
+    return {name: sha256(Path(folder, name)) for name in names}
+
+
 def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
-    """`{path: sha256}` of the paths that exist; a hub id is recorded as `hub`."""
+    """`{path: sha256}` of the paths that exist; a hub id is recorded as `hub`.
+
+    Raises:
+        UserError: where one is no longer what the stage that wrote it left.
+    """
+    for path in paths:
+        check_made(Path(path))
     return {str(p): sha256(p) if Path(p).exists() else "hub" for p in paths}
+
+
+def check_made(path: Path) -> None:
+    """Refuse a file, or a folder's files, that the manifest there or above gives other hashes."""
+    for folder in (path, *path.parents[:2]) if path.exists() else ():
+        made = read(folder) or {}
+        for name, known in made.get("files", {}).items():
+            file = folder / name
+            if path in (file, *file.parents) and not (file.is_file() and sha256(file) == known):
+                state = "differs from what" if file.is_file() else "is missing, which"
+                raise UserError(
+                    f"{file}: {state} the stage {made['stage']} wrote; `make {made['stage']} "
+                    "FORCE=1` makes it again; a file changed on purpose goes into another folder"
+                )
+
+
+def damage(folder: str | Path) -> str:
+    """The first result in a folder that is missing or changed; empty where there is none."""
+    known = (read(folder) or {}).get("files", {})
+    for name, digest in known.items():
+        if not Path(folder, name).is_file() or sha256(Path(folder, name)) != digest:
+            return name
+    return ""
+
+
+def is_current(folder: str | Path, config: dict[str, Any]) -> bool:
+    """Whether a folder holds the whole result of this configuration and of its inputs as they are.
+
+    With FORCE=1 in the environment nothing is current. The manifest becomes as new as the answer,
+    for make.
+    """
+    done = read(folder)
+    if done is None or os.environ.get("FORCE", "0") not in ("", "0"):
+        return False
+    config = json.loads(json.dumps(config, default=str))
+    old, inputs = done["config"], done["inputs"]
+    is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
+    if not is_same or hash_inputs([*inputs]) != inputs:
+        return False
+    if damage(folder):
+        return False
+    os.utime(Path(folder, NAME))
+    sys.stdout.write(
+        f"{done['stage']}: up to date in {folder} (same configuration and inputs); "
+        "FORCE=1 starts again\n"
+    )
+    return True
 
 
 def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:
@@ -111,12 +190,14 @@ def write(
     inputs: dict[str, str],
     counts: dict[str, Any],
     started: float,
+    files: Iterable[str] = (),
     **extra: Any,
 ) -> Path:
     """Write the folder's manifest.
 
     Args:
         inputs: of `hash_inputs`; started: of `start`.
+        files: names of the results in the folder, which later readers hold against their hashes.
         counts: whole numbers worth knowing (rows, steps, tokens).
         extra: further keys, such as `rows_in`, `rows_out`, `dropped` of a data build.
     """
@@ -127,6 +208,7 @@ def write(
         "inputs": inputs,
         "counts": counts,
         **extra,
+        "files": hash_files(folder, files),
         "versions": versions(),
         "wall_time_s": round(time.time() - started, 1),
     }
@@ -138,4 +220,12 @@ def write(
 def read(folder: str | Path) -> dict[str, Any] | None:
     """The folder's manifest, or None where the stage has not finished."""
     path = Path(folder) / NAME
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(
+            f"{path}: is damaged ({error}); remove it and start its stage again"
+        ) from error
+    return found if isinstance(found, dict) and "stage" in found else None

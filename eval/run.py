@@ -23,7 +23,7 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.checkpoints import tokenizer_path
-from data_prep.config import UserError, build, parse, run_cli
+from data_prep.config import build, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.quiet import quiet_evaluation, quiet_harness
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_package, installed
@@ -35,6 +35,7 @@ from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
 # A change in these changes scores: old results are stale, the stored completions are not.
 SCORING_PACKAGES = (Path(manifest.__file__).parent, Path(__file__).parent / "harness", suite.FOLDER)
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
+RESULTS = ("scores.json", "completions.parquet")  # of each checkpoint
 SETTINGS = (
     "tasks", "official", "system_prompt", "answer_form", "backend", "num_samples", "temperature",
     "top_p", "max_new_tokens", "final_number", "dtype", "seed", "limit",
@@ -42,16 +43,16 @@ SETTINGS = (
 
 
 def main() -> None:
-    (args,) = parse(__doc__, EvalArguments, check=lambda v: check_inputs(*build(v, EvalArguments)))
+    (args,) = parse(
+        __doc__,
+        EvalArguments,
+        check=lambda v: check_inputs(*build(v, EvalArguments)),
+        owns="output_dir",
+    )
     processes = Processes.from_environment()
     started = time.time()
     if processes.is_main:
-        try:
-            Path(args.output_dir).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"output_dir: {args.output_dir}: {error.strerror}; choose another"
-            ) from error
+        Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     checkpoints = split_checkpoints(args.checkpoints)
     evaluated, prints = [], {}
     for name, path in checkpoints.items():
@@ -74,7 +75,7 @@ def main() -> None:
         inputs = {path: prints[name]["checkpoint"] for name, path in checkpoints.items()}
         manifest.write(
             args.output_dir, "eval", asdict(args), prints[first]["data"] | inputs, counts, started,
-            evaluated=evaluated,
+            [f"{name}/{file}" for name in checkpoints for file in RESULTS], evaluated=evaluated,
         )  # fmt: skip
         tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
         sys.stdout.write(

@@ -36,19 +36,22 @@ def check(values: dict[str, Any]) -> None:
 
 def main() -> None:
     """Sample what is not sampled yet, grade, then put the result and the manifest in place."""
-    (args,) = parse(__doc__, ProblemSetArguments, check=check)
+    (args,) = parse(__doc__, ProblemSetArguments, check=check, owns="output_dir")
     rows = load_problems(args.problems_file, args.limit)
     processes = Processes.from_environment()
-    checkpoint, model, problems, open_engine = prepare(args, rows, processes)
     folder = Path(args.output_dir)
+    if processes.ask_main(lambda: manifest.is_current(folder, asdict(args))):
+        return
+    inputs = manifest.hash_inputs([args.model_name_or_path, args.problems_file])
+    checkpoint, model, problems, open_engine = prepare(args, rows, processes)
     started = manifest.start(folder) if processes.is_main else 0.0
     store = SampleStore(folder / "samples", model, processes.rank)
     fill(store, problems.all_requests(), open_engine, processes, "difficulty")
     if processes.is_main:
         counts = write_rates(folder / RESULT, problems, store, shorten(checkpoint))
-        inputs = manifest.hash_inputs([args.model_name_or_path, args.problems_file])
+        config = asdict(args)
         manifest.write(
-            folder, "difficulty", asdict(args), inputs, counts, started, checkpoint=checkpoint
+            folder, "difficulty", config, inputs, counts, started, [RESULT], checkpoint=checkpoint
         )
         histogram = counts["num_right_histogram"]
         shares = ", ".join(f"{n} of {args.num_samples} right: {c:,}" for n, c in histogram.items())

@@ -91,7 +91,7 @@ def check(values: dict[str, Any]) -> None:
 
 def main() -> None:
     """Sample what is not sampled yet, keep what is right, then put traces and manifest in place."""
-    (args,) = parse(__doc__, DistillArguments, check=check)
+    (args,) = parse(__doc__, DistillArguments, check=check, owns="output_dir")
     rows = check_rows(load_problems(args.problems_file, args.limit), args.problems_file)
     for row in rows:
         # What a model trained on the traces will see, and how it is to answer.
@@ -101,17 +101,18 @@ def main() -> None:
             row["answer_form"] = form_of(args.system_prompt)
     processes = Processes.from_environment()
     folder = Path(args.output_dir)
+    if processes.ask_main(lambda: manifest.is_current(folder, asdict(args))):
+        return
+    models = [] if args.backend == "openai" else [args.model_name_or_path]
+    inputs = manifest.hash_inputs([*models, args.problems_file])
     started = manifest.start(folder) if processes.is_main else 0.0
     _, teacher, problems, open_engine = prepare(args, rows, processes)
     store = SampleStore(folder / "samples", teacher, processes.rank)
     fill(store, problems.all_requests(), open_engine, processes, "distill")
     if processes.is_main:
         numbers = write_traces(folder / RESULT, problems, store, args.keep)
-        models = [] if args.backend == "openai" else [args.model_name_or_path]
-        inputs = manifest.hash_inputs([*models, args.problems_file])
-        manifest.write(
-            folder, "distill", asdict(args), inputs, started=started, teacher=teacher, **numbers
-        )
+        end = {"started": started, "files": [RESULT], "teacher": teacher}
+        manifest.write(folder, "distill", asdict(args), inputs, **end, **numbers)
         counts, dropped = numbers["counts"], Counter(numbers["dropped"])
         lost = ", ".join(f"{reason} {n:,}" for reason, n in dropped.most_common()) or "none"
         sys.stdout.write(

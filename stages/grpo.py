@@ -133,7 +133,9 @@ def build_trainer(
 
 def main() -> None:
     """Parse, select problems, train, save, write the manifest."""
-    args, grpo, model = parse(__doc__, GrpoArguments, GRPO, launched(check_grpo), defaults=DEFAULTS)
+    args, grpo, model = parse(
+        __doc__, GrpoArguments, GRPO, launched(check_grpo), defaults=DEFAULTS, owns="output_dir"
+    )
     rows = list(read_problems(args.train_file))
 
     from stages import run
@@ -151,8 +153,11 @@ def main() -> None:
     config = run.effective_config(args, grpo, model)
     files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
     inputs = manifest.hash_inputs([file for file in files if file])
-    started, checkpoint = run.prepare(grpo.output_dir, config, inputs)
-    check_shared(grpo.output_dir, checkpoint, inputs)
+    start = run.prepare(grpo.output_dir, config, inputs)
+    if start is None:
+        return
+    grpo.output_dir = start.work
+    check_shared(start.work, start.checkpoint, inputs)
     run.say(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
@@ -175,11 +180,11 @@ def main() -> None:
         from stages.trainer.update import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
-    run.train(trainer, "grpo", checkpoint)
+    run.train(trainer, "grpo", start.checkpoint)
 
     from stages.trainer.evaluation import NAME, read_best
 
-    best = read_best(grpo.output_dir) if run.is_main_process() and held_out else None
+    best = read_best(start.work) if run.is_main_process() and held_out else None
     if run.is_main_process():
         counts = {"problems": len(problems), "steps": trainer.state.global_step}
         counts["completions"] = trainer.num_completions
@@ -188,16 +193,16 @@ def main() -> None:
         numbers = {"rows_in": len(rows), "rows_out": len(problems), "dropped": dropped}
         if best:
             numbers["best"] = best
-        manifest.write(grpo.output_dir, "grpo", config, inputs, counts, started, **numbers)
+        run.conclude(start, "grpo", config, inputs, counts, **numbers)
     run.say(
         f"grpo: {trainer.state.global_step} steps, "
         f"reward {run.last_logged(trainer, 'rollout/rewards'):.3f}, "
-        f"correct {run.last_logged(trainer, 'rollout/correctness'):.3f} -> {grpo.output_dir}"
+        f"correct {run.last_logged(trainer, 'rollout/correctness'):.3f} -> {start.folder}"
     )
     if best:
         run.say(
             f"grpo: best {best['metric']} {best['value']:.3f} ± {best['stderr']:.3f} at step "
-            f"{best['step']} -> {grpo.output_dir}/{NAME}"
+            f"{best['step']} -> {start.folder}/{NAME}"
         )
     run.finish(trainer)
 

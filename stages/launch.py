@@ -1,8 +1,7 @@
-"""Refuse a launch or a resume that would silently become another one.
+"""Refuse a launch that would silently become another one.
 
     parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
     check_started(is_cpu)              torch is there: as many processes as were launched
-    check_resume(checkpoint, ...)      the checkpoint fits the number of processes and the engine
     check_shared(folder, ...)          all hosts see the same folder, checkpoint and inputs
 
 Each was seen to happen: `accelerate launch --cpu --num_processes 2` runs one process; a launch for
@@ -10,10 +9,7 @@ GPUs on a host without one trains N times the same; FSDP from flags alone is ver
 with a folder that no other stage can load.
 """
 
-import contextlib
 import importlib.util
-import json
-import math
 import os
 import re
 import secrets
@@ -32,7 +28,6 @@ DATA_PARALLEL = "data parallel"  # one process too
 # would not do: a batch script has it, too, which runs once.
 COPIES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 LAUNCHER = re.compile(r"(accelerate|accelerate_cli\.py) launch$|accelerate(-|\.commands\.)launch$")
-RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 # What may differ between two numbers of processes.
 BATCH_KEYS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
@@ -214,79 +209,6 @@ def check_started(is_cpu: bool) -> None:
         # accelerate leaves it to DeepSpeed, which asks for the number of processes before it has
         # met them, and takes it for 1.
         comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
-
-
-def last_checkpoint(folder: Path, before: float = math.inf) -> Path | None:
-    """The newest whole checkpoint of a step below `before`: one with a `trainer_state.json`."""
-    found = {int(p.name.rpartition("-")[2]): p for p in folder.glob("checkpoint-*[0-9]")}
-    for step in sorted((step for step in found if step < before), reverse=True):
-        with contextlib.suppress(OSError, ValueError):
-            json.loads((found[step] / "trainer_state.json").read_text(encoding="utf-8"))
-            return found[step]
-    return None
-
-
-def read_run(folder: Path) -> dict[str, Any]:
-    """A folder's `run.json`: config, inputs, num_processes, engine; {} where there is none."""
-    try:
-        return json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
-def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
-    """Rows that one optimizer step, and in GRPO one generation batch, take from all processes."""
-    per_device = config["per_device_train_batch_size"] * num_processes
-    rows = {"step": per_device * config["gradient_accumulation_steps"]}
-    if steps := config.get("steps_per_generation"):
-        rows["generation batch"] = per_device * steps
-    return rows
-
-
-def is_same_work(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether two runs do the same; of another number of processes the batch's keys may differ."""
-
-    def work(run: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-        is_other = old.get("num_processes") != new["num_processes"]
-        left_out = BATCH_KEYS if is_other else ()
-        config = {key: v for key, v in run.get("config", {}).items() if key not in left_out}
-        return config, run.get("inputs")
-
-    return work(old) == work(new)
-
-
-def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that this launch, of which `run` is the `run.json`, cannot resume from.
-
-    With another number of processes only data parallel resumes, where a step (and a generation
-    batch) takes as many rows as before; else the Trainer silently skips the wrong rows. DeepSpeed
-    loads the optimizer only with the same processes and stage; without DeepSpeed the Trainer starts
-    with an empty optimizer, silently.
-    """
-    old = read_run(checkpoint.parent)
-    if not old:
-        return
-    made, remedy = f"{checkpoint}: was made with", "start as before, or train anew elsewhere"
-    number, engine = run["num_processes"], run["engine"]
-    refuse_if(
-        old.get("engine", engine) != engine,
-        f"{made} {old['engine']}, this launch has {engine}; {remedy}",
-    )
-    if old["num_processes"] == number:
-        return
-    made = f"{made} {old['num_processes']} processes and"
-    refuse_if(
-        engine != DATA_PARALLEL,
-        f"{made} {engine}, which loads it with as many only; this launch has {number}; {remedy}",
-    )
-    rows = rows_of(run["config"], number)
-    for unit, count in rows_of(old["config"], old["num_processes"]).items():
-        refuse_if(
-            rows.get(unit) != count,
-            f"{made} {count} rows a {unit}, this launch has {number} and {rows.get(unit)}; change "
-            f"per_device_train_batch_size or gradient_accumulation_steps so that they are {count} "
-            f"again, or {remedy}",
-        )
 
 
 def check_shared(folder: str, checkpoint: str | None, inputs: dict[str, str]) -> None:

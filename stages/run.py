@@ -1,36 +1,30 @@
 """What every training stage does around its algorithm, written once.
 
 Start or resume, quiet logging with one progress bar, save, manifest. A stage that is killed leaves
-no manifest; started again with the same inputs it goes on from its last whole checkpoint. Started
-with other inputs, or when it had finished, it begins anew and the old run is moved to
-`<folder>.previous`, so that no checkpoint ever continues on the wrong data.
+no manifest; started again with the same inputs it goes on from its last whole checkpoint
+(`stages.runs`), and finished with the same inputs it is up to date. Started with others it trains
+in `<folder>.next`, and takes its place when it is whole.
 """
 
 import json
 import math
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from data_prep import checkpoints, manifest
-from data_prep.config import UserError
-from stages.launch import (
-    RUN_FILE,
-    asked_engine,
-    check_resume,
-    check_started,
-    is_same_work,
-    last_checkpoint,
-    read_run,
-)
+from data_prep.errors import UserError, check_space
+from stages import runs
+from stages.launch import asked_engine, check_started, refuse_if
 
 # Where several processes share a CPU accelerate calls it cpu:0, and `torch.load`, told by the
 # Trainer to read the optimizer's state onto that, knows no such place: no run could be resumed.
@@ -51,40 +45,54 @@ def say(line: str) -> None:
         sys.stdout.flush()
 
 
-def prepare(
-    folder: str, config: dict[str, Any], inputs: dict[str, str]
-) -> tuple[float, str | None]:
-    """Decide between resume and fresh start, and make the stage's folder ready.
-
-    Returns:
-        Start time for the manifest, and the checkpoint to resume from (None: from the start).
-    """
+def prepare(folder: str, config: dict[str, Any], inputs: dict[str, str]) -> runs.Start | None:
+    """Decide between resume and fresh start, and make the folder ready; None: nothing to do."""
     check_started(bool(config.get("use_cpu")))
-    path, num_processes = Path(folder), int(os.environ.get("WORLD_SIZE", "1"))
+    num_processes = int(os.environ.get("WORLD_SIZE", "1"))
     run = {"config": config, "inputs": inputs, "num_processes": num_processes}
     run = json.loads(json.dumps(run | {"engine": asked_engine()}, default=str))
-    is_same = is_same_work(read_run(path), run) and not (path / manifest.NAME).exists()
-    checkpoint = last_checkpoint(path) if is_same else None
-    source = checkpoint or config.get("resume_from_checkpoint")
-    if isinstance(source, str | Path):
-        check_resume(Path(source), run)
-    if not is_main_process():
-        return 0.0, str(checkpoint) if checkpoint else None
-    if checkpoint:
-        say(f"resuming from {checkpoint}")
-    elif path.exists() and any(path.iterdir()):
-        previous = path.with_name(path.name + ".previous")
-        for folder in (path, previous):  # never move or remove what is not ours
-            if folder.exists() and not (folder / RUN_FILE).is_file():
-                raise UserError(
-                    f"output_dir: {folder} holds files that no training stage wrote; choose another"
-                )
-        shutil.rmtree(previous, ignore_errors=True)
-        path.rename(previous)
-        say(f"starting anew; the earlier run is kept in {previous}")
-    started = manifest.start(path)
-    manifest.write_json(path / RUN_FILE, run)
-    return started, str(checkpoint) if checkpoint else None
+    start, fault = None, None
+    if is_main_process():
+        try:
+            start = start_run(folder, run)
+        except UserError as error:
+            fault = str(error)
+    start, fault = broadcast_object_list([start, fault])
+    refuse_if(fault, fault)
+    if start.work is None:
+        PartialState().destroy_process_group()
+        return None
+    return start
+
+
+def start_run(folder: str, run: dict[str, Any]) -> runs.Start:
+    """`prepare` in the main process."""
+    start = runs.choose(Path(folder), run)
+    if line := runs.describe_superseded(folder):
+        say(line)
+    if start.work is None:
+        return start
+    source = start.checkpoint or run["config"].get("resume_from_checkpoint")
+    if isinstance(source, str):
+        runs.check_resume(Path(source), run)
+    if start.checkpoint:
+        say(f"resuming from {start.checkpoint}")
+    if start.work != folder:
+        say(f"training in {start.work}; {folder} keeps its run until this one is whole")
+    start = start._replace(started=manifest.start(start.work))
+    manifest.write_json(Path(start.work, runs.RUN_FILE), run)
+    return start
+
+
+def conclude(
+    start: runs.Start, stage: str, config: dict, inputs: dict, counts: dict, **numbers: Any
+) -> None:
+    """Write the manifest of a run that is whole, and put it in its place; the main process only."""
+    work = Path(start.work)
+    models = [*manifest.model_files(work), *manifest.model_files(work / "best")]
+    files = [file.relative_to(work).as_posix() for file in models]
+    manifest.write(work, stage, config, inputs, counts, start.started, files, **numbers)
+    runs.put_in_place(work, Path(start.folder))
 
 
 def effective_config(*parts: Any) -> dict[str, Any]:
@@ -154,6 +162,9 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     trainer.remove_callback(PrinterCallback)
     progress = StageProgress(name)
     trainer.add_callback(progress)
+    trainer.add_callback(SealCheckpoints())
+    if trainer.args.save_strategy != "no":
+        check_space(trainer.args.output_dir, checkpoint_bytes(trainer.model), "one more checkpoint")
     try:
         trainer.train(resume_from_checkpoint=checkpoint or trainer.args.resume_from_checkpoint)
     finally:
@@ -173,6 +184,23 @@ def finish(trainer: Trainer) -> None:
     if vllm := getattr(getattr(trainer, "vllm_generation", None), "llm", None):
         vllm.llm_engine.engine_core.shutdown()  # its own groups lie within the one that ends now
     trainer.accelerator.end_training()
+
+
+class SealCheckpoints(TrainerCallback):
+    """Writes `files.json` when all processes have written their part of a checkpoint."""
+
+    def on_save(self, args, state, control, **kwargs):
+        PartialState().wait_for_everyone()
+        if args.should_save:
+            runs.seal(Path(args.output_dir, f"checkpoint-{state.global_step}"))
+
+
+def checkpoint_bytes(model: torch.nn.Module) -> int:
+    """About the size of a checkpoint: weights, and twice those that are trained, for Adam."""
+    return sum(
+        getattr(p, "ds_numel", p.numel()) * p.element_size() * (3 if p.requires_grad else 1)
+        for p in model.parameters()
+    )
 
 
 class StageProgress(TrainerCallback):

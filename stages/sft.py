@@ -54,7 +54,9 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
 
 def main() -> None:
     """Parse, tokenize, train, save, write the manifest."""
-    args, sft, model = parse(__doc__, SftArguments, SFT, launched(check_sft), defaults=DEFAULTS)
+    args, sft, model = parse(
+        __doc__, SftArguments, SFT, launched(check_sft), defaults=DEFAULTS, owns="output_dir"
+    )
     if sft.completion_only_loss is None:
         # TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
         sft.completion_only_loss = True
@@ -69,8 +71,11 @@ def main() -> None:
     rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
     config = run.effective_config(args, sft, model)
     inputs = manifest.hash_inputs([args.train_file, model.model_name_or_path])
-    started, checkpoint = run.prepare(sft.output_dir, config, inputs)
-    check_shared(sft.output_dir, checkpoint, inputs)
+    start = run.prepare(sft.output_dir, config, inputs)
+    if start is None:
+        return
+    sft.output_dir = start.work
+    check_shared(start.work, start.checkpoint, inputs)
     run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
 
     trainer = SFTTrainer(
@@ -82,19 +87,19 @@ def main() -> None:
         from stages.trainer.update import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
-    run.train(trainer, "sft", checkpoint)
+    run.train(trainer, "sft", start.checkpoint)
 
     if run.is_main_process():
         num_tokens = sum(len(row["input_ids"]) for row in rows)
         counts = {"rows": len(rows), "tokens": num_tokens, "steps": trainer.state.global_step}
         numbers = {"rows_in": len(rows) + dropped, "rows_out": len(rows)}
         numbers["dropped"] = {"over_max_length": dropped}
-        manifest.write(sft.output_dir, "sft", config, inputs, counts, started, **numbers)
+        run.conclude(start, "sft", config, inputs, counts, **numbers)
     # A run shorter than logging_steps has logged nothing but its mean loss.
     loss = run.last_logged(trainer, "loss", "train_loss")
     run.say(
         f"sft: {trainer.state.global_step} steps, loss {loss:.4f}, "
-        f"token accuracy {run.last_logged(trainer, 'mean_token_accuracy'):.3f} -> {sft.output_dir}"
+        f"token accuracy {run.last_logged(trainer, 'mean_token_accuracy'):.3f} -> {start.folder}"
     )
     run.finish(trainer)
 

@@ -117,10 +117,12 @@ def check_round_trip(folder: str, texts: list[str], tokenizer: Any) -> None:
 
 def main() -> None:
     """Build tokenizer and model, check them, save them, write the manifest."""
-    (args,) = parse(__doc__, ModelArguments)
+    (args,) = parse(__doc__, ModelArguments, owns="output_dir")
     if not Path(args.train_file).is_file():
         raise UserError(f"train_file: {args.train_file} does not exist; run `make data` first")
-    started = manifest.start(args.output_dir)
+    if manifest.is_current(args.output_dir, vars(args)):
+        return
+    inputs = manifest.hash_inputs([args.train_file])
 
     from data_prep.reading.rows import read_rows
 
@@ -131,13 +133,14 @@ def main() -> None:
         texts.append(f"{messages}assistant\n{row['completion']}")
     tokenizer = build_tokenizer(texts)
     model = build_model(args, tokenizer)
+    started = manifest.start(args.output_dir)
     tokenizer.save_pretrained(args.output_dir)
     model.save_pretrained(args.output_dir)
     check_round_trip(args.output_dir, texts[:200], tokenizer)
     num_parameters = sum(p.numel() for p in model.parameters())
     counts = {"num_parameters": num_parameters, "vocab_size": len(tokenizer)}
-    inputs = manifest.hash_inputs([args.train_file])
-    manifest.write(args.output_dir, "base", vars(args), inputs, counts, started)
+    files = [file.name for file in manifest.model_files(Path(args.output_dir))]
+    manifest.write(args.output_dir, "base", vars(args), inputs, counts, started, files)
     sys.stdout.write(
         f"base: random-init Qwen2 with {num_parameters:,} parameters and {len(tokenizer)} tokens"
         f" -> {args.output_dir}\n"

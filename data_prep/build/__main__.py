@@ -37,29 +37,27 @@ from data_prep.sources.base import Drop
 
 def main() -> None:
     """Check the recipe, build every set, put the files in place, write the manifest."""
-    (args,) = parse(__doc__, DataArguments, check=check_data)
+    (args,) = parse(__doc__, DataArguments, check=check_data, owns="output_dir")
     sources = check_data(vars(args))
     listed = [source for entries in sources.values() for source in entries]
     inputs = [find_file(source, args.data_root) for source in listed]
     names = [*args.decontaminate, *args.decontaminate_if_found]
     inputs += [find_benchmark(name, args.data_root) for name in names]
     check_folder(args.output_dir, [path for path in inputs if isinstance(path, Path)])
+    if manifest.is_current(args.output_dir, vars(args)):
+        return
     # SIGTERM ends the build as an error does: workers end, half-written files go.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         build(args, sources)
-    except OSError as error:
-        raise UserError(
-            f"output_dir: {error.filename or args.output_dir}: {error.strerror or error}; check "
-            "the disk and its permissions, or choose another folder"
-        ) from error
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
     """Build every set of a checked recipe."""
-    started = manifest.start(args.output_dir)
+    started = time.time()
+    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     number = count_workers(args.num_workers)
     with Outputs(args.output_dir) as outputs:
         held_out, benchmarks = load_questions(
@@ -92,7 +90,7 @@ def build_set(
     def make_row(problem: Problem) -> dict[str, Any]:
         return render(problem, args.system_prompt, args.answer_form)
 
-    with outputs.spool(key, make_row) as spool:
+    with outputs.spool(make_row) as spool:
         collector = collect(key, sources, args, workers, spool, outputs, report)
         mix(key, args, collector, outputs, report)
         order = collector.left()

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import sys
+import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -116,9 +117,9 @@ class Spool:
 
 
 class Outputs:
-    """The build's files: written under temporary names, put in place together, or all removed.
+    """The build's files: written under temporary names and put in place together, or removed.
 
-    Files of a former recipe are removed, other files are not touched.
+    Until then the former build's files stay; afterwards those that this one has not are removed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -126,6 +127,7 @@ class Outputs:
         self._mark = self._folder / MARK
         self._open = contextlib.ExitStack()
         self._logs: dict[str, IO[str]] = {}
+        self._written = {DROPPED, CONTAMINATION}
 
     def __enter__(self) -> "Outputs":
         self._mark.touch()
@@ -144,18 +146,13 @@ class Outputs:
 
     def _remove(self) -> None:
         for name in NAMES:
-            for suffix in ("", manifest.PARTIAL, ".spool.partial"):
-                (self._folder / f"{name}{suffix}").unlink(missing_ok=True)
+            (self._folder / f"{name}{manifest.PARTIAL}").unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def spool(self, key: str, make_row: Callable[[Problem], dict[str, Any]]) -> Iterator[Spool]:
-        """A spool for one data file's problems, gone afterwards."""
-        path = self._folder / f"{FILES[key]}.spool.partial"
-        try:
-            with path.open("w+b") as file:
-                yield Spool(file, make_row)
-        finally:
-            path.unlink(missing_ok=True)
+    def spool(self, make_row: Callable[[Problem], dict[str, Any]]) -> Iterator[Spool]:
+        """A spool for one data file's problems: a file without a name, on the same disk."""
+        with tempfile.TemporaryFile(dir=self._folder) as file:
+            yield Spool(file, make_row)
 
     def drop(self, report: SetReport, source: int, found: Checked) -> None:
         """Count and log a row that is left out."""
@@ -187,13 +184,17 @@ class Outputs:
 
     def write(self, key: str, lines: Iterable[bytes]) -> None:
         """Write one data file."""
+        self._written.add(FILES[key])
         file = self._open.enter_context(manifest.open_whole(self._folder / FILES[key], "wb"))
         file.writelines(lines)
         file.flush()
 
     def finish(self) -> None:
         """Put every file in place."""
+        (self._folder / manifest.NAME).unlink(missing_ok=True)
         self._open.close()
+        for name in {*NAMES} - self._written:
+            (self._folder / name).unlink(missing_ok=True)
 
 
 def write_manifest(
@@ -220,6 +221,7 @@ def write_manifest(
         manifest.hash_inputs(inputs),
         {Path(FILES[key]).stem: report.rows_out for key, report in reports.items()},
         started,
+        [FILES[key] for key in reports],
         rows_in=rows_in,
         rows_out=rows_out,
         dropped=dict(sorted(dropped.items())),

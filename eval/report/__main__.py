@@ -23,7 +23,7 @@ STATE = "trainer_state.json"
 
 
 def main() -> None:
-    (args,) = parse(__doc__, EvalArguments)
+    (args,) = parse(__doc__, EvalArguments, owns="report_dir")
     checkpoints = split_checkpoints(args.checkpoints)
     path = Path(args.output_dir) / manifest.NAME
     with numbers.told(path, "run `make eval`, which has not finished"):

@@ -26,8 +26,8 @@ from transformers import TrainerCallback
 
 from data_prep.config import UserError
 from data_prep.manifest import finite
-from stages.launch import last_checkpoint
 from stages.run import is_main_process
+from stages.runs import last_checkpoint
 from stages.trainer.guards import (
     GUARDS,
     Firing,

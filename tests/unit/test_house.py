@@ -12,7 +12,7 @@ from tests import house
 # From the ground up; a package imports its own floor and those before it.
 DATA = [
     ("data_prep.quiet",),
-    ("data_prep.config", "data_prep.manifest"),
+    ("data_prep.errors", "data_prep.ownership", "data_prep.config", "data_prep.manifest"),
     ("data_prep.prompts", "data_prep.checkpoints"),
     ("data_prep.reading",),
     ("data_prep.grading",),
@@ -23,7 +23,7 @@ DATA = [
 ]
 STAGES = [
     *DATA,
-    ("stages.launch", "stages.trainer.guards"),
+    ("stages.launch", "stages.runs", "stages.trainer.guards"),
     ("stages.arguments",),
     ("stages.checks",),
     ("stages.run",),
@@ -52,7 +52,7 @@ HOMES = {
         "data_prep/manifest.py",
         r"os\.replace|os\.rename|shutil\.move|\.replace\(_\)|\.rename\(_\)",
         {
-            "stages/run.py": "moves an old run's folder away",
+            "stages/runs.py": "puts a whole run's folder in place",
             "stages/trainer/resume.py": "renames the state of abandoned checkpoints",
             "stages/trainer/evaluation.py": "puts the best checkpoint's folder in place",
         },

@@ -1,10 +1,12 @@
 """Manifests: last, whole, and true to what was read."""
 
-import hashlib
+import os
+from contextlib import nullcontext
 
 import pytest
 
 from data_prep import manifest
+from data_prep.errors import UserError
 
 
 def write(folder, **extra):
@@ -29,12 +31,56 @@ def test_sha256_of_files(tmp_path):
     assert manifest.sha256(tmp_path / "a") == known
 
 
-def test_sha256_of_a_folder_is_its_manifests_else_its_configurations(tmp_path):
-    with pytest.raises(OSError):
-        manifest.sha256(tmp_path)
-    for name in ("adapter_config.json", "config.json", "manifest.json"):  # later ones win
-        (tmp_path / name).write_text(name)
-        assert manifest.sha256(tmp_path) == hashlib.sha256(name.encode()).hexdigest()
+def test_sha256_of_a_folder_is_that_of_its_model_whatever_the_manifest_says(tmp_path):
+    digests = set()
+    for name in ("config.json", "model.safetensors", "training_args.bin", "manifest.json"):
+        (tmp_path / name).write_text("{}")
+        digests.add(manifest.sha256(tmp_path))
+    assert len(digests) == 2  # of the first two
+
+
+def test_what_a_stage_wrote_is_what_the_next_one_reads(tmp_path):
+    for name in ("data.jsonl", "config.json", "other"):
+        (tmp_path / name).write_text("{}")
+    write(tmp_path, files=["data.jsonl", "config.json"])
+    inputs = [tmp_path, tmp_path / "data.jsonl", tmp_path / "other"]
+    manifest.hash_inputs(inputs)
+    (tmp_path / "other").write_text("changed")  # not the stage's
+    manifest.hash_inputs(inputs)
+    (tmp_path / "data.jsonl").write_text("{} ")
+    for path in inputs[:2]:
+        with pytest.raises(UserError, match=r"data.jsonl: differs .*make toy FORCE=1"):
+            manifest.hash_inputs([path])
+    (tmp_path / "data.jsonl").unlink()
+    with pytest.raises(UserError, match=r"data.jsonl: is missing"):
+        manifest.hash_inputs([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("change", "is_current"),
+    [("", True), ("config", False), ("input", False), ("result", False), ("FORCE", False)],
+)
+def test_a_result_is_current_by_contents(tmp_path, monkeypatch, change, is_current):
+    source, folder = tmp_path / "in.jsonl", tmp_path / "out"
+    manifest.start(folder)
+    for path in (source, folder / "a"):
+        path.write_text("1")
+    inputs = manifest.hash_inputs([source])
+    path = manifest.write(folder, "toy", {"seed": 0}, inputs, {}, 0.0, ["a"])
+    os.utime(path, (1, 1))
+    if change in ("input", "result"):
+        (source if change == "input" else folder / "a").write_text("2")
+    if change == "FORCE":
+        monkeypatch.setenv("FORCE", "1")
+    assert manifest.is_current(folder, {"seed": int(change == "config")}) == is_current
+    assert (path.stat().st_mtime > 1) == is_current  # make looks at the time
+
+
+@pytest.mark.parametrize(("text", "is_refused"), [('{"stage": ', True), ("[]", False)])
+def test_a_damaged_manifest_is_refused_and_anothers_ignored(tmp_path, text, is_refused):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(UserError, match="damaged") if is_refused else nullcontext():
+        assert manifest.read(tmp_path) is None
 
 
 def test_hash_inputs_records_hub_ids(tmp_path):

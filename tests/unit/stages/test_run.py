@@ -1,14 +1,12 @@
-"""Resume or start anew: which checkpoint counts, and when it may be used."""
+"""Where a run trains, what it goes on from, and that nothing is lost."""
 
-import json
+from pathlib import Path
 
 import pytest
 from transformers.integrations import integration_utils
 
-from data_prep import manifest
 from data_prep.config import UserError
-from stages import run
-from stages.launch import last_checkpoint
+from stages import run, runs
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
 
@@ -26,7 +24,7 @@ def folder(tmp_path):
 def add_checkpoint(folder, step, state='{"global_step": 1}'):
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "model.safetensors").write_text("weights")
+    (checkpoint / "model.safetensors").write_text(f"weights of {step}")
     if state is not None:
         (checkpoint / "trainer_state.json").write_text(state)
     return checkpoint
@@ -36,72 +34,129 @@ def prepare(folder, config=CONFIG, inputs=INPUTS):
     return run.prepare(str(folder), config, inputs)
 
 
+def finish(start, config=CONFIG, weights="weights"):
+    (Path(start.work) / "model.safetensors").write_text(weights)
+    run.conclude(start, "sft", config, {}, {})
+
+
+def weights_of(folder):
+    return (folder / "model.safetensors").read_text()
+
+
 @pytest.mark.parametrize("state", [None, "", '{"global_step": 3, "log_his'])
-def test_last_checkpoint_is_the_highest_whole_one(folder, state):
-    assert last_checkpoint(folder) is None
+def test_last_checkpoint_is_the_highest_with_a_state(folder, state):
+    assert runs.last_checkpoint(folder) is None
     for step in (100, 20, 9, "best"):
         add_checkpoint(folder, step)
     add_checkpoint(folder, 200, state)
-    assert last_checkpoint(folder) == folder / "checkpoint-100"
+    assert runs.last_checkpoint(folder) == folder / "checkpoint-100"
 
 
 def test_an_unfinished_run_of_the_same_work_is_resumed(folder, capsys):
-    prepare(folder)
+    assert prepare(folder).checkpoint is None
     checkpoint = add_checkpoint(folder, 4)
     add_checkpoint(folder, 8, None)
-    _, found = prepare(folder)
-    assert found == str(checkpoint)
+    start = prepare(folder)
+    assert (start.work, start.checkpoint) == (str(folder), str(checkpoint))
     assert capsys.readouterr().out == f"resuming from {checkpoint}\n"
-    assert not folder.with_name("sft.previous").exists()
 
 
-@pytest.mark.parametrize(
-    "change", ["config", "inputs", "finished", "bad run file", "no checkpoint"]
-)
-def test_anything_else_begins_anew_and_keeps_the_old_run(folder, capsys, change):
-    prepare(folder)
+@pytest.mark.parametrize("change", ["config", "inputs", "bad run file"])
+def test_a_run_keeps_its_place_until_another_is_whole(folder, change):
+    prepare(folder, inputs={} if change == "config" else INPUTS)
+    add_checkpoint(folder, 4)
+    if change == "bad run file":
+        (folder / runs.RUN_FILE).write_text('{"config": ')
+    config = CONFIG | ({"seed": 1} if change == "config" else {})
+    inputs = {} if change == "config" else {"train.jsonl": "abd"}
+    start = prepare(folder, config, inputs)
+    following = folder.with_name("sft.next")
+    assert (start.work, start.checkpoint) == (str(following), None)
+    assert (folder / "checkpoint-4").is_dir()
+    kept = add_checkpoint(following, 2)
+    assert prepare(folder, config, inputs).checkpoint == str(kept)  # after a kill
+    finish(start, config, "new")
+    assert weights_of(folder) == "new" and not following.exists()
+    assert (folder.with_name("sft.1") / "checkpoint-4" / "model.safetensors").is_file()
+
+
+def test_finished_runs_are_up_to_date_numbered_and_come_back(folder, capsys, monkeypatch):
+    other = {"seed": 1}
+    finish(prepare(folder, inputs={}), weights="first")
     checkpoint = add_checkpoint(folder, 4)
-    config, inputs = CONFIG, INPUTS
-    if change == "config":
-        config = CONFIG | {"seed": 1}
-    elif change == "inputs":
-        inputs = {"train.jsonl": "abd"}
-    elif change == "finished":
-        (folder / manifest.NAME).write_text("{}")
-    elif change == "no checkpoint":
-        (checkpoint / "trainer_state.json").unlink()
-    else:
-        (folder / run.RUN_FILE).write_text('{"config": ')
-    before = sorted(p.name for p in folder.iterdir())
-    _, checkpoint = prepare(folder, config, inputs)
-    previous = folder.with_name("sft.previous")
-    assert checkpoint is None
-    assert [p.name for p in folder.iterdir()] == [run.RUN_FILE]
-    assert sorted(p.name for p in previous.iterdir()) == before
-    written = json.loads((folder / run.RUN_FILE).read_text())
-    assert written["config"]["seed"] == config["seed"] and written["inputs"] == inputs
-    assert capsys.readouterr().out == f"starting anew; the earlier run is kept in {previous}\n"
+    (checkpoint / "optimizer.pt").write_text("large")
+    assert prepare(folder, inputs={}) is None and "up to date" in capsys.readouterr().out
+    start = prepare(folder, other, {})
+    assert weights_of(folder) == "first" and (checkpoint / "optimizer.pt").exists()
+    finish(start, other, "second")
+    old = folder.with_name("sft.1")
+    assert weights_of(folder) == "second" and weights_of(old) == "first"
+    assert not list(old.rglob("optimizer.pt"))
+    capsys.readouterr()
+    assert prepare(folder, inputs={}) is None and weights_of(folder) == "first"
+    assert "rm -r" in capsys.readouterr().out
+    monkeypatch.setenv("FORCE", "1")
+    finish(prepare(folder, inputs={}), weights="third")
+    names = sorted(path.name for path in folder.parent.iterdir())
+    assert weights_of(folder) == "third" and names == ["sft", "sft.2", "sft.3"]
 
 
-@pytest.mark.parametrize("name", ["sft", "sft.previous"])
+def test_a_third_configuration_keeps_what_the_second_has_trained(folder):
+    for seed in (0, 1, 2):
+        start = prepare(folder, {"seed": seed}, {})
+        add_checkpoint(Path(start.work), 4)
+    start = prepare(folder, {"seed": 1}, {})
+    assert start.checkpoint == f"{folder}.next/checkpoint-4"
+    assert runs.read_run(folder.with_name("sft.2"))["config"] == {"seed": 2}
+
+
+@pytest.mark.parametrize("name", ["sft", "sft.next"])
 def test_a_folder_that_no_stage_wrote_is_not_touched(folder, name):
-    prepare(folder)
+    add_checkpoint(Path(prepare(folder).work), 4)
     prepare(folder, {"seed": 1})  # both folders exist now
     theirs = folder.with_name(name)
-    (theirs / run.RUN_FILE).rename(theirs / "thesis.tex")
+    (theirs / runs.RUN_FILE).rename(theirs / "thesis.tex")
     with pytest.raises(UserError, match=f"output_dir: .*{name} holds files that no training stage"):
         prepare(folder, {"seed": 2})
     assert (theirs / "thesis.tex").is_file()
 
 
-def test_other_processes_touch_no_file(folder, monkeypatch):
+@pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "files.json"])
+@pytest.mark.parametrize("change", ["cut", "overwritten", "removed"])
+def test_a_damaged_checkpoint_is_set_aside(folder, capsys, name, change):
     prepare(folder)
+    for step in (4, 8):
+        runs.seal(add_checkpoint(folder, step))
+    file = folder / "checkpoint-8" / name
+    if change == "removed":
+        file.unlink()
+    else:
+        file.write_text(file.read_text()[:-3] if change == "cut" else "{}")
+    is_found = change == "removed" and name == "files.json"  # as after a kill: nothing to check by
+    assert prepare(folder).checkpoint == str(folder / f"checkpoint-{8 if is_found else 4}")
+
+
+def test_a_checkpoint_of_another_run_is_set_aside_and_not_removed(folder, capsys):
+    prepare(folder)
+    runs.seal(add_checkpoint(folder, 4))
+    other = folder.with_name("other")
+    prepare(other, {"learning_rate": 1, "betas": [0.9, 0.95], "seed": 3})
+    foreign = add_checkpoint(other, 8)
+    runs.seal(foreign)
+    foreign.rename(folder / "checkpoint-8")
+    assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
+    assert "seed: 3, not 0" in capsys.readouterr().out
+    assert (folder / "checkpoint-8.foreign" / "model.safetensors").is_file()
+    with pytest.raises(UserError, match="seed: 3, not 0"):
+        source = str(folder / "checkpoint-8.foreign")
+        prepare(folder.with_name("third"), CONFIG | {"resume_from_checkpoint": source})
+
+
+def test_a_damaged_result_is_saved_again_from_its_last_checkpoint(folder):
+    finish(prepare(folder, inputs={}))
     checkpoint = add_checkpoint(folder, 4)
-    monkeypatch.setenv("RANK", "1")
-    assert prepare(folder) == (0.0, str(checkpoint))
-    assert prepare(folder, {"seed": 1}) == (0.0, None)
-    assert (folder / "checkpoint-4").is_dir()
-    assert not folder.with_name("sft.previous").exists()
+    (folder / "model.safetensors").write_text("weigh")
+    assert prepare(folder, inputs={}).checkpoint == str(checkpoint)
 
 
 def test_metric_names(monkeypatch):

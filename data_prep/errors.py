@@ -1,0 +1,74 @@
+"""What a fault says: one line that names it, its place and the remedy, and exit code 2."""
+
+import errno
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+# torch, safetensors and Arrow keep no error number.
+DISK_TEXTS = re.compile(
+    "no space left|disk quota|read-only file|permission denied|inline_container|writing file", re.I
+)
+_needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
+
+
+class UserError(ValueError):
+    """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
+
+
+def run_cli(main: Callable[[], None]) -> None:
+    """Run an entry point; a `UserError` or a disk's becomes one line on stderr and exit code 2."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted: run the same command again to go on\n")
+        sys.exit(130)
+    except Exception as error:
+        line = str(error) if isinstance(error, UserError) else disk_fault(error)
+        if line is None:
+            raise
+        sys.stderr.write(f"error: {line}\n")
+        sys.exit(2)
+
+
+def note_folder(folder: Path, needed: float = 0) -> None:
+    """Remember where this process writes, and how much, for the line of a full disk."""
+    _needed[folder] = needed
+
+
+def check_space(folder: str, needed: float, what: str) -> None:
+    """Refuse a folder whose disk has no room for `needed` bytes of `what`."""
+    note_folder(Path(folder), needed)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"{folder}: {what} needs {_size(needed)}, its disk has {_size(free)} free; free some, "
+            "or choose another output_dir"
+        )
+
+
+def disk_fault(error: BaseException | None) -> str | None:
+    """The line for an error that a full, read-only or forbidden disk caused; None for others."""
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in DISK_ERRORS or (number is None and DISK_TEXTS.search(str(error))):
+            file = getattr(error, "filename", None)
+            place = Path(os.fsdecode(file)) if file else next(reversed(_needed), Path.cwd())
+            near = next(p for p in (place, *place.absolute().parents) if p.exists())
+            needed = max(_needed.values(), default=0)
+            why = os.strerror(number) if number else str(error).strip().splitlines()[0]
+            return (
+                f"{place}: cannot be written or read: {why}; {_size(shutil.disk_usage(near).free)} "
+                f"free, {_size(needed) if needed else 'more'} needed: make room or give access, "
+                "then start the same command again"
+            )
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _size(number: float) -> str:
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.1f} MiB"

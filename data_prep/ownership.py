@@ -1,0 +1,104 @@
+"""One output folder, one owner: the lock of a run.
+
+    python -m data_prep.ownership runs/tiny-cpu -- make report
+
+`<folder>.lock` names host, process id and start of the process that writes to a folder. A second
+start ends with one line before torch is imported. The lock of a process that has died on this host
+is taken over; that of another host is named, as nobody here can tell whether it lives.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from data_prep.errors import UserError, note_folder, run_cli
+
+SAME_START = 60  # seconds that the system's clock may be set by while a process lives
+
+
+def claim(folder: str | Path) -> None:
+    """Take a folder's lock until this process ends; raises `UserError` where another has it."""
+    if os.environ.get("RANK", "0") != "0":
+        return  # rank 0 answers for all
+    place = Path(folder).absolute()
+    lock = place.with_name(f"{place.name}.lock")
+    note_folder(place)
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(lock.parent):
+        owner = _read(lock)
+        if owner.get("pid") == os.getpid() and owner.get("host") == socket.gethostname():
+            return
+        if owner and _may_live(owner):
+            since = datetime.fromtimestamp(owner["started"]).strftime("%Y-%m-%d %H:%M:%S")
+            raise UserError(
+                f"{folder}: in use by process {owner['pid']} on {owner['host']} since {since}; "
+                f"wait for it, or, if no such process runs there any more, remove {lock}"
+            )
+        started = psutil.Process().create_time()
+        me = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
+        lock.write_text(json.dumps(me), encoding="utf-8")
+    atexit.register(_release, lock, os.getpid())
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Of two processes that start together one looks after the other has written."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # NFS locks no folder
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _read(lock: Path) -> dict[str, Any]:
+    """The lock's owner; {} where there is none, or a full disk has left no text."""
+    try:
+        owner = json.loads(lock.read_text(encoding="utf-8"))
+        return {"host": str(owner["host"]), "pid": int(owner["pid"]), "started": owner["started"]}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _may_live(owner: dict[str, Any]) -> bool:
+    if owner["host"] != socket.gethostname():
+        return True
+    try:
+        process = psutil.Process(owner["pid"])
+        is_dead = process.status() == psutil.STATUS_ZOMBIE
+        return not is_dead and abs(process.create_time() - owner["started"]) < SAME_START
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _release(lock: Path, pid: int) -> None:
+    if pid == os.getpid() and _read(lock).get("pid") == pid:
+        lock.unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Run a command that owns a folder as long as it runs; its exit code."""
+    folder, _, *command = sys.argv[1:]
+    claim(folder)
+    process = subprocess.Popen(command)
+    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+    signal.signal(signal.SIGINT, lambda *_: None)  # a terminal sends it to the command, too
+    code = process.wait()
+    sys.exit(128 - code if code < 0 else code)
+
+
+if __name__ == "__main__":
+    run_cli(main)

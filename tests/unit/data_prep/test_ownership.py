@@ -1,0 +1,94 @@
+"""One folder, one owner: two processes never write to the same run."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from data_prep import errors, ownership
+
+OWNED = [sys.executable, "-m", "data_prep.ownership"]
+
+
+def lock_of(folder, **changes):
+    started = psutil.Process().create_time()
+    owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
+    lock = folder.with_name(f"{folder.name}.lock")
+    lock.write_text(json.dumps(owner | changes))
+    return lock
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_refused"),
+    [
+        ({}, False),  # this process's own
+        ({"pid": os.getppid(), "started": psutil.Process(os.getppid()).create_time()}, True),
+        ({"pid": os.getppid(), "started": 5.0}, False),  # another process got the number
+        ({"pid": 2**22 + 1}, False),  # dead
+        ({"host": "other", "pid": 2**22 + 1}, True),  # who knows
+    ],
+)
+def test_a_lock_holds_while_its_owner_may_live(tmp_path, changes, is_refused):
+    lock = lock_of(tmp_path / "run", **changes)
+    if is_refused:
+        with pytest.raises(errors.UserError, match=f"in use by process {changes['pid']}"):
+            ownership.claim(tmp_path / "run")
+    else:
+        ownership.claim(tmp_path / "run")
+        assert json.loads(lock.read_text())["pid"] == os.getpid()
+        lock.unlink()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
+def test_a_torn_lock_is_nobodys(tmp_path, text):
+    (tmp_path / "run.lock").write_text(text)
+    ownership.claim(tmp_path / "run")
+
+
+def test_of_many_that_start_together_one_owns(tmp_path):
+    command = [*OWNED, str(tmp_path / "run"), "--", "sleep", "2"]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    ends = [(process.communicate()[1], process.returncode) for process in started]
+    assert sorted(code for _, code in ends) == [0, 2, 2, 2]
+    assert all("in use by process" in text for text, code in ends if code)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_reaches_the_command_and_leaves_no_lock(tmp_path):
+    process = subprocess.Popen([*OWNED, str(tmp_path / "run"), "--", "sleep", "60"])
+    while not (children := psutil.Process(process.pid).children()):
+        time.sleep(0.05)
+    time.sleep(0.2)  # until it has set its handlers
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 143 and not children[0].is_running()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device", "runs/x/model"),
+        PermissionError(13, "Permission denied"),
+        RuntimeError("[enforce fail at inline_container.cc:668] . unexpected pos 64 vs 0"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_disks_fault_is_one_line(capsys, error):
+    def main():
+        raise RuntimeError("while saving") from error
+
+    with pytest.raises(SystemExit, match="2"):
+        errors.run_cli(main)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and "free" in line
+
+
+def test_other_faults_keep_their_traceback():
+    with pytest.raises(KeyError):
+        errors.run_cli(lambda: {}["a"])
