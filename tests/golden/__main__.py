@@ -151,7 +151,8 @@ def run_main(stage: str, argv: list[str], checks: bool) -> tuple:
             args, check = args[:3], args[3]
         raise Parsed(config.parse(*args, check=check if checks else None, **kwargs))
 
-    with mock.patch.object(module, "parse", parse), mock.patch.object(sys, "argv", [stage, *argv]):
+    change, argv = mock.patch.object, [stage, *argv]
+    with change(module, "parse", parse), change(sys, "argv", argv), change(config, "claim"):
         try:
             module.main()
         except Parsed as found:
@@ -205,7 +206,8 @@ def refusal(stage: str, flags: list[str]) -> str:
         (run / "difficulty/pass_rates.jsonl").write_text("{}\n")
         argv = ["--config", f"configs/tiny-cpu/{stage}.yaml", "--run_dir", name, *flags]
         err = io.StringIO()
-        with contextlib.redirect_stderr(err), contextlib.chdir(ROOT):
+        alone = mock.patch.object(config, "claim")
+        with contextlib.redirect_stderr(err), contextlib.chdir(ROOT), alone:
             try:
                 config.run_cli(lambda: run_main(stage, argv, checks=True))
             except SystemExit as end:

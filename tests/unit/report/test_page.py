@@ -97,7 +97,8 @@ def made(tmp_path_factory):
         (tmp_path / name).mkdir()
         (tmp_path / name / "trainer_state.json").write_text(json.dumps({"log_history": logs}))
     (tmp_path / "data").mkdir()
-    found = {"config": {"seed": 5}, "counts": {"rows": 9}, "dropped": {"train": {"too long": 3}}}
+    found = {"stage": "data", "config": {"seed": 5}, "counts": {"rows": 9}}
+    found["dropped"] = {"train": {"too long": 3}}
     (tmp_path / "data" / "manifest.json").write_text(json.dumps(found))
     with pytest.MonkeyPatch.context() as monkeypatch:
         return run_report(tmp_path, monkeypatch, NAMES)
