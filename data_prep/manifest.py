@@ -79,8 +79,8 @@ def check_made(path: Path) -> None:
             if path in (file, *file.parents) and not (file.is_file() and sha256(file) == known):
                 state = "differs from what" if file.is_file() else "is missing, which"
                 raise UserError(
-                    f"{file}: {state} the stage {made['stage']} wrote; `make {made['stage']} "
-                    "FORCE=1` makes it again; a file changed on purpose goes into another folder"
+                    f"{file}: {state} the stage {made['stage']} wrote; `make {made['stage']}` "
+                    "makes it again; a file changed on purpose goes into another folder"
                 )
 
 
@@ -93,11 +93,11 @@ def damage(folder: str | Path) -> str:
     return ""
 
 
-def is_current(folder: str | Path, config: dict[str, Any]) -> bool:
+def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "") -> bool:
     """Whether a folder holds the whole result of this configuration and of its inputs as they are.
 
-    With FORCE=1 in the environment nothing is current. The manifest becomes as new as the answer,
-    for make.
+    With FORCE=1 in the environment nothing is current. One that is gets a line, with the folder's
+    name or another to be `shown`, and for make a new manifest's time.
     """
     done = read(folder)
     if done is None or os.environ.get("FORCE", "0") not in ("", "0"):
@@ -111,7 +111,7 @@ def is_current(folder: str | Path, config: dict[str, Any]) -> bool:
         return False
     os.utime(Path(folder, NAME))
     sys.stdout.write(
-        f"{done['stage']}: up to date in {folder} (same configuration and inputs); "
+        f"{done['stage']}: up to date in {shown or folder} (same configuration and inputs); "
         "FORCE=1 starts again\n"
     )
     return True

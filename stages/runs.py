@@ -54,7 +54,7 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
         if difference(read_run(old), run):
             continue
         is_finished = (old / manifest.NAME).exists()
-        if is_finished and manifest.is_current(old, run["config"]):
+        if is_finished and manifest.is_current(old, run["config"], folder):
             put_in_place(old, folder)
             return Start(str(folder), None)
         if is_finished and not manifest.damage(old):
