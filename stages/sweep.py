@@ -4,7 +4,7 @@
 
 Each combination is the recipe's `grpo.yaml` with these keys on the command line, a process of its
 own, one after the other, in `<run>/sweep/<combination>/grpo`; SFT and data are the recipe's.
-Started again, finished runs are left alone and a killed one goes on from its last checkpoint. A run
+Started again, finished runs are up to date and a killed one goes on from its last checkpoint. A run
 that a guard stopped, or that failed, is a row of the table like the others. The table is
 `<run>/sweep/table.md`, and `table.json` for programs.
 """
@@ -26,16 +26,15 @@ from data_prep.config import (
     build,
     parse,
     read_settings,
-    read_yaml,
     run_check,
     run_cli,
     setting,
 )
+from data_prep.ownership import claim
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.checks import check_grpo
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
-ASKED = "asked.json"  # what a run's folder was made for
 COLUMNS = ("run", "steps", "reward", "correct", "avg@k", "best avg@k", "guards", "ended")
 
 
@@ -85,15 +84,6 @@ def flags(args: SweepArguments, run: str, values: dict[str, str]) -> list[str]:
     options = [part for name, value in changed.items() for part in (f"--{name}", value)]
     files = ["--config", args.grpo_config, "--run_dir", args.run]
     return files + (["--overlay", args.overlay] if args.overlay else []) + options
-
-
-def is_finished(folder: Path, asked: dict[str, Any]) -> bool:
-    """Whether a run has ended by itself with this configuration and the inputs as they are now."""
-    done = manifest.read(folder / "grpo")
-    if done is None or not (folder / ASKED).is_file():
-        return False
-    is_same = json.loads((folder / ASKED).read_text(encoding="utf-8")) == asked
-    return is_same and manifest.hash_inputs([*done["inputs"]]) == done["inputs"]
 
 
 def start_run(command: list[str]) -> int:
@@ -156,7 +146,6 @@ def main() -> None:
     """Check all combinations, run those that are not finished, write the table."""
     (args,) = parse(__doc__, SweepArguments)
     runs = combinations(args.sweep)
-    recipe = read_yaml(args.grpo_config) | (read_yaml(args.overlay) if args.overlay else {})
     for name, values in runs.items():  # every mistake before the first run
         settings = read_settings(GrpoArguments, GRPO, flags(args, name, values), DEFAULTS)
         settings = run_check(settings, check_grpo)
@@ -164,24 +153,18 @@ def main() -> None:
         build(settings.replaced(use_cpu=True, bf16=False), GrpoArguments, GRPO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the run, too
     root = Path(args.run, "sweep")
+    claim(root)
     title = f"Sweep of {args.grpo_config}"
     rows, failed = [], []
     for number, (name, values) in enumerate(runs.items(), start=1):
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)
-        asked = {"config": recipe, "values": values}
-        where = f"sweep: {number} of {len(runs)}, {name}"
-        if is_finished(folder, asked):
-            sys.stdout.write(f"{where}: finished before\n")
-            ended = "finished"
-        else:
-            sys.stdout.write(f"{where}\n")
-            sys.stdout.flush()
-            manifest.write_json(folder / ASKED, asked)
-            command = [*shlex.split(args.launcher), "stages.grpo", *flags(args, name, values)]
-            code = start_run(command)
-            ended = "finished" if code == 0 else f"exit {code}"
-            failed += [name] if code else []
+        sys.stdout.write(f"sweep: {number} of {len(runs)}, {name}\n")
+        sys.stdout.flush()
+        command = [*shlex.split(args.launcher), "stages.grpo", *flags(args, name, values)]
+        code = start_run(command)
+        ended = "finished" if code == 0 else f"exit {code}"
+        failed += [name] if code else []
         rows.append(read_row(folder / "grpo", name, ended))
         (root / "table.md").write_text(to_markdown(rows, title), encoding="utf-8")
         manifest.write_json(root / "table.json", manifest.finite(rows))

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from data_prep import manifest
 from data_prep.config import UserError
 from stages import sweep
 
@@ -32,28 +31,6 @@ def test_a_mistake_is_one_line(entries, word):
     with pytest.raises(UserError, match=word) as refused:
         sweep.combinations(entries)
     assert "\n" not in str(refused.value)
-
-
-@pytest.fixture
-def finished(tmp_path):
-    """A finished run's folder, what it was asked for, and the file it read."""
-    asked, data = {"config": {"max_steps": 2}, "values": {"beta": "0.1"}}, tmp_path / "rows.jsonl"
-    data.write_text("one\n")
-    (tmp_path / "grpo").mkdir()
-    manifest.write_json(tmp_path / sweep.ASKED, asked)
-    manifest.write(tmp_path / "grpo", "grpo", {}, manifest.hash_inputs([data]), {}, 0.0)
-    return tmp_path, asked, data
-
-
-def test_a_run_is_not_finished_with_other_settings_inputs_or_without_a_manifest(finished):
-    folder, asked, data = finished
-    assert not sweep.is_finished(folder, asked | {"values": {"beta": "0.2"}})
-    data.write_text("two\n")
-    assert not sweep.is_finished(folder, asked)
-    data.write_text("one\n")
-    assert sweep.is_finished(folder, asked)
-    (folder / "grpo" / manifest.NAME).unlink()
-    assert not sweep.is_finished(folder, asked)
 
 
 def write_state(folder, logs):
