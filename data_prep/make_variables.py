@@ -1,0 +1,41 @@
+"""What the Makefile asks about its variables: with the standard library alone, before `.venv`.
+
+python3 -IS data_prep/make_variables.py words "--key 'two words'"
+python3 -IS data_prep/make_variables.py meant "recipe RUNS" "RECIPE RUN"
+"""
+
+import os
+import shlex
+import sys
+from contextlib import suppress
+from functools import cache
+
+
+@cache
+def distance(one: str, other: str) -> int:
+    """Letters to insert, drop, replace or swap with a neighbour to make one name of the other."""
+    if not one or not other:
+        return len(one) + len(other)
+    if one[0] == other[0]:
+        return distance(one[1:], other[1:])
+    rests = [(one[1:], other), (one, other[1:]), (one[1:], other[1:])]
+    if one[:2] == other[1::-1]:
+        rests.append((one[2:], other[2:]))
+    return 1 + min(distance(*rest) for rest in rests)
+
+
+def meant(given: str, ours: list[str]) -> str:
+    """Our nearest name within two letters; where one has three letters within one."""
+    far = {name: distance(given.upper(), name) for name in ours}
+    near = [name for name in ours if far[name] <= min(2, len(given) - 2, len(name) - 2)]
+    return min(near, key=far.__getitem__, default="")
+
+
+if __name__ == "__main__":
+    verb, text, *ours = sys.argv[1:]
+    if verb == "words":  # each quoted for a shell
+        with suppress(ValueError):  # a quote that is not closed: no line
+            print(shlex.join(os.path.expanduser(word) for word in shlex.split(text)))
+    for name in text.split() if verb == "meant" and ours else ():
+        if name not in os.environ and (guess := meant(name, ours[0].split())):
+            print(f"{name}= is no variable of ours; {guess}= was probably meant")
