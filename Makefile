@@ -72,7 +72,7 @@ STARTED := $(filter $(abspath $(RUN)),$(value OWNED_RUN)) $(foreach flag,n q t,$
 ifneq ($(if $(strip $(STARTED)),,$(filter $(WRITES),$(GOALS))),)
 AGAIN = $(MAKE) -s --no-print-directory -o $(VENV)/ready $(foreach goal,$(MAKECMDGOALS),$(call text,$(goal))) $(if $(FORCED),FORCE=$(FORCED))
 own: | $(VENV)/ready
-	@$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || OWNED_RUN=$(abspath $(RUN)) exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
+	@+$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || OWNED_RUN=$(abspath $(RUN)) exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
 TOLD := $(filter-out %/ready,$(sort $(MAKECMDGOALS)))
 $(TOLD): own ; @:
 .PHONY: own $(TOLD)

@@ -35,7 +35,7 @@ if __name__ == "__main__":
     verb, text, *ours = sys.argv[1:]
     if verb == "words":  # each quoted for a shell
         with suppress(ValueError):  # a quote that is not closed: no line
-            print(shlex.join(os.path.expanduser(word) for word in shlex.split(text)))
-    for name in text.split() if verb == "meant" and ours else ():
-        if name not in os.environ and (guess := meant(name, ours[0].split())):
-            print(f"{name}= is no variable of ours; {guess}= was probably meant")
+            sys.stdout.write(shlex.join(map(os.path.expanduser, shlex.split(text))))
+    for name in set(text.split()) - {*os.environ} if ours else ():
+        if guess := meant(name, ours[0].split()):
+            sys.stdout.write(f"{name}= is no variable of ours; {guess}= was probably meant\n")

@@ -1,4 +1,4 @@
-"""Real make on the tiny recipe; a stub in the place of Python says what was started, and with what."""
+"""Real make on the tiny recipe; a stub in the place of Python says what was started, and how."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests import demo
 
 pytestmark = pytest.mark.integration
 PYTHON = f"#!{sys.executable}"
-# Notes its module, words and FORCE, and leaves the manifest of its stage; ownership is the real one.
+# Notes its stage, words and FORCE, and leaves the stage's manifest; ownership is the real one.
 STUB = """ -S
 import json, os, pathlib, sys, time
 if sys.argv[2] == "data_prep.ownership":
@@ -121,7 +121,8 @@ def test_no_value_reaches_a_shell(project, name, place, monkeypatch):
     ("variable", "refused"),
     [
         ("RECIPE=a b", True), ("RECIPE=../tiny-cpu", True), ("RUN=runs/../..", True),
-        ("RUN=a b", True), ("RUN=", True), ("DATA_ROOT=/a\ntouch b", True), ("SEED=../3", True), ("ARGS=it's", True),
+        ("RUN=a b", True), ("RUN=", True), ("SEED=../3", True), ("ARGS=it's", True),
+        ("DATA_ROOT=/a\ntouch b", True),
         ("recipe=x", "RECIPE"), ("ARG=--beta 1", "ARGS"), ("RECPIE=x", "RECIPE"),
         ("Py=x", "PY"), ("OTU=x", "OUT"), ("CUDA_VISIBLE_DEVICES=0", False), ("HOME=/x", False),
         ("OMP_NUM_THREADS=1", False), ("CFLAGS=-O2", False), ("CC=gcc", False), ("V=1", False),
