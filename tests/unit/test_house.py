@@ -13,7 +13,7 @@ from tests import house
 DATA = [
     ("data_prep.quiet",),
     ("data_prep.errors", "data_prep.ownership", "data_prep.config", "data_prep.manifest"),
-    ("data_prep.prompts", "data_prep.checkpoints"),
+    ("data_prep.prompts", "data_prep.checkpoints", "data_prep.make_variables"),
     ("data_prep.reading",),
     ("data_prep.grading",),
     ("data_prep.schema",),
