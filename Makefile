@@ -58,8 +58,8 @@ is_asked = $(filter $(@:$(RUN)/%/manifest.json=%) $(if $(FORCED),demo),$(GOALS))
 FLAGS = --config $(CONFIG)/$(1).yaml --run_dir $(RUN) $(call key,seed) $(if $(is_asked),$(ARGS))
 FORCED := $(filter-out 0,$(FORCE))
 override export FORCE = $(if $(is_asked),$(FORCED))
-# What is asked for with other settings than its YAML's starts, and looks itself at what is there.
-STARTS := $(if $(FORCED)$(ARGS)$(ACCELERATE)$(NUM_PROCESSES)$(DATA_ROOT),$(filter $(if $(and $(FORCED),$(filter demo,$(GOALS))),%,$(GOALS)),$(STAGES)))
+# A stage that is asked for by name starts, and looks itself at what is there.
+STARTS := $(filter $(if $(and $(FORCED),$(filter demo,$(GOALS))),%,$(GOALS)),$(STAGES))
 OVERLAY := $(if $(LORA_YAML),--overlay $(LORA_YAML))
 ROOT := $(if $(DATA_ROOT),--data_root $(call text,$(DATA_ROOT)))
 DATA := $(RUN)/data/manifest.json

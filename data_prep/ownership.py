@@ -93,9 +93,10 @@ def main() -> None:
     """Run a command that owns a folder as long as it runs; its exit code."""
     folder, _, *command = sys.argv[1:]
     claim(folder)
-    process = subprocess.Popen(command, close_fds=False)  # make -j has some for its jobs
-    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
     signal.signal(signal.SIGINT, lambda *_: None)  # a terminal sends it to the command, too
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    process = subprocess.Popen(command, close_fds=False)  # make's -j hands its job server on
+    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
     code = process.wait()
     sys.exit(128 - code if code < 0 else code)
 

@@ -48,16 +48,16 @@ def started(folder):
     return [json.loads(line) for line in lines]
 
 
-def test_what_is_asked_for_with_other_settings_starts_and_nothing_else(make, tmp_path):
-    assert make("grpo").returncode == 0
-    chain = ["data", "base", "sft", "difficulty", "audit", "grpo"]
+def test_what_is_asked_for_starts_and_nothing_else(make, tmp_path):
+    assert make("demo").returncode == 0
+    chain = ["data", "base", "sft", "difficulty", "audit", "grpo", "eval", "report"]
     assert [stage for stage, *_ in started(tmp_path)] == chain
-    done = make("data", "grpo")
+    done = make("demo")
     assert done.stdout.count("\n") == 1 and not done.stderr and started(tmp_path) == []
     for goals, given, expected in (
         (["grpo"], {"FORCE": "1"}, [["grpo", "1"]]),
         (["sft", "difficulty"], {"FORCE": "1"}, [["sft", "1"], ["difficulty", "1"]]),
-        (["grpo"], {"FORCE": "0"}, []),
+        (["grpo"], {"FORCE": "0"}, [["grpo", ""]]),
         (["grpo"], {"ARGS": "--beta 0.1"}, [["grpo", ""]]),
         (["sft"], {"ACCELERATE": "ddp", "NUM_PROCESSES": "2"}, [["launch", ""]]),
         (["data"], {"DATA_ROOT": "/some where"}, [["data", ""]]),
