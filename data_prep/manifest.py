@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from data_prep.values import redact
+
 NAME = "manifest.json"
 PARTIAL = ".partial"  # the end of a file's name until it is complete
 PACKAGES = (
@@ -86,10 +88,10 @@ def open_whole(path: str | Path, mode: str = "w", keep_partial: bool = False) ->
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write JSON, indented, by `open_whole`."""
+    """Write JSON, indented, by `open_whole`; a URL loses its password."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
     with open_whole(path) as file:
-        file.write(text)
+        file.write(redact(text))
 
 
 def encodable(text: str) -> str:
