@@ -9,7 +9,7 @@ import re
 from operator import ge, gt, le, lt
 from typing import Any
 
-_KEYS = {
+RANGES = {
     "at least 0": """
         learning_rate weight_decay warmup_steps adam_epsilon eval_delay neftune_noise_alpha
         router_aux_loss_coef save_total_limit dataloader_num_workers max_grad_norm top_k beta
@@ -49,7 +49,7 @@ _KEYS = {
     "at least 1 and at most 40": "guard_baseline_steps",
     "at least 1 and at most 65535": "vllm_server_port vllm_group_port",
 }
-RANGES = {key: limits for limits, keys in _KEYS.items() for key in keys.split()}
+RANGES = {key: limits for limits, keys in RANGES.items() for key in keys.split()}
 _HOLDS = dict(zip(("at least", "above", "at most", "below"), (ge, gt, le, lt), strict=True))
 _SWITCHED_OFF = (("max_steps", -1), ("max_grad_norm", math.inf), ("half_life", math.inf))
 

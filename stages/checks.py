@@ -76,7 +76,9 @@ def check_grpo_keys(settings: Settings) -> None:
     """The checks of `check_grpo` that need no input file."""
     check_values(settings, GRPO_INEFFECTIVE, tuple(CHOICES))
     check_rounding(settings)
-    check_start(settings)
+    checkpoint = settings.resume_from_checkpoint
+    message = f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>"
+    refuse_if(isinstance(checkpoint, str) and not Path(checkpoint).is_dir(), message)
     check_curriculum(settings)
     check_batch(settings, int(os.environ.get("WORLD_SIZE", "1")))
     check_rollback(settings)
@@ -122,15 +124,6 @@ def check_rounding(settings: Settings) -> None:
         refuse_if(settings.get(other), message)
     message = f"{key}: true needs the package torchao; pip install torchao==0.18.0"
     refuse_if(not is_installed("torchao"), message)
-
-
-def check_start(settings: Settings) -> None:
-    """Refuse to go on from a checkpoint that is not there."""
-    checkpoint = settings.resume_from_checkpoint
-    refuse_if(
-        isinstance(checkpoint, str) and not Path(checkpoint).is_dir(),
-        f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>",
-    )
 
 
 # Curriculum: keys that only some modes read.

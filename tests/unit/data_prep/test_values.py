@@ -59,37 +59,32 @@ def test_every_numeric_key_has_a_range_that_holds_its_default():
 @pytest.mark.parametrize(
     ("key", "good", "bad"),
     [
-        ("learning_rate", (0, 1e-6, "1e-6"), (-1, "nan", ".inf", "inf")),
-        ("max_steps", (-1, 1), (0, -2, "0")),
+        ("learning_rate", (0, "1e-6"), (-1, "nan", "inf", 10**400)),
+        ("max_steps", (-1, 1), (0, -2)),
         ("max_grad_norm", (0, "inf"), (-1, "nan")),
-        ("top_p", (1, 0.1), (0, 1.1)),
         ("adam_beta2", (0, 0.999), (1,)),
-        ("warmup_steps", (0.03, 10), (-0.1,)),
         ("seed", (0, 2**32 - 1), (-1, 2**32, 10**400)),
-        ("max_completion_length", (1, None), (0, -5)),
-        ("reward_weights", ([1.0, -1.0, 0.0],), (["nan", 1, 1],)),
+        ("reward_weights", ([1.0, -1.0],), (["nan", 1],)),
         ("generation_kwargs", ({"top_k": 5},), ({"top_k": -5}, {"a": {"top_p": 1.5}})),
     ],
 )
-@pytest.mark.parametrize("place", ["file", "overlay", "command line"])
+@pytest.mark.parametrize("place", ["config", "overlay", "command line"])
 def test_ranges_hold_wherever_a_value_comes_from(tmp_path, key, good, bad, place):
-    path, base = tmp_path / "stage.yaml", tmp_path / "base.yaml"
-    base.write_text("train_file: a\n")
-
     def read(value):
-        path.write_text(json.dumps({"train_file": "a", key: value}))
-        argv = ["--config", str(path)]
-        if place == "overlay":
-            argv = ["--config", str(base), "--overlay", str(path)]
-        elif place == "command line":
-            values = [str(v) for v in (value if isinstance(value, list) else [value])]
-            argv = ["--config", str(base), f"--{key}", *values]
+        argv = [
+            "--train_file",
+            "a",
+            f"--{key}",
+            *map(str, value if type(value) is list else [value]),
+        ]
+        if place != "command line" or isinstance(value, dict):  # which belongs in the YAML
+            path = tmp_path / "values.yaml"
+            path.write_text(json.dumps({key: value}))
+            argv[2:] = [f"--{place.replace('command line', 'config')}", str(path)]
         read_settings(GrpoArguments, GRPO, argv, DEFAULTS)
 
-    if place == "command line" and isinstance(good[0], dict):
-        return  # a mapping belongs in the YAML
     for value in good:
-        read("null" if value is None and place == "command line" else value)
+        read(value)
     for value in bad:
         with pytest.raises(UserError, match=r": \w+: ") as error:
             read(value)
