@@ -79,7 +79,8 @@ def fault(key: str, value: Any, takes_secret_urls: bool = False) -> str | None:
         faults = (fault(str(name), part, takes_secret_urls) for name, part in parts)
         return next(filter(None, faults), None)
     if isinstance(value, str) and not takes_secret_urls and redact(value) != value:
-        return f"{key}: {redact(value)} has a password, which would end in files; take it out"
+        remedy = "take it out; a base_url may have one in the YAML"
+        return f"{key}: {redact(value)} has a password, which files would keep; {remedy}"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (key, value) in _SWITCHED_OFF:
         return None

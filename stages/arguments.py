@@ -125,21 +125,13 @@ class GrpoArguments(_GuardKeys):
     def __post_init__(self) -> None:
         is_known = {*self.reward_funcs} <= {*REWARD_FUNCS}
         start, end = self.length_penalty_start, self.length_penalty_end
-        is_offline = self.curriculum == "offline"
+        is_offline, most = self.curriculum == "offline", self.max_pass_rate
         for name, is_right, rule in (
             ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}"),
             ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
             ("length_penalty_start", start < end, f"lie below length_penalty_end, {end}"),
-            (
-                "min_pass_rate",
-                self.min_pass_rate <= self.max_pass_rate,
-                f"be at most max_pass_rate, {self.max_pass_rate}",
-            ),
-            (
-                "pass_rates",
-                self.pass_rates or not is_offline,
-                "be set: curriculum: offline needs it",
-            ),
+            ("min_pass_rate", self.min_pass_rate <= most, f"be at most max_pass_rate, {most}"),
+            ("pass_rates", self.pass_rates or not is_offline, "be set: offline needs it"),
         ):
             if not is_right:
                 raise ValueError(f"{name}: must {rule} (got {getattr(self, name)!r})")
