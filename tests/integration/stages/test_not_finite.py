@@ -11,19 +11,15 @@ from tests.integration.stages.stage_processes import steps_on_disk
 
 pytestmark = pytest.mark.integration
 TRAINERS = {"sft": "trl.SFTTrainer", "grpo": "stages.trainer.trainer.MathGRPOTrainer"}
+FAULTS = {
+    "loss": lambda loss, _: loss + torch.nan,  # its gradient is finite
+    "gradient": lambda loss, model: loss + 0 * sum(p.sum() for p in model.parameters()) / 0,
+}
 TINY = {"gradient_accumulation_steps": 2, "max_steps": 4, "save_steps": 1}
 
 
-def nan_loss(loss, _):
-    return loss + torch.nan  # its gradient is finite
-
-
-def nan_gradient(loss, model):
-    return loss + 0 * sum(p.sum() for p in model.parameters()) / 0
-
-
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
-@pytest.mark.parametrize("fault", [nan_loss, nan_gradient])
+@pytest.mark.parametrize("fault", [*FAULTS])
 def test_a_run_ends_at_the_step_and_keeps_its_last_checkpoint(
     stage, fault, run_stage, tmp_path, monkeypatch
 ):
@@ -33,7 +29,7 @@ def test_a_run_ends_at_the_step_and_keeps_its_last_checkpoint(
 
     def compute_loss(self, model, *args, **kwargs):
         loss = compute(self, model, *args, **kwargs)
-        return fault(loss, model) if self.state.global_step == 2 else loss
+        return FAULTS[fault](loss, model) if self.state.global_step == 2 else loss
 
     monkeypatch.setattr(trainer, "compute_loss", compute_loss)
     with pytest.raises(UserError, match=r": stopped at step 3: the \w+ .*checkpoint-2$"):

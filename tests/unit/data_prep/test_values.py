@@ -115,15 +115,6 @@ def test_secrets_are_refused_and_not_repeated(tmp_path, text, argv):
     assert "pl4nted" not in str(error.value) and "\n" not in str(error.value)
 
 
-def test_what_only_looks_like_a_secret_is_taken(tmp_path):
-    path = tmp_path / "grpo.yaml"
-    env = "env: {TOKENIZERS_PARALLELISM: 'false', HTTPS_PROXY: 'http://u:p@proxy'}"
-    path.write_text(f"train_file: {URL}\nhub_token: null\n{env}\n")
-    settings = read_settings(GrpoArguments, GRPO, ["--config", str(path)], DEFAULTS)
-    assert settings.train_file == URL and settings.env["HTTPS_PROXY"].endswith("@proxy")
-    assert fault("eos_token", "</s>") is None
-
-
 def test_a_password_is_never_written(tmp_path):
     manifest.write(
         tmp_path, "x", {"a": [URL]}, {URL: "hub"}, {}, 0.0, more=f"see {URL}?token=pl4nted"
@@ -133,3 +124,5 @@ def test_a_password_is_never_written(tmp_path):
     assert "pl4nted" not in str(UserError(f"base_url: {URL} is down"))
     plain = 'a@b.c "http://host/x@y?max_new=1" s3://bucket/key'
     assert redact(plain) == plain and redact("http://u:p@ss@h:1/x") == "http://***@h:1/x"
+    assert fault("train_file", URL, takes_secret_urls=True) is fault("eos_token", "</s>") is None
+    assert fault("env", {"TOKENIZERS_PARALLELISM": "false", "HF_HOME": "x"}) is None
