@@ -28,6 +28,7 @@ import yaml
 from data_prep.errors import UserError, run_cli
 from data_prep.ownership import claim
 from data_prep.quiet import quiet_imports
+from data_prep.values import fault
 
 quiet_imports()
 
@@ -185,6 +186,14 @@ WANTED = {
 
 def convert(name: str, value: Any, key: Key, where: str) -> Any:
     """A value of YAML or command line (True for a bare `--key`) as the type that its key takes."""
+    typed = _typed_value(name, value, key, where)
+    # What Hugging Face's classes are given is written by its loggers and into every checkpoint.
+    if found := fault(name, typed, takes_secret_urls=key.is_own and where != COMMAND_LINE):
+        raise UserError(f"{where}: {found}")
+    return typed
+
+
+def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
     members = key.members
 
     def refusal(wanted: str = "") -> UserError:
@@ -213,7 +222,7 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
             isinstance(v, str) or not is_texts for v in value
         ):
             raise refusal(f"a list of {form}")
-        return [convert(name, item, Key(key.item), where) for item in value]
+        return [_typed_value(name, item, Key(key.item), where) for item in value]
     if isinstance(value, bool) and "bool" not in members and "str" in members:
         # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
         if where == COMMAND_LINE or (value and key.is_own):
@@ -222,7 +231,7 @@ def convert(name: str, value: Any, key: Key, where: str) -> Any:
     if "bool" in members and str(value).lower() in SWITCHES:
         return SWITCHES[str(value).lower()]
     if {"int", "float"} & {*members} and isinstance(value, int | float | str):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, OverflowError):
             number = float(value)
             if "float" in members and not isinstance(value, bool):
                 return number if isinstance(value, str) else value
@@ -361,6 +370,8 @@ def read_settings(
     env = config.pop("env", None) or {}
     if not isinstance(env, dict):
         raise UserError(f"{path}: env: {env!r} is not a mapping; write {{NAME: value}}")
+    if found := fault("env", env, takes_secret_urls=True):
+        raise UserError(f"{path}: env: {found}")
     file = _typed(config, known, path or COMMAND_LINE)
     overrides = _typed(shell, known, COMMAND_LINE)
     if overlay:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from data_prep.values import redact
+
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 # torch, safetensors and Arrow keep no error number.
 DISK_TEXTS = re.compile(
@@ -18,6 +20,9 @@ _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is k
 
 class UserError(ValueError):
     """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redact(message))
 
 
 def run_cli(main: Callable[[], None]) -> None:

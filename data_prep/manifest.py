@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from data_prep.config import UserError
+from data_prep.values import redact
 
 NAME = "manifest.json"
 MODEL_FILES = (
@@ -102,7 +103,7 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
     done = read(folder)
     if done is None or os.environ.get("FORCE", "0") not in ("", "0"):
         return False
-    config = json.loads(json.dumps(config, default=str))
+    config = json.loads(redact(json.dumps(config, default=str)))
     old, inputs = done["config"], done["inputs"]
     is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
     if not is_same or hash_inputs([*inputs]) != inputs:
@@ -165,10 +166,10 @@ def open_whole(path: str | Path, mode: str = "w", keep_partial: bool = False) ->
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write JSON, indented, by `open_whole`."""
+    """Write JSON, indented, by `open_whole`; a URL loses its password."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
     with open_whole(path) as file:
-        file.write(text)
+        file.write(redact(text))
 
 
 def encodable(text: str) -> str:

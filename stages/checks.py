@@ -19,7 +19,7 @@ from data_prep.decontamination.text import normalise_question
 from data_prep.reading.rows import read_rows
 from data_prep.schema import COLUMNS, check_row
 from stages.arguments import MODES, SCALES, steps_per_generation
-from stages.launch import BATCH_KEYS, is_installed, is_on, refuse_if
+from stages.launch import is_installed, is_on, refuse_if
 from stages.trainer.guards import GUARDS, RECENT
 
 # TRL accepts any text for these and fails at the first loss, or with the model loaded.
@@ -76,7 +76,9 @@ def check_grpo_keys(settings: Settings) -> None:
     """The checks of `check_grpo` that need no input file."""
     check_values(settings, GRPO_INEFFECTIVE, tuple(CHOICES))
     check_rounding(settings)
-    check_numbers(settings)
+    checkpoint = settings.resume_from_checkpoint
+    message = f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>"
+    refuse_if(isinstance(checkpoint, str) and not Path(checkpoint).is_dir(), message)
     check_curriculum(settings)
     check_batch(settings, int(os.environ.get("WORLD_SIZE", "1")))
     check_rollback(settings)
@@ -101,10 +103,6 @@ def check_values(settings: Settings, reasons: dict[str, str], choices: tuple[str
         value = getattr(settings, key)
         message = f"{key}: must be one of {', '.join(CHOICES[key])} (got {value!r})"
         refuse_if(value is not None and value not in CHOICES[key], message)
-    refuse_if(
-        settings.use_peft and settings.lora_r < 1,
-        f"lora_r: must be at least 1 (got {settings.lora_r}); use_peft: false for no LoRA",
-    )
 
 
 def check_rounding(settings: Settings) -> None:
@@ -126,24 +124,6 @@ def check_rounding(settings: Settings) -> None:
         refuse_if(settings.get(other), message)
     message = f"{key}: true needs the package torchao; pip install torchao==0.18.0"
     refuse_if(not is_installed("torchao"), message)
-
-
-def check_numbers(settings: Settings) -> None:
-    """Refuse numbers, and two keys, that Hugging Face takes and a GRPO run cannot work with."""
-    for key, least in (("num_iterations", 1), ("seed", 0), ("max_prompt_length", 1)):
-        value = getattr(settings, key)
-        message = f"{key}: must be at least {least} (got {value})"
-        refuse_if(value is not None and value < least, message)
-    refuse_if(
-        not settings.temperature > 0,
-        f"temperature: must be above 0 (got {settings.temperature}): a group of equal completions "
-        "has nothing to compare",
-    )
-    checkpoint = settings.resume_from_checkpoint
-    refuse_if(
-        isinstance(checkpoint, str) and not Path(checkpoint).is_dir(),
-        f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>",
-    )
 
 
 # Curriculum: keys that only some modes read.
@@ -181,13 +161,7 @@ def check_batch(settings: Settings, num_processes: int) -> None:
     """Refuse batch numbers that do not give every process whole groups in a generation."""
     group, per_device = settings.num_generations, settings.per_device_train_batch_size
     whole, rows = settings.generation_batch_size, per_device * num_processes
-    for key in BATCH_KEYS:
-        value = getattr(settings, key)
-        refuse_if(value is not None and value < 1, f"{key}: must be at least 1 (got {value})")
-    refuse_if(
-        group is None or group < 2,
-        f"num_generations: must be at least 2 (got {group}): a group is compared within itself",
-    )
+    refuse_if(group is None, "num_generations: missing; set the completions of one problem")
     refuse_if(
         settings.steps_per_generation and whole,
         "generation_batch_size: set it or steps_per_generation, not both",
@@ -281,20 +255,14 @@ def check_evaluation(settings: Settings) -> None:
         not settings.eval_file and not problems,
         "eval_problems: missing; eval_strategy: steps needs them, or an eval_file",
     )
-    refuse_if(
-        problems is not None and problems < LEAST_PROBLEMS,
-        f"eval_problems: {problems} must be at least {LEAST_PROBLEMS}",
-    )
     message = "eval_steps: missing; set the optimizer steps between two evaluations"
     refuse_if(steps is None, message)
-    message = f"eval_steps: {steps} must be a whole number of optimizer steps above 0"
-    refuse_if(steps < 1 or steps % 1, message)
+    message = f"eval_steps: {steps} must be a whole number of optimizer steps"
+    refuse_if(steps % 1, message)
     message = "dataloader_drop_last: True would leave held-out problems out; remove it"
     refuse_if(settings.dataloader_drop_last, message)
     key = "num_generations_eval" if settings.num_generations_eval else "num_generations"
     size, batch = getattr(settings, key), settings.per_device_eval_batch_size
-    message = f"{key}: {size} and per_device_eval_batch_size: {batch} must be above 0"
-    refuse_if(size < 1 or batch < 1, message)
     refuse_if(
         batch % size,
         f"per_device_eval_batch_size: {batch} is no multiple of {key}, {size}; use "

@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,9 +47,6 @@ class DistillArguments(ProblemSetArguments):
     """Keys of `distill.yaml`."""
 
     backends: ClassVar[tuple[str, ...]] = ("hf", "vllm", "openai")
-    limits: ClassVar[dict[str, float]] = ProblemSetArguments.limits | {
-        "keep": inf, "concurrency": inf, "timeout_s": inf,
-    }  # fmt: skip
 
     model_name_or_path: str = field(
         metadata={"help": "the teacher: checkpoint folder, hub id, or name at the server"}

@@ -162,11 +162,16 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     trainer.remove_callback(PrinterCallback)
     progress = StageProgress(name)
     trainer.add_callback(progress)
+    trainer.add_callback(FiniteNumbers(trainer))
     trainer.add_callback(SealCheckpoints())
     if trainer.args.save_strategy != "no":
         check_space(trainer.args.output_dir, checkpoint_bytes(trainer.model), "one more checkpoint")
     try:
         trainer.train(resume_from_checkpoint=checkpoint or trainer.args.resume_from_checkpoint)
+    except RuntimeError as error:
+        if "probability tensor contains" not in str(error):  # torch, of a sample to be drawn
+            raise
+        raise stopped(trainer, "the model's probabilities") from error
     finally:
         progress.on_train_end(None, None, None)  # an error's line would be glued to the bar
     save(trainer)
@@ -244,6 +249,38 @@ class StageProgress(TrainerCallback):
         if self.bar is not None:
             self.bar.close()
             self.bar = None
+
+
+def stopped(trainer: Trainer, what: str) -> UserError:
+    """That a run has ended because something is NaN or infinite, what helps, and what is left."""
+    folder, step = trainer.args.output_dir, trainer.state.global_step
+    return UserError(
+        f"{folder}: stopped at step {step}: {what} became NaN or infinite; lower learning_rate or "
+        f"max_grad_norm; the last checkpoint is {runs.last_checkpoint(Path(folder)) or 'none'}"
+    )
+
+
+class FiniteNumbers(TrainerCallback):
+    """Ends all processes at the step whose loss or weights are NaN or infinite, before it is saved.
+
+    A gradient that is makes the weights so, but for those that fp16's loss scaling leaves out.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        trainer.args.logging_nan_inf_filter = False  # it shows the mean of earlier losses instead
+
+    @torch.no_grad()
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        # Of a sharded weight the part that is here: DeepSpeed's, FSDP2's.
+        parts = [getattr(p, "ds_tensor", p) for p in model.parameters() if p.requires_grad]
+        parts = [p.to_local() if hasattr(p, "to_local") else p for p in parts]
+        largest = torch.nn.utils.get_total_norm([p for p in parts if p.numel()], math.inf)
+        loss = self.trainer._tr_loss
+        is_bad = torch.stack([~loss.isfinite(), ~largest.to(loss.device).isfinite()]).float()
+        bad_loss, bad_weights = self.trainer.accelerator.reduce(is_bad, reduction="sum").tolist()
+        if bad_loss or bad_weights:
+            raise stopped(self.trainer, "the loss" if bad_loss else "the weights")
 
 
 def keep_metric_names() -> None:

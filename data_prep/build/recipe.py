@@ -116,8 +116,6 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
             raise UserError(f"{where}: missing key {each!r}; set it")
     if name != "synthetic" and not (source.hub or source.file):
         raise UserError(f"{where}: set 'file' or 'hub'")
-    if source.sample is not None and source.sample < 1:
-        raise UserError(f"{where}: sample: {source.sample} is not a number of rows above 0")
     bounds = source.difficulty
     if bounds not in (None, *BANDS) and not (
         isinstance(bounds, dict)
@@ -162,8 +160,6 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
         for name in [value] if isinstance(value, str) else value:
             if name not in choices:
                 raise UserError(f"{key}: must be one of {', '.join(choices)} (got {name!r})")
-    if values.get("num_workers", 0) < 0:
-        raise UserError(f"num_workers: must be 0 or more (got {values['num_workers']})")
     root = values.get("data_root")
     if root is not None and not Path(root).is_dir():
         raise UserError(f"data_root: {root} is not a folder; set it to the folder of the data")

@@ -7,7 +7,6 @@ are the keys that all recipes which sample share, checked before torch is import
 """
 
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,11 +20,6 @@ class SamplingArguments:
     """How completions are sampled and graded; recipes add where problems and models are."""
 
     backends: ClassVar[tuple[str, ...]] = ("hf", "vllm")
-    # A value must be above 0 and at most this; vLLM samples at temperatures up to 2.
-    limits: ClassVar[dict[str, float]] = {
-        "num_samples": inf, "max_new_tokens": inf, "batch_size": inf, "limit": inf,
-        "temperature": 2, "top_p": 1, "vllm_gpu_memory_utilization": 1,
-    }  # fmt: skip
 
     backend: str = field(default="hf", metadata={"help": "hf (transformers) or vllm"})
     vllm_gpu_memory_utilization: float = field(
@@ -48,11 +42,6 @@ class SamplingArguments:
     limit: int | None = field(default=None, metadata={"help": "only the first so many problems"})
 
     def __post_init__(self) -> None:
-        for key, most in self.limits.items():
-            value = getattr(self, key)
-            if value is not None and not 0 < value <= most:  # not a number, too
-                bound = "" if most == inf else f" and at most {most}"
-                raise UserError(f"{key}: {value!r} must be above 0{bound}")
         self.check_one_of("dtype", DTYPES)
         self.check_one_of("backend", self.backends)
 

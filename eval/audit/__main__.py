@@ -47,9 +47,6 @@ class AuditArguments:
     def __post_init__(self) -> None:
         self.recipe = self.recipe.rstrip("/")
         self.run = self.run or f"runs/{Path(self.recipe).name}"
-        for key in ("num_rows", "num_tricked", "num_parsed"):
-            if getattr(self, key) < 1:
-                raise UserError(f"{key}: {getattr(self, key)} must be at least 1")
 
 
 def check_recipe(values: dict[str, Any]) -> None:

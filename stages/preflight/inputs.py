@@ -139,8 +139,6 @@ class PreflightArguments:
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
 
     def __post_init__(self) -> None:
-        if self.gpus < 1:
-            raise ValueError(f"gpus: {self.gpus} must be at least 1")
         for key in ("tokenizer", "data_root"):
             folder = getattr(self, key)
             if folder is not None and not Path(folder).is_dir():

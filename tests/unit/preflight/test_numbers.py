@@ -43,10 +43,9 @@ def test_an_unknown_launch_is_refused():
         read_launch("zero4", 8)
 
 
-@pytest.mark.parametrize(("key", "value"), [("gpus", 0), ("tokenizer", "nowhere/at/all")])
-def test_arguments_out_of_range_are_refused(key, value):
-    with pytest.raises(ValueError, match=f"^{key}: "):
-        PreflightArguments(recipe="x", **{key: value})
+def test_a_missing_folder_is_refused():
+    with pytest.raises(ValueError, match=r"^tokenizer: "):
+        PreflightArguments(recipe="x", tokenizer="nowhere/at/all")
 
 
 def test_a_refusal_is_split_into_finding_and_remedy():

@@ -18,9 +18,6 @@ SERVER = {"backend": "openai", "base_url": "http://localhost:8000/v1"}
         ({"system_prompt": "nice"}, "system_prompt"),
         (SERVER | {"base_url": "localhost:8000"}, "base_url"),
         (SERVER | {"backend": "vllm"}, "base_url"),
-        (SERVER | {"concurrency": 0}, "concurrency"),
-        ({"temperature": 0}, "temperature"),
-        ({"temperature": 2.5}, "temperature"),
         ({"dtype": "int8"}, "dtype"),
     ],
 )

@@ -38,7 +38,7 @@ def grpo(values):
     ],
 )
 def test_keys_are_refused_in_one_line(key, values):
-    with pytest.raises(UserError, match=f"^{key}: ") as error:
+    with pytest.raises(UserError, match=f"^(recipe: )?{key}: ") as error:
         check_grpo_keys(grpo(values))
     assert "\n" not in str(error.value)
 

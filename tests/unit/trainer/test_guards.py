@@ -31,24 +31,11 @@ NAN, INF = math.nan, math.inf
 # Settings
 
 
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
-        *[(name, ("off", "rollback"), ("halt", True)) for name in GUARDS],
-        ("repetition_ngram", (1, 40), (0,)),
-        ("max_repetition", (0, 1), (-0.1, 1.1, NAN)),
-        ("min_entropy", (0, 3), (-0.1, NAN)),
-        ("max_logp_mismatch", (1, 2), (0.05,)),
-        ("patience", (1, 10), (0, 11)),
-        ("baseline_steps", (1, 40), (0, 41)),
-        ("rollback_lr_factor", (0.1, 1), (0, 1.1)),
-        ("max_rollbacks", (0, 9), (-1,)),
-    ],
-)
-def test_settings_are_checked(name, good, bad):
-    for value in good:
+@pytest.mark.parametrize("name", GUARDS)
+def test_settings_are_checked(name):
+    for value in ("off", "rollback"):
         GuardSettings(**{name: value})
-    for value in bad:
+    for value in ("halt", True):
         with pytest.raises(ValueError, match=f"guard_{name}: must be "):
             GuardSettings(**{name: value})
 

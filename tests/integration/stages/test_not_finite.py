@@ -1,0 +1,45 @@
+"""NaN or infinity ends a run with its step, and never gets into a checkpoint."""
+
+import importlib
+
+import pytest
+import torch
+
+from data_prep.config import UserError
+from data_prep.manifest import NAME
+from tests.integration.stages.stage_processes import steps_on_disk
+
+pytestmark = pytest.mark.integration
+TRAINERS = {"sft": "trl.SFTTrainer", "grpo": "stages.trainer.trainer.MathGRPOTrainer"}
+FAULTS = {
+    "loss": lambda loss, _: loss + torch.nan,  # its gradient is finite
+    "gradient": lambda loss, model: loss + 0 * sum(p.sum() for p in model.parameters()) / 0,
+}
+TINY = {"gradient_accumulation_steps": 2, "max_steps": 4, "save_steps": 1}
+
+
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+@pytest.mark.parametrize("fault", [*FAULTS])
+def test_a_run_ends_at_the_step_and_keeps_its_last_checkpoint(
+    stage, fault, run_stage, tmp_path, monkeypatch
+):
+    module, _, name = TRAINERS[stage].rpartition(".")
+    trainer = getattr(importlib.import_module(module), name)
+    compute = trainer.compute_loss
+
+    def compute_loss(self, model, *args, **kwargs):
+        loss = compute(self, model, *args, **kwargs)
+        return FAULTS[fault](loss, model) if self.state.global_step == 2 else loss
+
+    monkeypatch.setattr(trainer, "compute_loss", compute_loss)
+    with pytest.raises(UserError, match=r": stopped at step 3: the \w+ .*checkpoint-2$"):
+        run_stage(stage, **TINY)
+    assert steps_on_disk(tmp_path / stage) == [1, 2]
+    assert not (tmp_path / stage / NAME).exists()
+
+
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+@pytest.mark.parametrize("rate", [1e20, 3e38])
+def test_so_does_a_learning_rate_without_sense(stage, rate, run_stage):
+    with pytest.raises(UserError, match=r": stopped at step [12]: the .* lower learning_rate"):
+        run_stage(stage, **TINY, learning_rate=rate)

@@ -1,0 +1,128 @@
+"""Every number has a range, in every command, and no secret is taken or written."""
+
+import importlib
+import json
+import math
+from unittest import mock
+
+import pytest
+
+from data_prep import config, manifest
+from data_prep.build.recipe import Source
+from data_prep.config import UserError, known_keys, read_settings
+from data_prep.values import RANGES, fault, redact
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments
+from stages.trainer.guards import RECENT, SPAN
+
+COMMANDS = (
+    "data_prep.build.__main__", "stages.tiny_model", "stages.sft", "stages.difficulty",
+    "stages.distill", "stages.grpo", "stages.sweep", "stages.preflight.__main__", "eval.run",
+    "eval.report.__main__", "eval.audit.__main__",
+)  # fmt: skip
+# Any finite number is fine: weights may be negative, levels are a data set's own.
+ANY = {
+    "reward_weights", "entropy_coef", "entropy_coef_min", "entropy_coef_max", "local_rank",
+    "min_level", "max_level",
+}  # fmt: skip
+
+
+class Parsed(Exception):
+    """Carries the classes of a command's keys out of its `main`."""
+
+
+def numeric_keys():
+    """`{name: Key}` of all commands."""
+
+    def parse(doc, own, hf=(), *_, **__):
+        raise Parsed(own, hf)
+
+    found = known_keys(Source)
+    for command in COMMANDS:
+        module = importlib.import_module(command)
+        with mock.patch.object(module, "parse", parse), pytest.raises(Parsed) as parsed:
+            module.main()
+        found |= known_keys(*parsed.value.args)
+    return {k: v for k, v in found.items() if {"int", "float"} & {*v.members, v.item}}
+
+
+def test_every_numeric_key_has_a_range_that_holds_its_default():
+    keys = numeric_keys()
+    assert keys.keys() == RANGES.keys() | ANY
+    for name, key in keys.items():
+        assert name in ANY or key.default is config.UNSET or fault(name, key.default) is None
+        assert fault(name, math.nan) == f"{name}: must be finite (got nan)"
+        assert fault(name, -math.inf) and (name in ANY or fault(name, -2))
+    assert RANGES["guard_patience"].endswith(f" {RECENT}")
+    assert RANGES["guard_baseline_steps"].endswith(f" {SPAN}")
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        ("learning_rate", (0, "1e-6"), (-1, "nan", "inf", 10**400)),
+        ("max_steps", (-1, 1), (0, -2)),
+        ("max_grad_norm", (0, "inf"), (-1, "nan")),
+        ("adam_beta2", (0, 0.999), (1,)),
+        ("seed", (0, 2**32 - 1), (-1, 2**32, 10**400)),
+        ("reward_weights", ([1.0, -1.0],), (["nan", 1],)),
+        ("generation_kwargs", ({"top_k": 5},), ({"top_k": -5}, {"a": {"top_p": 1.5}})),
+    ],
+)
+@pytest.mark.parametrize("place", ["config", "overlay", "command line"])
+def test_ranges_hold_wherever_a_value_comes_from(tmp_path, key, good, bad, place):
+    def read(value):
+        argv = [
+            "--train_file",
+            "a",
+            f"--{key}",
+            *map(str, value if type(value) is list else [value]),
+        ]
+        if place != "command line" or isinstance(value, dict):  # which belongs in the YAML
+            path = tmp_path / "values.yaml"
+            path.write_text(json.dumps({key: value}))
+            argv[2:] = [f"--{place.replace('command line', 'config')}", str(path)]
+        read_settings(GrpoArguments, GRPO, argv, DEFAULTS)
+
+    for value in good:
+        read(value)
+    for value in bad:
+        with pytest.raises(UserError, match=r": \w+: ") as error:
+            read(value)
+        assert "\n" not in str(error.value)
+
+
+URL = "http://user:pl4nted@host/v1"
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ("hub_token: pl4nted", []),
+        ("", ["--hub_token", "pl4nted"]),
+        ("env: {HF_TOKEN: pl4nted}", []),
+        ("env: {My_Api_Key: pl4nted}", []),
+        ("model_init_kwargs: {token: pl4nted}", []),
+        (f"vllm_server_base_url: {URL}", []),  # TRL's arguments are in every checkpoint
+        ("", ["--train_file", URL]),
+        ("", [f"--train_file={URL}?api_key=pl4nted"]),
+    ],
+)
+def test_secrets_are_refused_and_not_repeated(tmp_path, text, argv):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(f"train_file: a\n{text}\n")
+    with pytest.raises(UserError) as error:
+        read_settings(GrpoArguments, GRPO, ["--config", str(path), *argv], DEFAULTS)
+    assert "pl4nted" not in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_password_is_never_written(tmp_path):
+    manifest.write(
+        tmp_path, "x", {"a": [URL]}, {URL: "hub"}, {}, 0.0, more=f"see {URL}?token=pl4nted"
+    )
+    written = (tmp_path / manifest.NAME).read_text()
+    assert "pl4nted" not in written and "http://***@host/v1" in written
+    assert "pl4nted" not in str(UserError(f"base_url: {URL} is down"))
+    plain = 'a@b.c "http://host/x@y?max_new=1" s3://bucket/key'
+    assert redact(plain) == plain and redact("http://u:p@ss@h:1/x") == "http://***@h:1/x"
+    assert fault("train_file", URL, takes_secret_urls=True) is fault("eos_token", "</s>") is None
+    assert fault("env", {"TOKENIZERS_PARALLELISM": "false", "HF_HOME": "x"}) is None
