@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from data_prep.quiet import quiet_imports
+from data_prep.quiet import one_line, quiet_imports
 
 quiet_imports()
 
@@ -52,7 +52,7 @@ def run_cli(main: Callable[[], None]) -> None:
     try:
         main()
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {one_line(error)}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted: run the same command again to go on\n")

@@ -22,6 +22,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from data_prep import checkpoints, manifest
 from data_prep.config import UserError
+from data_prep.quiet import one_line
 from stages.launch import (
     RUN_FILE,
     asked_engine,
@@ -47,7 +48,7 @@ def is_main_process() -> bool:
 def say(line: str) -> None:
     """One line to the user, from the main process only."""
     if is_main_process():
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(one_line(line) + "\n")
         sys.stdout.flush()
 
 
