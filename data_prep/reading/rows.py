@@ -249,7 +249,7 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     try:
         at = _BLANK.match(text, text.index("[") + 1).end()
         while True:
-            if len(text) - at <= MAX_ROW and (block := next(blocks, "")):
+            while len(text) - at <= 2 * MAX_ROW and (block := next(blocks, "")):
                 text, at, is_cut = text[at:] + block, 0, True
             if text.startswith("]", at):
                 break
@@ -265,8 +265,8 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
             raise ValueError("text behind the list")
     except (ValueError, RecursionError) as error:
         fault = error
-        if is_cut:  # the error counts from there
-            fault = f"{getattr(error, 'msg', error)}, or longer than {MAX_ROW >> 20} MiB"
+        if is_cut or len(text) - at > MAX_ROW:  # the error counts from the cut
+            fault = f"{getattr(error, 'msg', error)}, or {TOO_LONG}"
         raise UserError(
             f"{path}: row {number}: malformed JSON ({fault}); fix the list, or fetch the file "
             "again if it is truncated; no row behind it can be read"
