@@ -133,7 +133,8 @@ def _grade_file(
                 line = json.dumps(output, ensure_ascii=False) + "\n"
                 file.write(clean(encodable(line)).encode())
                 verdicts[output["verdict"]] += 1
-                errors += [output["error"]] if "error" in output else []
+                # The first is told, the others are counted.
+                errors += [output["error"] if not errors else ""] if "error" in output else []
             file.flush()
             chunk = list(islice(rows, CHUNK_ROWS))
 

@@ -251,12 +251,11 @@ def test_a_packed_file_that_expands_as_no_data_does_is_refused(
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.parquet"])
 def test_data_may_be_packed_well(tmp_path, monkeypatch, name):
-    """Rows that share most of their text; and a bomb too small to harm."""
     monkeypatch.setattr(reading, "STRETCH", 1 << 18)
     rows = [{"a": f"{n * 7919 % 100_003} apples " + "and a tree " * 30} for n in range(3000)]
     assert len(list(read_rows(write(tmp_path / name, rows)))) == 3000
-    monkeypatch.undo()
-    assert len(list(read_rows(write(tmp_path / name, [{"a": "x" * 1_000_000}], 20)))) == 20
+    monkeypatch.undo()  # a bomb too small to harm
+    assert len(list(read_rows(write(tmp_path / name, [{"a": "x" * 10_000}], 20)))) == 20
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.jsonl", "a.csv", "a.parquet"])
