@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from data_prep.quiet import one_line
 from data_prep.values import redact
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -36,7 +37,7 @@ def run_cli(main: Callable[[], None]) -> None:
         line = str(error) if isinstance(error, UserError) else disk_fault(error)
         if line is None:
             raise
-        sys.stderr.write(f"error: {line}\n")
+        sys.stderr.write(f"error: {one_line(line)}\n")
         sys.exit(2)
 
 

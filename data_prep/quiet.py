@@ -1,8 +1,16 @@
-"""Third-party chatter kept off the terminal, in one place; errors still show."""
+"""What gets to the terminal, in one place: no third-party chatter, and outside text only as text.
+
+Rows, completions and file names are anybody's. Control characters among them could clear the
+screen, write into the clipboard or make a wrong answer look right.
+"""
 
 import logging
 import os
+import re
+import sys
 import warnings
+
+import rich.text
 
 # Both tell every stage of GPUs that are not there, as soon as transformers or accelerate find them.
 _AT_IMPORT = ("torchao", "torch.utils._pytree")
@@ -14,6 +22,36 @@ VLLM_ENVIRONMENT = {
     "TQDM_DISABLE": "1",  # read by the engine's child process
 }
 
+# C0 but for newline and tab, DEL, C1, direction marks, halves of surrogate pairs.
+HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+MAX_LINE = 2000  # characters at either end of a line of which a row may be part
+
+
+def clean(text: str) -> str:
+    """A text with whatever a browser, editor or terminal would act on written as `\\x1b`.
+
+    JSON stays the same JSON: the letters that it may hold unescaped are written as it escapes them.
+    """
+    return HIDDEN.sub(_write_out, text.replace("\r\n", "\n"))
+
+
+def _write_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 32 else f"\\u{code:04x}"
+
+
+def one_line(text: object) -> str:
+    """Its text cleaned, as one line; a very long one loses its middle, not place and remedy."""
+    line = " ".join(clean(str(text)).splitlines())
+    return line if len(line) <= 2 * MAX_LINE else f"{line[:MAX_LINE]} ... {line[-MAX_LINE:]}"
+
+
+def notice(text: str) -> None:
+    """Tell the user in one line on stderr what a command does that he may not expect."""
+    sys.stderr.write(f"notice: {one_line(text)}\n")
+
 
 def quiet_loggers(*names: str) -> None:
     """Let these loggers tell of errors only; a library may set its level again when imported."""
@@ -23,6 +61,8 @@ def quiet_loggers(*names: str) -> None:
 
 def quiet_imports() -> None:
     """Silence what speaks while it is imported; call it before torch is."""
+    # All tables are made of it, TRL's `log_completions` too. Its own drops five characters.
+    rich.text.strip_control_codes = clean
     quiet_loggers(*_AT_IMPORT)
     logging.getLogger("DeepSpeed").addFilter(
         lambda record: record.filename != "real_accelerator.py"

@@ -25,7 +25,7 @@ from data_prep import manifest
 from data_prep.checkpoints import tokenizer_path
 from data_prep.config import build, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
-from data_prep.quiet import quiet_evaluation, quiet_harness
+from data_prep.quiet import notice, quiet_evaluation, quiet_harness
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_package, installed
 from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
@@ -167,9 +167,9 @@ def run_tasks(
         loaded, stopped = suite.load_official_tasks(args.official, metadata)
         results = evaluate(loaded, "official")
         if stopped and processes.is_main:
-            sys.stderr.write(
-                f"notice: {name}: the harness's parsers had to be stopped on {len(stopped)} "
-                "completions of official tasks; they score 0\n"
+            notice(
+                f"{name}: the harness's parsers had to be stopped on {len(stopped)} "
+                "completions of official tasks; they score 0"
             )
         for task, one in loaded.items() if processes.is_main else ():
             benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]

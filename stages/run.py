@@ -23,6 +23,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from data_prep import checkpoints, manifest
 from data_prep.errors import UserError, check_space
+from data_prep.quiet import one_line
 from stages import runs
 from stages.launch import asked_engine, check_started, refuse_if
 
@@ -41,7 +42,7 @@ def is_main_process() -> bool:
 def say(line: str) -> None:
     """One line to the user, from the main process only."""
     if is_main_process():
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(one_line(line) + "\n")
         sys.stdout.flush()
 
 

@@ -31,6 +31,7 @@ from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.index import EvalQuestion, load_questions, read_questions
+from data_prep.quiet import notice
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
 
@@ -133,9 +134,9 @@ def collect(
             report.dropped_of[number]["not_sampled"] = rows.num_read - num_taken
         report.seconds["read"] += rows.seconds
         if num_bad:
-            sys.stderr.write(
-                f"notice: {key}: {source.name}: {num_bad:,} rows cannot be used and are left "
-                f"out, the first: {first_bad}\n"
+            notice(
+                f"{key}: {source.name}: {num_bad:,} rows cannot be used and are left "
+                f"out, the first: {first_bad}"
             )
     started = time.perf_counter()
     for number, found in collector.finish():
@@ -165,9 +166,9 @@ def mix(key: str, args: DataArguments, collector: Collector, outputs: Outputs, r
         )
     report.bands = dict(sorted(Counter(bands[index] for index in chosen).items()))
     if len(chosen) < shares.get("size", 0):
-        sys.stderr.write(
-            f"notice: mix: {key}: {len(chosen):,} problems, not {shares['size']:,}: there are "
-            f"only {dict(sorted(Counter(bands).items()))}\n"
+        notice(
+            f"mix: {key}: {len(chosen):,} problems, not {shares['size']:,}: there are "
+            f"only {dict(sorted(Counter(bands).items()))}"
         )
 
 
@@ -178,9 +179,9 @@ def warn_of_no_decontamination(
     names = dict.fromkeys(source.name for key in TRAINING for source in sources.get(key, ()))
     names.pop("synthetic", None)
     if names and not any(isinstance(count, int) for count in benchmarks.values()):
-        sys.stderr.write(
-            f"notice: {', '.join(names)} may hold problems of benchmarks, and none "
-            "is checked; set decontaminate: [gsm8k, math500, aime24, aime25]\n"
+        notice(
+            f"{', '.join(names)} may hold problems of benchmarks, and none "
+            "is checked; set decontaminate: [gsm8k, math500, aime24, aime25]"
         )
 
 

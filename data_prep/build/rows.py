@@ -11,7 +11,6 @@ import json
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from collections import Counter, deque
@@ -32,6 +31,7 @@ from data_prep.build.recipe import TRAINING, DataArguments, Source, find_file
 from data_prep.config import UserError
 from data_prep.decontamination.index import EvalIndex, EvalQuestion
 from data_prep.decontamination.text import question_key, tokenise
+from data_prep.quiet import notice
 from data_prep.reading.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
 from data_prep.schema import Problem
 from data_prep.sources import synthetic
@@ -87,9 +87,9 @@ class SourceRows:
         if not self.num_read:
             raise UserError(f"{key}: {source.name}: {place} has no rows; check the file")
         if size is not None and self.num_read < size:
-            sys.stderr.write(
-                f"notice: {key}: {source.name} has {self.num_read} rows, fewer than sample "
-                f"{size}: all are taken\n"
+            notice(
+                f"{key}: {source.name} has {self.num_read} rows, fewer than sample {size}: all "
+                "are taken"
             )
 
     def _generate(self) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,6 @@ recur and enough of its words align in order, how much depends on whether the go
 
 import json
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from data_prep.decontamination.text import (
     without_options,
 )
 from data_prep.grading.equivalence.compare import is_same_value
+from data_prep.quiet import notice
 from data_prep.schema import Problem
 
 # Measured, see docs/results/decontamination.md. Lengths are in words that carry content.
@@ -377,7 +377,7 @@ def load_questions(
             if name in names:
                 raise UserError(f"decontaminate: {name}: {error}") from error
             counts[name] = f"not checked: {error}"
-            sys.stderr.write(f"notice: training sets are not checked against {name}: {error}\n")
+            notice(f"training sets are not checked against {name}: {error}")
             continue
         counts[name] = len(problems)
         for one in problems:

@@ -30,7 +30,7 @@ from data_prep.grading.equivalence.compare import is_parseable
 from data_prep.grading.grade import Grade, grade_all, grade_short_all
 from data_prep.grading.pool import logger as pool_logger
 from data_prep.manifest import PARTIAL, encodable, open_whole
-from data_prep.quiet import quiet_loggers
+from data_prep.quiet import clean, one_line, quiet_loggers
 from data_prep.reading.rows import BadRow, Row, read_rows_and_faults
 
 CHUNK_ROWS = 256  # graded at once, so that the workers run in parallel
@@ -97,11 +97,11 @@ def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: flo
     """What is told at the end, some lines; `seconds` is the wall-clock time."""
     total = verdicts.total()
     share = {name: f"{100 * num / total:.1f} %" for name, num in verdicts.items()}
-    lines = [f"{path}: {total:,} rows, {share.get('right', '0.0 %')} right"]
+    lines = [f"{one_line(path)}: {total:,} rows, {share.get('right', '0.0 %')} right"]
     for name, num in verdicts.most_common():
         lines.append(f"  {name:16} {num:9,} {share[name]:>8}")
     lines.append(f"  rows with an error: {len(errors):,}")
-    lines += [f"  the first: {error}" for error in errors[:1]]
+    lines += [f"  the first: {one_line(error)}" for error in errors[:1]]
     lines.append(f"  {seconds:.1f} s, {total / seconds:,.0f} rows/s")
     if verdicts["no_think"] > total / 2:
         lines.append(HINT)
@@ -130,9 +130,11 @@ def _grade_file(
     with _open_output(args.out) as file:
         while chunk:
             for output in grade_rows(chunk, grade_texts):
-                file.write(encodable(json.dumps(output, ensure_ascii=False) + "\n").encode())
+                line = json.dumps(output, ensure_ascii=False) + "\n"
+                file.write(clean(encodable(line)).encode())
                 verdicts[output["verdict"]] += 1
-                errors += [output["error"]] if "error" in output else []
+                # The first is told, the others are counted.
+                errors += [output["error"] if not errors else ""] if "error" in output else []
             file.flush()
             chunk = list(islice(rows, CHUNK_ROWS))
 

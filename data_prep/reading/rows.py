@@ -3,17 +3,21 @@
 Every row comes with its place (`file:line`, or `file: row N`). Data files are untrusted: a row that
 cannot be read is a `BadRow` in its place, and the next one is read. A file whose damage hides the
 rows behind it (a JSON list, gzip, a parquet page, an open quote in a CSV file) stops the reader
-with file and row.
+with file and row. So does a packed file that expands as no data does, before its rows are read;
+a row that is too long is a `BadRow`, and is never held in memory.
 """
 
+import codecs
 import contextlib
 import csv
 import gzip
 import json
+import math
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +26,12 @@ from data_prep.config import UserError
 Row = dict[str, Any]
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".parquet")
 _PARQUET_ROWS = 256  # a row of worked solutions can take 200 kB: a few hundred are held at once
-_LONGEST_CSV_VALUE = 1 << 26
+MAX_ROW = 1 << 24  # bytes; 64 k tokens of thought take 0.3 MB
+# Our sets pack 3 to 38 times, one row of GSM8K over and over 229 times, deflate anything at most
+# 1,032 times. Measured over a stretch of so many unpacked bytes: small files may do as they like.
+MAX_RATIO, STRETCH = 200, 1 << 28
+TOO_LONG = f"longer than {MAX_ROW >> 20} MiB; split or remove the row"
+_ROW_COST = 64  # bytes of an empty one in Python: run lengths pack millions of rows into nothing
 _BLANK = re.compile(r"[ \t\n\r]*")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _BETWEEN_ROWS = re.compile(r"\s*(?:,\s*(?!\])|(?=\]))")
@@ -73,8 +82,8 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
 def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]:
     """Yield `(where, row)` of a local file, with a `BadRow` for each row that cannot be read.
 
-    Rows are streamed but for JSON lists, whose text is held in memory. A bare list of chat turns
-    (the training files of ORZ) becomes `{"conversations": row}`.
+    Rows are streamed. A bare list of chat turns (the training files of ORZ) becomes
+    `{"conversations": row}`.
 
     Args:
         path: a `.jsonl` or `.json` file (objects line by line, or one list of them), a `.csv` file
@@ -105,22 +114,58 @@ def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]
         yield from _read_json_lines(path)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def _read_lines(path: Path, keep_rest: bool = False) -> Iterator[tuple[int, bytes]]:
     """Yield `(line number from 1, bytes)` of a plain or gzipped file.
 
-    Raises:
-        UserError: a gzip file that is damaged or ends early.
+    A line that is longer than `MAX_ROW` is cut there; `keep_rest` yields the rest in pieces.
     """
-    number = 0
+    number, at, safe, is_start = 0, 0, 0.0, True
+    is_packed = path.suffix == ".gz"
+    ahead = _check_ahead(path, _unpack_gzip(path)) if is_packed else iter([math.inf])
     try:
         # Binary mode splits on \n alone; text mode's splitlines breaks rows that hold U+2028.
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                yield number, line
+        with gzip.open(path) if is_packed else path.open("rb", 1 << 20) as file:
+            while piece := file.readline(MAX_ROW + 1):
+                at += len(piece)
+                if at > safe:
+                    safe = next(ahead)
+                number += is_start
+                if is_start or keep_rest:
+                    yield number, piece
+                is_start = piece.endswith(b"\n")
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(
             f"{path}:{number + 1}: truncated or damaged gzip ({error}); fetch the file again"
         ) from error
+
+
+def _unpack_gzip(path: Path) -> Iterator[tuple[int, int, int]]:
+    with path.open("rb") as packed, gzip.open(packed) as file:
+        while piece := file.read(1 << 20):
+            yield file.tell(), len(piece), packed.tell()
+
+
+def _check_ahead(path: Path, pieces: Iterable[tuple[int, int, float]]) -> Iterator[float]:
+    """Yield the places up to which a packed file is no bomb, a stretch ahead of its reader.
+
+    Args:
+        pieces: (place behind it, its bytes unpacked, bytes of the file up to there) of each.
+    """
+    size, start = 0, 0.0
+    # The reader meets the damage itself, and tells its row.
+    with contextlib.suppress(EOFError, OSError, zlib.error):
+        for place, unpacked, packed in pieces:
+            size += unpacked
+            if size > max(STRETCH, MAX_RATIO * (packed - start)):
+                raise UserError(
+                    f"{path}: {(packed - start) / 1e6:.3f} MB unpack to {size / 1e6:,.0f} MB, more "
+                    f"than {MAX_RATIO} times as much; check where it is from, and unpack it "
+                    "yourself to .jsonl if it is data"
+                )
+            if size > STRETCH:
+                yield place
+                size, start = 0, packed
+    yield math.inf
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -161,13 +206,16 @@ def _to_row(value: Any, source: str, where: str) -> Row | BadRow:
 
 def _holds_list(path: Path) -> bool:
     """Whether a JSON file, whatever its name, holds one list of rows, not one row per line."""
-    starts = (line.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] for _, line in read_lines(path))
+    starts = (line.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] for _, line in _read_lines(path))
     return next(filter(None, starts), b"") == b"["
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
-    for number, line in read_lines(path):
+    for number, line in _read_lines(path):
         where = f"{path}:{number}"
+        if len(line) > MAX_ROW:
+            yield where, BadRow(f"{where}: {TOO_LONG}")
+            continue
         text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
         if not text.strip():
             continue
@@ -181,16 +229,34 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         yield where, row
 
 
+def _read_blocks(path: Path) -> Iterator[str]:
+    """Yield the text of a file, more than `MAX_ROW` bytes at a time but for the last."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    held, size = [], 0
+    for _, piece in _read_lines(path, keep_rest=True):
+        held.append(piece)
+        size += len(piece)
+        if size > MAX_ROW:
+            yield decoder.decode(b"".join(held))
+            held, size = [], 0
+    yield decoder.decode(b"".join(held), final=True)
+
+
 def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     """Yield `(file: row N, row or BadRow)` of a file that holds one list of all rows."""
-    content = b"".join(line for _, line in read_lines(path))
-    text = content.decode("utf-8", "surrogateescape")
-    number, at = 1, _BLANK.match(text, text.index("[") + 1).end()
+    blocks = _read_blocks(path)
+    text, number, is_cut = next(blocks), 1, False
     try:
-        while not text.startswith("]", at):
+        at = _BLANK.match(text, text.index("[") + 1).end()
+        while True:
+            while len(text) - at <= 2 * MAX_ROW and (block := next(blocks, "")):
+                text, at, is_cut = text[at:] + block, 0, True
+            if text.startswith("]", at):
+                break
             value, end = _DECODER.raw_decode(text, at)
             where = f"{path}: row {number}"
-            yield where, _to_row(value, text[at:end], where)
+            row = _to_row(value, text[at:end], where)
+            yield where, row if end - at <= MAX_ROW else BadRow(f"{where}: {TOO_LONG}")
             number += 1
             if not (gap := _BETWEEN_ROWS.match(text, end)):
                 raise ValueError("no comma and row, and no bracket, behind the row before")
@@ -198,18 +264,23 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         if text[at + 1 :].strip():
             raise ValueError("text behind the list")
     except (ValueError, RecursionError) as error:
+        fault = error
+        if is_cut or len(text) - at > MAX_ROW:  # the error counts from the cut
+            fault = f"{getattr(error, 'msg', error)}, or {TOO_LONG}"
         raise UserError(
-            f"{path}: row {number}: malformed JSON ({error}); fix the list, or fetch the file "
+            f"{path}: row {number}: malformed JSON ({fault}); fix the list, or fetch the file "
             "again if it is truncated; no row behind it can be read"
         ) from error
 
 
 def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
-    csv.field_size_limit(_LONGEST_CSV_VALUE)  # the module's own is 128 kB
+    csv.field_size_limit(MAX_ROW)  # the module's own is 128 kB
     # Spreadsheets begin the file with a byte order mark, which would belong to the first name.
     lines = (
         line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-        for _, line in read_lines(path)
+        if len(line) <= MAX_ROW
+        else "-" * (MAX_ROW + 1)  # over the limit in quotes, too
+        for _, line in _read_lines(path)
     )
     reader = csv.DictReader(lines, strict=True)
     try:
@@ -217,7 +288,7 @@ def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     except csv.Error as error:
         raise UserError(f"{path}:1: malformed CSV ({error}); fix the header") from error
     if len(set(names)) < len(names):
-        raise UserError(f"{path}:1: two columns have one name; rename one of {names}")
+        raise UserError(f"{path}:1: two columns have one name; rename one of {names!s:.200}")
     while True:
         try:
             row = next(reader, None)
@@ -245,15 +316,59 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(_PARQUET_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}: row {number}", row
+            ahead = _check_ahead(path, _unpack_parquet(path))
+            safe = next(ahead)  # before a page is unpacked
+            for batch in _read_batches(file):
+                if number + len(batch) > safe:
+                    safe = next(ahead)
+                is_big = batch.nbytes > MAX_ROW
+                for part in map(batch.slice, range(len(batch)), repeat(1)) if is_big else [batch]:
+                    is_long = part.nbytes > MAX_ROW
+                    for row in [None] if is_long else part.to_pylist():
+                        number += 1
+                        where = f"{path}: row {number}"
+                        yield where, BadRow(f"{where}: {TOO_LONG}") if is_long else row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         message = str(error).partition("\n")[0] or type(error).__name__
         raise UserError(
             f"{path}: row {number + 1}: not readable as parquet ({message}); fetch the file again"
         ) from error
+
+
+def _unpack_parquet(path: Path) -> Iterator[tuple[int, int, float]]:
+    import pyarrow.parquet
+
+    number, size = 0, path.stat().st_size
+    with contextlib.suppress(pyarrow.ArrowException), pyarrow.parquet.ParquetFile(path) as file:
+        meta = file.metadata
+        said = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
+        yield 0, said if said > MAX_RATIO * size else 0, size  # what the file says itself
+        for batch in _read_batches(file):
+            number += len(batch)
+            yield number, batch.nbytes + _ROW_COST * len(batch), size * number / meta.num_rows
+
+
+def _read_batches(file: Any) -> Iterator[Any]:
+    """Yield a few hundred rows at a time, fewer where they might take more than `STRETCH` bytes.
+
+    A dictionary page holds a value once that any number of rows may share.
+    """
+    import pyarrow
+
+    widest = 1.0
+    for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
+        columns = [group.column(index) for index in range(group.num_columns)]
+        widest = max(widest, sum(
+            (one.data_page_offset - one.dictionary_page_offset)
+            * (one.total_uncompressed_size / one.total_compressed_size)
+            for one in columns if one.has_dictionary_page
+        ))  # fmt: skip
+    fields = [
+        field.with_type(field.type.value_type) if hasattr(field.type, "index_type") else field
+        for field in file.schema_arrow
+    ]
+    for batch in file.iter_batches(min(_PARQUET_ROWS, max(1, int(STRETCH / widest)))):
+        yield batch.cast(pyarrow.schema(fields))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from data_prep.manifest import encodable
+from data_prep.quiet import clean, one_line
 from eval.report.render import print_table
 
 MAX_LINES = 40  # failing rows shown; `audit.json` has all that were kept
@@ -53,14 +53,12 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
     console.print()
     lines = []
     for one in report["failures"][:MAX_LINES]:
-        line = f"failed: {one['set']}, row {one['row']}: {one['check']}: {one['fault']}"
+        line = one_line("failed: {set}, row {row}: {check}: {fault}".format(**one))
         lines.append(line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…")
     if (more := len(report["failures"]) - MAX_LINES) > 0:
         lines.append(f"failed: {more:,} more are in audit.json")
-    for line in [*lines, *(f"note: {note}" for note in report["notes"])]:
-        # A terminal only shows it: ids are anybody's text.
-        shown = "".join(letter if letter.isprintable() else " " for letter in line)
-        console.out(shown, highlight=False)
+    for line in [*lines, *(one_line(f"note: {note}") for note in report["notes"])]:
+        console.out(line, highlight=False)
 
 
 def write(report: dict[str, Any], path: str) -> None:
@@ -72,7 +70,7 @@ def write(report: dict[str, Any], path: str) -> None:
     show(report, Console(file=text, width=120, highlight=False))
     tokenizer, limit = report["tokenizer"], report["max_new_tokens"]
     text.write(f"\nTokenizer: {tokenizer}; at most {limit} new tokens in the tasks.\n")
-    Path(path).write_text(encodable(text.getvalue()), encoding="utf-8")
+    Path(path).write_text(clean(text.getvalue()), encoding="utf-8")
 
 
 def show_parsed(path: str, found: list[dict[str, Any]]) -> None:

@@ -22,10 +22,11 @@ from data_prep.build.recipe import FILES, TRAINING
 from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import BENCHMARKS
+from data_prep.quiet import one_line
 from data_prep.reading.rows import read_rows
 from eval.report import plots
 from eval.report.numbers import told
-from eval.report.render import Table, clean, render
+from eval.report.render import Table, render
 
 STAGE = "data-report"
 AGAIN = "run `make data` again"
@@ -98,8 +99,8 @@ def main() -> None:
     inputs = manifest.hash_inputs([data / manifest.NAME])
     manifest.write(folder, STAGE, asdict(args), inputs, num_rows, started)
     for warning in report["warnings"]:
-        sys.stdout.write(f"warning: {clean(warning)}\n")
-    sys.stdout.write(f"{STAGE}: {report['summary']} {folder}/{STAGE}.html\n")
+        sys.stdout.write(f"warning: {one_line(warning)}\n")
+    sys.stdout.write(f"{STAGE}: {one_line(report['summary'])} {folder}/{STAGE}.html\n")
 
 
 def read_build(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.quiet import clean
 from eval.report.numbers import headline_mode
 
 # What a trainer may have logged: key, panel title, y axis.
@@ -178,7 +179,8 @@ def to_svg(draw: Callable, size: tuple[float, float], name: str, label: str) -> 
 
     ink = {f"{part}color": INK for part in ("text.", "axes.label", "axes.edge", "xtick.", "ytick.")}
     # The same figure twice is the same file; text stays text, for the page's own font and readers.
-    plt.rcParams.update(ink | {"axes.titlecolor": INK, "svg.fonttype": "none", "svg.hashsalt": "0"})
+    fixed = {"svg.fonttype": "none", "svg.hashsalt": "0", "text.parse_math": False}
+    plt.rcParams.update(ink | {"axes.titlecolor": INK} | fixed)
     figure, axis = plt.subplots(figsize=size, layout="constrained")
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(axis="y", color=GRID)
@@ -188,9 +190,10 @@ def to_svg(draw: Callable, size: tuple[float, float], name: str, label: str) -> 
     nothing: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     plt.close(figure)
-    text = file.getvalue()
+    text = clean(file.getvalue())
     text = text[text.index("<svg") :]
+    name = re.sub(r"[^\w.-]", lambda found: f"-{ord(found[0]):x}-", name, flags=re.ASCII)
     text = re.sub(r"<style.*?</style>|<metadata.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
     text = text.replace(INK, "currentColor").replace(GRID, "var(--line)")
-    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(label)}" ', 1)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(clean(label))}" ', 1)

@@ -6,7 +6,6 @@ requests, should an escape ever be forgotten.
 """
 
 import re
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from data_prep.quiet import clean
+
 Table = tuple[list[str], list[list[str]]]  # header, rows
 WIDTH = 100  # columns, also where the terminal is wider or is a file
-# Letters that change how their neighbours are shown rather than being shown: direction marks can
-# make a wrong answer look right.
-DIRECTION = {*range(0x200E, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
-
-
-def clean(text: str) -> str:
-    """A text with whatever a browser, editor or terminal would act on written out instead.
-
-    Newlines and tabs stay. Other control characters, direction marks and halves of surrogate pairs
-    become escapes such as `\\x1b`.
-    """
-    return "".join(map(_write_out, text.replace("\r\n", "\n")))
-
-
-def _write_out(letter: str) -> str:
-    is_hidden = unicodedata.category(letter) in ("Cc", "Cs") or ord(letter) in DIRECTION
-    if letter in "\n\t" or not is_hidden:
-        return letter
-    return f"\\x{ord(letter):02x}" if ord(letter) < 256 else f"\\u{ord(letter):04x}"
 
 
 def inline(text: str | int) -> Markup:
@@ -58,16 +40,22 @@ def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
     return rows
 
 
+def _show(value: Any) -> Any:
+    """What a template writes: outside text cleaned, whichever field it is of."""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def render(name: str, **values: Any) -> str:
     """The page of `<name>.html.jinja`, in which `values` are known."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
+        finalize=_show,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"clean": clean, "inline": inline, "flatten": flatten}
+    environment.filters |= {"inline": inline, "flatten": flatten}
     return environment.get_template(f"{name}.html.jinja").render(values)
 
 

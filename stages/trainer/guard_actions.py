@@ -26,6 +26,7 @@ from transformers import TrainerCallback
 
 from data_prep.config import UserError
 from data_prep.manifest import finite
+from data_prep.quiet import one_line
 from stages.run import is_main_process
 from stages.runs import last_checkpoint
 from stages.trainer.guards import (
@@ -224,7 +225,7 @@ class GuardActions(TrainerCallback):
 def tell(line: str) -> None:
     """One line on the terminal, above the progress bar, from the main process only."""
     if is_main_process():
-        tqdm.write(line)
+        tqdm.write(one_line(line))
         sys.stdout.flush()
 
 

@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import random
+import tracemalloc
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from data_prep.config import UserError
+from data_prep.reading import rows as reading
 from data_prep.reading.rows import (
     BadRow,
     fetch_hub_file,
@@ -200,6 +203,99 @@ def test_parquet_is_read_up_to_its_damage(tmp_path):
     assert [next(found)[1] for _ in range(200)] == rows[:200]
     with pytest.raises(UserError, match=r"a\.parquet: row \d+: not readable .*; fetch the file"):
         list(found)
+
+
+NOISE = [{"a": random.Random(n).randbytes(50).hex()} for n in range(1000)]
+
+
+def write(path, rows, times=1, **options):
+    """Rows, then again, in the container that the name asks for; parquet in row groups."""
+    if path.suffix == ".parquet":
+        table = pyarrow.Table.from_pylist(rows)
+        with pyarrow.parquet.ParquetWriter(path, table.schema, **options) as writer:
+            for _ in range(times):
+                writer.write_table(table)
+        return path
+    text = ",\n".join(map(json.dumps, rows)) if "json." in path.name else None
+    lines = [f"[{text}", *[text] * (times - 1)] if text else []
+    content = ",".join(lines) + "]" if text else "".join(json.dumps(r) + "\n" for r in rows) * times
+    path.write_bytes(pack(content.encode()))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "times", "options"),
+    [
+        ("a.jsonl.gz", [{"a": "x" * 1000}], 2000, {}),  # long rows, short ones, one line, a list
+        ("a.jsonl.gz", [{}], 500_000, {}),
+        ("a.jsonl.gz", [{"a": "x" * 2_000_000}], 1, {}),
+        ("a.json.gz", [{}], 500_000, {}),
+        ("a.jsonl.gz", [*NOISE, *[{}] * 500_000], 1, {}),  # behind rows as they should be
+        # What the file says of itself, a value that all rows share, rows of nothing.
+        ("a.parquet", [{"a": "x" * 100_000}], 20, {"use_dictionary": False, "compression": "zstd"}),
+        ("a.parquet", [{"a": "x" * 10_000}] * 300, 1, {}),
+        ("a.parquet", [{"a": 0}] * 50_000, 1, {}),
+    ],
+)
+def test_a_packed_file_that_expands_as_no_data_does_is_refused(
+    tmp_path, monkeypatch, name, rows, times, options
+):
+    monkeypatch.setattr(reading, "STRETCH", 1 << 18)
+    path = write(tmp_path / name, rows, times, **options)
+    found = read_rows_and_faults(path)
+    with pytest.raises(UserError, match=rf"{name}: .* MB unpack to .* 200 times") as error:
+        for number, _ in enumerate(found):
+            assert number < 400_000
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.parquet"])
+def test_data_may_be_packed_well(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(reading, "STRETCH", 1 << 18)
+    rows = [{"a": f"{n * 7919 % 100_003} apples " + "and a tree " * 30} for n in range(3000)]
+    assert len(list(read_rows(write(tmp_path / name, rows)))) == 3000
+    monkeypatch.undo()  # a bomb too small to harm
+    assert len(list(read_rows(write(tmp_path / name, [{"a": "x" * 10_000}], 20)))) == 20
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.jsonl", "a.csv", "a.parquet"])
+def test_a_row_that_is_too_long_is_a_fault_and_the_next_is_read(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(reading, "MAX_ROW", 1000)
+    rows = [
+        {"a": value, "b": "0"} for value in ("x", "y" * 900, "long " * 210, "z", "l" * 9000, "w")
+    ]
+    if name == "a.json.gz":
+        rows.pop(4)  # so long a row of a list hides what is behind it
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("a,b\n" + "".join(f'"{row["a"]}",0\n' for row in rows))
+    elif name == "a.jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        write(path, rows)
+    found = [row for _, row in read_rows_and_faults(path)]
+    assert [row for row in found if not isinstance(row, BadRow)] == [
+        row for row in rows if len(row["a"]) < 1000
+    ]
+    assert len(found) == len(rows)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
+def test_a_line_without_an_end_is_not_held_in_memory(tmp_path, name):
+    path = tmp_path / name
+    with path.open("wb") as file:
+        file.write(b"[" if name == "a.json" else b"a\n")
+        file.truncate(1 << 28)
+    tracemalloc.start()
+    try:
+        if name == "a.json":
+            with pytest.raises(UserError, match="row 1"):
+                read_all(path)
+        else:
+            assert not read_all(path)[0]
+        assert tracemalloc.get_traced_memory()[1] < 3 << 26
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_hub(monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ import sys
 from eval.harness.metrics import mean_interval
 from eval.harness.score import think_metrics, write_parquet
 from eval.report import __main__ as report
+from eval.report import page, plots
 
 SETTINGS = {"num_samples": 2, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 96, "seed": 0}
 VERDICTS = {
@@ -85,3 +86,34 @@ def run_report(tmp_path, monkeypatch, names, *more):
     monkeypatch.setattr(sys, "argv", argv)
     report.main()
     return tmp_path / "report"
+
+
+HOSTILE = (
+    "<script>document.title = 'ran'</script></details></pre></title>-->'\" onload='x`$\\x$ $"
+    "<img src=x onerror=\"document.title = 'ran'\"><svg onload=\"document.title = 'ran'\">"
+    "\n\x1b]0;ran\x07\x1b[2J\x9b31m\x7f\r\u202e {{ 7 * 191 }}"
+)
+
+
+def poisoned(value, names=()):
+    """The same with hostile text behind every string, and behind keys that are anybody's names."""
+    if isinstance(value, dict):
+        return {
+            poisoned(k) if k in names else k: v if k == "main" else poisoned(v, names)
+            for k, v in value.items()
+        }
+    if isinstance(value, list):
+        return [poisoned(one, names) for one in value]
+    return value + HOSTILE if isinstance(value, str) else value
+
+
+def hostile_page(folder):
+    """The page of a finished report, every field of which is hostile; names and figures too."""
+    made = json.loads((folder / "report.json").read_text())
+    found = poisoned(made, {*made["checkpoints"], *made["changes"], *made["stages"]})
+    lines = {"a": ([1, 2], [1, 2]), "b": ([1, 2], [2, 3])}
+    panel = plots.Panel(HOSTILE, HOSTILE, poisoned(lines, lines))
+    curves = {HOSTILE: plots.draw_curves([panel], HOSTILE)}
+    figures = {"changes": plots.draw_changes(found["changes"]), "curves": curves}
+    (folder.parent / "hostile.html").write_text(page.build_page(found, figures), "utf-8")
+    return folder.parent / "hostile.html"

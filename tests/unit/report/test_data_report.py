@@ -8,7 +8,9 @@ from collections import Counter
 import pytest
 
 from data_prep.config import UserError
-from eval.report import data_report
+from eval.report import data_report, plots
+from eval.report.render import render
+from tests.unit.report.runs import HOSTILE, poisoned
 from tests.unit.report.test_page import Reader
 
 SFT, GRPO = "sft_train.jsonl", "grpo_train.jsonl"
@@ -194,6 +196,18 @@ def test_the_page_is_safe_and_shows_texts_as_they_are(page):
     shown = EVIL.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
     assert page.pres.count(shown) == 6  # three dropped rows, three pairs
     assert "&lt;b&gt;x" in page.text  # a subject
+
+
+def test_every_field_is_shown_as_text(made):
+    report = json.loads((made / "data-report.json").read_text())
+    report = poisoned(
+        report, {SFT, GRPO, *(r for f in report["files"].values() for r in f["dropped"])}
+    )
+    figures = [plots.draw_lengths(poisoned({"a": [1, 2, 300]}, {"a"}), HOSTILE, HOSTILE)]
+    values = {"report": report, "tables": data_report.tables(report), "figures": figures}
+    path = made.parent / "hostile.html"
+    path.write_text(render("data_report", num_measured=9, **values), "utf-8")
+    Reader(path).check_safe()
 
 
 def test_lengths_in_tokens(tmp_path, monkeypatch):

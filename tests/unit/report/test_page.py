@@ -8,7 +8,14 @@ from html.parser import HTMLParser
 import pytest
 
 from eval.report import plots
-from tests.unit.report.runs import both_modes, make_rows, run_report, solved, write_result
+from tests.unit.report.runs import (
+    both_modes,
+    hostile_page,
+    make_rows,
+    run_report,
+    solved,
+    write_result,
+)
 
 EVIL = (
     "<think><script>alert(1)</script></details></pre>\n<img src=http://evil.example/x>"
@@ -149,6 +156,13 @@ def test_the_page_is_safe_and_shows_texts_of_models_as_they_are(page):
     page.check_safe()
     assert EVIL.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e") in page.pres
     assert "&lt;img src=http://evil.example/y&gt;" in page.text  # the prediction
+
+
+def test_every_field_is_shown_as_text(made):
+    found = Reader(hostile_page(made))
+    found.check_safe()
+    assert "1337" not in found.text and not set("\x07\x7f\x9b\r") & set(found.text)
+    assert found.text.count("&lt;script&gt;") > 100
 
 
 def test_the_same_run_gives_the_same_page(made, monkeypatch, capsys):

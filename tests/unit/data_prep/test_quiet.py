@@ -1,0 +1,76 @@
+"""What gets to the terminal: outside text is shown, whatever writes it."""
+
+import io
+import json
+import sys
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from data_prep.config import UserError, run_cli
+from data_prep.grading.__main__ import summarise
+from data_prep.quiet import MAX_LINE, clean, notice, one_line
+from eval.audit.page import show
+from eval.report.render import print_table
+from stages.preflight.__main__ import show as show_findings
+from stages.preflight.inputs import ERROR, Finding
+from stages.run import say
+from stages.trainer.guard_actions import tell
+
+# Clears the screen, sets the title, turns red (two ways), hides, overwrites, reverses.
+HOSTILE = "\x1b[2J\x1b]0;x\x07\x9b31m\x7f\r\b\x00\x85\u202e\u2066\u200f\u061c\ud800"
+SAFE = "ok \t naïve 好 \U0001f600 ½\n"
+
+
+def test_clean_writes_out_what_a_terminal_acts_on_and_nothing_else():
+    assert clean(SAFE) == SAFE
+    assert clean("\x1b[0m\x9b\u202e\r\n") == "\\x1b[0m\\u009b\\u202e\n"
+    assert clean(HOSTILE).isprintable() and clean(HOSTILE).isascii()
+    row = {"a": HOSTILE + SAFE}
+    assert json.loads(clean(json.dumps(row, ensure_ascii=False))) == row
+
+
+def test_one_line_keeps_both_ends():
+    line = one_line("a.jsonl:1: " + "x\n" * 10**6 + "; fix it")
+    assert line.startswith("a.jsonl:1: x x") and line.endswith("; fix it")
+    assert "\n" not in line and len(line) < 3 * MAX_LINE
+
+
+def fail():
+    raise UserError(HOSTILE)
+
+
+AUDIT = {"sets": {}, "tricks": {}, "notes": [HOSTILE]}
+AUDIT["failures"] = [dict.fromkeys(("set", "row", "check", "fault"), HOSTILE)]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: run_cli(fail), lambda: notice(HOSTILE), lambda: say(HOSTILE), lambda: tell(HOSTILE),
+        lambda: print_table(Console(), HOSTILE, [HOSTILE], [[HOSTILE]]),
+        lambda: show_findings(HOSTILE, [Finding(ERROR, HOSTILE, HOSTILE, HOSTILE)]),
+        lambda: show(AUDIT),
+        lambda: sys.stdout.write(summarise(HOSTILE, Counter(), [HOSTILE], 1.0)),
+    ],
+    ids=["error", "notice", "stage", "guard", "table", "preflight", "audit", "grading"],
+)  # fmt: skip
+def test_what_is_written_is_clean(capsys, write):
+    try:
+        write()
+    except SystemExit as end:
+        assert end.code == 2
+    shown = "".join(capsys.readouterr())
+    assert "1b[2J" in shown and clean(shown) == shown
+
+
+def test_trl_s_table_of_completions(monkeypatch):
+    from trl.trainer import utils
+
+    file = io.StringIO()
+    monkeypatch.setattr(utils, "Console", lambda: Console(file=file, width=200))
+    messages = [[{"role": HOSTILE, "content": HOSTILE}]]
+    extra = {HOSTILE: [HOSTILE]}
+    utils.print_prompt_completions_sample([HOSTILE], messages, {"r": [1.0]}, [0.0], 1, None, extra)
+    assert "1b[2J" in file.getvalue() and clean(file.getvalue()) == file.getvalue()
