@@ -25,7 +25,7 @@ def build_base(family, folder):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<end>", pad_token="<pad>")
     tokenizer.save_pretrained(folder)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    sizes |= {"num_attention_heads": 2, "vocab_size": len(tokenizer)}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": len(tokenizer)}
     config = AutoConfig.for_model(family, **sizes, eos_token_id=0, pad_token_id=1)
     config.bos_token_id = None
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.config import UserError, build, parse, read_settings, run_check
+from data_prep.config import UserError, build, own_keys, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, SCALES, GrpoArguments, SftArguments
 from stages.checks import check_batch, check_grpo, check_grpo_keys, check_sft
 from stages.trainer.guards import GuardSettings
@@ -228,7 +228,8 @@ def test_help_explains_every_key(capsys):
     for field in fields(GuardSettings):
         key = keys[f"guard_{field.name}"]
         assert (key.default, key.type) == (field.default, field.type)
-        words = f"{key.name}: {key.type}, default {key.default!r} {field.metadata['help']}"
+        own = own_keys(GrpoArguments)
+        words = f"{key.name}: {own[key.name].annotation}, default {key.default!r} {field.metadata['help']}"
         assert words in " ".join(out.split())
         if field.default == "warn":  # an action's help lists the actions that work
             for action in key.metadata["help"].rpartition(": ")[2].split(", "):
