@@ -13,12 +13,32 @@ def is_hub_id(path: str) -> bool:
     return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", path)) and not Path(path).parent.is_dir()
 
 
-def check_checkpoint(path: str | None, key: str, target: str | None) -> None:
-    """Refuse a local checkpoint (whole model or adapter) that is missing; hub ids pass.
+TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
+VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
+
+
+def read_json(path: Path, key: str) -> dict[str, Any]:
+    """A mapping of a checkpoint's file, {} where there is no such file; damage is a `UserError`."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{key}: {path} cannot be read ({error}); copy the file anew") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{key}: {path} is no JSON mapping; copy the file anew")
+    return found
+
+
+def check_checkpoint(
+    path: str | None, key: str, target: str | None, template: str | None = None
+) -> None:
+    """Refuse a local checkpoint that is missing or not whole; hub ids pass.
 
     Args:
         key: the YAML key, for the message.
         target: the make target that writes the checkpoint; None where it is brought along.
+        template: where the chat template comes from, if not from the checkpoint.
     """
     if not path:
         raise UserError(f"{key}: missing; set a checkpoint folder or a hub id owner/model")
@@ -27,14 +47,62 @@ def check_checkpoint(path: str | None, key: str, target: str | None) -> None:
     if not any((Path(path) / name).is_file() for name in ("config.json", "adapter_config.json")):
         remedy = f"run `make {target}` first" if target else "give a model's folder or hub id"
         raise UserError(f"{key}: {path} holds no model; {remedy}")
+    base, _ = base_and_adapter(path, key)
+    for folder in map(Path, {path, base}):
+        read_json(folder / "config.json", key)
+        check_weights(folder, key)
+    if not is_hub_id(tokenizer_path(path)):
+        check_tokenizer(Path(tokenizer_path(path)), key, template)
 
 
-def base_and_adapter(checkpoint: str) -> tuple[str, str | None]:
+def check_weights(folder: Path, key: str) -> None:
+    """Refuse a local folder without weights, or without a shard that its index names."""
+    if not folder.is_dir():
+        return
+    indexes = sorted(folder.glob("*.index.json"))
+    shards = {name for i in indexes for name in read_json(i, key).get("weight_map", {}).values()}
+    missing = sorted(name for name in shards if not (folder / name).is_file())
+    if missing or not any(any(folder.glob(ending)) for ending in ("*.safetensors", "*.bin")):
+        what = f"lacks {missing[0]}, which its index names" if missing else "holds no weights"
+        raise UserError(f"{key}: {folder} {what}; copy or download the folder anew")
+
+
+def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
+    """Refuse a local folder without tokenizer, EOS or chat template, as far as its files say."""
+    config = read_json(folder / "tokenizer_config.json", key)
+    if not any(any(folder.glob(name)) for name in VOCABULARIES):
+        raise UserError(
+            f"{key}: {folder} holds no tokenizer; copy the model's tokenizer files there"
+        )
+    config = read_json(folder / "special_tokens_map.json", key) | config
+    # Other classes have an EOS of their own.
+    is_bare = config.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
+    if not config.get("eos_token", None if is_bare else "its class's"):
+        raise UserError(f"{key}: {folder} has no eos_token; set it in its tokenizer_config.json")
+    has_file = any(any(folder.glob(name)) for name in TEMPLATE_FILES)
+    if not (template or has_file or config.get("chat_template")):
+        raise UserError(
+            f"{key}: {folder} has no chat_template; put a chat_template.jinja there (SFT also "
+            "takes chat_template_path), or use an instruct checkpoint"
+        )
+
+
+def load_template(path: str, key: str = "chat_template_path") -> str:
+    """The chat template of a jinja file, or of the tokenizer of a folder or hub id."""
+    if Path(path).is_file():
+        return Path(path).read_text(encoding="utf-8")
+    return load_tokenizer(path, key).chat_template
+
+
+def base_and_adapter(checkpoint: str, key: str = "checkpoint") -> tuple[str, str | None]:
     """`(base model, adapter folder)` of a peft checkpoint, `(checkpoint, None)` of any other."""
     config = Path(checkpoint) / "adapter_config.json"
     if not config.is_file():
         return checkpoint, None
-    return json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"], checkpoint
+    base = read_json(config, key).get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise UserError(f"{key}: {config}: base_model_name_or_path is missing; set the base model")
+    return base, checkpoint
 
 
 def tokenizer_path(checkpoint: str) -> str:

@@ -17,6 +17,7 @@ import importlib.util
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -76,6 +77,7 @@ class Key:
     annotation: str
     default: Any = UNSET
     is_own: bool = False
+    meaning: str = ""
 
     @functools.cached_property
     def members(self) -> list[str]:
@@ -133,6 +135,16 @@ def _default_of(value: ast.expr | None) -> Any:
         return UNSET
 
 
+def _meaning_of(value: ast.expr | None) -> str:
+    """The first sentence of a field's help in its source; "" where it is not a literal."""
+    for keyword in getattr(value, "keywords", ()):
+        with contextlib.suppress(ValueError):
+            if keyword.arg == "metadata":
+                text = " ".join(ast.literal_eval(keyword.value).get("help", "").split())
+                return re.split(r"(?<=\w\w[.])\s", text)[0]
+    return ""
+
+
 @functools.cache
 def hf_keys(class_name: str) -> dict[str, Key]:
     """The keys of an installed Hugging Face dataclass, read from its source in milliseconds."""
@@ -140,7 +152,8 @@ def hf_keys(class_name: str) -> dict[str, Key]:
     for package, file, name in HF_SOURCES[class_name]:
         for node in _classes(package, file)[name].body:
             if isinstance(node, ast.AnnAssign) and not node.target.id.startswith("_"):
-                key = Key(ast.unparse(node.annotation), _default_of(node.value))
+                meaning = _meaning_of(node.value)
+                key = Key(ast.unparse(node.annotation), _default_of(node.value), meaning=meaning)
                 keys.setdefault(node.target.id, key)
     return keys
 
@@ -423,6 +436,29 @@ def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
         raise UserError(f"{settings.path}: {error}") from error
 
 
+def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]) -> str:
+    """Every key with type, default and meaning, in lines of at most 80 columns."""
+    meanings = {f.name: f.metadata.get("help", "") for f in dataclasses.fields(own)}
+    keys = own_keys(own)
+    lines = []
+    for block in doc.strip().split("\n\n"):
+        is_laid_out = re.search(r"^( |- )", block, re.MULTILINE)
+        lines += [*(block.splitlines() if is_laid_out else textwrap.wrap(block, 80)), ""]
+    lines += ["Keys, in the YAML or as --key value:"]
+    lines += ["  config, overlay, run_dir: paths, on the command line only"]
+    for title, group in [("", keys), *((f"Keys of {name}:", hf_keys(name)) for name in hf)]:
+        lines += ["", title] if title else []
+        for name, key in group.items():
+            default = defaults.get(name, key.default)
+            shown = "required" if key.is_own else "default: the library's"
+            shown = shown if default is UNSET else f"default {default!r}"
+            lines.append(f"  {name}: {key.annotation}, {shown}")
+            lines.append(f"      {meanings.get(name, '') if key.is_own else key.meaning}")
+    lines = [line for line in lines if line.strip() or not line]
+    wrapped = [textwrap.fill(line, 80, subsequent_indent=" " * 6) or "" for line in lines]
+    return "\n".join(wrapped) + "\n"
+
+
 def parse(
     doc: str,
     own: type,
@@ -444,11 +480,7 @@ def parse(
     """
     argv = sys.argv[1:] if argv is None else argv
     if "-h" in argv or "--help" in argv:
-        lines = [doc.strip(), "", "keys (YAML or --key value):", "  config, overlay, run_dir"]
-        for field in dataclasses.fields(own):
-            lines.append(f"  {field.name:28} {field.metadata.get('help', '')}")
-        lines += [f"and {name}'s: {', '.join(hf_keys(name))}" for name in hf]
-        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.write(help_text(doc, own, hf, defaults or {}))
         sys.exit(0)
     settings = read_settings(own, hf, argv, defaults)
     if check:

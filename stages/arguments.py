@@ -11,7 +11,8 @@ from typing import Any
 from data_prep.config import setting
 from stages.trainer.guards import GuardSettings
 
-DEFAULTS = {"report_to": "tensorboard"}  # Hugging Face's default reports to nobody
+# Hugging Face reports to nobody; and looks for unused parameters, with a warning, in plain DDP.
+DEFAULTS = {"report_to": "tensorboard", "ddp_find_unused_parameters": False}
 SFT = ("SFTConfig", "ModelConfig")
 GRPO = ("GRPOConfig", "ModelConfig")
 

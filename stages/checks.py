@@ -30,7 +30,6 @@ CHOICES = {
 }
 _TEMPLATE = "prompts are rendered with the chat template of the checkpoint's own tokenizer"
 SFT_INEFFECTIVE = {
-    "chat_template_path": _TEMPLATE,
     "eos_token": "rows end with the EOS of the checkpoint's own tokenizer",
     "dataset_text_field": "rows have prompt and completion",
     "assistant_only_loss": "the loss is on the completion",
@@ -52,7 +51,10 @@ def check_sft(settings: Settings) -> None:
     """Refuse of an SFT run what can be refused before torch is imported."""
     check_sft_keys(settings)
     check_file(settings, "train_file", "data")
-    check_checkpoint(settings.model_name_or_path, "model_name_or_path", "base")
+    template = settings.chat_template_path
+    check_checkpoint(settings.model_name_or_path, "model_name_or_path", "base", template)
+    if template and not Path(template).is_file():
+        check_checkpoint(template, "chat_template_path", None)
 
 
 def check_sft_keys(settings: Settings) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from data_prep import checkpoints, manifest
 from data_prep.errors import UserError, check_space
+from data_prep.progress import Bar
 from data_prep.quiet import one_line
 from stages import runs
 from stages.launch import asked_engine, check_started, refuse_if
@@ -105,16 +105,18 @@ def effective_config(*parts: Any) -> dict[str, Any]:
     return {k: v for k, v in merged.items() if k not in ("logging_dir", "run_name", "hub_token")}
 
 
-def load_tokenizer(model: Any, config: Any, **kwargs: Any) -> Any:
+def load_tokenizer(model: Any, config: Any, template: str | None = None, **kwargs: Any) -> Any:
     """The tokenizer of the checkpoint that a stage trains, with a chat template and an EOS."""
-    return checkpoints.load_tokenizer(
+    tokenizer = checkpoints.load_tokenizer(
         model.model_name_or_path,
         "model_name_or_path",
-        ("chat_template", "eos_token"),
+        ("eos_token",) if template else ("chat_template", "eos_token"),
         revision=model.model_revision,
         trust_remote_code=config.trust_remote_code,
         **kwargs,
     )
+    tokenizer.chat_template = template or tokenizer.chat_template
+    return tokenizer
 
 
 def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
@@ -214,27 +216,24 @@ class StageProgress(TrainerCallback):
 
     SHOWN = {  # noqa: RUF012 - never changed
         "loss": "loss",
-        "mean_token_accuracy": "token accuracy",
+        "mean_token_accuracy": "accuracy",
         "rollout/rewards": "reward",
         "rollout/correctness": "correct",
         "rollout/response_length": "tokens",
-        "rollout/uniform_groups": "uniform groups",
+        "rollout/uniform_groups": "uniform",
     }
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.bar: tqdm | None = None
+        self.bar: Bar | None = None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
-            # Without a terminal every refresh is a line in a log: one in ten seconds is enough.
-            self.bar = tqdm(
+            self.bar = Bar(
                 total=state.max_steps,
                 initial=state.global_step,
                 desc=self.name,
-                unit="step",
-                mininterval=0.5 if sys.stderr.isatty() else 10,
-                dynamic_ncols=True,
+                bar_format="{desc} {n_fmt}/{total_fmt} {remaining} left{postfix}",
             )
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -242,9 +241,9 @@ class StageProgress(TrainerCallback):
             self.bar.update(state.global_step - self.bar.n)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        shown = {s: f"{float(logs[k]):.3g}" for k, s in self.SHOWN.items() if k in (logs or {})}
+        shown = [f"{s} {float(logs[k]):.2g}" for k, s in self.SHOWN.items() if k in (logs or {})]
         if self.bar is not None and shown:
-            self.bar.set_postfix(shown, refresh=False)
+            self.bar.set_postfix_str(", ".join(shown), refresh=False)
 
     def on_train_end(self, args, state, control, **kwargs):
         if self.bar is not None:

@@ -12,6 +12,7 @@ Full-parameter by default, LoRA with `use_peft: true`; `packing: true` packs who
 from typing import Any
 
 from data_prep import manifest
+from data_prep.checkpoints import load_template
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.quiet import quiet
@@ -67,10 +68,14 @@ def main() -> None:
     from stages import run
 
     quiet()
-    tokenizer = run.load_tokenizer(model, sft)
+    template = sft.chat_template_path
+    tokenizer = run.load_tokenizer(model, sft, template and load_template(template))
     rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
     config = run.effective_config(args, sft, model)
-    inputs = manifest.hash_inputs([args.train_file, model.model_name_or_path])
+    # Ours is whole: TRL would clone a folder's special tokens after the rows are tokenized.
+    sft.chat_template_path = None
+    files = [args.train_file, model.model_name_or_path, *([template] if template else [])]
+    inputs = manifest.hash_inputs(files)
     start = run.prepare(sft.output_dir, config, inputs)
     if start is None:
         return

@@ -222,7 +222,7 @@ def fill(
     generates its share. Afterwards the main process can get all of them. `is_logged` shows the bar
     where stderr is no terminal, too.
     """
-    from tqdm import tqdm
+    from data_prep.progress import Bar
 
     store.load()
     processes.meet()  # all have read the same before the first writes
@@ -232,7 +232,7 @@ def fill(
         sys.stdout.write(f"{label}: {num_stored:,} samples are there already\n")
         sys.stdout.flush()
     mine = missing[processes.rank :: processes.world_size]
-    bar = tqdm(
+    bar = Bar(
         total=len(wanted), initial=len(wanted) - len(missing), desc=label, unit=" samples",
         disable=(False if is_logged else None) if processes.is_main else True,
     )  # fmt: skip

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from data_prep.checkpoints import load_tokenizer
+from data_prep.checkpoints import load_template, load_tokenizer
 from data_prep.config import UserError
 from data_prep.prompts import SYSTEM_PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
 from data_prep.quiet import quiet_transformers
@@ -25,7 +25,10 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
         return None, []
     quiet_transformers()
     try:
-        return load_tokenizer(name, "tokenizer", needs=(), local_files_only=True), []
+        tokenizer = load_tokenizer(name, "tokenizer", needs=(), local_files_only=True)
+        if template := getattr(recipe.settings.get("sft"), "chat_template_path", None):
+            tokenizer.chat_template = load_template(template)
+        return tokenizer, []
     except UserError as error:
         if any(Path(name).glob("tokenizer*")):
             return None, [from_error(TOPIC, error)]
@@ -40,7 +43,7 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
     """Check a loaded tokenizer, and the generation config in its folder."""
     if not tokenizer.chat_template:
         text = "no chat template: prompts cannot be rendered"
-        remedy = "use an instruct checkpoint, or save one with a chat_template"
+        remedy = "set chat_template_path in sft.yaml, or use an instruct checkpoint"
         return [Finding(ERROR, TOPIC, text, remedy)]
     if tokenizer.eos_token_id is None:
         return [Finding(ERROR, TOPIC, "no EOS: no completion would ever end", "set eos_token")]

@@ -31,6 +31,7 @@ from data_prep import config
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from tests.demo import ROOT, make, write_recipe
+from tests.unit.stages.helpers import write_model
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected.json"
@@ -197,8 +198,7 @@ def refusal(stage: str, flags: list[str]) -> str:
     with tempfile.TemporaryDirectory() as name:
         run = Path(name)
         for folder in ("data", "base", "sft", "grpo", "difficulty"):
-            (run / folder).mkdir()
-            (run / folder / "config.json").write_text("{}")
+            write_model(run / folder)
         problems = synthetic.load("rl", 80, 0, max_level=2)
         rows = "".join(json.dumps(grpo_row(problem, "none")) + "\n" for problem in problems)
         for file in ("data/sft_train", "data/grpo_train", "data/validation", "data/test"):

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from data_prep.checkpoints import load_tokenizer, tokenizer_path
+from data_prep.checkpoints import check_checkpoint, load_tokenizer, tokenizer_path
 from data_prep.config import UserError
+from tests.unit.stages.helpers import write_model
 
 VALID = {
     "version": "1.0",
@@ -49,3 +50,40 @@ def test_an_adapter_without_a_tokenizer_has_its_base_models(folder, tmp_path_fac
     assert load_tokenizer(str(adapter), "model", needs=()).name_or_path == str(folder)
     (adapter / "tokenizer_config.json").write_text("{}")
     assert tokenizer_path(str(adapter)) == str(adapter)
+
+
+INDEX = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
+
+
+@pytest.mark.parametrize(
+    ("files", "template", "refused"),
+    [
+        ({}, None, None),
+        ({"config.json": "{"}, None, r"config\.json cannot be read"),
+        ({"config.json": "[1]"}, None, r"config\.json is no JSON mapping"),
+        ({"model.safetensors": None}, None, "holds no weights"),
+        ({"model.safetensors.index.json": INDEX}, None, "lacks model-1-of-2"),
+        ({"tokenizer.json": None}, None, "holds no tokenizer"),
+        ({"tokenizer.json": None, "vocab.txt": "a"}, None, None),
+        ({"tokenizer_config.json": {"eos_token": None}}, "x", "no eos_token"),
+        ({"tokenizer_config.json": BARE}, None, "no eos_token"),
+        (
+            {"tokenizer_config.json": BARE, "special_tokens_map.json": {"eos_token": "e"}},
+            None,
+            None,
+        ),
+        ({"tokenizer_config.json": {}}, None, "no chat_template; .*chat_template_path"),
+        ({"tokenizer_config.json": {}}, "x.jinja", None),
+        ({"tokenizer_config.json": {}, "chat_template.jinja": "x"}, None, None),
+        ({"adapter_config.json": {}}, None, "base_model_name_or_path is missing"),
+    ],
+)
+def test_a_local_model_must_be_whole(tmp_path, files, template, refused):
+    write_model(tmp_path, files)
+    if refused is None:
+        check_checkpoint(str(tmp_path), "model", None, template)
+        return
+    with pytest.raises(UserError, match=f"^model: {tmp_path}.*{refused}") as error:
+        check_checkpoint(str(tmp_path), "model", None, template)
+    assert "\n" not in str(error.value)

@@ -13,6 +13,7 @@ from data_prep.grading import grade
 from eval import run
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
+from tests.unit.stages.helpers import write_model
 
 ROW = json.dumps(
     {"question": "2+2?", "id": "a", "source": "s", "level": 1, "answers": ["4"]}
@@ -66,8 +67,7 @@ def test_settings_are_checked(key, value, message):
 def inputs(tmp_path):
     """Values that pass: a test file, a checkpoint, a folder with gsm8k."""
     (tmp_path / "test.jsonl").write_text(ROW + "\n")
-    (tmp_path / "sft").mkdir()
-    (tmp_path / "sft" / "config.json").touch()
+    write_model(tmp_path / "sft")
     (tmp_path / "data" / "gsm8k").mkdir(parents=True)
     for split in ("train", "test"):
         row = {"question": f"{split}: 2+2?", "answer": "#### 4"}

@@ -1,5 +1,6 @@
 """The key that a refusal names, and settings from a plain mapping."""
 
+import json
 import re
 
 from data_prep.config import Settings, UserError
@@ -22,3 +23,15 @@ def named(call, *args):
         assert "\n" not in str(error)
         return re.sub(r"^(recipe|command line|\S+\.yaml): ", "", str(error)).partition(":")[0]
     return None
+
+
+def write_model(folder, files=None):
+    """A folder with all the files of a model, empty; `files`: others, None for one to leave out."""
+    tokenizer = {"chat_template": "x", "eos_token": "y"}
+    whole = {"config.json": {}, "model.safetensors": {}, "tokenizer.json": {}}
+    whole |= {"tokenizer_config.json": tokenizer} | (files or {})
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in whole.items():
+        if content is not None:
+            text = content if isinstance(content, str) else json.dumps(content)
+            (folder / name).write_text(text)

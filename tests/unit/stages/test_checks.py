@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.config import UserError, build, parse, read_settings, run_check
+from data_prep.config import UserError, build, own_keys, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, SCALES, GrpoArguments, SftArguments
 from stages.checks import check_batch, check_grpo, check_grpo_keys, check_sft
 from stages.trainer.guards import GuardSettings
-from tests.unit.stages.helpers import grpo, named, sft
+from tests.unit.stages.helpers import grpo, named, sft, write_model
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 BATCH = {
@@ -180,7 +180,7 @@ def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("runs", "base", "empty"):  # with `runs` here, runs/none is no hub id
         (tmp_path / name).mkdir()
-    (tmp_path / "base/config.json").write_text("{}")
+    write_model(tmp_path / "base")
     (tmp_path / "train.jsonl").write_text("{}\n")
     return {"train_file": "train.jsonl", "model_name_or_path": "base"}
 
@@ -211,7 +211,9 @@ def test_missing_pass_rates(files):
     values = files | {"curriculum": "predictive", "pass_rates": "none.jsonl"}
     with pytest.raises(UserError, match=r"^pass_rates: none\.jsonl .*`make difficulty`"):
         check_grpo(grpo(values))
-    Path("empty/adapter_config.json").write_text("{}")  # an adapter is a model, too
+    write_model(
+        Path("empty"), {"adapter_config.json": {"base_model_name_or_path": "base"}}
+    )  # an adapter is a model, too
     check_grpo(grpo(files | {"model_name_or_path": "empty"}))
 
 
@@ -225,7 +227,10 @@ def test_help_explains_every_key(capsys):
     for field in fields(GuardSettings):
         key = keys[f"guard_{field.name}"]
         assert (key.default, key.type) == (field.default, field.type)
-        assert f"  {key.name:28} {field.metadata['help']}\n" in out
+        own = own_keys(GrpoArguments)
+        shown = f"{own[key.name].annotation}, default {key.default!r}"
+        words = f"{key.name}: {shown} {field.metadata['help']}"
+        assert words in " ".join(out.split())
         if field.default == "warn":  # an action's help lists the actions that work
             for action in key.metadata["help"].rpartition(": ")[2].split(", "):
                 GuardSettings(**{field.name: action})

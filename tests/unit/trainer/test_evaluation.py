@@ -12,6 +12,7 @@ from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo, check_grpo_keys
 from stages.grpo import choose, hold_out
 from stages.trainer.evaluation import FILE, average_at_k, is_better, keep_if_best, read_best
+from tests.unit.stages.helpers import write_model
 
 ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
 
@@ -58,8 +59,7 @@ def write_rows(path, rows):
 @pytest.fixture
 def files(tmp_path):
     """A recipe whose files exist: 10 problems to train on, 5 held out."""
-    (tmp_path / "sft").mkdir()
-    (tmp_path / "sft/config.json").write_text("{}")
+    write_model(tmp_path / "sft")
     return ON | {
         "model_name_or_path": str(tmp_path / "sft"),
         "train_file": write_rows(tmp_path / "train.jsonl", map(build_row, range(10))),
