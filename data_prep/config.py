@@ -59,7 +59,7 @@ def refuse_hidden() -> None:
 # At once, before a command imports the wrong package. stages and eval look for data_prep.
 _command = getattr(sys.modules["__main__"], "__spec__", None)
 if _command and _command.name.partition(".")[0] in ("data_prep", "stages", "eval"):
-    run_cli(refuse_hidden)
+    run_cli(refuse_hidden, is_first=False)
 
 UNSET: Any = object()
 COMMAND_LINE = "command line"
@@ -446,6 +446,7 @@ def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]
         lines += [*(block.splitlines() if is_laid_out else textwrap.wrap(block, 80)), ""]
     lines += ["Keys, in the YAML or as --key value:"]
     lines += ["  config, overlay, run_dir: paths, on the command line only"]
+    lines += ["  json: one JSON object on stdout at the end, all other text on stderr"]
     for title, group in [("", keys), *((f"Keys of {name}:", hf_keys(name)) for name in hf)]:
         lines += ["", title] if title else []
         for name, key in group.items():

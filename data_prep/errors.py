@@ -1,12 +1,14 @@
 """What a fault says: one line that names it, its place and the remedy, and exit code 2."""
 
 import errno
+import json
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from data_prep.quiet import one_line
 from data_prep.values import redact
@@ -26,19 +28,46 @@ class UserError(ValueError):
         super().__init__(redact(message))
 
 
-def run_cli(main: Callable[[], None]) -> None:
-    """Run an entry point; a `UserError` or a disk's becomes one line on stderr and exit code 2."""
+def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
+    """Run an entry point; a `UserError` or a disk's becomes one line on stderr and exit code 2.
+
+    With `--json` stdout gets one object at the end, {"exit_code", "error", "output_dir", and the
+    manifest's "stage", "counts", "wall_time_s", ...}, and everything else goes to stderr.
+    """
+    output = None
+    if is_first and "--json" in sys.argv:
+        sys.argv.remove("--json")
+        output = os.dup(1)
+        os.dup2(2, 1)  # of child processes too
+    code, line = 0, None
     try:
         main()
     except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted: run the same command again to go on\n")
-        sys.exit(130)
+        code, line = 130, "interrupted: run the same command again to go on"
+    except SystemExit as end:
+        code = end.code or 0
     except Exception as error:
-        line = str(error) if isinstance(error, UserError) else disk_fault(error)
+        code, line = 2, str(error) if isinstance(error, UserError) else disk_fault(error)
         if line is None:
             raise
-        sys.stderr.write(f"error: {one_line(line)}\n")
-        sys.exit(2)
+        line = f"error: {one_line(line)}"
+    if line:
+        sys.stderr.write(f"{line}\n")
+    if output is not None and os.environ.get("RANK", "0") == "0":
+        os.write(output, f"{json.dumps(_summary(code, line))}\n".encode())
+    if code:
+        sys.exit(code)
+
+
+def _summary(code: int, line: str | None) -> dict[str, Any]:
+    """What `--json` tells: of a command that succeeded the short keys of its folder's manifest."""
+    folder = next(iter(_needed), None)
+    found: dict[str, Any] = {"exit_code": code, "error": line, "output_dir": folder and str(folder)}
+    if folder and not code and (folder / "manifest.json").is_file():
+        made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        left_out = ("config", "inputs", "files", "versions")
+        found |= {key: value for key, value in made.items() if key not in left_out}
+    return found
 
 
 def note_folder(folder: Path, needed: float = 0) -> None:

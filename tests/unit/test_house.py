@@ -11,7 +11,7 @@ from tests import house
 
 # From the ground up; a package imports its own floor and those before it.
 DATA = [
-    ("data_prep.quiet", "data_prep.values"),
+    ("data_prep.quiet", "data_prep.values", "data_prep.progress"),
     ("data_prep.errors", "data_prep.ownership", "data_prep.config", "data_prep.manifest"),
     ("data_prep.prompts", "data_prep.checkpoints", "data_prep.make_variables"),
     ("data_prep.reading",),

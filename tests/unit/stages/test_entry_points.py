@@ -49,7 +49,8 @@ def assert_one_error(done, *words):
 def test_help(module):
     code, out, err = call(module, "--help")
     assert code == 0 and err == ""
-    assert f"python -m {module}" in out and "keys (YAML or --key value)" in out
+    assert f"python -m {module}" in out and "Keys, in the YAML" in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("module", MODULES)
