@@ -88,7 +88,9 @@ def mount(*arguments: Any) -> bool:
 
 
 def comparable(path: Path) -> Any:
-    """A file's content: JSON without its time fields, anything else bit for bit."""
+    """A file's content bit for bit, but for JSON's time fields and the order of the samples."""
+    if path.name.startswith("samples"):  # the store skips a line that a kill has cut off
+        return {line for line in path.read_bytes().splitlines() if line.endswith(b"]")}
     with contextlib.suppress(ValueError):
         if path.suffix == ".json":
             kept = lambda d: {k: v for k, v in d.items() if not TIME_KEYS.search(k)}  # noqa: E731
