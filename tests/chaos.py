@@ -514,7 +514,11 @@ def table(cases: list[Case]) -> str:
     for kind in [*sorted({case.kind for case in cases}), "all"]:
         of_kind = [case for case in cases if kind in (case.kind, "all")]
         found = Counter(column for case in of_kind for column in {name for name, _ in case.found})
-        numbers = [len(of_kind), sum(not c.found for c in of_kind), *(found[c] for c in columns)]
+        numbers = [
+            len(of_kind),
+            sum(not (c.found or "skipped" in c.kind) for c in of_kind),
+            *(found[c] for c in columns),
+        ]
         lines.append(f"{kind:36}" + "".join(f"{number:11}" for number in numbers))
     return "\n".join(lines) + "\n"
 
