@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from data_prep import manifest
 from data_prep.config import UserError
 
 
@@ -47,6 +48,7 @@ def check_checkpoint(
     if not any((Path(path) / name).is_file() for name in ("config.json", "adapter_config.json")):
         remedy = f"run `make {target}` first" if target else "give a model's folder or hub id"
         raise UserError(f"{key}: {path} holds no model; {remedy}")
+    manifest.check_made(Path(path))
     base, _ = base_and_adapter(path, key)
     for folder in map(Path, {path, base}):
         read_json(folder / "config.json", key)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,7 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     manifest's "stage", "counts", "wall_time_s", ...}, and everything else goes to stderr.
     """
     output = None
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if is_first and "--json" in sys.argv:
         sys.argv.remove("--json")
         output = os.dup(1)

@@ -85,8 +85,9 @@ def _may_live(owner: dict[str, Any]) -> bool:
 
 
 def _release(lock: Path, pid: int) -> None:
-    if pid == os.getpid() and _read(lock).get("pid") == pid:
-        lock.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a disk that has become read-only: the lock is a dead one's
+        if pid == os.getpid() and _read(lock).get("pid") == pid:
+            lock.unlink(missing_ok=True)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_utils import rotate_checkpoints
 
 from data_prep import checkpoints, manifest
 from data_prep.errors import UserError, check_space
@@ -167,10 +168,15 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     trainer.add_callback(progress)
     trainer.add_callback(FiniteNumbers(trainer))
     trainer.add_callback(SealCheckpoints())
+    trainer.add_callback(StopAtEnd())
+    if hasattr(trainer, "_total_train_tokens"):
+        trainer.add_callback(TokenCount(trainer))
     if trainer.args.save_strategy != "no":
         check_space(trainer.args.output_dir, checkpoint_bytes(trainer.model), "one more checkpoint")
     try:
         trainer.train(resume_from_checkpoint=checkpoint or trainer.args.resume_from_checkpoint)
+    except AlreadyTrainedError:
+        pass
     except RuntimeError as error:
         if "probability tensor contains" not in str(error):  # torch, of a sample to be drawn
             raise
@@ -178,6 +184,9 @@ def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     finally:
         progress.on_train_end(None, None, None)  # an error's line would be glued to the bar
     save(trainer)
+    if trainer.args.should_save:  # a kill may have come before the last one was
+        args = trainer.args
+        rotate_checkpoints(args.output_dir, args.save_total_limit)
 
 
 def finish(trainer: Trainer) -> None:
@@ -192,6 +201,31 @@ def finish(trainer: Trainer) -> None:
     if vllm := getattr(getattr(trainer, "vllm_generation", None), "llm", None):
         vllm.llm_engine.engine_core.shutdown()  # its own groups lie within the one that ends now
     trainer.accelerator.end_training()
+
+
+class AlreadyTrainedError(Exception):
+    """The checkpoint that training would go on from is the last one."""
+
+
+class StopAtEnd(TrainerCallback):
+    """Ends a run that resumes at its last step; the Trainer would take one more."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            raise AlreadyTrainedError
+
+
+class TokenCount(TrainerCallback):
+    """Keeps TRL's count of SFT's tokens in the checkpoints; after a resume it would start at 0."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.trainer._total_train_tokens = state.stateful_callbacks.get("num_tokens", 0)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        state.stateful_callbacks["num_tokens"] = self.trainer._total_train_tokens
 
 
 class SealCheckpoints(TrainerCallback):

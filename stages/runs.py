@@ -25,7 +25,7 @@ from stages.launch import BATCH_KEYS, DATA_PARALLEL, refuse_if
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"
-DAMAGED, FOREIGN = ".damaged", ".foreign"  # ends of the names of checkpoints that were set aside
+DAMAGED, FOREIGN = "damaged-", "foreign-"  # before the names of checkpoints that were set aside
 # Of a superseded run's checkpoints, as torch, FSDP and DeepSpeed name them.
 OPTIMIZER_FILES = ("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*", "global_step*")
 
@@ -60,6 +60,8 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
         if is_finished and not manifest.damage(old):
             continue  # FORCE=1
         if checkpoint := last_checkpoint(old, is_whole=lambda path: is_whole(path, run)):
+            if not (checkpoint / SEAL).exists():  # killed just before
+                seal(checkpoint)
             if old not in (folder, following):
                 make_room(following)
                 old.rename(following)
@@ -101,7 +103,7 @@ def make_room(folder: Path) -> Path | None:
 
 def put_in_place(work: Path, folder: Path) -> None:
     """Let a finished run take the place of the one before, which loses its optimizer's states."""
-    for path in work.glob(f"checkpoint-*{DAMAGED}"):
+    for path in work.glob(f"{DAMAGED}checkpoint-*"):
         shutil.rmtree(path)
     if work == folder:
         return
@@ -137,8 +139,7 @@ def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
     other = difference(made_by, run) if made_by else ""
     if not fault and not other:
         return True
-    ending = DAMAGED if fault else FOREIGN
-    aside = checkpoint.with_name(checkpoint.name + ending)
+    aside = checkpoint.with_name((DAMAGED if fault else FOREIGN) + checkpoint.name)
     shutil.rmtree(aside, ignore_errors=True)
     checkpoint.rename(aside)
     why = fault or f"belongs to another run ({other})"

@@ -142,7 +142,9 @@ class Outputs:
         finally:
             if kind:
                 self._remove()
-            self._mark.unlink(missing_ok=True)
+            is_made = (self._folder / manifest.NAME).exists()
+            if is_made or not any((self._folder / name).exists() for name in NAMES):
+                self._mark.unlink(missing_ok=True)
 
     def _remove(self) -> None:
         for name in NAMES:

@@ -79,6 +79,7 @@ def test_an_error_in_one_process_ends_both(folder):
     adapter.mkdir()
     config = {"base_model_name_or_path": "nobody/nothing"}
     (adapter / "adapter_config.json").write_text(json.dumps(config))
+    (adapter / "adapter_model.safetensors").touch()
     process = start(folder, f"sft={adapter}")
     out, err = process.communicate(timeout=240)
     assert process.returncode != 0

@@ -168,6 +168,7 @@ def test_an_engine_with_stale_weights(watch, monkeypatch):
     from stages.trainer import trainer as module
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    monkeypatch.setenv("FORCE", "1")  # the recipe is the same
     trainer, found = module.MathGRPOTrainer, {}
     for is_stale in (True, False):
         engine = partial(trainer, rollout_func=Engine(is_stale))
@@ -435,7 +436,7 @@ def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
     monkeypatch.setattr("stages.trainer.trainer.GuardActions", guards)
     with pytest.raises(UserError, match=r"stopped by guard repetition: .*no healthy checkpoint"):
         train(**settings, seed=1)
-    (event,) = read_events(folder)
+    (event,) = read_events(Path(f"{folder}.next"))
     assert (event["action"], event["since"], event["checkpoint"]) == ("stop", 0, None)
 
 

@@ -33,6 +33,7 @@ PINNED = {
     "_get_per_token_logps_and_entropies", "_get_train_sampler", "_init_vllm", "_iter_named_params",
     "_last_loaded_step", "_last_world_entropy", "_logs", "_metrics", "_prepare_inputs",
     "_save_checkpoint", "_save_rng_state", "_step", "_tokenize_prompts", "_tokenizer",
+    "_total_train_tokens", "_tr_loss",
 }  # fmt: skip
 
 
