@@ -22,7 +22,7 @@ from data_prep.schema import COLUMNS, read_problems
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
 from stages.host_loss import watched
-from stages.launch import check_shared, launched
+from stages.launch import launched
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
 Rows = list[dict[str, Any]]
@@ -157,7 +157,6 @@ def main() -> None:
     if start is None:
         return
     grpo.output_dir = start.work
-    check_shared(start.work, start.checkpoint, inputs)
     run.say(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())

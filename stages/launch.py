@@ -2,7 +2,6 @@
 
     parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
     check_started(is_cpu)              torch is there: as many processes as were launched
-    check_shared(folder, ...)          all hosts see the same folder, checkpoint and inputs
 
 Each was seen to happen: `accelerate launch --cpu --num_processes 2` runs one process; a launch for
 GPUs on a host without one trains N times the same; FSDP from flags alone is version 1; ZeRO-3 ends
@@ -12,9 +11,6 @@ with a folder that no other stage can load.
 import importlib.util
 import os
 import re
-import secrets
-import socket
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +29,6 @@ BATCH_KEYS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
     "generation_batch_size",
 )  # fmt: skip
-VISIBLE_SECONDS = 60  # NFS may remember for a minute that a file was not there
 
 
 def is_on(value: Any) -> bool:
@@ -209,39 +204,3 @@ def check_started(is_cpu: bool) -> None:
         # accelerate leaves it to DeepSpeed, which asks for the number of processes before it has
         # met them, and takes it for 1.
         comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
-
-
-def check_shared(folder: str, checkpoint: str | None, inputs: dict[str, str]) -> None:
-    """Refuse, on every process alike, hosts that share no folder or do not do the same.
-
-    With disks of their own, one host would resume and the others start again.
-    """
-    if int(os.environ.get("GROUP_WORLD_SIZE", "1")) < 2:
-        return
-    from torch import distributed
-
-    names = [f".shared-{secrets.token_hex(8)}"]
-    distributed.broadcast_object_list(names, src=0)
-    mark = Path(folder, names[0])
-    if distributed.get_rank() == 0:
-        mark.touch()
-    distributed.barrier()
-    deadline = time.monotonic() + VISIBLE_SECONDS
-    while not mark.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    host = f"host {os.environ['GROUP_RANK']} ({socket.gethostname()})"
-    seen = {"output_dir": f"{folder} {'shared' if mark.exists() else 'of its own'}"}
-    seen |= {"checkpoint": checkpoint} | inputs
-    views: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(views, (host, seen))
-    if distributed.get_rank() == 0:
-        mark.unlink(missing_ok=True)
-    main_host, main = views[0]
-    for other_host, other in views:
-        for key in main:
-            refuse_if(
-                other.get(key) != main[key],
-                f"{key}: {main[key]} on {main_host}, {other.get(key)} on {other_host}; all hosts "
-                "must share the run's folder (--run_dir) at the same path and the files it reads, "
-                "and start the same command",
-            )

@@ -10,12 +10,14 @@ import json
 import math
 import os
 import sys
+import time
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, gather_object
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -28,6 +30,7 @@ from data_prep.quiet import one_line
 from stages import runs
 from stages.launch import asked_engine, check_started, refuse_if
 
+VISIBLE_SECONDS = 60  # NFS may remember for a minute that a file was not there
 # Where several processes share a CPU accelerate calls it cpu:0, and `torch.load`, told by the
 # Trainer to read the optimizer's state onto that, knows no such place: no run could be resumed.
 torch.serialization.register_package(
@@ -59,12 +62,31 @@ def prepare(folder: str, config: dict[str, Any], inputs: dict[str, str]) -> runs
             start = start_run(folder, run)
         except UserError as error:
             fault = str(error)
-    start, fault = broadcast_object_list([start, fault])
+    start, fault, main = broadcast_object_list([start, fault, run])
     refuse_if(fault, fault)
+    check_hosts(start, main, run)
     if start.work is None:
         PartialState().destroy_process_group()
         return None
     return start
+
+
+def check_hosts(start: runs.Start, main: dict[str, Any], run: dict[str, Any]) -> None:
+    """Refuse, on every process alike, a host with another run or without the main host's folder."""
+    fault, deadline = runs.difference(main, run), time.monotonic() + VISIBLE_SECONDS
+    while start.work and not fault:
+        if runs.read_run(Path(start.work)).get("started") == start.started:
+            break
+        if time.monotonic() > deadline:
+            fault = f"output_dir: {start.work} is not shared"
+        time.sleep(0.1)
+    views = gather_object([(f"host {os.environ.get('GROUP_RANK', 0)} ({gethostname()})", fault)])
+    for host, fault in views:
+        refuse_if(
+            fault,
+            f"{fault} ({views[0][0]} and {host} differ); all hosts must share the run's folder "
+            "(--run_dir) at the same path and the files it reads, and start the same command",
+        )
 
 
 def start_run(folder: str, run: dict[str, Any]) -> runs.Start:
@@ -82,7 +104,7 @@ def start_run(folder: str, run: dict[str, Any]) -> runs.Start:
     if start.work != folder:
         say(f"training in {start.work}; {folder} keeps its run until this one is whole")
     start = start._replace(started=manifest.start(start.work))
-    manifest.write_json(Path(start.work, runs.RUN_FILE), run)
+    manifest.write_json(Path(start.work, runs.RUN_FILE), run | {"started": start.started})
     return start
 
 

@@ -21,7 +21,7 @@ from data_prep.schema import check_row
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.checks import check_sft
 from stages.host_loss import watched
-from stages.launch import check_shared, launched
+from stages.launch import launched
 
 
 def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
@@ -80,7 +80,6 @@ def main() -> None:
     if start is None:
         return
     sft.output_dir = start.work
-    check_shared(start.work, start.checkpoint, inputs)
     run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
 
     trainer = SFTTrainer(

@@ -64,7 +64,6 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         ("contamination", check_contamination),
         ("inputs", inputs.check_inputs),
         ("grpo.yaml", inputs.check_problems),
-        ("server", inputs.check_server),
         ("batches", batches.check_batches),
         ("limits", lengths.check_limits),
     ):

@@ -50,35 +50,12 @@ def check_grpo(values: Settings, batch: int, processes: int) -> list[Finding]:
         f"whole groups in each process, optimizer steps from each: {steps / times:g}"
     )
     found = [Finding(OK, "grpo.yaml", text)]
-    if values.max_mean_ratio is not None and times % (steps * values.num_iterations) == 0:
-        text = (
-            f"max_mean_ratio: {values.max_mean_ratio} can drop nothing: each generation batch is "
-            "used up in one optimizer step, so the importance ratio is 1"
-        )
-        remedy = f"steps_per_generation: {4 * times} gives four optimizer steps to each"
-        found.append(Finding(WARNING, "grpo.yaml", text, remedy))
-    found.append(check_groups(values.curriculum, group))
     have = count_rows(values.train_file)
     if have is not None and have < prompts:
         text = f"{have} problems, but one generation batch takes {prompts}"
         remedy = "add problems, or lower per_device_train_batch_size or steps_per_generation"
         return [*found, Finding(ERROR, "grpo.yaml", text, remedy)]
     return found + check_steps("grpo.yaml", values, have, batch / group)
-
-
-def uniform_share(rate: float, group: int) -> float:
-    """Chance that a group of `group` rollouts, each right at `rate`, is all right or all wrong."""
-    return rate**group + (1 - rate) ** group
-
-
-def check_groups(mode: str, group: int) -> Finding:
-    """Find groups so small that many have no signal, without a curriculum."""
-    share = uniform_share(0.8, group)
-    text = f"groups of {group} without a signal, by chance: {share:.0%} at pass rate 0.8"
-    if mode == "off" and share > 0.25:
-        remedy = "num_generations: 8 or more, or curriculum: offline or predictive"
-        return Finding(WARNING, "grpo.yaml", text, remedy)
-    return Finding(OK, "grpo.yaml", text)
 
 
 def check_steps(topic: str, values: Settings, rows: int | None, batch: float) -> list[Finding]:

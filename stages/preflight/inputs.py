@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from data_prep.config import (
 from data_prep.sampling import ProblemSetArguments
 from eval.harness.settings import EvalArguments
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
-from stages.checks import SERVE, check_grpo_keys, check_held_out, check_sft_keys, server_url
+from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
 from stages.distill import DistillArguments
 from stages.launch import check_launch
 from stages.tiny_model import ModelArguments
@@ -306,24 +305,3 @@ def check_problems(recipe: Recipe) -> list[Finding]:
     if all(path and Path(path).is_file() for path in files):
         check_held_out(values)
     return []
-
-
-def check_server(recipe: Recipe) -> list[Finding]:
-    """Find a vLLM server of this machine that does not answer yet."""
-    values = recipe.settings.get("grpo")
-    if values is None or not values.use_vllm or values.vllm_mode != "server":
-        return []
-    found = []
-    if values.vllm_enable_sleep_mode:
-        text = "vllm_enable_sleep_mode: true puts no server to sleep, only a colocated engine"
-        found.append(Finding(WARNING, "grpo.yaml", text, "vllm_enable_sleep_mode: false"))
-    url, serve = server_url(values), SERVE.replace("MODEL", str(values.get("model_name_or_path")))
-    host, port = values.vllm_server_host, values.vllm_server_port
-    with socket.socket() as one:
-        if values.vllm_server_base_url or host not in ("localhost", "127.0.0.1", "0.0.0.0"):
-            text = f"the vLLM server {url} is another machine"
-            found.append(Finding(UNCHECKED, "server", text, f"there: {serve}; curl {url}/health"))
-        elif one.connect_ex(("localhost", port)):
-            text = f"vllm_mode: server, but nothing answers on port {port} of this machine"
-            found.append(Finding(WARNING, "server", text, serve))
-    return found

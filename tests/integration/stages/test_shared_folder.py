@@ -1,40 +1,37 @@
-"""Hosts that do not share the run's folder, its inputs or its checkpoint are refused by name."""
+"""Hosts that do not share the run's folder, its inputs or its command are refused by name."""
 
 import pytest
 
 pytestmark = pytest.mark.integration
 SOURCE = """
 import os, sys
-from torch import distributed
+from pathlib import Path
 from data_prep.config import UserError
-from stages import launch
 from data_prep.quiet import quiet
 quiet()
-launch.VISIBLE_SECONDS = 0.5
+from stages import run
+run.VISIBLE_SECONDS = 0.5
 rank = int(os.environ["RANK"])
-os.environ |= {"GROUP_WORLD_SIZE": "2", "GROUP_RANK": str(rank)}
-distributed.init_process_group("gloo")
-shared, own = sys.argv[1], sys.argv[2 + rank]
-for folder, checkpoint, digest in (
-    (shared, None, "1"), (own, None, "1"), (shared, f"checkpoint-{rank}", "1"), (shared, None, rank)
-):
+os.environ["GROUP_RANK"] = str(rank)
+read = run.runs.RUN_FILE
+cases = (read, 0, "1"), (f"{rank}.json", 0, "1"), (read, rank, "1"), (read, 0, rank)
+for number, (seen, beta, digest) in enumerate(cases):
+    work = Path(sys.argv[1], str(number))
+    run.runs.RUN_FILE = seen
+    values = {"use_cpu": True, "beta": beta, "output_dir": f"own-{rank}"}
     try:
-        launch.check_shared(folder, checkpoint, {"a.jsonl": digest})
-        print("FOUND shared", os.listdir(folder))
+        start = run.prepare(str(work), values, {"a.jsonl": str(digest)})
+        print("FOUND shared", start.work == str(work))
     except UserError as error:
         print("FOUND", error)
-distributed.destroy_process_group()
+run.PartialState().destroy_process_group()
 """
 
 
 def test_two_processes(run_two_processes, tmp_path):
-    folders = [tmp_path / name for name in ("shared", "own-0", "own-1")]
-    for folder in folders:
-        folder.mkdir()
-    for lines in run_two_processes(SOURCE, *folders):
+    for lines in run_two_processes(SOURCE, tmp_path):
         shared, *faults = [line[6:] for line in lines if line.startswith("FOUND")]
-        assert shared.startswith("shared [")
-        for fault, key in zip(faults, ("output_dir", "checkpoint", "a.jsonl"), strict=True):
+        assert shared == "shared True"
+        for fault, key in zip(faults, ("output_dir", "beta", "a.jsonl"), strict=True):
             assert fault.startswith(f"{key}: ") and "all hosts must share" in fault
-            assert " on host 0 (" in fault and " on host 1 (" in fault
-    assert list(folders[0].iterdir()) == []  # no mark is left
+            assert "(host 0 (" in fault and " and host 1 (" in fault

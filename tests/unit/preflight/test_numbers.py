@@ -4,7 +4,6 @@ import pytest
 
 from data_prep.config import UserError
 from stages.preflight.__main__ import show
-from stages.preflight.batches import uniform_share
 from stages.preflight.inputs import (
     Finding,
     PreflightArguments,
@@ -23,12 +22,6 @@ def test_lengths_are_compared_with_a_limit(limit, level, remedy):
     found = compare("sft lengths", range(1, 101), "max_length", limit, "dropped", "error")
     assert "median 50, 95 % 95, 99 % 99, longest 100 tokens" in found.text
     assert found.level == level and remedy in found.remedy
-
-
-def test_chance_of_a_uniform_group():
-    assert uniform_share(0.5, 4) == 2 / 16
-    assert uniform_share(1.0, 4) == 1
-    assert uniform_share(0.8, 4) == pytest.approx(0.4096 + 0.0016)
 
 
 def test_engine_of_a_launch():
