@@ -45,26 +45,11 @@ MAX_CHARS = 100_000
 load_tokenizer_once = functools.cache(load_tokenizer)  # however many tasks ask for it
 
 
-def _read(file: str) -> dict[str, Any]:
-    text = (FOLDER / f"{file}.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text.replace("!function ", ""))
-
-
-def read_metadata(task: str) -> dict[str, Any]:
-    """Where a think-aware task's problems come from: `benchmarks` or the recipe."""
-    return _expand(_read(task)["metadata"])
-
-
-def _expand(metadata: dict[str, Any]) -> dict[str, Any]:
-    """A task's `metadata` with its benchmark's place instead of the benchmark's name."""
-    rest = dict(metadata)
-    benchmark = rest.pop("benchmark", None)
-    return rest if benchmark is None else BENCHMARKS[benchmark] | rest
-
-
 def read_official_metadata(task: str) -> dict[str, dict[str, Any]]:
     """`{the harness's name: metadata}` of the official tasks on a benchmark."""
-    return {one["task"]: one["metadata"] for one in _read(f"official_{task}")["task"]}
+    text = (FOLDER / f"official_{task}.yaml").read_text(encoding="utf-8")
+    tasks = yaml.safe_load(text.replace("!function ", ""))["task"]
+    return {one["task"]: one["metadata"] for one in tasks}
 
 
 # The problems of a task.
@@ -97,36 +82,34 @@ def read_held_out(test_file: str) -> list[dict]:
 
 
 def read_problem_rows(
-    source: str,
+    benchmark: str,
     test_file: str | None,
     data_root: str | None,
     system_prompt: str,
     answer_form: str | None = None,
-    **place: Any,
+    **_: Any,
 ) -> list[dict]:
     """The rows (`COLUMNS`) of one think-aware task, before any tokenizer is asked.
 
     Args:
-        source: `held_out`, which reads `test_file`, or a key of the registry's `BUILDERS`.
+        benchmark: `held_out`, which reads `test_file`, or one of `BENCHMARKS`.
         data_root: folder of the local files; None asks the hub.
         system_prompt, answer_form: see `data_prep.schema.grpo_row`; the test file has its own.
-        place: `files`, `split`, `hub` and `config` of `load_benchmark`.
     """
-    if source == "held_out":
+    if benchmark == "held_out":
         return read_held_out(test_file)
-    hub, config = place["hub"], place.get("config")
-    problems = load_benchmark(source, hub, config, place["split"], place["files"], data_root)
+    problems = load_benchmark(BENCHMARKS[benchmark], data_root)
     return [grpo_row(one, system_prompt, answer_form) for one in problems]
 
 
 def load_rows(tokenizer: str, **metadata: Any) -> dict:
     """Load a think-aware task's problems; the column `rendered` is the text the model continues.
 
-    `metadata` has the name of a `benchmark`, and what `read_problem_rows` takes.
+    `metadata` has what `read_problem_rows` takes.
     """
     from datasets import Dataset
 
-    rows = read_problem_rows(**_expand(metadata))
+    rows = read_problem_rows(**metadata)
     prompts = render_prompts(rows, load_tokenizer_once(tokenizer, "checkpoints", needs=()))
     rendered = [row | {"rendered": text} for row, text in zip(rows, prompts, strict=True)]
     return {"test": Dataset.from_list(rendered)}

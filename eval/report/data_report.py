@@ -20,7 +20,7 @@ import numpy as np
 from data_prep import manifest
 from data_prep.build.recipe import FILES, TRAINING
 from data_prep.checkpoints import load_tokenizer
-from data_prep.config import UserError, parse, run_cli
+from data_prep.config import UserError, parse, run_cli, setting
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.reading.rows import read_rows
 from eval.report import plots
@@ -46,8 +46,8 @@ class DataReportArguments:
     """Keys of the command line; there is no YAML for this one."""
 
     data: str = field(metadata={"help": "folder of a data build"})
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "folder or hub id that measures lengths; unset: characters"}
+    tokenizer: str | None = setting(
+        None, "folder or hub id that measures lengths; unset: characters"
     )
 
 
