@@ -221,7 +221,7 @@ def write_manifest(
         manifest.hash_inputs(inputs),
         {Path(FILES[key]).stem: report.rows_out for key, report in reports.items()},
         started,
-        [FILES[key] for key in reports],
+        [*(FILES[key] for key in reports), DROPPED, CONTAMINATION],
         rows_in=rows_in,
         rows_out=rows_out,
         dropped=dict(sorted(dropped.items())),
