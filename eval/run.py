@@ -212,6 +212,7 @@ def is_current(folder: Path, wanted: dict) -> bool:
     """Whether the folder holds complete results of exactly these inputs."""
     try:
         is_same = read_scores(folder).get("fingerprint") == wanted
+        manifest.hash_inputs([folder / file for file in RESULTS])
     except (FileNotFoundError, ValueError):  # damaged: the samples are there, scoring is cheap
         return False
     return is_same and (folder / "completions.parquet").is_file()

@@ -215,7 +215,6 @@ def write_manifest(
     rows_out = sum(report.rows_out for report in reports.values())
     dropped = sum((report.dropped for report in reports.values()), Counter())
     seconds = sum((report.seconds for report in reports.values()), Counter())
-    assert rows_in == rows_out + dropped.total()
     manifest.write(
         args.output_dir,
         "data",
@@ -223,7 +222,7 @@ def write_manifest(
         manifest.hash_inputs(inputs),
         {Path(FILES[key]).stem: report.rows_out for key, report in reports.items()},
         started,
-        [FILES[key] for key in reports],
+        [*(FILES[key] for key in reports), DROPPED, CONTAMINATION],
         rows_in=rows_in,
         rows_out=rows_out,
         dropped=dict(sorted(dropped.items())),

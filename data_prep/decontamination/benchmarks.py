@@ -50,20 +50,11 @@ def find_benchmark(name: str, data_root: str | None) -> Path | str | None:
     return place["hub"] if data_root is None else find_benchmark_file(place["files"], data_root)
 
 
-def load_benchmark(
-    name: str,
-    hub: str,
-    config: str | None,
-    split: str,
-    files: list[str],
-    data_root: str | None,
-) -> list[Problem]:
+def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem]:
     """Load one evaluation set, complete and in its order.
 
     Args:
-        name: a key of `data_prep.sources.registry.BUILDERS`.
-        split: of the hub's set, and part of the ids.
-        files: paths below `data_root`, of which the first that exists is read.
+        place: where it is, as in `BENCHMARKS`; the split is also part of the ids.
         data_root: folder of the local files, or None for the hub.
 
     Returns:
@@ -74,16 +65,17 @@ def load_benchmark(
         UserError: no file or no rows, or a row that cannot be used (see the sources);
             a gold that cannot be parsed; one question with two golds; two problems with one id.
     """
+    name, split, files = place["source"], place["split"], place["files"]
     if data_root is None:
-        place, rows = hub, load_hub(hub, split, config)
+        origin, rows = place["hub"], load_hub(place["hub"], split, place.get("config"))
     else:
-        path = find_benchmark_file(files, data_root)
-        if path is None:
+        origin = find_benchmark_file(files, data_root)
+        if origin is None:
             raise UserError(
                 f"{name}: data_root: {data_root} has none of {', '.join(files)}; put one of them "
-                f"there, or leave out data_root to download {hub}"
+                f"there, or leave out data_root to download {place['hub']}"
             )
-        place, rows = str(path), read_rows(path)
+        rows = read_rows(origin)
     found: dict[str, tuple[str, Problem]] = {}
     ids: dict[str, str] = {}
     numbered = ((position, where, row) for position, (where, row) in enumerate(rows))
@@ -102,7 +94,7 @@ def load_benchmark(
                 "correct or remove the ids"
             )
     if not found:
-        raise UserError(f"{name}: {place} has no rows; check the file or the split")
+        raise UserError(f"{name}: {origin} has no rows; check the file or the split")
     return [problem for _, problem in found.values()]
 
 

@@ -367,12 +367,8 @@ def load_questions(
     questions: list[EvalQuestion] = []
     counts: dict[str, int | str] = {}
     for name in dict.fromkeys([*names, *if_found]):
-        place = BENCHMARKS[name]
         try:
-            problems = load_benchmark(
-                place["source"], place["hub"], place.get("config"), place["split"],
-                place["files"], data_root,
-            )  # fmt: skip
+            problems = load_benchmark(BENCHMARKS[name], data_root)
         except UserError as error:
             if name in names:
                 raise UserError(f"decontaminate: {name}: {error}") from error

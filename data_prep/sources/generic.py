@@ -20,7 +20,6 @@ from data_prep.sources.base import (
     Drop,
     build_row,
     clean_gold,
-    get_golds,
     get_number,
     get_subject,
     get_text,
@@ -77,16 +76,15 @@ def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem | D
     trace = get_number(row, ("trace",), where)
     if type(trace) is not int or trace < 0:
         raise UserError(f"{where}: trace: {trace!r} is not a number from 0; fix the row")
-    golds = get_golds(row, ("answers", "answer"), where)
-    if not golds:
-        return Drop("no_answer")
-    return Problem(
+    return build_row(
+        row,
         f"{get_text(row, ('id',), where)}-t{trace}",
+        where,
         get_text(row, ("source",), where),
-        get_text(row, ("question",), where).strip(),
-        tuple(golds),
-        get_text(row, ("solution",), where).strip(),
-        get_number(row, ("level",), where),
-        get_subject(row, ("subject",), where),
+        ("question",),
+        ("answers", "answer"),
+        ("solution",),
+        level=get_number(row, ("level",), where),
+        subject=get_subject(row, ("subject",), where),
         trace=trace,
     )

@@ -16,15 +16,16 @@ from data_prep.schema import Problem
 from data_prep.sources.base import (
     SUBJECTS,
     Drop,
+    build_row,
     clean_gold,
-    find_value,
-    get_question,
     get_subject,
     get_text,
     own_id,
     repair_escapes,
 )
 
+GOLDS = ("answer", "final_answer", "reward_model.ground_truth")
+SOLUTIONS = ("solution", "extra_info.solution")
 _LEVEL = re.compile(r"(?:Level )?(?:([1-5])|\?)")
 # A mirror of the train split says test/ in every row. Numbers run through both splits, so subject
 # and number tell problems apart without that word.
@@ -33,25 +34,19 @@ _UNIQUE_ID = re.compile(r"(?:train|test)/(\w+)/(\d+)\.json")
 
 def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
     """Turn a MATH row into a problem; `level` is 1 to 5, or None where it is unknown."""
-    question = get_question(row, ("problem", "question", "prompt"), where)
-    if isinstance(question, Drop):
-        return question
-    solution = get_text(row, ("solution", "extra_info.solution"), where, default="")
-    gold_columns = ("answer", "final_answer", "reward_model.ground_truth")
+    solution = get_text(row, SOLUTIONS, where, default="")
     # Rows with solutions need no column of golds, rows without must have one.
-    default = "" if solution or find_value(row, gold_columns) else None
-    gold = clean_gold(get_text(row, gold_columns, where, default, allows_numbers=True))
-    solution = repair_escapes(solution).strip()
-    gold = gold or clean_gold(last_boxed(solution) or "")
-    if not gold:
-        return Drop("no_answer")
-    return Problem(
+    if solution and not clean_gold(get_text(row, GOLDS, where, default="", allows_numbers=True)):
+        row = row | {"answer": last_boxed(repair_escapes(solution)) or ""}
+    return build_row(
+        row,
         _name(row, problem_id, where),
+        where,
         "math",
-        question,
-        (gold,),
-        solution,
-        _level(row, where),
+        ("problem", "question", "prompt"),
+        GOLDS,
+        SOLUTIONS,
+        level=_level(row, where),
         subject=get_subject(row, SUBJECTS, where),
     )
 

@@ -49,26 +49,16 @@ class AuditArguments:
         self.run = self.run or f"runs/{Path(self.recipe).name}"
 
 
-def check_recipe(values: dict[str, Any]) -> None:
-    """Check the paths of the command line; raises `UserError`."""
-    folder = Path(values["recipe"])
-    if not (folder / "eval.yaml").is_file():
-        raise UserError(f"recipe: {folder} has no eval.yaml; set it to a folder of configs/")
-    path = values.get("completions")
-    if path and not Path(path).is_file():
-        raise UserError(f"completions: {path} does not exist; check the path")
-
-
 def main() -> None:
-    (args,) = parse(__doc__, AuditArguments, check=check_recipe)
+    (args,) = parse(__doc__, AuditArguments)
     folder = Path(args.run, "audit")
     if args.completions:
         audit_completions(args.completions, folder)
         return
     from eval.audit.checks import audit_recipe
 
-    started = manifest.start(folder)
     settings = read_eval(args)
+    started = manifest.start(folder)
     report = audit_recipe(args, settings)
     report["passes"], report["faults"] = judge(report)
     manifest.write_json(folder / "audit.json", report)

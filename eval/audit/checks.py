@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
+from data_prep.build.filters import CHOICE_SOURCES
 from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_completion
 from data_prep.quiet import quiet_evaluation
@@ -23,7 +24,6 @@ from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import load_think_tasks, render_prompts
 
-CHOICES = ("gpqa", "arc")  # their official tasks compare options and read no text
 FORMAT = "think_format_reward"
 MAX_FAILURES = 5  # kept for each set and check, and one for each trick there
 
@@ -259,7 +259,8 @@ class Audit:
 
     def _ask_official(self, cases: Cases) -> dict[str, dict[str, float]]:
         """The share of an evaluation set's golds that each parser scores, for each ending."""
-        if cases.name not in self._settings.tasks or cases.rows[0]["source"] in CHOICES:
+        # The official tasks on options compare them and read no text.
+        if cases.name not in self._settings.tasks or cases.rows[0]["source"] in CHOICE_SOURCES:
             return {}
         rows = cases.rows[: self._args.num_parsed]
         golds, forms = [[row[key] for row in rows] for key in ("answers", "answer_form")]

@@ -18,7 +18,7 @@ from data_prep.sampling.hf import cut_at, eos_token_ids
 from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import check_row, read_problems
 from eval.harness.settings import EvalArguments
-from eval.harness.suite import read_metadata, read_problem_rows
+from eval.harness.suite import read_problem_rows
 
 NO_LIMIT = 1 << 30  # tokens
 
@@ -128,7 +128,7 @@ def collect_sets(
         sets[name] = random.Random(0).sample(rows, min(num_rows, len(rows)))
     for task in settings.tasks:
         try:
-            found = read_problem_rows(**read_metadata(task), **settings.problem_keys())
+            found = read_problem_rows(task, **settings.problem_keys())
         except UserError as error:
             if task == "held_out":
                 raise

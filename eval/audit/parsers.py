@@ -6,7 +6,6 @@ put into the shape of the tasks' data. Only stop strings and token limit act on 
 """
 
 import json
-import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.quiet import quiet_harness
 from data_prep.reading.rows import read_rows
 from data_prep.sampling.store import Completion
+from data_prep.sources.base import get_golds, get_text
 from eval.harness.cached_lm import read_settings
 from eval.harness.suite import load_official_tasks
 
@@ -147,29 +147,14 @@ def read_completions(path: str) -> Iterator[dict[str, Any]]:
         UserError: a row lacks a completion or a gold.
     """
     for where, row in read_rows(path):
-        for name in ("completion", "gold"):
-            if name not in row:
-                raise UserError(f"{where}: there is no {name} but {', '.join(row)}; rename one")
-        completion, gold = row["completion"], row["gold"]
-        if completion is None:
+        if row.get("completion", "") is None:
             continue  # a log-likelihood of an evaluation: nothing was written
-        if not isinstance(completion, str):
-            raise UserError(f"{where}: the completion is {completion!r:.60}, not text; fix the row")
-        golds = [_as_text(one, where) for one in (gold if isinstance(gold, list) else [gold])]
-        if not golds or not all(one.strip() for one in golds):
+        completion, golds = get_text(row, ("completion",), where), get_golds(row, ("gold",), where)
+        if not golds:
             raise UserError(f"{where}: the gold is empty; fix or remove the row")
         prompt = row.get("prompt")
         prefilled = isinstance(prompt, str) and prefills_think(prompt)
         yield {"where": where, "completion": completion, "golds": golds, "prefilled": prefilled}
-
-
-def _as_text(gold: Any, where: str) -> str:
-    """One gold; a table's column of whole numbers with gaps comes as 72.0 and NaN."""
-    if isinstance(gold, str):
-        return gold
-    if isinstance(gold, bool) or not isinstance(gold, int | float) or not math.isfinite(gold):
-        raise UserError(f"{where}: the gold is {gold!r:.60}, neither text nor a number; fix it")
-    return str(int(gold)) if gold == int(gold) else repr(gold)
 
 
 def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:

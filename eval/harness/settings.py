@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from data_prep.checkpoints import check_checkpoint, is_hub_id
-from data_prep.config import UserError
+from data_prep.config import UserError, setting
 from data_prep.prompts import ANSWER_FORMS, SYSTEM_PROMPTS
 from data_prep.sampling import SamplingArguments
 from eval.harness import suite
@@ -25,7 +25,7 @@ class EvalArguments(SamplingArguments):
     )
     output_dir: str = field(metadata={"help": "one sub-folder per checkpoint is written here"})
     report_dir: str = field(metadata={"help": "where eval.report writes"})
-    title: str = field(default="SFT, then GRPO", metadata={"help": "heading of the report"})
+    title: str = setting("SFT, then GRPO", "heading of the report")
     tasks: list[str] = field(
         default_factory=lambda: ["held_out"],
         metadata={"help": f"think-aware tasks: {', '.join(THINK_TASKS)}"},
@@ -34,20 +34,14 @@ class EvalArguments(SamplingArguments):
         default_factory=list,
         metadata={"help": f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"},
     )
-    test_file: str | None = field(
-        default=None, metadata={"help": "problems of held_out, in the shape of GRPO rows"}
+    test_file: str | None = setting(None, "problems of held_out, in the shape of GRPO rows")
+    data_root: str | None = setting(None, "folder of the other tasks' local files; else the hub")
+    system_prompt: str = setting("none", f"of the other tasks: {', '.join(SYSTEM_PROMPTS)}")
+    answer_form: str | None = setting(
+        None, f"{' or '.join(ANSWER_FORMS)}; else the system prompt's"
     )
-    data_root: str | None = field(
-        default=None, metadata={"help": "folder of the other tasks' local files; else the hub"}
-    )
-    system_prompt: str = field(
-        default="none", metadata={"help": f"of the other tasks: {', '.join(SYSTEM_PROMPTS)}"}
-    )
-    answer_form: str | None = field(
-        default=None, metadata={"help": f"{' or '.join(ANSWER_FORMS)}; else the system prompt's"}
-    )
-    temperature: float = field(default=0.7, metadata={"help": "of the samples"})
-    top_p: float = field(default=0.95, metadata={"help": "of the samples"})
+    temperature: float = setting(0.7, "of the samples")
+    top_p: float = setting(0.95, "of the samples")
 
     def __post_init__(self):
         split_checkpoints(self.checkpoints)
@@ -102,7 +96,7 @@ def check_data(args: EvalArguments, tasks: list[str], official: list[str]) -> No
         raise UserError(f"test_file: {args.test_file} does not exist; `make data` builds it")
     for task in tasks:
         if root is not None or task == "held_out":
-            suite.read_problem_rows(**suite.read_metadata(task), **args.problem_keys())
+            suite.read_problem_rows(task, **args.problem_keys())
     for task in official if root is not None else ():
         for metadata in suite.read_official_metadata(task).values():
             suite.find_official(metadata["hub"], metadata["files"], root)

@@ -22,7 +22,7 @@ from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark_file, load_benchmark
 from data_prep.grading.pool import GradingPool
 from data_prep.prompts import render_prompt
-from data_prep.reading.rows import read_rows
+from data_prep.reading.rows import load_hub, read_rows
 from data_prep.schema import grpo_row, read_problems
 
 FOLDER = Path(__file__).parents[1] / "tasks"
@@ -45,26 +45,11 @@ MAX_CHARS = 100_000
 load_tokenizer_once = functools.cache(load_tokenizer)  # however many tasks ask for it
 
 
-def _read(file: str) -> dict[str, Any]:
-    text = (FOLDER / f"{file}.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text.replace("!function ", ""))
-
-
-def read_metadata(task: str) -> dict[str, Any]:
-    """Where a think-aware task's problems come from: `benchmarks` or the recipe."""
-    return _expand(_read(task)["metadata"])
-
-
-def _expand(metadata: dict[str, Any]) -> dict[str, Any]:
-    """A task's `metadata` with its benchmark's place instead of the benchmark's name."""
-    rest = dict(metadata)
-    benchmark = rest.pop("benchmark", None)
-    return rest if benchmark is None else BENCHMARKS[benchmark] | rest
-
-
 def read_official_metadata(task: str) -> dict[str, dict[str, Any]]:
     """`{the harness's name: metadata}` of the official tasks on a benchmark."""
-    return {one["task"]: one["metadata"] for one in _read(f"official_{task}")["task"]}
+    text = (FOLDER / f"official_{task}.yaml").read_text(encoding="utf-8")
+    tasks = yaml.safe_load(text.replace("!function ", ""))["task"]
+    return {one["task"]: one["metadata"] for one in tasks}
 
 
 # The problems of a task.
@@ -97,36 +82,34 @@ def read_held_out(test_file: str) -> list[dict]:
 
 
 def read_problem_rows(
-    source: str,
+    benchmark: str,
     test_file: str | None,
     data_root: str | None,
     system_prompt: str,
     answer_form: str | None = None,
-    **place: Any,
+    **_: Any,
 ) -> list[dict]:
     """The rows (`COLUMNS`) of one think-aware task, before any tokenizer is asked.
 
     Args:
-        source: `held_out`, which reads `test_file`, or a key of the registry's `BUILDERS`.
+        benchmark: `held_out`, which reads `test_file`, or one of `BENCHMARKS`.
         data_root: folder of the local files; None asks the hub.
         system_prompt, answer_form: see `data_prep.schema.grpo_row`; the test file has its own.
-        place: `files`, `split`, `hub` and `config` of `load_benchmark`.
     """
-    if source == "held_out":
+    if benchmark == "held_out":
         return read_held_out(test_file)
-    hub, config = place["hub"], place.get("config")
-    problems = load_benchmark(source, hub, config, place["split"], place["files"], data_root)
+    problems = load_benchmark(BENCHMARKS[benchmark], data_root)
     return [grpo_row(one, system_prompt, answer_form) for one in problems]
 
 
 def load_rows(tokenizer: str, **metadata: Any) -> dict:
     """Load a think-aware task's problems; the column `rendered` is the text the model continues.
 
-    `metadata` has the name of a `benchmark`, and what `read_problem_rows` takes.
+    `metadata` has what `read_problem_rows` takes.
     """
     from datasets import Dataset
 
-    rows = read_problem_rows(**_expand(metadata))
+    rows = read_problem_rows(**metadata)
     prompts = render_prompts(rows, load_tokenizer_once(tokenizer, "checkpoints", needs=()))
     rendered = [row | {"rendered": text} for row, text in zip(rows, prompts, strict=True)]
     return {"test": Dataset.from_list(rendered)}
@@ -164,20 +147,14 @@ def load_official(
         files: for each split the local files that may hold it.
         data_root: folder of the local files; None asks the hub.
     """
-    import datasets
+    from datasets import Dataset
 
     if data_root is None:
-        try:
-            return datasets.load_dataset(hub, config)
-        except (OSError, ValueError) as error:
-            message = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(
-                f"hub: {hub} (config {config}): {message}; set data_root to a folder of local files"
-            ) from error
-    return {
-        split: datasets.Dataset.from_list([row for _, row in read_rows(path)])
-        for split, path in find_official(hub, files, data_root).items()
-    }
+        found = {split: load_hub(hub, split, config) for split in files}
+    else:
+        paths = find_official(hub, files, data_root)
+        found = {split: read_rows(path) for split, path in paths.items()}
+    return {split: Dataset.from_list([row for _, row in rows]) for split, rows in found.items()}
 
 
 def find_official(hub: str, files: dict[str, list[str]], data_root: str) -> dict[str, Path]:

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from data_prep import manifest
-from data_prep.config import parse, run_cli
+from data_prep.config import UserError, parse, run_cli
 from eval.harness.settings import EvalArguments, split_checkpoints
 from eval.report import numbers, page, plots, render
 
@@ -25,9 +25,7 @@ STATE = "trainer_state.json"
 def main() -> None:
     (args,) = parse(__doc__, EvalArguments, owns="report_dir")
     checkpoints = split_checkpoints(args.checkpoints)
-    path = Path(args.output_dir) / manifest.NAME
-    with numbers.told(path, "run `make eval`, which has not finished"):
-        evaluation = json.loads(path.read_text(encoding="utf-8"))
+    evaluation = numbers.read_made(args.output_dir, "eval")
     results = {name: numbers.read_result(Path(args.output_dir) / name) for name in checkpoints}
     numbers.check_results(results, args, checkpoints)
     started = manifest.start(args.report_dir)
@@ -115,9 +113,11 @@ def read_curves(checkpoints: dict[str, str]) -> dict[str, list[plots.Panel]]:
     for name, path in checkpoints.items():
         file = stage_folder(path) / STATE
         if file.is_file():
-            with numbers.told(file, "run the stage again"):
-                history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
-            found[name] = plots.read_panels(history)
+            try:
+                state = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise UserError(f"{file} is damaged ({error}); run the stage again") from error
+            found[name] = plots.read_panels(state["log_history"])
     return {name: panels for name, panels in found.items() if panels}
 
 

@@ -7,7 +7,6 @@ Reads the manifest, data files and logs that `data_prep.build` left in the folde
 numbers; and, last, `manifest.json`.
 """
 
-import json
 import random
 import sys
 from collections import Counter, defaultdict
@@ -19,17 +18,17 @@ import numpy as np
 
 from data_prep import manifest
 from data_prep.build.recipe import FILES, TRAINING
+from data_prep.build.write import CONTAMINATION, DROPPED
 from data_prep.checkpoints import load_tokenizer
-from data_prep.config import UserError, parse, run_cli
+from data_prep.config import parse, run_cli, setting
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.quiet import one_line
 from data_prep.reading.rows import read_rows
 from eval.report import plots
-from eval.report.numbers import told
+from eval.report.numbers import read_made
 from eval.report.render import Table, render
 
 STAGE = "data-report"
-AGAIN = "run `make data` again"
 ORDER = [FILES[key] for key in ("sft", "grpo", "validation", "test")]
 NUM_MEASURED = 10_000  # rows of a file: tokenizing all of a large one would take minutes
 NUM_SAMPLES = 5  # rows shown of each file and drop reason
@@ -47,8 +46,8 @@ class DataReportArguments:
     """Keys of the command line; there is no YAML for this one."""
 
     data: str = field(metadata={"help": "folder of a data build"})
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "folder or hub id that measures lengths; unset: characters"}
+    tokenizer: str | None = setting(
+        None, "folder or hub id that measures lengths; unset: characters"
     )
 
 
@@ -56,39 +55,33 @@ def main() -> None:
     """Read the folder, count, write the page and its numbers, then the manifest."""
     (args,) = parse(__doc__, DataReportArguments)
     data = Path(args.data)
-    build = read_build(data / manifest.NAME)
-    path, tokenizer = args.tokenizer, None
-    if path:
-        tokenizer = load_tokenizer(path, "tokenizer", needs=()).backend_tokenizer
+    build = read_made(data, "data")
+    tokenizer = None
+    if args.tokenizer:
+        tokenizer = load_tokenizer(args.tokenizer, "tokenizer", needs=()).backend_tokenizer
     folder = data.resolve().parent / STAGE
     started = manifest.start(folder)
 
-    with told(data / manifest.NAME, AGAIN):
-        files = {
-            name: describe_file(name, build) for name in sorted(build["outputs"], key=ORDER.index)
-        }
-        report: dict[str, Any] = {
-            "title": f"Data of {data.resolve().parent.name}",
-            **{key: build[key] for key in ("rows_in", "rows_out", "dropped")},
-            "files": files,
-            "unit": "tokens" if tokenizer else "characters",
-            "tokenizer": path,
-            "decontamination": describe_benchmarks(build),
-            "build": {key: build.get(key) for key in (
-                "config", "git_commit", "inputs", "versions", "seconds", "wall_time_s")},
-            "report_commit": manifest.git_commit(),
-        }  # fmt: skip
+    files = {name: describe_file(name, build) for name in sorted(build["outputs"], key=ORDER.index)}
+    report: dict[str, Any] = {
+        "title": f"Data of {data.resolve().parent.name}",
+        **{key: build[key] for key in ("rows_in", "rows_out", "dropped")},
+        "files": files,
+        "unit": "tokens" if tokenizer else "characters",
+        "tokenizer": args.tokenizer,
+        "decontamination": describe_benchmarks(build),
+        "build": {key: build.get(key) for key in (
+            "config", "git_commit", "inputs", "versions", "seconds", "wall_time_s")},
+        "report_commit": manifest.git_commit(),
+    }  # fmt: skip
     figures = []
     for name, file in files.items():
-        with told(data / name, AGAIN):
-            counts, lengths = count_rows(data / name, tokenizer)
+        counts, lengths = count_rows(data / name, tokenizer)
         file |= counts
         if lengths:
             figures.append(plots.draw_lengths(lengths, name, report["unit"]))
-    with told(data / "dropped.jsonl", AGAIN):
-        add_samples(files, data / "dropped.jsonl")
-    with told(data / "contamination.jsonl", AGAIN):
-        report |= read_matches(data / "contamination.jsonl")
+    add_samples(files, data / DROPPED)
+    report |= read_matches(data / CONTAMINATION)
     report["summary"], report["warnings"] = summary(report), warnings(report)
 
     values = {"report": report, "tables": tables(report), "figures": figures}
@@ -101,17 +94,6 @@ def main() -> None:
     for warning in report["warnings"]:
         sys.stdout.write(f"warning: {one_line(warning)}\n")
     sys.stdout.write(f"{STAGE}: {one_line(report['summary'])} {folder}/{STAGE}.html\n")
-
-
-def read_build(path: Path) -> dict[str, Any]:
-    """The manifest of a data build; raises `UserError` where no build has left one."""
-    with told(path, "run `make data`, or set --data to the folder of a finished build"):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["stage"] != "data":
-            raise UserError(
-                f"{path}: is of the stage {found['stage']}; set --data to the folder of a build"
-            )
-    return found
 
 
 def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
@@ -218,11 +200,7 @@ def summary(report: dict[str, Any]) -> str:
 
 def warnings(report: dict[str, Any]) -> list[str]:
     """What a reader should doubt, most serious first; none where all is well."""
-    found = [
-        f"{name} has other rows than the manifest counts: it was changed after the build."
-        for name, file in report["files"].items()
-        if file["num_rows"] != file["rows_out"]
-    ]
+    found = []
     if any(file["is_training"] and {one["name"] for one in file["sources"]} != {"synthetic"}
            for file in report["files"].values()):  # fmt: skip
         found += [

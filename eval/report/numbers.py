@@ -7,16 +7,15 @@ metrics, `completions.parquet` one row per completion. `eval.harness.metrics` ha
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyarrow.dataset import dataset
 
+from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
 from eval.harness.metrics import (
@@ -33,7 +32,6 @@ NUMBERS = (
     "well_formed", "cut_off", "num_tokens", "lenient", "outcome", "score",
 )  # fmt: skip
 COMPLETIONS = "completions.parquet"
-AGAIN = "`make eval` makes it"
 # The mode whose metric represents a task where one number must do, best first: several samples say
 # more than one, and our grader reads what an official parser may not.
 HEADLINE = ("sampled", "greedy")
@@ -53,32 +51,25 @@ class Result:
     rows: dict[tuple[str, str], Rows]  # by task and mode
 
 
-@contextmanager
-def told(path: Path, remedy: str) -> Iterator[None]:
-    """Name the file where what is read of it is missing or damaged; raises `UserError`."""
-    try:
-        yield
-    except UserError:  # has named it
-        raise
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing; {remedy}") from error
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path} is damaged ({reason}); {remedy}") from error
+def read_made(folder: str | Path, stage: str) -> dict[str, Any]:
+    """The manifest of a folder whose files are as the stage left them; raises `UserError`."""
+    found = manifest.read(folder)
+    if not found or found["stage"] != stage:
+        raise UserError(f"{folder}/{manifest.NAME} is missing; run `make {stage}` to its end")
+    manifest.check_made(Path(folder))
+    return found
 
 
 def read_result(folder: Path) -> Result:
-    """Read a checkpoint's results; raises `UserError` where a file is missing or damaged."""
+    """Read a checkpoint's results; raises `UserError` where it has not been evaluated."""
     path = folder / "scores.json"
-    with told(path, f"remove it, {AGAIN}"):
-        scores = json.loads(path.read_text(encoding="utf-8"))
-        scores = scores | {key: scores[key] for key in ("tasks", "settings", "fingerprint")}
+    if not path.is_file():
+        raise UserError(f"{path} is missing; `make eval` makes it")
+    scores = json.loads(path.read_text(encoding="utf-8"))
     rows: dict[tuple[str, str], Rows] = defaultdict(list)
-    path = folder / COMPLETIONS
-    with told(path, f"remove it, {AGAIN}"):
-        table = dataset(path, format="parquet").to_table(columns=list(NUMBERS))
-        for place, row in enumerate(table.to_pylist()):
-            rows[row["task"], row["mode"]].append(row | {"place": place})
+    table = dataset(folder / COMPLETIONS, format="parquet").to_table(columns=list(NUMBERS))
+    for place, row in enumerate(table.to_pylist()):
+        rows[row["task"], row["mode"]].append(row | {"place": place})
     return Result(folder, scores, dict(rows))
 
 
@@ -88,9 +79,8 @@ def read_texts(folder: Path, places: set[int]) -> dict[int, dict[str, str]]:
     Texts are read for the few rows that are shown: a thought of 28k tokens is a hundred kilobytes.
     """
     path, wanted = folder / COMPLETIONS, sorted(places)
-    with told(path, f"remove it, {AGAIN}"):
-        texts = dataset(path, format="parquet").take(wanted, columns=["question", "completion"])
-        return dict(zip(wanted, texts.to_pylist(), strict=True))
+    texts = dataset(path, format="parquet").take(wanted, columns=["question", "completion"])
+    return dict(zip(wanted, texts.to_pylist(), strict=True))
 
 
 def check_results(

@@ -59,13 +59,13 @@ def test_golds_of_every_kind(write, gold, golds):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"completion": RIGHT}, "there is no gold but completion"),
-        (ROW | {"gold": None}, "the gold is None"),
+        ({"completion": RIGHT}, "missing column 'gold', found 'completion'"),
+        (ROW | {"gold": None}, "the gold is empty"),
         (ROW | {"gold": []}, "the gold is empty"),
-        (ROW | {"gold": ["72", ""]}, "the gold is empty"),
-        (ROW | {"gold": True}, "the gold is True"),
-        (ROW | {"gold": [["72"]]}, "the gold is \\['72'\\]"),
-        (ROW | {"completion": ["a", "b"]}, "the completion is \\['a'"),
+        (ROW | {"gold": ["", " "]}, "the gold is empty"),
+        (ROW | {"gold": True}, "gold: True is not text"),
+        (ROW | {"gold": [["72"]]}, "gold: \\['72'\\] is not text"),
+        (ROW | {"completion": ["a", "b"]}, "completion: \\['a', 'b'\\] is not text"),
     ],
 )
 def test_a_bad_row_is_named_by_its_line(write, row, message):

@@ -121,7 +121,10 @@ SETS = [
 
 @pytest.fixture
 def load(shared_data):
-    return lambda name, file: load_benchmark(name, None, None, "test", [file], str(shared_data))
+    place = {"hub": "", "split": "test"}
+    return lambda name, file: load_benchmark(
+        place | {"source": name, "files": [file]}, str(shared_data)
+    )
 
 
 @pytest.mark.parametrize(("name", "file", "num_problems"), SETS, ids=[file for _, file, _ in SETS])

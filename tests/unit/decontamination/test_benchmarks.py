@@ -13,9 +13,13 @@ def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def place(source, files):
+    return {"source": source, "hub": "some/hub", "split": "test", "files": files}
+
+
 def load(tmp_path, rows, name="aime"):
     write(tmp_path / "a.jsonl", rows)
-    return load_benchmark(name, None, None, "test", ["a.jsonl"], str(tmp_path))
+    return load_benchmark(place(name, ["a.jsonl"]), str(tmp_path))
 
 
 def rows_of(*golds):
@@ -59,19 +63,19 @@ def test_first_file_that_exists(tmp_path):
     files = ["x/none.jsonl", "b.jsonl", "a.jsonl"]
     assert find_benchmark_file(files, str(tmp_path)) is None
     with pytest.raises(UserError, match=r"has none of x/none\.jsonl, .*to download some/hub"):
-        load_benchmark("aime", "some/hub", None, "test", files, str(tmp_path))
+        load_benchmark(place("aime", files), str(tmp_path))
     write(tmp_path / "a.jsonl", rows_of(1))
     assert find_benchmark_file(files, str(tmp_path)) == tmp_path / "a.jsonl"
     write(tmp_path / "b.jsonl", rows_of(2))
-    problems = load_benchmark("aime", "some/hub", None, "test", files, str(tmp_path))
+    problems = load_benchmark(place("aime", files), str(tmp_path))
     assert [p.answers[0] for p in problems] == ["2"]
 
 
 def test_hub_rows(monkeypatch):
     def load_hub(*args):
-        assert args == ("some/set", "test", "main")
+        assert args == ("some/hub", "test", "main")
         return iter([("some/set/test: row 1", rows_of("073")[0])])
 
     monkeypatch.setattr(benchmarks, "load_hub", load_hub)
-    (problem,) = load_benchmark("aime", "some/set", "main", "test", ["a.jsonl"], None)
+    (problem,) = load_benchmark(place("aime", ["a.jsonl"]) | {"config": "main"}, None)
     assert (problem.id, problem.answers[0]) == ("aime-test-0", "73")

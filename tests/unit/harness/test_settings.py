@@ -159,5 +159,4 @@ def test_the_tasks_by_name():
     assert names == suite.THINK_TASKS
     assert suite.OFFICIAL_TASKS == ["arc_challenge", "gpqa_diamond", "gsm8k", "math500"]
     for name in names:
-        expected = benchmarks.BENCHMARKS.get(name, {"source": "held_out"})
-        assert suite.read_metadata(name) == expected
+        assert f"metadata: {{benchmark: {name}}}" in (suite.FOLDER / f"{name}.yaml").read_text()

@@ -3,6 +3,7 @@
 import json
 import sys
 
+from data_prep.manifest import hash_files
 from eval.harness.metrics import mean_interval
 from eval.harness.score import think_metrics, write_parquet
 from eval.report import __main__ as report
@@ -59,9 +60,6 @@ def write_result(folder, rows, code="c"):
             value = think_metrics(found, mode)
         tasks.setdefault(task, {})[mode] = value
     folder.mkdir(parents=True)
-    value = {"stage": "eval", "config": {"title": "as evaluated"}, "counts": {}}
-    value |= {"git_commit": "abc123", "versions": {"torch": "0.1"}}
-    (folder.parent / "manifest.json").write_text(json.dumps(value))
     write_parquet(folder / "completions.parquet", rows)
     scores = {
         "checkpoint": folder.name,
@@ -74,6 +72,16 @@ def write_result(folder, rows, code="c"):
         "tasks": tasks,
     }
     (folder / "scores.json").write_text(json.dumps(scores))
+    seal(folder.parent)
+
+
+def seal(folder):
+    """The manifest of an evaluation, with the hashes of the results that are there."""
+    names = [str(path.relative_to(folder)) for path in folder.glob("*/*")]
+    value = {"stage": "eval", "config": {"title": "as evaluated"}, "counts": {}}
+    value |= {"git_commit": "abc123", "versions": {"torch": "0.1"}}
+    value |= {"files": hash_files(folder, names)}
+    (folder / "manifest.json").write_text(json.dumps(value))
 
 
 def run_report(tmp_path, monkeypatch, names, *more):

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from data_prep.config import UserError
+from data_prep.manifest import hash_files
 from eval.report import data_report, plots
 from eval.report.render import render
 from tests.unit.report.runs import HOSTILE, poisoned
@@ -78,6 +79,7 @@ def write_build(folder, files, pairs=(), tokenizer=None, rows=None, drops=()):
         "outputs": outputs, "seconds": {"build": 3.0},
         "decontamination": {"math500": 500, "gpqa_diamond": "not checked: no file x"},
     }  # fmt: skip
+    value["files"] = hash_files(folder, [*files, "dropped.jsonl", "contamination.jsonl"])
     (folder / "manifest.json").write_text(json.dumps(value))
     return folder
 
@@ -119,13 +121,10 @@ UNCHECKED = LISTED | {"aime24": "not checked: no file a.jsonl"}
         ([make_source("orz", 9, {"bad_row": 2})], LISTED, "2 rows of orz cannot be read"),
         ([make_source("a", 4, {"image": 5, "proof": 1}), make_source("b", 90)], LISTED,
          "a lost 6 of 10 rows"),
-        ([make_source(), make_source()], LISTED, "other rows than the manifest"),
     ],
 )  # fmt: skip
 def test_warnings(tmp_path, monkeypatch, capsys, sources, decontamination, words):
     data = write_build(tmp_path / "data", {SFT: sources})
-    if words and words.startswith("other"):
-        write_lines(data / SFT, make_rows(SFT, sources[1:]))
     build = json.loads((data / "manifest.json").read_text())
     build["decontamination"] = decontamination
     (data / "manifest.json").write_text(json.dumps(build))
@@ -227,12 +226,10 @@ def test_lengths_in_tokens(tmp_path, monkeypatch):
     ("name", "text", "words"),
     [
         ("manifest.json", None, "manifest.json is missing; run `make data`"),
-        ("manifest.json", '{"stage": "sft"}', "manifest.json: is of the stage sft"),
-        ("manifest.json", '{"stage": "data", "config": {}, "outputs": {}}', "rows_in"),
-        (SFT, None, f"{SFT}: no such file"),
-        (SFT, '{"id": "x"}', f"{SFT} is damaged"),
-        (SFT, '{"id": ', f"{SFT}:1: "),
-        ("dropped.jsonl", '{"file": 3}', "dropped.jsonl is damaged"),
+        ("manifest.json", '{"stage": "sft"}', "manifest.json is missing; run `make data`"),
+        (SFT, None, f"{SFT}: is missing"),
+        (SFT, '{"id": "x"}', f"{SFT}: differs from what the stage data wrote"),
+        ("dropped.jsonl", '{"file": 3}', "dropped.jsonl: differs"),
     ],
 )
 def test_what_cannot_be_shown_is_told(tmp_path, monkeypatch, name, text, words):

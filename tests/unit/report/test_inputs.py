@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
-from tests.unit.report.runs import both_modes, run_report, write_result
+from tests.unit.report.runs import both_modes, run_report, seal, write_result
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def run(tmp_path, monkeypatch):
         ("eval/grpo/completions.parquet", None, "is missing"),
         ("eval/manifest.json", None, "is missing; run `make eval`"),
         ("eval/manifest.json", '{"stage": ', "is damaged"),
-        ("eval/sft/completions.parquet", "PAR1", "is damaged .*`make eval`"),
-        ("eval/sft/scores.json", '{"scores": {}}', "is damaged"),
+        ("eval/sft/completions.parquet", "PAR1", "differs .*`make eval`"),
+        ("eval/sft/scores.json", '{"scores": {}}', "differs"),
         ("sft/trainer_state.json", '{"log_history": [', "is damaged"),
     ],
 )
@@ -51,6 +51,7 @@ def test_a_checkpoint_that_has_changed(run, tmp_path):
     scores = json.loads(path.read_text())
     scores["fingerprint"]["checkpoint"] = hash_checkpoint(str(tmp_path / "grpo"), "checkpoints")
     path.write_text(json.dumps(scores))
+    seal(tmp_path / "eval")
     run()
     (tmp_path / "grpo" / "model.safetensors").write_bytes(b"trained further")
     with pytest.raises(UserError, match="grpo has changed since it was"):
