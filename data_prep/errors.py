@@ -103,7 +103,7 @@ def disk_fault(error: BaseException | None) -> str | None:
                 f"free, {_size(needed) if needed else 'more'} needed: make room or give access, "
                 "then start the same command again"
             )
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
 
 

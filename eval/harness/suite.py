@@ -22,7 +22,7 @@ from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark_file, load_benchmark
 from data_prep.grading.pool import GradingPool
 from data_prep.prompts import render_prompt
-from data_prep.reading.rows import load_hub, read_rows
+from data_prep.reading.rows import read_rows
 from data_prep.schema import grpo_row, read_problems
 
 FOLDER = Path(__file__).parents[1] / "tasks"
@@ -147,14 +147,20 @@ def load_official(
         files: for each split the local files that may hold it.
         data_root: folder of the local files; None asks the hub.
     """
-    from datasets import Dataset
+    import datasets
 
     if data_root is None:
-        found = {split: load_hub(hub, split, config) for split in files}
-    else:
-        paths = find_official(hub, files, data_root)
-        found = {split: read_rows(path) for split, path in paths.items()}
-    return {split: Dataset.from_list([row for _, row in rows]) for split, rows in found.items()}
+        try:
+            return datasets.load_dataset(hub, config)
+        except (OSError, ValueError) as error:
+            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UserError(
+                f"hub: {hub} (config {config}): {message}; set data_root to a folder of local files"
+            ) from error
+    return {
+        split: datasets.Dataset.from_list([row for _, row in read_rows(path)])
+        for split, path in find_official(hub, files, data_root).items()
+    }
 
 
 def find_official(hub: str, files: dict[str, list[str]], data_root: str) -> dict[str, Path]:

@@ -50,7 +50,7 @@ def outcome(folder, num_processes=1):
         "best": [path.read_bytes() for path in (best / "best.json", best / "model.safetensors")]
         if best.is_dir()
         else None,
-        "extra": read_extra(folder, logs[-1]["step"])["extra"],
+        "extra": read_extra(folder, newest(folder))["extra"],
         "logs": [without(log, *UNEQUAL) for log in logs if "train_runtime" not in log],
         # Of all attempts together: what was done twice was done the same way.
         "steps": [
