@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import pickle
 import sys
 import tempfile
 from array import array
@@ -99,16 +98,17 @@ class Spool:
         """Store a problem and its place; its number is that of the problems before it."""
         # Escaped: data may hold what UTF-8 cannot, and U+2028 in GSM8K breaks readers that split
         # lines as Unicode does.
-        line = f"{json.dumps(self._make_row(problem))}\n".encode()
+        line = json.dumps(self._make_row(problem))
         self._starts.append(self._file.seek(0, os.SEEK_END))
         # Finding duplicates takes the problem without its solution.
-        pickle.dump((dataclasses.replace(problem, solution=""), where), self._file)
-        self._file.write(line)
+        head = json.dumps([dataclasses.asdict(problem) | {"solution": ""}, where])
+        self._file.write(f"{head}\n{line}\n".encode())
 
     def get(self, number: int) -> tuple[Problem, str]:
         """The problem with this number, without its solution, and its place."""
         self._file.seek(self._starts[number])
-        return pickle.load(self._file)
+        fields, where = json.loads(self._file.readline())
+        return Problem(**fields | {"answers": tuple(fields["answers"])}), where
 
     def line(self, number: int) -> bytes:
         """The line of the data file."""
