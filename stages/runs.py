@@ -6,7 +6,8 @@
 
 A checkpoint is whole when `trainer_state.json` is there. `files.json`, written after it, has the
 hash of each file and the `run.json` that the checkpoint belongs to: what a disk, a copy or a person
-did to it later is found at the next start, which then goes back to the one before.
+did to it later is found at the next start, which then goes back to the one before. Without it (a
+kill came between the two) the files' own formats tell which are damaged.
 """
 
 import contextlib
@@ -18,6 +19,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile, ZipFile
+
+from safetensors import SafetensorError, safe_open
 
 from data_prep import manifest
 from data_prep.config import UserError
@@ -149,11 +153,30 @@ def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
 
 def damage(checkpoint: Path) -> str:
     """What no longer is as it was saved; empty where nothing is, or where nothing is known."""
+    if not (checkpoint / SEAL).exists():
+        files = (path for path in sorted(checkpoint.rglob("*")) if not reads(path))
+        return next((f"{path.relative_to(checkpoint)} is damaged" for path in files), "")
     for name, known in sealed(checkpoint).get("files", {}).items():
         file = checkpoint / name
         if not file.is_file() or manifest.sha256(file) != known:
             return f"{name} is {'damaged' if file.is_file() else 'missing'}"
     return ""
+
+
+def reads(file: Path) -> bool:
+    """Whether a file of JSON, safetensors or `torch.save` is whole, as far as its format tells."""
+    try:
+        if file.suffix == ".json":
+            json.loads(file.read_bytes())
+        elif file.suffix == ".safetensors":
+            with safe_open(file, "numpy"):  # its header has the length
+                return True
+        elif file.suffix in (".pt", ".pth", ".bin"):
+            with ZipFile(file) as parts:  # with the CRC-32 of each tensor
+                return parts.testzip() is None
+    except (ValueError, SafetensorError, BadZipFile):
+        return False
+    return True
 
 
 def sealed(checkpoint: Path) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import numpy
 import pytest
+import torch
+from safetensors.numpy import save_file
 from transformers.integrations import integration_utils
 
 from data_prep.config import UserError
@@ -24,7 +27,8 @@ def folder(tmp_path):
 def add_checkpoint(folder, step, state='{"global_step": 1}'):
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "model.safetensors").write_text(f"weights of {step}")
+    save_file({"weight": numpy.ones(4)}, checkpoint / "model.safetensors")
+    torch.save(torch.ones(40), checkpoint / "optimizer.pt")
     if state is not None:
         (checkpoint / "trainer_state.json").write_text(state)
     return checkpoint
@@ -84,7 +88,6 @@ def test_finished_runs_are_up_to_date_numbered_and_come_back(folder, capsys, mon
     other = {"seed": 1}
     finish(prepare(folder, inputs={}), weights="first")
     checkpoint = add_checkpoint(folder, 4)
-    (checkpoint / "optimizer.pt").write_text("large")
     assert prepare(folder, inputs={}) is None and "up to date" in capsys.readouterr().out
     start = prepare(folder, other, {})
     assert weights_of(folder) == "first" and (checkpoint / "optimizer.pt").exists()
@@ -131,9 +134,31 @@ def test_a_damaged_checkpoint_is_set_aside(folder, capsys, name, change):
     if change == "removed":
         file.unlink()
     else:
-        file.write_text(file.read_text()[:-3] if change == "cut" else "{}")
-    is_found = change == "removed" and name == "files.json"  # as after a kill: nothing to check by
+        file.write_bytes(file.read_bytes()[:-3] if change == "cut" else b"{}")
+    is_found = change == "removed" and name == "files.json"  # as after a kill
     assert prepare(folder).checkpoint == str(folder / f"checkpoint-{8 if is_found else 4}")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_checkpoint_that_was_not_sealed_is_judged_by_its_formats(folder, name, share):
+    prepare(folder)
+    for step in (4, 8):
+        file = add_checkpoint(folder, step) / name
+    content = file.read_bytes()
+    file.write_bytes(content[: int(share * len(content))])
+    assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
+    assert (folder / "checkpoint-4/files.json").is_file()
+
+
+def test_a_changed_byte_of_an_optimizer_that_was_not_sealed_is_found(folder):
+    prepare(folder)
+    add_checkpoint(folder, 4)
+    file = add_checkpoint(folder, 8) / "optimizer.pt"
+    content = bytearray(file.read_bytes())
+    content[content.index(torch.ones(40).numpy().tobytes()) + 8] ^= 1
+    file.write_bytes(content)
+    assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
 
 
 def test_a_checkpoint_of_another_run_is_set_aside_and_not_removed(folder, capsys):
