@@ -49,7 +49,7 @@ $(call wrong,$(if $(HOW),,$(and $(filter sft difficulty distill grpo sweep eval 
 has = $(if $(wildcard $(CONFIG)/$(1:base=model).yaml),$(RUN)/$(1)/manifest.json)# a stage that only some recipes have
 $(foreach goal,$(filter base sft difficulty distill,$(GOALS)),$(call wrong,$(if $(call has,$(goal)),,1),$(CONFIG) has no $(goal:base=model).yaml: this recipe has no such stage))
 HOW_FLAGS := $(if $(filter --%,$(HOW)),,--config_file configs/accelerate/$(HOW).yaml) $(filter-out $(LAUNCHES),$(ACCELERATE))
-LAUNCH := $(PY) $(if $(HOW),-m accelerate.commands.launch $(HOW_FLAGS) $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES))) -m
+LAUNCH := $(PY) $(if $(HOW),-m stages.launch $(HOW_FLAGS) $(if $(NUM_PROCESSES),--num_processes $(NUM_PROCESSES))) -m
 
 # The variables of these names that are set, as flags.
 key = $(foreach name,$(1),$(foreach value,$(shell echo $(name) | tr a-z A-Z),$(if $($(value)),--$(name) $(if $(filter $(value),$(TEXTS)),$(call text,$($(value))),$($(value))))))

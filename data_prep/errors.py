@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     With `--json` stdout gets one object at the end, {"exit_code", "error", "output_dir", and the
     manifest's "stage", "counts", "wall_time_s", ...}, and everything else goes to stderr.
     """
-    output = None
+    output, is_first_here = None, os.environ.get("LOCAL_RANK", "0") == "0"
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if is_first and "--json" in sys.argv:
         sys.argv.remove("--json")
@@ -53,7 +54,9 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
         if line is None:
             raise
         line = f"error: {one_line(line)}"
-    if line:
+    if line and code == 2 and not is_first_here:
+        time.sleep(1)  # where the first one fails, too, the launcher ends this one before it speaks
+    if line and (code == 2 or is_first_here):
         sys.stderr.write(f"{line}\n")
     if output is not None and os.environ.get("RANK", "0") == "0":
         os.write(output, f"{json.dumps(_summary(code, line))}\n".encode())

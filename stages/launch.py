@@ -3,14 +3,18 @@
     parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
     check_started(is_cpu)              torch is there: as many processes as were launched
 
+    python -m stages.launch ...        `accelerate launch`, without a traceback of its own
+
 Each was seen to happen: `accelerate launch --cpu --num_processes 2` runs one process; a launch for
 GPUs on a host without one trains N times the same; FSDP from flags alone is version 1; ZeRO-3 ends
 with a folder that no other stage can load.
 """
 
 import importlib.util
+import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +27,9 @@ DATA_PARALLEL = "data parallel"  # one process too
 # Set by srun and by Open MPI's, MPICH's and Intel's mpirun, which set no WORLD_SIZE. SLURM_NTASKS
 # would not do: a batch script has it, too, which runs once.
 COPIES = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-LAUNCHER = re.compile(r"(accelerate|accelerate_cli\.py) launch$|accelerate(-|\.commands\.)launch$")
+LAUNCHER = re.compile(
+    r"(accelerate|accelerate_cli\.py) launch$|accelerate(-|\.commands\.)launch$|stages.launch$"
+)
 # What may differ between two numbers of processes.
 BATCH_KEYS = (
     "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
@@ -204,3 +210,29 @@ def check_started(is_cpu: bool) -> None:
         # accelerate leaves it to DeepSpeed, which asks for the number of processes before it has
         # met them, and takes it for 1.
         comm.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
+
+
+def main() -> None:
+    """`accelerate launch` that lets its processes have the last word; their exit code is its own.
+
+    By itself it adds a traceback of its own, a table and torch's log lines to their error line.
+    """
+    from accelerate.commands import launch
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.disable(logging.ERROR)
+    try:
+        launch.main()
+    except SignalException as end:
+        sys.exit(128 + end.sigval)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        code = failure.exitcode
+        if code < 0:  # it had no time to tell why
+            sys.stderr.write(f"error: rank {rank} was ended by {failure.signal_name()}\n")
+        sys.exit(code if code > 0 else 128 - code)
+
+
+if __name__ == "__main__":
+    main()

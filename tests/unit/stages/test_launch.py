@@ -110,6 +110,7 @@ def test_deepspeed_that_is_not_installed(monkeypatch):
         ("python /venv/bin/accelerate launch --num_processes 2 -m stages.sft --seed 3", 2),
         ("python -m accelerate.commands.launch --num-processes=2 train.py", 2),
         ("/venv/bin/accelerate-launch --cpu --num-processes=2 -m stages.sft", 2),
+        ("python -m stages.launch --num_processes 2 -m stages.sft --num_processes 3", 2),
         ("accelerate launch -m stages.sft --num_processes 3", None),
         ("torchrun --nproc_per_node 2 -m stages.sft", None),
         ("", None),
