@@ -1,9 +1,15 @@
 """Checkpoints as a recipe names them: is there a model, before torch is imported; its tokenizer."""
 
+import contextlib
 import json
 import re
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+from safetensors import SafetensorError, safe_open
 
 from data_prep import manifest
 from data_prep.config import UserError
@@ -67,6 +73,28 @@ def check_weights(folder: Path, key: str) -> None:
     if missing or not any(any(folder.glob(ending)) for ending in ("*.safetensors", "*.bin")):
         what = f"lacks {missing[0]}, which its index names" if missing else "holds no weights"
         raise UserError(f"{key}: {folder} {what}; copy or download the folder anew")
+    for file in sorted(folder.glob("*.safetensors")):
+        if not reads(file):
+            raise UserError(
+                f"{key}: {file} is cut off, or not the weights but Git LFS's pointer to them; "
+                "download it anew, or run `git lfs pull` there"
+            )
+
+
+def reads(file: Path) -> bool:
+    """Whether a file of JSON, safetensors or `torch.save` is whole, as far as its format tells."""
+    try:
+        if file.suffix == ".json":
+            json.loads(file.read_bytes())
+        elif file.suffix == ".safetensors":
+            with safe_open(file, "numpy"):  # its header has the length
+                return True
+        elif file.suffix in (".pt", ".pth", ".bin"):
+            with ZipFile(file) as parts:  # with the CRC-32 of each tensor
+                return parts.testzip() is None
+    except (ValueError, SafetensorError, BadZipFile):
+        return False
+    return True
 
 
 def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
@@ -92,7 +120,10 @@ def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
 def load_template(path: str, key: str = "chat_template_path") -> str:
     """The chat template of a jinja file, or of the tokenizer of a folder or hub id."""
     if Path(path).is_file():
-        return Path(path).read_text(encoding="utf-8")
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{key}: {path} is no text ({error}); give a jinja file") from error
     return load_tokenizer(path, key).chat_template
 
 
@@ -114,6 +145,23 @@ def tokenizer_path(checkpoint: str) -> str:
     return adapter if has_own else base
 
 
+@contextlib.contextmanager
+def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
+    """Make one line of what `from_pretrained` raises over the files of a model folder or hub id."""
+    try:
+        yield
+    # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if isinstance(error, UserError) or "from_pretrained" not in {f.name for f in frames}:
+            raise
+        message = (str(error).strip().splitlines() or [""])[0]
+        raise UserError(
+            f"{key}: {checkpoint}: its {what} cannot be loaded ({type(error).__name__}: "
+            f"{message}); check the name, the network, and that its files belong together"
+        ) from error
+
+
 def load_tokenizer(
     checkpoint: str, key: str, needs: tuple[str, ...] = ("chat_template",), **kwargs: Any
 ) -> Any:
@@ -125,15 +173,8 @@ def load_tokenizer(
     """
     from transformers import AutoTokenizer
 
-    try:
+    with loading("tokenizer", checkpoint, key):
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint), **kwargs)
-    # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
-    except Exception as error:
-        message = (str(error).strip().splitlines() or [""])[0]
-        raise UserError(
-            f"{key}: {checkpoint}: its tokenizer cannot be loaded ({type(error).__name__}: "
-            f"{message}); check the name, the files or the network"
-        ) from error
     for need in needs:
         if not getattr(tokenizer, need):
             raise UserError(

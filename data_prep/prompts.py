@@ -8,6 +8,8 @@ applies the same template.
 
 from typing import Any
 
+from data_prep.errors import UserError
+
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 
@@ -59,7 +61,15 @@ def build_completion(solution: str, answer: str, answer_form: str = "box") -> st
 
 def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
     """The text a model continues: chat template applied, generation prompt added."""
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    from jinja2 import TemplateError
+
+    try:
+        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise UserError(
+            f"chat_template: {tokenizer.name_or_path}: cannot render a prompt ({error}); mend it, "
+            "or give SFT another with chat_template_path"
+        ) from error
 
 
 def prefills_think(prompt: str) -> bool:

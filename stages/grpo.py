@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from data_prep import manifest
+from data_prep.checkpoints import loading
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import quiet
@@ -174,7 +175,8 @@ def main() -> None:
             "ratio is 1 as long as gradient_accumulation_steps uses up a generation batch; a "
             "greater steps_per_generation gives it several optimizer steps"
         )
-    trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
+    with loading("model", model.model_name_or_path, "model_name_or_path"):
+        trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
     if args.stochastic_rounding:
         from stages.trainer.update import use_stochastic_rounding
 

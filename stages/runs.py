@@ -19,11 +19,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile, ZipFile
-
-from safetensors import SafetensorError, safe_open
 
 from data_prep import manifest
+from data_prep.checkpoints import reads
 from data_prep.config import UserError
 from stages.launch import BATCH_KEYS, DATA_PARALLEL, refuse_if
 
@@ -161,22 +159,6 @@ def damage(checkpoint: Path) -> str:
         if not file.is_file() or manifest.sha256(file) != known:
             return f"{name} is {'damaged' if file.is_file() else 'missing'}"
     return ""
-
-
-def reads(file: Path) -> bool:
-    """Whether a file of JSON, safetensors or `torch.save` is whole, as far as its format tells."""
-    try:
-        if file.suffix == ".json":
-            json.loads(file.read_bytes())
-        elif file.suffix == ".safetensors":
-            with safe_open(file, "numpy"):  # its header has the length
-                return True
-        elif file.suffix in (".pt", ".pth", ".bin"):
-            with ZipFile(file) as parts:  # with the CRC-32 of each tensor
-                return parts.testzip() is None
-    except (ValueError, SafetensorError, BadZipFile):
-        return False
-    return True
 
 
 def sealed(checkpoint: Path) -> dict[str, Any]:

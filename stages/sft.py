@@ -12,7 +12,7 @@ Full-parameter by default, LoRA with `use_peft: true`; `packing: true` packs who
 from typing import Any
 
 from data_prep import manifest
-from data_prep.checkpoints import load_template
+from data_prep.checkpoints import load_template, loading
 from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.quiet import quiet
@@ -82,11 +82,12 @@ def main() -> None:
     sft.output_dir = start.work
     run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
 
-    trainer = SFTTrainer(
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        **run.trainer_kwargs(model, sft),
-    )
+    with loading("model", model.model_name_or_path, "model_name_or_path"):
+        trainer = SFTTrainer(
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            **run.trainer_kwargs(model, sft),
+        )
     if args.stochastic_rounding:
         from stages.trainer.update import use_stochastic_rounding
 

@@ -397,7 +397,7 @@ def damaged(case: Case, how: str) -> Result:
         path = case.rng.choice(found)
         case.notes.append(str(path.relative_to(case.lane.run)))
         data = bytearray(path.read_bytes())
-        place = case.rng.randrange(len(data))
+        place = case.rng.randrange(len(data) or 1)
         if how == "truncated":
             del data[place:]
         data[place : place + 32] = case.rng.randbytes(len(data[place : place + 32]))

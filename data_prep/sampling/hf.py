@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
@@ -21,7 +20,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from data_prep.checkpoints import base_and_adapter, load_tokenizer
+from data_prep.checkpoints import base_and_adapter, load_tokenizer, loading
 from data_prep.config import UserError
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
@@ -36,19 +35,12 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     base, adapter = base_and_adapter(checkpoint)
-    try:
+    with loading("model", checkpoint, key):
         model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
         if adapter:
             from peft import PeftModel
 
             model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
-    # Other people's files: what is wrong with them decides what is raised.
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        message = (str(error).strip().splitlines() or [""])[0]
-        raise UserError(
-            f"{key}: {checkpoint}: cannot be loaded ({type(error).__name__}: {message}); "
-            "save or fetch it again"
-        ) from error
     return tokenizer, model
 
 

@@ -19,6 +19,7 @@ from tests.integration.harness.eval_runs import (
     read_store,
     write_problems,
 )
+from tests.unit.stages.helpers import NO_TENSORS
 from tests.integration.harness.official_data import write_official
 
 pytestmark = pytest.mark.integration
@@ -79,7 +80,7 @@ def test_an_error_in_one_process_ends_both(folder):
     adapter.mkdir()
     config = {"base_model_name_or_path": "nobody/nothing"}
     (adapter / "adapter_config.json").write_text(json.dumps(config))
-    (adapter / "adapter_model.safetensors").touch()
+    (adapter / "adapter_model.safetensors").write_text(NO_TENSORS)
     process = start(folder, f"sft={adapter}")
     out, err = process.communicate(timeout=240)
     assert process.returncode != 0

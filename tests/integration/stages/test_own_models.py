@@ -1,7 +1,11 @@
 """Base models of other families, without a chat template: SFT brings it, GRPO goes on with it."""
 
+import json
+import shutil
+
 import pytest
 
+from data_prep.config import UserError
 from tests.integration.conftest import CORPUS
 
 pytestmark = pytest.mark.integration
@@ -43,3 +47,17 @@ def test_a_base_model_goes_through_sft_and_grpo(run_stage, tmp_path, family):
     assert AutoTokenizer.from_pretrained(tmp_path / "sft").chat_template == TEMPLATE
     run_stage("grpo", model_name_or_path=str(tmp_path / "sft"))
     assert AutoTokenizer.from_pretrained(tmp_path / "grpo").chat_template == TEMPLATE
+
+
+@pytest.mark.parametrize(
+    "change", [{"vocab_size": 100}, {"hidden_size": 72}, {"model_type": "new"}]
+)
+def test_a_model_that_does_not_fit_its_config_is_one_line(
+    tiny_model_dir, run_stage, tmp_path, change
+):
+    folder = tmp_path / "base"
+    shutil.copytree(tiny_model_dir, folder)
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=f"^model_name_or_path: {folder}: its model cannot be load"):
+        run_stage("sft", model_name_or_path=str(folder))

@@ -6,7 +6,7 @@ import pytest
 
 from data_prep.checkpoints import check_checkpoint, load_tokenizer, tokenizer_path
 from data_prep.config import UserError
-from tests.unit.stages.helpers import write_model
+from tests.unit.stages.helpers import NO_TENSORS, write_model
 
 VALID = {
     "version": "1.0",
@@ -53,6 +53,7 @@ def test_an_adapter_without_a_tokenizer_has_its_base_models(folder, tmp_path_fac
 
 
 INDEX = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 988097824\n"
 BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
 
 
@@ -63,6 +64,8 @@ BARE = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "x"}
         ({"config.json": "{"}, None, r"config\.json cannot be read"),
         ({"config.json": "[1]"}, None, r"config\.json is no JSON mapping"),
         ({"model.safetensors": None}, None, "holds no weights"),
+        ({"model.safetensors": POINTER}, None, "git lfs pull"),
+        ({"model.safetensors": NO_TENSORS[:-1]}, None, "cut off"),
         ({"model.safetensors.index.json": INDEX}, None, "lacks model-1-of-2"),
         ({"tokenizer.json": None}, None, "holds no tokenizer"),
         ({"tokenizer.json": None, "vocab.txt": "a"}, None, None),

@@ -4,6 +4,8 @@ import dataclasses
 import json
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from data_prep.config import UserError
 from data_prep.grading.grade import grade, grade_rollouts
@@ -15,6 +17,7 @@ from data_prep.prompts import (
     form_of,
     prefills_think,
     render_completion,
+    render_prompt,
 )
 from data_prep.schema import Problem, grpo_row, read_problems, sft_row
 
@@ -32,6 +35,16 @@ def test_system_prompts_ask_for_the_form_they_are_trained_on(name):
     text = SYSTEM_PROMPTS[name]
     assert ("<answer>" in text) == (form_of(name) == "tags")
     assert ("\\boxed{}" in text) == (form_of(name) == "box" and name != "none")
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0]", "{{ raise_exception('no system role') }}"])
+def test_a_template_that_renders_nothing_is_one_line(template):
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0})))
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match=r"^chat_template: .*chat_template_path"):
+        render_prompt(build_prompt("1 + 1?"), tokenizer)
 
 
 @pytest.mark.parametrize(
