@@ -78,6 +78,11 @@ def quiet_transformers() -> None:
     quiet_loggers("transformers", "huggingface_hub")
 
 
+def quiet_launcher() -> None:
+    """Silence all loggers of a process that only starts others and waits for them."""
+    logging.disable(logging.ERROR)
+
+
 def quiet_evaluation() -> None:
     """Silence transformers, the harness and the bars of datasets; evaluation has its own bar."""
     quiet_transformers()

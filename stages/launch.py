@@ -11,7 +11,6 @@ with a folder that no other stage can load.
 """
 
 import importlib.util
-import logging
 import os
 import re
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.config import Settings, UserError
+from data_prep.quiet import quiet_launcher
 
 CONFIGS = "configs/accelerate"
 FSDP = "FSDP"
@@ -221,7 +221,7 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    logging.disable(logging.ERROR)
+    quiet_launcher()
     try:
         launch.main()
     except SignalException as end:

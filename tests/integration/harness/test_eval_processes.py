@@ -19,8 +19,8 @@ from tests.integration.harness.eval_runs import (
     read_store,
     write_problems,
 )
-from tests.unit.stages.helpers import NO_TENSORS
 from tests.integration.harness.official_data import write_official
+from tests.unit.stages.helpers import NO_TENSORS
 
 pytestmark = pytest.mark.integration
 PROBLEMS = {f"Mia has {i} pens." * (i % 3 + 1): str(i) for i in range(1, 9)}
