@@ -4,7 +4,8 @@
 
 `<folder>.lock` names host, process id and start of the process that writes to a folder. A second
 start ends with one line before torch is imported. The lock of a process that has died on this host
-is taken over; that of another host is named, as nobody here can tell whether it lives.
+is taken over; that of another host is named, as nobody here can tell whether it lives, unless Slurm
+says that its job has ended: so a job that is requeued on another host goes on by itself.
 """
 
 import atexit
@@ -47,7 +48,7 @@ def claim(folder: str | Path) -> None:
                 f"wait for it, or, if no such process runs there any more, remove {lock}"
             )
         started = psutil.Process().create_time()
-        me = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
+        me = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "job": _job()}
         lock.write_text(json.dumps(me), encoding="utf-8")
     atexit.register(_release, lock, os.getpid())
 
@@ -68,14 +69,35 @@ def _read(lock: Path) -> dict[str, Any]:
     """The lock's owner; {} where there is none, or a full disk has left no text."""
     try:
         owner = json.loads(lock.read_text(encoding="utf-8"))
-        return {"host": str(owner["host"]), "pid": int(owner["pid"]), "started": owner["started"]}
+        known = {"host": str(owner["host"]), "pid": int(owner["pid"]), "started": owner["started"]}
+        return known | {"job": owner.get("job")}
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return {}
 
 
+def _job() -> list[str]:
+    """Of a Slurm job its number and how often it was requeued."""
+    return [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")]
+
+
+def _is_over(job: Any) -> bool:
+    """Whether Slurm tells that this start of a job has ended."""
+    number = str(job[0]) if isinstance(job, list) and job else ""
+    if not number.isdecimal():
+        return False
+    if number == _job()[0]:
+        return job != _job()
+    command = ["squeue", "--noheader", "--jobs", number]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "Invalid job id" in done.stderr or not (done.returncode or done.stdout.strip())
+
+
 def _may_live(owner: dict[str, Any]) -> bool:
     if owner["host"] != socket.gethostname():
-        return True
+        return not _is_over(owner["job"])
     try:
         process = psutil.Process(owner["pid"])
         is_dead = process.status() == psutil.STATUS_ZOMBIE

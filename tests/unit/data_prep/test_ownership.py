@@ -45,6 +45,38 @@ def test_a_lock_holds_while_its_owner_may_live(tmp_path, changes, is_refused):
         lock.unlink()
 
 
+@pytest.mark.parametrize(
+    ("job", "squeue", "is_refused"),
+    [
+        (["7", "0"], "exit 0", False),  # this job, before it was requeued
+        (["7", "1"], "exit 0", True),  # this start of it
+        (["6", "0"], "exit 0", False),  # ended a moment ago
+        (["6", "0"], "echo Invalid job id specified >&2; exit 1", False),  # ended long ago
+        (["6", "0"], "echo 6 gpu sft-grpo me R 1:00 1 node-a", True),
+        (["6", "0"], "echo Unable to contact slurm controller >&2; exit 1", True),
+        (["6", "0"], None, True),
+        (["--help", "0"], "exit 0", True),
+        ("7", "exit 0", True),
+    ],
+)
+def test_the_lock_of_a_slurm_job_that_has_ended_is_taken_over(
+    tmp_path, monkeypatch, job, squeue, is_refused
+):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    if squeue:
+        (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
+        (tmp_path / "squeue").chmod(0o755)
+    lock = lock_of(tmp_path / "run", host="other", pid=5, job=job)
+    if is_refused:
+        with pytest.raises(errors.UserError, match="in use by process 5 on other"):
+            ownership.claim(tmp_path / "run")
+    else:
+        ownership.claim(tmp_path / "run")
+        assert json.loads(lock.read_text())["job"] == ["7", "1"]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_a_torn_lock_is_nobodys(tmp_path, text):
     (tmp_path / "run.lock").write_text(text)
