@@ -37,7 +37,8 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     manifest's "stage", "counts", "wall_time_s", ...}, and everything else goes to stderr.
     """
     output, is_first_here = None, os.environ.get("LOCAL_RANK", "0") == "0"
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if is_first:  # before, while modules are imported, Ctrl-C just ends the process
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if is_first and "--json" in sys.argv:
         sys.argv.remove("--json")
         output = os.dup(1)

@@ -121,6 +121,15 @@ def test_a_disks_fault_is_one_line(capsys, error):
     assert line.startswith("error: ") and "free" in line
 
 
+def test_an_interrupt_while_modules_are_imported_says_nothing(tmp_path):
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    (tmp_path / "numpy.py").write_text(kill)
+    env = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "eval.report"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 def test_other_faults_keep_their_traceback():
     with pytest.raises(KeyError):
         errors.run_cli(lambda: {}["a"])
