@@ -34,15 +34,10 @@ _AIME_GOLD = re.compile(
 
 def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
     """Turn an AIME row into a problem. `Drop` reason: `no_answer`."""
-    built = build_row(
-        row,
-        own_id(problem_id, get_value(row, ("id", "ID", "extra_info.index"))),
-        where,
-        "aime",
-        ("problem", "question", "Problem", "prompt"),
-        ("answer", "final_answer", "Answer", "reward_model.ground_truth"),
-        ("solution", "Solution"),
-    )
+    name = own_id(problem_id, get_value(row, ("id", "ID", "extra_info.index")))
+    questions = ("problem", "question", "Problem", "prompt")
+    golds = ("answer", "final_answer", "Answer", "reward_model.ground_truth")
+    built = build_row(row, name, where, "aime", questions, golds, ("solution", "Solution"))
     if isinstance(built, Drop):
         return built
     text = ", ".join(built.answers)
