@@ -55,11 +55,6 @@ def model_files(folder: Path) -> list[Path]:
     return sorted(file for file in found if file.name != "training_args.bin")
 
 
-def hash_files(folder: str | Path, names: Iterable[str]) -> dict[str, str]:
-    """`{name: sha256}` of files in a folder."""
-    return {name: sha256(Path(folder, name)) for name in names}
-
-
 def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
     """`{path: sha256}` of the paths that exist; a hub id is recorded as `hub`.
 
@@ -209,7 +204,7 @@ def write(
         "inputs": inputs,
         "counts": counts,
         **extra,
-        "files": hash_files(folder, files),
+        "files": {name: sha256(Path(folder, name)) for name in files},
         "versions": versions(),
         "wall_time_s": round(time.time() - started, 1),
     }
@@ -226,7 +221,5 @@ def read(folder: str | Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(
-            f"{path}: is damaged ({error}); remove it and start its stage again"
-        ) from error
+        raise UserError(f"{path}: is damaged ({error}); remove it and run its stage") from error
     return found if isinstance(found, dict) and "stage" in found else None

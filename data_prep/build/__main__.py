@@ -17,6 +17,7 @@ the hub is asked. `sample: N` takes N rows at random. docs/data.md explains ever
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -91,7 +92,8 @@ def build_set(
     def make_row(problem: Problem) -> dict[str, Any]:
         return render(problem, args.system_prompt, args.answer_form)
 
-    with outputs.spool(make_row) as spool:
+    with tempfile.TemporaryFile(dir=args.output_dir) as file:
+        spool = Spool(file, make_row)
         collector = collect(key, sources, args, workers, spool, outputs, report)
         mix(key, args, collector, outputs, report)
         order = collector.left()

@@ -66,14 +66,10 @@ class DataArguments:
     validation: list[dict] = setting(list, "of validation.jsonl")
     test: list[dict] = setting(list, "sources of test.jsonl")
     system_prompt: str = setting("none", f"one of {', '.join(SYSTEM_PROMPTS)}")
-    answer_form: str | None = setting(
-        None, f"{' or '.join(ANSWER_FORMS)}; unset: what the system prompt asks for"
-    )
+    answer_form: str | None = setting(None, f"{' or '.join(ANSWER_FORMS)}; else system_prompt's")
     seed: int = setting(0, "seed of samples, shuffles, mixes and generators")
     data_root: str | None = setting(None, "folder of the local files")
-    decontaminate: list[str] = setting(
-        list, f"benchmarks to keep out of training: {', '.join(BENCHMARKS)}"
-    )
+    decontaminate: list[str] = setting(list, f"kept out of training: {', '.join(BENCHMARKS)}")
     decontaminate_if_found: list[str] = setting(list, "the same, but only where they can be had")
     languages: list[str] = setting(list, "of the training questions, e.g. [en]; none: all")
     mix: dict[str, Any] = setting(dict, "{sft or grpo: {easy, medium, hard, size}}")

@@ -93,14 +93,12 @@ class SourceRows:
             )
 
     def _generate(self) -> Iterator[tuple[str, Any]]:
-        source, seed = self._job.source, self._job.args.seed
+        source, key, seed = self._job.source, self._job.key, self._job.args.seed
         try:
             found = synthetic.load(source.split, source.sample, seed, **source.options)
             yield from ((problem.id, problem) for problem in found)
         except (TypeError, ValueError) as error:  # an option unknown or out of range
-            raise UserError(
-                f"{self._job.key}: synthetic: {error}; fix its options or split"
-            ) from error
+            raise UserError(f"{key}: synthetic: {error}; fix its options or split") from error
 
     def _counted(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         started = time.perf_counter()

@@ -13,7 +13,7 @@ from data_prep.grading.equivalence.compare import is_parseable, is_same_value
 from data_prep.reading.rows import load_hub, read_rows
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
-from data_prep.sources.registry import build_problems
+from data_prep.sources.registry import BUILDERS
 
 # Source, set on the hub, and the local files below data_root, of which the first that exists is
 # read. The evaluation scores them; the data builder keeps their problems out of training sets.
@@ -78,9 +78,8 @@ def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem
         rows = read_rows(origin)
     found: dict[str, tuple[str, Problem]] = {}
     ids: dict[str, str] = {}
-    numbered = ((position, where, row) for position, (where, row) in enumerate(rows))
-    for where, built in build_problems(name, split, numbered):
-        problem = _check(built, where)
+    for position, (where, row) in enumerate(rows):
+        problem = _check(BUILDERS[name](row, f"{name}-{split}-{position}", where), where)
         first, known = found.setdefault(problem.question, (where, problem))
         gold, other = problem.answers[0], known.answers[0]
         if gold != other and not is_same_value(gold, other):

@@ -40,10 +40,9 @@ class SamplingArguments:
 
     def check_one_of(self, key: str, known: tuple[str, ...]) -> None:
         """Refuse a value that is not known."""
-        if getattr(self, key) not in known:
-            raise UserError(
-                f"{key}: must be one of {', '.join(known)} (got {getattr(self, key)!r})"
-            )
+        value = getattr(self, key)
+        if value not in known:
+            raise UserError(f"{key}: must be one of {', '.join(known)} (got {value!r})")
 
 
 @dataclass(kw_only=True)
@@ -57,7 +56,6 @@ class ProblemSetArguments(SamplingArguments):
 
 def check_problems_file(values: dict[str, Any]) -> None:
     """Refuse a missing file before torch is imported."""
-    if not Path(values["problems_file"]).is_file():
-        raise UserError(
-            f"problems_file: {values['problems_file']} does not exist; run `make data` first"
-        )
+    path = values["problems_file"]
+    if not Path(path).is_file():
+        raise UserError(f"problems_file: {path} does not exist; run `make data` first")

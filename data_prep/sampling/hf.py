@@ -148,9 +148,8 @@ class HfEngine:
         self._harness_model: Any = None
         # Recurrent models have no limit of their own, and some configurations name none.
         config = model.config.get_text_config()
-        self.max_length = int(
-            getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
-        )
+        length = getattr(config, "max_position_embeddings", None)
+        self.max_length = int(length or self.tokenizer.model_max_length)
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
         """Yield `(index into requests, completion)` as batches are finished."""
