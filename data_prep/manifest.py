@@ -101,9 +101,7 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
     config = json.loads(redact(json.dumps(config, default=str)))
     old, inputs = done["config"], done["inputs"]
     is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
-    if not is_same or hash_inputs([*inputs]) != inputs:
-        return False
-    if damage(folder):
+    if not is_same or hash_inputs([*inputs]) != inputs or damage(folder):
         return False
     os.utime(Path(folder, NAME))
     sys.stdout.write(

@@ -29,7 +29,7 @@ from data_prep.build.duplicates import signature
 from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
 from data_prep.build.recipe import TRAINING, DataArguments, Source, find_file
 from data_prep.config import UserError
-from data_prep.decontamination.index import EvalIndex, EvalQuestion
+from data_prep.decontamination.index import EvalIndex
 from data_prep.decontamination.text import question_key, tokenise
 from data_prep.quiet import notice
 from data_prep.reading.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
@@ -124,7 +124,7 @@ def sample_rows(items: Iterable[Item], size: int, seed: str) -> list[Item]:
 class Checker:
     """Checks rows against a recipe and the questions of evaluation sets."""
 
-    def __init__(self, questions: Sequence[EvalQuestion]) -> None:
+    def __init__(self, questions: Sequence[Problem]) -> None:
         self._index = EvalIndex(questions) if questions else None
         self._seconds: Counter[str] = Counter()
         self._last = 0.0
@@ -203,7 +203,7 @@ def count_workers(wanted: int) -> int:
 _checker: Checker | None = None  # in a worker process
 
 
-def _start_worker(questions: Sequence[EvalQuestion]) -> None:
+def _start_worker(questions: Sequence[Problem]) -> None:
     global _checker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -223,7 +223,7 @@ def _check_in_worker(job: Job, items: list[Item]) -> Result:
 class Workers:
     """The processes of one phase of the build, started when they are needed."""
 
-    def __init__(self, number: int, questions: Sequence[EvalQuestion]) -> None:
+    def __init__(self, number: int, questions: Sequence[Problem]) -> None:
         self._number, self._questions = number, questions
         self._here: Checker | None = None
         self._pool: ProcessPoolExecutor | None = None

@@ -51,19 +51,14 @@ def find_benchmark(name: str, data_root: str | None) -> Path | str | None:
 
 
 def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem]:
-    """Load one evaluation set, complete and in its order.
+    """The problems of one evaluation set, all in its order, with ids that are unique and stay.
+
+    Exact repeats of a question are kept once: the DAPO file of AIME 2024 holds each of its 30
+    problems 32 times. What else cannot be scored is a `UserError`.
 
     Args:
         place: where it is, as in `BENCHMARKS`; the split is also part of the ids.
         data_root: folder of the local files, or None for the hub.
-
-    Returns:
-        Its problems with unique ids that stay the same in every run. Exact repeats of a question
-        are kept once: the DAPO file of AIME 2024 holds each of its 30 problems 32 times.
-
-    Raises:
-        UserError: no file or no rows, or a row that cannot be used (see the sources);
-            a gold that cannot be parsed; one question with two golds; two problems with one id.
     """
     name, split, files = place["source"], place["split"], place["files"]
     if data_root is None:

@@ -66,9 +66,6 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
     """Yield `(where, row)` of a local file; the first row that cannot be read ends it.
 
     Lone surrogates pass: models write them. In data they are faults, see `read_rows_and_faults`.
-
-    Raises:
-        UserError: missing file, unknown suffix, malformed content; names file, line and remedy.
     """
     for where, row in read_rows_and_faults(path):
         if isinstance(row, BadRow):

@@ -137,15 +137,11 @@ _LONGEST = 1000  # characters looked at from either end
 
 
 class SeveralTurns(ValueError):
-    """A prompt that holds more than one question, or an answer too."""
+    """A prompt with several user turns, or with a turn of the assistant that says something."""
 
 
 def bare_question(text: str) -> str:
-    """The question alone, without template tokens and without instructions on how to answer.
-
-    Raises:
-        SeveralTurns: several user turns, or a turn of the assistant that says something.
-    """
+    """The question without template tokens and instructions on how to answer, or `SeveralTurns`."""
     text = _BEGIN.sub("", text)
     for strip in (_from_inst, _from_tokens, _from_dialogue):
         if (turn := strip(text)) is not None:
