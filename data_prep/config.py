@@ -438,19 +438,16 @@ def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]
     lines += ["Keys, in the YAML or as --key value:"]
     lines += ["  config, overlay, run_dir: paths, on the command line only"]
     lines += ["  json: one JSON object on stdout at the end, all other text on stderr"]
-    for title, group in [
-        ("", own_keys(own)),
-        *((f"Keys of {name}:", hf_keys(name)) for name in hf),
-    ]:
+    groups = {"": own_keys(own)} | {f"Keys of {name}:": hf_keys(name) for name in hf}
+    for title, group in groups.items():
         lines += ["", title] if title else []
         for name, key in group.items():
             default = defaults.get(name, key.default)
             shown = "required" if key.is_own else "default: the library's"
             shown = shown if default is UNSET else f"default {default!r}"
             lines.append(f"  {name}: {key.annotation}, {shown}")
-            lines.append(f"      {key.meaning}")
-    lines = [line for line in lines if line.strip() or not line]
-    wrapped = [textwrap.fill(line, 80, subsequent_indent=" " * 6) or "" for line in lines]
+            lines += [f"      {key.meaning}"] if key.meaning else []
+    wrapped = [textwrap.fill(line, 80, subsequent_indent=" " * 6) for line in lines]
     return "\n".join(wrapped) + "\n"
 
 

@@ -56,11 +56,7 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
-    """`{path: sha256}` of the paths that exist; a hub id is recorded as `hub`.
-
-    Raises:
-        UserError: where one is no longer what the stage that wrote it left.
-    """
+    """`{path: sha256}` of the paths that exist and, see `check_made`, are whole; else `hub`."""
     for path in paths:
         check_made(Path(path))
     return {str(p): sha256(p) if Path(p).exists() else "hub" for p in paths}

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context, parent_process
@@ -220,16 +221,13 @@ def _check_in_worker(job: Job, items: list[Item]) -> Result:
     return _checker.check_rows(job, items)
 
 
-class Workers:
+class Workers(AbstractContextManager):
     """The processes of one phase of the build, started when they are needed."""
 
     def __init__(self, number: int, questions: Sequence[Problem]) -> None:
         self._number, self._questions = number, questions
         self._here: Checker | None = None
         self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> "Workers":
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._pool:

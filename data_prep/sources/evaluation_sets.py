@@ -62,13 +62,11 @@ def build_gpqa(row: dict[str, Any], problem_id: str, where: str) -> Problem:
         check_options(options, "the answers", range(4, 5), where)
         right = GPQA_OPTIONS.index(RIGHT)
     order = sorted(range(4), key=lambda at: _draw(question, options[at]))
-    return Problem(
-        own_id(problem_id, get_value(row, ("Record ID", "id"))),
-        "gpqa",
-        show_options(question, [options[at] for at in order]),
-        (LETTERS[order.index(right)],),
-        get_text(row, ("Explanation",), where, default="").strip(),
-    )
+    name = own_id(problem_id, get_value(row, ("Record ID", "id")))
+    shown = show_options(question, [options[at] for at in order])
+    gold = LETTERS[order.index(right)]
+    explanation = get_text(row, ("Explanation",), where, default="").strip()
+    return Problem(name, "gpqa", shown, (gold,), explanation)
 
 
 def _draw(question: str, option: str) -> bytes:
@@ -88,12 +86,9 @@ def build_arc(row: dict[str, Any], problem_id: str, where: str) -> Problem:
         raise UserError(
             f"{where}: answerKey: {key!r} is not one of the labels {', '.join(labels)}; fix the row"
         )
-    return Problem(
-        own_id(problem_id, get_value(row, ("id",))),
-        "arc",
-        show_options(question, options),
-        (LETTERS[labels.index(key)],),
-    )
+    name = own_id(problem_id, get_value(row, ("id",)))
+    gold = LETTERS[labels.index(key)]
+    return Problem(name, "arc", show_options(question, options), (gold,))
 
 
 def check_options(options: Any, column: str, counts: range, where: str) -> None:
