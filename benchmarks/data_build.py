@@ -27,7 +27,7 @@ from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
-from data_prep.sources.registry import build_problems
+from data_prep.sources.registry import BUILDERS
 
 FILES = {
     "dapo/dapo_math_17k.parquet": "dapo",
@@ -63,9 +63,8 @@ def load_questions(data_root: str) -> list[tuple[str, str]]:
     """(question, gold) of the real rows below `data_root`."""
     found = []
     for name, source in FILES.items():
-        rows = enumerate(read_rows(Path(data_root, name)))
-        numbered = ((position, where, row) for position, (where, row) in rows)
-        for _, problem in build_problems(source, "train", numbered):
+        for position, (where, row) in enumerate(read_rows(Path(data_root, name))):
+            problem = BUILDERS[source](row, f"{source}-train-{position}", where)
             if isinstance(problem, Problem):
                 found.append((problem.question, problem.answers[0]))
     return found

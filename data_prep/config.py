@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -43,8 +43,9 @@ class PointlessKey(UserError):
 
 
 def setting(default: Any, text: str) -> Any:
-    """A dataclass's field: its default and its line of `--help`."""
-    return dataclasses.field(default=default, metadata={"help": text})
+    """A dataclass's field: its default, or the type of an empty one, and its line of `--help`."""
+    kind = "default_factory" if default in (list, dict) else "default"
+    return dataclasses.field(**{kind: default}, metadata={"help": text})
 
 
 def refuse_hidden() -> None:
@@ -165,7 +166,8 @@ def own_keys(cls: type) -> dict[str, Key]:
         kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
         has_factory = field.default_factory is not dataclasses.MISSING
         default = field.default_factory() if has_factory else field.default
-        keys[field.name] = Key(kind, UNSET if default is dataclasses.MISSING else default, True)
+        default = UNSET if default is dataclasses.MISSING else default
+        keys[field.name] = Key(kind, default, True, field.metadata.get("help", ""))
     return keys
 
 
@@ -255,8 +257,8 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
     raise refusal("one text; quote it" if "str" in members else "")
 
 
-class Settings(Mapping[str, Any]):
-    """A mapping over the keys that were *given*; attributes are *effective* values, also defaults.
+class Settings(dict[str, Any]):
+    """The keys that were *given*; attributes are *effective* values, also defaults.
 
     Args:
         overrides: of overlay and command line; UNSET takes the file's value away.
@@ -273,7 +275,7 @@ class Settings(Mapping[str, Any]):
     ) -> None:
         self._file, self._overrides, self._known = file, overrides, known
         self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
-        self._given = {k: v for k, v in (file | overrides).items() if v is not UNSET}
+        super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
 
     @classmethod
     def of(cls, values: Mapping[str, Any], own: type, hf: tuple[str, ...] = ()) -> "Settings":
@@ -284,19 +286,10 @@ class Settings(Mapping[str, Any]):
         typed = _typed({k: v for k, v in values.items() if k in known}, known, "recipe")
         return cls(dict(values) | typed, {}, known)
 
-    def __getitem__(self, key: str) -> Any:
-        return self._given[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._given)
-
-    def __len__(self) -> int:
-        return len(self._given)
-
     def __getattr__(self, key: str) -> Any:
         if key.startswith("_"):  # not set yet: while it is copied
             raise AttributeError(key)
-        value = self._given.get(key, self._known[key].default if key in self._known else UNSET)
+        value = self.get(key, self._known[key].default if key in self._known else UNSET)
         if value is UNSET:
             raise AttributeError(f"{key}: neither given nor is its default known")
         return value
@@ -438,8 +431,6 @@ def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
 
 def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]) -> str:
     """Every key with type, default and meaning, in lines of at most 80 columns."""
-    meanings = {f.name: f.metadata.get("help", "") for f in dataclasses.fields(own)}
-    keys = own_keys(own)
     lines = []
     for block in doc.strip().split("\n\n"):
         is_laid_out = re.search(r"^( |- )", block, re.MULTILINE)
@@ -447,16 +438,16 @@ def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]
     lines += ["Keys, in the YAML or as --key value:"]
     lines += ["  config, overlay, run_dir: paths, on the command line only"]
     lines += ["  json: one JSON object on stdout at the end, all other text on stderr"]
-    for title, group in [("", keys), *((f"Keys of {name}:", hf_keys(name)) for name in hf)]:
+    groups = {"": own_keys(own)} | {f"Keys of {name}:": hf_keys(name) for name in hf}
+    for title, group in groups.items():
         lines += ["", title] if title else []
         for name, key in group.items():
             default = defaults.get(name, key.default)
             shown = "required" if key.is_own else "default: the library's"
             shown = shown if default is UNSET else f"default {default!r}"
             lines.append(f"  {name}: {key.annotation}, {shown}")
-            lines.append(f"      {meanings.get(name, '') if key.is_own else key.meaning}")
-    lines = [line for line in lines if line.strip() or not line]
-    wrapped = [textwrap.fill(line, 80, subsequent_indent=" " * 6) or "" for line in lines]
+            lines += [f"      {key.meaning}"] if key.meaning else []
+    wrapped = [textwrap.fill(line, 80, subsequent_indent=" " * 6) for line in lines]
     return "\n".join(wrapped) + "\n"
 
 

@@ -55,17 +55,8 @@ def model_files(folder: Path) -> list[Path]:
     return sorted(file for file in found if file.name != "training_args.bin")
 
 
-def hash_files(folder: str | Path, names: Iterable[str]) -> dict[str, str]:
-    """`{name: sha256}` of files in a folder."""
-    return {name: sha256(Path(folder, name)) for name in names}
-
-
 def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
-    """`{path: sha256}` of the paths that exist; a hub id is recorded as `hub`.
-
-    Raises:
-        UserError: where one is no longer what the stage that wrote it left.
-    """
+    """`{path: sha256}` of the paths that exist and, see `check_made`, are whole; else `hub`."""
     for path in paths:
         check_made(Path(path))
     return {str(p): sha256(p) if Path(p).exists() else "hub" for p in paths}
@@ -106,9 +97,7 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
     config = json.loads(redact(json.dumps(config, default=str)))
     old, inputs = done["config"], done["inputs"]
     is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
-    if not is_same or hash_inputs([*inputs]) != inputs:
-        return False
-    if damage(folder):
+    if not is_same or hash_inputs([*inputs]) != inputs or damage(folder):
         return False
     os.utime(Path(folder, NAME))
     sys.stdout.write(
@@ -209,7 +198,7 @@ def write(
         "inputs": inputs,
         "counts": counts,
         **extra,
-        "files": hash_files(folder, files),
+        "files": {name: sha256(Path(folder, name)) for name in files},
         "versions": versions(),
         "wall_time_s": round(time.time() - started, 1),
     }
@@ -226,7 +215,5 @@ def read(folder: str | Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(
-            f"{path}: is damaged ({error}); remove it and start its stage again"
-        ) from error
+        raise UserError(f"{path}: is damaged ({error}); remove it and run its stage") from error
     return found if isinstance(found, dict) and "stage" in found else None

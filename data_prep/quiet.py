@@ -64,9 +64,8 @@ def quiet_imports() -> None:
     # All tables are made of it, TRL's `log_completions` too. Its own drops five characters.
     rich.text.strip_control_codes = clean
     quiet_loggers(*_AT_IMPORT)
-    logging.getLogger("DeepSpeed").addFilter(
-        lambda record: record.filename != "real_accelerator.py"
-    )
+    deepspeed = logging.getLogger("DeepSpeed")
+    deepspeed.addFilter(lambda record: record.filename != "real_accelerator.py")
 
 
 def quiet_transformers() -> None:

@@ -17,6 +17,7 @@ the hub is asked. `sample: N` takes N rows at random. docs/data.md explains ever
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,7 +31,7 @@ from data_prep.build.rows import Job, SourceRows, Workers, count_workers
 from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write_manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
-from data_prep.decontamination.index import EvalQuestion, load_questions, read_questions
+from data_prep.decontamination.index import load_questions, read_questions
 from data_prep.quiet import notice
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
@@ -67,7 +68,7 @@ def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
         warn_of_no_decontamination(sources, benchmarks)
         reports: dict[str, SetReport] = {}
         # Evaluation sets first, each checked against those before it.
-        own: list[EvalQuestion] = []
+        own: list[Problem] = []
         for key in ("test", "validation"):
             if key in sources:
                 with Workers(number, own) as workers:
@@ -91,7 +92,8 @@ def build_set(
     def make_row(problem: Problem) -> dict[str, Any]:
         return render(problem, args.system_prompt, args.answer_form)
 
-    with outputs.spool(make_row) as spool:
+    with tempfile.TemporaryFile(dir=args.output_dir) as file:
+        spool = Spool(file, make_row)
         collector = collect(key, sources, args, workers, spool, outputs, report)
         mix(key, args, collector, outputs, report)
         order = collector.left()

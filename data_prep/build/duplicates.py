@@ -36,8 +36,7 @@ ROWS_PER_BAND = 3
 SHINGLE = 3
 # A row is compared with so many of the kept rows of its group, lest large groups cost their square.
 MAX_COMPARED = 4
-_SCHEME = "affine32"
-_PERMUTATIONS = MinHash(NUM_BANDS * ROWS_PER_BAND, seed=1, scheme=_SCHEME).permutations
+_EMPTY = MinHash(NUM_BANDS * ROWS_PER_BAND, seed=1, hashfunc=crc32, scheme="affine32")
 
 
 def signature(tokens: list[str]) -> np.ndarray:
@@ -48,9 +47,7 @@ def signature(tokens: list[str]) -> np.ndarray:
     words = [word.encode() for word in content(tokens)]
     starts = range(max(1, len(words) - SHINGLE + 1))
     shingles = {b" ".join(words[at : at + SHINGLE]) for at in starts}
-    minhash = MinHash(
-        NUM_BANDS * ROWS_PER_BAND, hashfunc=crc32, permutations=_PERMUTATIONS, scheme=_SCHEME
-    )
+    minhash = _EMPTY.copy()
     minhash.update_batch(sorted(shingles))
     salt = " ".join(sorted(numbers(tokens))).encode()
     keys = [

@@ -26,10 +26,7 @@ LANGUAGES = (
     "tr", "vi", "id", "ar", "fa", "he", "hi", "th", "el", "sv", "bg",
 )  # fmt: skip
 PLACES = ("hub", "config", "hub_file", "file")
-# Options of single builders, which name them as keyword-only arguments.
-OPTIONS = (
-    "prompt_key", "answer_key", "solution_key", "level_key", "apply_chat_template", "trace",
-)  # fmt: skip
+OPTIONS = {option for name in BUILDERS for option in known_options(name)}
 
 
 @dataclass(frozen=True)
@@ -59,34 +56,23 @@ class Source:
         return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
 
-_BENCHMARKS = f"benchmarks to keep out of training: {', '.join(BENCHMARKS)}"
-
-
 @dataclass
 class DataArguments:
     """Keys of `data.yaml`."""
 
     output_dir: str = field(metadata={"help": "folder of the data files and the manifest"})
-    sft: list[dict] = field(default_factory=list, metadata={"help": "sources of sft_train.jsonl"})
-    grpo: list[dict] = field(default_factory=list, metadata={"help": "sources of grpo_train.jsonl"})
-    validation: list[dict] = field(default_factory=list, metadata={"help": "of validation.jsonl"})
-    test: list[dict] = field(default_factory=list, metadata={"help": "sources of test.jsonl"})
+    sft: list[dict] = setting(list, "sources of sft_train.jsonl")
+    grpo: list[dict] = setting(list, "sources of grpo_train.jsonl")
+    validation: list[dict] = setting(list, "of validation.jsonl")
+    test: list[dict] = setting(list, "sources of test.jsonl")
     system_prompt: str = setting("none", f"one of {', '.join(SYSTEM_PROMPTS)}")
-    answer_form: str | None = setting(
-        None, f"{' or '.join(ANSWER_FORMS)}; unset: what the system prompt asks for"
-    )
+    answer_form: str | None = setting(None, f"{' or '.join(ANSWER_FORMS)}; else system_prompt's")
     seed: int = setting(0, "seed of samples, shuffles, mixes and generators")
     data_root: str | None = setting(None, "folder of the local files")
-    decontaminate: list[str] = field(default_factory=list, metadata={"help": _BENCHMARKS})
-    decontaminate_if_found: list[str] = field(
-        default_factory=list, metadata={"help": "the same, but only where they can be had"}
-    )
-    languages: list[str] = field(
-        default_factory=list, metadata={"help": "of the training questions, e.g. [en]; none: all"}
-    )
-    mix: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "{sft or grpo: {easy, medium, hard, size}}"}
-    )
+    decontaminate: list[str] = setting(list, f"kept out of training: {', '.join(BENCHMARKS)}")
+    decontaminate_if_found: list[str] = setting(list, "the same, but only where they can be had")
+    languages: list[str] = setting(list, "of the training questions, e.g. [en]; none: all")
+    mix: dict[str, Any] = setting(dict, "{sft or grpo: {easy, medium, hard, size}}")
     on_bad_row: str = setting("stop", "stop at a row that cannot be read, or skip and count it")
     num_workers: int = setting(0, "processes; 0: one for each core")
 

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context, parent_process
@@ -29,7 +30,7 @@ from data_prep.build.duplicates import signature
 from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
 from data_prep.build.recipe import TRAINING, DataArguments, Source, find_file
 from data_prep.config import UserError
-from data_prep.decontamination.index import EvalIndex, EvalQuestion
+from data_prep.decontamination.index import EvalIndex
 from data_prep.decontamination.text import question_key, tokenise
 from data_prep.quiet import notice
 from data_prep.reading.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
@@ -93,14 +94,12 @@ class SourceRows:
             )
 
     def _generate(self) -> Iterator[tuple[str, Any]]:
-        source, seed = self._job.source, self._job.args.seed
+        source, key, seed = self._job.source, self._job.key, self._job.args.seed
         try:
             found = synthetic.load(source.split, source.sample, seed, **source.options)
             yield from ((problem.id, problem) for problem in found)
         except (TypeError, ValueError) as error:  # an option unknown or out of range
-            raise UserError(
-                f"{self._job.key}: synthetic: {error}; fix its options or split"
-            ) from error
+            raise UserError(f"{key}: synthetic: {error}; fix its options or split") from error
 
     def _counted(self, rows: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         started = time.perf_counter()
@@ -126,7 +125,7 @@ def sample_rows(items: Iterable[Item], size: int, seed: str) -> list[Item]:
 class Checker:
     """Checks rows against a recipe and the questions of evaluation sets."""
 
-    def __init__(self, questions: Sequence[EvalQuestion]) -> None:
+    def __init__(self, questions: Sequence[Problem]) -> None:
         self._index = EvalIndex(questions) if questions else None
         self._seconds: Counter[str] = Counter()
         self._last = 0.0
@@ -205,7 +204,7 @@ def count_workers(wanted: int) -> int:
 _checker: Checker | None = None  # in a worker process
 
 
-def _start_worker(questions: Sequence[EvalQuestion]) -> None:
+def _start_worker(questions: Sequence[Problem]) -> None:
     global _checker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to answer
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -222,16 +221,13 @@ def _check_in_worker(job: Job, items: list[Item]) -> Result:
     return _checker.check_rows(job, items)
 
 
-class Workers:
+class Workers(AbstractContextManager):
     """The processes of one phase of the build, started when they are needed."""
 
-    def __init__(self, number: int, questions: Sequence[EvalQuestion]) -> None:
+    def __init__(self, number: int, questions: Sequence[Problem]) -> None:
         self._number, self._questions = number, questions
         self._here: Checker | None = None
         self._pool: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> "Workers":
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._pool:

@@ -5,10 +5,9 @@ import dataclasses
 import json
 import os
 import sys
-import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -149,12 +148,6 @@ class Outputs:
     def _remove(self) -> None:
         for name in NAMES:
             (self._folder / f"{name}{manifest.PARTIAL}").unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def spool(self, make_row: Callable[[Problem], dict[str, Any]]) -> Iterator[Spool]:
-        """A spool for one data file's problems: a file without a name, on the same disk."""
-        with tempfile.TemporaryFile(dir=self._folder) as file:
-            yield Spool(file, make_row)
 
     def drop(self, report: SetReport, source: int, found: Checked) -> None:
         """Count and log a row that is left out."""

@@ -13,7 +13,7 @@ from data_prep.grading.equivalence.compare import is_parseable, is_same_value
 from data_prep.reading.rows import load_hub, read_rows
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
-from data_prep.sources.registry import build_problems
+from data_prep.sources.registry import BUILDERS
 
 # Source, set on the hub, and the local files below data_root, of which the first that exists is
 # read. The evaluation scores them; the data builder keeps their problems out of training sets.
@@ -51,19 +51,14 @@ def find_benchmark(name: str, data_root: str | None) -> Path | str | None:
 
 
 def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem]:
-    """Load one evaluation set, complete and in its order.
+    """The problems of one evaluation set, all in its order, with ids that are unique and stay.
+
+    Exact repeats of a question are kept once: the DAPO file of AIME 2024 holds each of its 30
+    problems 32 times. What else cannot be scored is a `UserError`.
 
     Args:
         place: where it is, as in `BENCHMARKS`; the split is also part of the ids.
         data_root: folder of the local files, or None for the hub.
-
-    Returns:
-        Its problems with unique ids that stay the same in every run. Exact repeats of a question
-        are kept once: the DAPO file of AIME 2024 holds each of its 30 problems 32 times.
-
-    Raises:
-        UserError: no file or no rows, or a row that cannot be used (see the sources);
-            a gold that cannot be parsed; one question with two golds; two problems with one id.
     """
     name, split, files = place["source"], place["split"], place["files"]
     if data_root is None:
@@ -78,9 +73,8 @@ def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem
         rows = read_rows(origin)
     found: dict[str, tuple[str, Problem]] = {}
     ids: dict[str, str] = {}
-    numbered = ((position, where, row) for position, (where, row) in enumerate(rows))
-    for where, built in build_problems(name, split, numbered):
-        problem = _check(built, where)
+    for position, (where, row) in enumerate(rows):
+        problem = _check(BUILDERS[name](row, f"{name}-{split}-{position}", where), where)
         first, known = found.setdefault(problem.question, (where, problem))
         gold, other = problem.answers[0], known.answers[0]
         if gold != other and not is_same_value(gold, other):

@@ -60,16 +60,6 @@ FIGURE_WORDS = frozenset(("diagram", "figure", "shown", "graphed", "picture", "b
 
 
 @dataclass(frozen=True, slots=True)
-class EvalQuestion:
-    """One question of an evaluation set: where it is from, its text and its golds."""
-
-    benchmark: str
-    id: str
-    question: str
-    answers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Match:
     """The evaluation question that a training question repeats.
 
@@ -88,9 +78,9 @@ class Match:
 
 
 class EvalIndex:
-    """Finds evaluation questions in training questions; picklable, for worker processes."""
+    """Finds evaluation questions in training questions; the `source` of each is its benchmark."""
 
-    def __init__(self, questions: Sequence[EvalQuestion]) -> None:
+    def __init__(self, questions: Sequence[Problem]) -> None:
         self._questions = list(questions)
         # An equal text is a match whatever the n-grams say of it.
         self._texts = {key: one for one in questions for key in text_keys(one.question)}
@@ -110,7 +100,7 @@ class EvalIndex:
         for key in text_keys(question):
             if same := self._texts.get(key):
                 kind = "exact" if isinstance(key, bytes) else "same letters"
-                return Match(same.benchmark, same.id, same.question, 1.0, kind)
+                return Match(same.source, same.id, same.question, 1.0, kind)
         if problem.source == "synthetic":
             return None  # its splits share no numbers, and its template makes all look alike
         return self.find(question, problem.answers)
@@ -199,7 +189,7 @@ class EvalIndex:
 
     def _match(self, at: int, score: float, kind: str) -> Match:
         one = self._questions[at]
-        return Match(one.benchmark, one.id, one.question, round(score, 4), kind)
+        return Match(one.source, one.id, one.question, round(score, 4), kind)
 
 
 def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
@@ -355,16 +345,12 @@ def formula(tokens: list[str]) -> list[str]:
 
 def load_questions(
     names: Iterable[str], if_found: Iterable[str], data_root: str | None
-) -> tuple[list[EvalQuestion], dict[str, int | str]]:
+) -> tuple[list[Problem], dict[str, int | str]]:
     """The questions of benchmarks, and for each benchmark how many, or why none.
 
-    Args:
-        names, if_found: keys of `BENCHMARKS`; the latter only where they can be had.
-
-    Raises:
-        UserError: one of `names` cannot be had.
+    `UserError` where one of `names` cannot be had; those `if_found` are taken where they can.
     """
-    questions: list[EvalQuestion] = []
+    questions: list[Problem] = []
     counts: dict[str, int | str] = {}
     for name in dict.fromkeys([*names, *if_found]):
         try:
@@ -378,15 +364,15 @@ def load_questions(
         counts[name] = len(problems)
         for one in problems:
             text = without_options(one.question)
-            questions.append(EvalQuestion(name, one.id, text, one.answers))
+            questions.append(Problem(one.id, name, text, one.answers))
     return questions, counts
 
 
-def read_questions(name: str, path: Path) -> list[EvalQuestion]:
+def read_questions(name: str, path: Path) -> list[Problem]:
     """The questions of a test or validation file that a build has written."""
     questions = []
     with path.open("rb") as file:
         for row in map(json.loads, file):
             text = without_options(row["question"])
-            questions.append(EvalQuestion(name, row["id"], text, tuple(row["answers"])))
+            questions.append(Problem(row["id"], name, text, tuple(row["answers"])))
     return questions

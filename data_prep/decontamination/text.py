@@ -303,15 +303,11 @@ _HARMLESS = frozenset((
 
 
 def tokenise(question: str) -> list[str]:
-    """Words, numbers and operators of a question, alike for two editions of one problem.
+    """Words, numbers and operators of a question, alike for two editions of one problem, in order.
 
-    Args:
-        question: any text, LaTeX or plain, of any language.
-
-    Returns:
-        Tokens in order. Commands lose their backslash and plurals their s, words of one concept
-        share one token, numbers become digits, `\\frac{a}{b}` reads a / b, and what braces hold
-        together is put in parentheses. Of the scripts without spaces every character is a token.
+    Commands lose their backslash and plurals their s, words of one concept share one token, numbers
+    become digits, `\\frac{a}{b}` reads a / b, and what braces hold together is put in parentheses.
+    Of the scripts without spaces every character is a token.
     """
     out: list[str] = []
     groups: list[tuple[int, str]] = []

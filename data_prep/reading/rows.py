@@ -12,7 +12,6 @@ import contextlib
 import csv
 import gzip
 import json
-import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -67,9 +66,6 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
     """Yield `(where, row)` of a local file; the first row that cannot be read ends it.
 
     Lone surrogates pass: models write them. In data they are faults, see `read_rows_and_faults`.
-
-    Raises:
-        UserError: missing file, unknown suffix, malformed content; names file, line and remedy.
     """
     for where, row in read_rows_and_faults(path):
         if isinstance(row, BadRow):
@@ -104,7 +100,10 @@ def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]
     for magic, fault in _NOT_DATA.items():
         if not (own and start.startswith(own)) and re.match(magic, start):
             raise UserError(f"{path}: {fault}")
+    if path.suffix == ".gz":
+        _check_expansion(path, _unpack_gzip(path))
     if path.suffix == ".parquet":
+        _check_expansion(path, _unpack_parquet(path))
         yield from _read_parquet(path)
     elif path.suffix == ".csv":
         yield from _read_csv(path)
@@ -119,16 +118,11 @@ def _read_lines(path: Path, keep_rest: bool = False) -> Iterator[tuple[int, byte
 
     A line that is longer than `MAX_ROW` is cut there; `keep_rest` yields the rest in pieces.
     """
-    number, at, safe, is_start = 0, 0, 0.0, True
-    is_packed = path.suffix == ".gz"
-    ahead = _check_ahead(path, _unpack_gzip(path)) if is_packed else iter([math.inf])
+    number, is_start = 0, True
     try:
         # Binary mode splits on \n alone; text mode's splitlines breaks rows that hold U+2028.
-        with gzip.open(path) if is_packed else path.open("rb", 1 << 20) as file:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb", 1 << 20) as file:
             while piece := file.readline(MAX_ROW + 1):
-                at += len(piece)
-                if at > safe:
-                    safe = next(ahead)
                 number += is_start
                 if is_start or keep_rest:
                     yield number, piece
@@ -139,22 +133,22 @@ def _read_lines(path: Path, keep_rest: bool = False) -> Iterator[tuple[int, byte
         ) from error
 
 
-def _unpack_gzip(path: Path) -> Iterator[tuple[int, int, int]]:
+def _unpack_gzip(path: Path) -> Iterator[tuple[int, int]]:
     with path.open("rb") as packed, gzip.open(packed) as file:
         while piece := file.read(1 << 20):
-            yield file.tell(), len(piece), packed.tell()
+            yield len(piece), packed.tell()
 
 
-def _check_ahead(path: Path, pieces: Iterable[tuple[int, int, float]]) -> Iterator[float]:
-    """Yield the places up to which a packed file is no bomb, a stretch ahead of its reader.
+def _check_expansion(path: Path, pieces: Iterable[tuple[int, float]]) -> None:
+    """Refuse a packed file that expands as no data does, before its rows fill memory or disk.
 
     Args:
-        pieces: (place behind it, its bytes unpacked, bytes of the file up to there) of each.
+        pieces: (its bytes unpacked, bytes of the file up to its end) of each.
     """
     size, start = 0, 0.0
     # The reader meets the damage itself, and tells its row.
-    with contextlib.suppress(EOFError, OSError, zlib.error):
-        for place, unpacked, packed in pieces:
+    with contextlib.suppress(EOFError, OSError, UnicodeDecodeError, zlib.error):
+        for unpacked, packed in pieces:
             size += unpacked
             if size > max(STRETCH, MAX_RATIO * (packed - start)):
                 raise UserError(
@@ -163,9 +157,7 @@ def _check_ahead(path: Path, pieces: Iterable[tuple[int, int, float]]) -> Iterat
                     "yourself to .jsonl if it is data"
                 )
             if size > STRETCH:
-                yield place
                 size, start = 0, packed
-    yield math.inf
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -316,11 +308,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            ahead = _check_ahead(path, _unpack_parquet(path))
-            safe = next(ahead)  # before a page is unpacked
             for batch in _read_batches(file):
-                if number + len(batch) > safe:
-                    safe = next(ahead)
                 is_big = batch.nbytes > MAX_ROW
                 for part in map(batch.slice, range(len(batch)), repeat(1)) if is_big else [batch]:
                     is_long = part.nbytes > MAX_ROW
@@ -335,17 +323,17 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         ) from error
 
 
-def _unpack_parquet(path: Path) -> Iterator[tuple[int, int, float]]:
+def _unpack_parquet(path: Path) -> Iterator[tuple[int, float]]:
     import pyarrow.parquet
 
     number, size = 0, path.stat().st_size
     with contextlib.suppress(pyarrow.ArrowException), pyarrow.parquet.ParquetFile(path) as file:
         meta = file.metadata
         said = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
-        yield 0, said if said > MAX_RATIO * size else 0, size  # what the file says itself
+        yield said if said > MAX_RATIO * size else 0, size  # before a page is unpacked
         for batch in _read_batches(file):
             number += len(batch)
-            yield number, batch.nbytes + _ROW_COST * len(batch), size * number / meta.num_rows
+            yield batch.nbytes + _ROW_COST * len(batch), size * number / meta.num_rows
 
 
 def _read_batches(file: Any) -> Iterator[Any]:

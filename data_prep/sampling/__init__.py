@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from data_prep.config import UserError
+from data_prep.config import UserError, setting
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -21,25 +21,18 @@ class SamplingArguments:
 
     backends: ClassVar[tuple[str, ...]] = ("hf", "vllm")
 
-    backend: str = field(default="hf", metadata={"help": "hf (transformers) or vllm"})
-    vllm_gpu_memory_utilization: float = field(
-        default=0.9, metadata={"help": "share of the GPU's memory that vLLM may take"}
-    )
-    vllm_max_model_length: int | None = field(
-        default=None, metadata={"help": "context that vLLM makes room for; the model's by default"}
-    )
-    num_samples: int = field(default=4, metadata={"help": "completions per problem"})
-    temperature: float = field(default=1.0, metadata={"help": "of the samples, above 0"})
-    top_p: float = field(default=1.0, metadata={"help": "nucleus of the samples, 0..1"})
-    max_new_tokens: int = field(default=2048, metadata={"help": "a longer completion is cut off"})
-    batch_size: int = field(default=64, metadata={"help": "completions generated at once (hf)"})
-    final_number: bool = field(
-        default=False,
-        metadata={"help": "where there is no box, the plain number at the end is the answer"},
-    )
-    dtype: str = field(default="bfloat16", metadata={"help": ", ".join(DTYPES)})
-    seed: int = field(default=0, metadata={"help": "of the samples"})
-    limit: int | None = field(default=None, metadata={"help": "only the first so many problems"})
+    backend: str = setting("hf", "hf (transformers) or vllm")
+    vllm_gpu_memory_utilization: float = setting(0.9, "share of the GPU's memory for vLLM")
+    vllm_max_model_length: int | None = setting(None, "context in vLLM; the model's by default")
+    num_samples: int = setting(4, "completions per problem")
+    temperature: float = setting(1.0, "of the samples, above 0")
+    top_p: float = setting(1.0, "nucleus of the samples, 0..1")
+    max_new_tokens: int = setting(2048, "a longer completion is cut off")
+    batch_size: int = setting(64, "completions generated at once (hf)")
+    final_number: bool = setting(False, "without a box, the plain number at the end is the answer")
+    dtype: str = setting("bfloat16", ", ".join(DTYPES))
+    seed: int = setting(0, "of the samples")
+    limit: int | None = setting(None, "only the first so many problems")
 
     def __post_init__(self) -> None:
         self.check_one_of("dtype", DTYPES)
@@ -47,10 +40,9 @@ class SamplingArguments:
 
     def check_one_of(self, key: str, known: tuple[str, ...]) -> None:
         """Refuse a value that is not known."""
-        if getattr(self, key) not in known:
-            raise UserError(
-                f"{key}: must be one of {', '.join(known)} (got {getattr(self, key)!r})"
-            )
+        value = getattr(self, key)
+        if value not in known:
+            raise UserError(f"{key}: must be one of {', '.join(known)} (got {value!r})")
 
 
 @dataclass(kw_only=True)
@@ -64,7 +56,6 @@ class ProblemSetArguments(SamplingArguments):
 
 def check_problems_file(values: dict[str, Any]) -> None:
     """Refuse a missing file before torch is imported."""
-    if not Path(values["problems_file"]).is_file():
-        raise UserError(
-            f"problems_file: {values['problems_file']} does not exist; run `make data` first"
-        )
+    path = values["problems_file"]
+    if not Path(path).is_file():
+        raise UserError(f"problems_file: {path} does not exist; run `make data` first")

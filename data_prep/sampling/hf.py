@@ -11,14 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    TemperatureLogitsWarper,
-    TopPLogitsWarper,
-)
+import transformers
 
 from data_prep.checkpoints import base_and_adapter, load_tokenizer, loading
 from data_prep.config import UserError
@@ -36,7 +29,7 @@ def load_checkpoint(checkpoint: str, dtype: str, key: str) -> tuple[Any, Any]:
         tokenizer.pad_token = tokenizer.eos_token
     base, adapter = base_and_adapter(checkpoint)
     with loading("model", checkpoint, key):
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype))
         if adapter:
             from peft import PeftModel
 
@@ -91,7 +84,7 @@ def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]
     return prompt_ids[-room:]
 
 
-class SeededSampler(LogitsProcessor):
+class SeededSampler(transformers.LogitsProcessor):
     """Draws each row's next token by inverting its cumulative distribution.
 
         token = min { v : P(0) + ... + P(v) > u }        u ~ U[0, 1), one for each row and step
@@ -119,14 +112,15 @@ class SeededSampler(LogitsProcessor):
 
 def build_sampler(
     temperature: float, top_p: float, seeds: Sequence[int], prompt_length: int, max_new_tokens: int
-) -> LogitsProcessorList:
+) -> transformers.LogitsProcessorList:
     """Temperature, then nucleus, then the draw; empty for temperature 0, which is greedy."""
-    if temperature == 0:
-        return LogitsProcessorList()
-    warpers = [TemperatureLogitsWarper(temperature)]
-    if top_p < 1:
-        warpers.append(TopPLogitsWarper(top_p))
-    return LogitsProcessorList([*warpers, SeededSampler(seeds, prompt_length, max_new_tokens)])
+    processors = transformers.LogitsProcessorList()
+    if temperature:
+        processors.append(transformers.TemperatureLogitsWarper(temperature))
+        if top_p < 1:
+            processors.append(transformers.TopPLogitsWarper(top_p))
+        processors.append(SeededSampler(seeds, prompt_length, max_new_tokens))
+    return processors
 
 
 class HfEngine:
@@ -138,15 +132,16 @@ class HfEngine:
         self.tokenizer, model = load_checkpoint(checkpoint, args.dtype, key)
         self._eos_ids = eos_token_ids(model.generation_config.eos_token_id, self.tokenizer)
         # A new one: whatever temperature or penalty the checkpoint ships would fill our gaps.
-        model.generation_config = GenerationConfig(pad_token_id=self.tokenizer.pad_token_id)
+        model.generation_config = transformers.GenerationConfig(
+            pad_token_id=self.tokenizer.pad_token_id
+        )
         self.model = model.to(choose_device(device_index)).eval()
         self._batch_size = args.batch_size
         self._harness_model: Any = None
         # Recurrent models have no limit of their own, and some configurations name none.
         config = model.config.get_text_config()
-        self.max_length = int(
-            getattr(config, "max_position_embeddings", None) or self.tokenizer.model_max_length
-        )
+        length = getattr(config, "max_position_embeddings", None)
+        self.max_length = int(length or self.tokenizer.model_max_length)
 
     def complete(self, requests: Sequence[Request]) -> Iterator[tuple[int, Completion]]:
         """Yield `(index into requests, completion)` as batches are finished."""

@@ -176,11 +176,10 @@ class SampleStore:
                 if self._file.read(1) != b"\n":  # torn by a kill
                     self._file.write(b"\n")
         key = self.key(wanted)
-        fields = (
-            [str(value), value.num_tokens, value.cut_off]
-            if isinstance(value, Completion)
-            else [float(value[0]), bool(value[1])]
-        )
+        if isinstance(value, Completion):
+            fields = [str(value), value.num_tokens, value.cut_off]
+        else:
+            fields = [float(value[0]), bool(value[1])]
         self._places[key] = self._path, self._file.tell()
         # Escaped: a model may write halves of surrogate pairs, which UTF-8 lacks.
         self._file.write(json.dumps([key, *fields]).encode() + b"\n")

@@ -17,13 +17,7 @@ from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.grading.extract import find_boxes, last_boxed
 from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 from data_prep.schema import Problem
-from data_prep.sources.templates import (
-    SeveralTurns,
-    bare_question,
-    chat_turns,
-    find_foreign_token,
-    is_prefill,
-)
+from data_prep.sources import templates
 
 QUESTIONS = ("problem", "question", "Problem", "prompt", "instruction", "input")
 GOLDS = (
@@ -174,7 +168,7 @@ def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> s
     to answer are taken off, see `data_prep.sources.templates`, and broken escapes repaired.
     """
     column, prompt = find_value(row, columns) or ("", None)
-    turns = chat_turns(prompt)
+    turns = templates.chat_turns(prompt)
     text = get_text(row, columns, where) if turns is None else _user_turn(turns)
     if text is None:
         raise UserError(
@@ -182,13 +176,13 @@ def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> s
             "[{role: user, content: the question}]"
         )
     try:
-        question = bare_question(repair_escapes(text))
-    except SeveralTurns as error:
+        question = templates.bare_question(repair_escapes(text))
+    except templates.SeveralTurns as error:
         raise UserError(
             f"{where}: {column}: no single question ({error}); write one question without examples "
             "or answers"
         ) from error
-    if token := find_foreign_token(question):
+    if token := templates.find_foreign_token(question):
         return Drop("unknown_template", f"{token!r:.60} is left in {column}")
     return question
 
@@ -204,7 +198,7 @@ def _user_turn(turns: list) -> str | None:
             users.append(text)
         elif role in ("system", "developer") or text is None:
             continue
-        elif not users or not isinstance(text, str) or not is_prefill(text):
+        elif not users or not isinstance(text, str) or not templates.is_prefill(text):
             return None
     return users[0] if len(users) == 1 and isinstance(users[0], str) else None
 

@@ -34,15 +34,10 @@ _AIME_GOLD = re.compile(
 
 def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
     """Turn an AIME row into a problem. `Drop` reason: `no_answer`."""
-    built = build_row(
-        row,
-        own_id(problem_id, get_value(row, ("id", "ID", "extra_info.index"))),
-        where,
-        "aime",
-        ("problem", "question", "Problem", "prompt"),
-        ("answer", "final_answer", "Answer", "reward_model.ground_truth"),
-        ("solution", "Solution"),
-    )
+    name = own_id(problem_id, get_value(row, ("id", "ID", "extra_info.index")))
+    questions = ("problem", "question", "Problem", "prompt")
+    golds = ("answer", "final_answer", "Answer", "reward_model.ground_truth")
+    built = build_row(row, name, where, "aime", questions, golds, ("solution", "Solution"))
     if isinstance(built, Drop):
         return built
     text = ", ".join(built.answers)
@@ -67,13 +62,11 @@ def build_gpqa(row: dict[str, Any], problem_id: str, where: str) -> Problem:
         check_options(options, "the answers", range(4, 5), where)
         right = GPQA_OPTIONS.index(RIGHT)
     order = sorted(range(4), key=lambda at: _draw(question, options[at]))
-    return Problem(
-        own_id(problem_id, get_value(row, ("Record ID", "id"))),
-        "gpqa",
-        show_options(question, [options[at] for at in order]),
-        (LETTERS[order.index(right)],),
-        get_text(row, ("Explanation",), where, default="").strip(),
-    )
+    name = own_id(problem_id, get_value(row, ("Record ID", "id")))
+    shown = show_options(question, [options[at] for at in order])
+    gold = LETTERS[order.index(right)]
+    explanation = get_text(row, ("Explanation",), where, default="").strip()
+    return Problem(name, "gpqa", shown, (gold,), explanation)
 
 
 def _draw(question: str, option: str) -> bytes:
@@ -93,12 +86,9 @@ def build_arc(row: dict[str, Any], problem_id: str, where: str) -> Problem:
         raise UserError(
             f"{where}: answerKey: {key!r} is not one of the labels {', '.join(labels)}; fix the row"
         )
-    return Problem(
-        own_id(problem_id, get_value(row, ("id",))),
-        "arc",
-        show_options(question, options),
-        (LETTERS[labels.index(key)],),
-    )
+    name = own_id(problem_id, get_value(row, ("id",)))
+    gold = LETTERS[labels.index(key)]
+    return Problem(name, "arc", show_options(question, options), (gold,))
 
 
 def check_options(options: Any, column: str, counts: range, where: str) -> None:

@@ -16,15 +16,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources.base import (
-    Drop,
-    build_row,
-    clean_gold,
-    get_number,
-    get_subject,
-    get_text,
-    get_value,
-)
+from data_prep.sources import base
 from data_prep.sources.templates import chat_turns
 
 MARK = "####"
@@ -40,13 +32,13 @@ def build_problem(
     solution_key: str | None = None,
     level_key: str | None = None,
     apply_chat_template: bool | None = None,
-) -> Problem | Drop:
+) -> Problem | base.Drop:
     """Turn a row into a problem.
 
     `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
     applied (true), or text (false), the other being refused; None takes both.
     """
-    prompt = get_value(row, (prompt_key,))
+    prompt = base.get_value(row, (prompt_key,))
     is_chat = chat_turns(prompt) is not None
     if apply_chat_template not in (None, is_chat) and prompt is not None:
         wanted = "text" if is_chat else "a list of messages"
@@ -54,37 +46,25 @@ def build_problem(
             f"{where}: {prompt_key}: {prompt!r:.80} is not {wanted}; set apply_chat_template to "
             f"{str(is_chat).lower()}, or leave it out"
         )
-    built = build_row(
-        row,
-        problem_id,
-        where,
-        "generic",
-        (prompt_key,),
-        (answer_key,),
-        (solution_key,) if solution_key else (),
-        level=get_number(row, (level_key,), where) if level_key else None,
-    )
-    if isinstance(built, Drop):
+    columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
+    level = base.get_number(row, (level_key,), where) if level_key else None
+    built = base.build_row(row, problem_id, where, "generic", *columns, level=level)
+    if isinstance(built, base.Drop):
         return built
-    tails = (clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers)
+    tails = (base.clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers)
     golds = tuple(dict.fromkeys(filter(None, tails)))
-    return replace(built, answers=golds) if golds else Drop("no_answer")
+    return replace(built, answers=golds) if golds else base.Drop("no_answer")
 
 
-def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
     """Turn a row of `traces.jsonl` of `stages.distill` into a problem of its question's source."""
-    trace = get_number(row, ("trace",), where)
+    trace = base.get_number(row, ("trace",), where)
     if type(trace) is not int or trace < 0:
         raise UserError(f"{where}: trace: {trace!r} is not a number from 0; fix the row")
-    return build_row(
-        row,
-        f"{get_text(row, ('id',), where)}-t{trace}",
-        where,
-        get_text(row, ("source",), where),
-        ("question",),
-        ("answers", "answer"),
-        ("solution",),
-        level=get_number(row, ("level",), where),
-        subject=get_subject(row, ("subject",), where),
-        trace=trace,
-    )
+    name = f"{base.get_text(row, ('id',), where)}-t{trace}"
+    source = base.get_text(row, ("source",), where)
+    columns = ("question",), ("answers", "answer"), ("solution",)
+    level = base.get_number(row, ("level",), where)
+    subject = base.get_subject(row, ("subject",), where)
+    fields = {"level": level, "subject": subject, "trace": trace}
+    return base.build_row(row, name, where, source, *columns, **fields)

@@ -32,10 +32,9 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem |
             f"{where}: answer: {row['answer'][-60:]!r} has {len(golds)} {MARK!r} instead of one; "
             "end it with '#### <number>'"
         )
-    answer = golds[0].strip().replace(",", "")
+    gold = golds[0].strip()
+    answer = gold.replace(",", "")
     if not _NUMBER.fullmatch(answer):
-        raise UserError(
-            f"{where}: answer: the gold {golds[0].strip()!r} after {MARK!r} is not a number; fix it"
-        )
+        raise UserError(f"{where}: answer: {gold!r} after {MARK!r} is not a number; fix it")
     solution = _CALCULATION.sub("", rationale).strip()
     return Problem(problem_id, "gsm8k", question, (answer,), solution)

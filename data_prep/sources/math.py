@@ -13,17 +13,9 @@ from typing import Any
 from data_prep.config import UserError
 from data_prep.grading.extract import last_boxed
 from data_prep.schema import Problem
-from data_prep.sources.base import (
-    SUBJECTS,
-    Drop,
-    build_row,
-    clean_gold,
-    get_subject,
-    get_text,
-    own_id,
-    repair_escapes,
-)
+from data_prep.sources import base
 
+QUESTIONS = ("problem", "question", "prompt")
 GOLDS = ("answer", "final_answer", "reward_model.ground_truth")
 SOLUTIONS = ("solution", "extra_info.solution")
 _LEVEL = re.compile(r"(?:Level )?(?:([1-5])|\?)")
@@ -32,34 +24,29 @@ _LEVEL = re.compile(r"(?:Level )?(?:([1-5])|\?)")
 _UNIQUE_ID = re.compile(r"(?:train|test)/(\w+)/(\d+)\.json")
 
 
-def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
     """Turn a MATH row into a problem; `level` is 1 to 5, or None where it is unknown."""
-    solution = get_text(row, SOLUTIONS, where, default="")
+    solution = base.get_text(row, SOLUTIONS, where, default="")
     # Rows with solutions need no column of golds, rows without must have one.
-    if solution and not clean_gold(get_text(row, GOLDS, where, default="", allows_numbers=True)):
-        row = row | {"answer": last_boxed(repair_escapes(solution)) or ""}
-    return build_row(
-        row,
-        _name(row, problem_id, where),
-        where,
-        "math",
-        ("problem", "question", "prompt"),
-        GOLDS,
-        SOLUTIONS,
-        level=_level(row, where),
-        subject=get_subject(row, SUBJECTS, where),
-    )
+    if solution and not base.clean_gold(
+        base.get_text(row, GOLDS, where, default="", allows_numbers=True)
+    ):
+        row = row | {"answer": last_boxed(base.repair_escapes(solution)) or ""}
+    name, columns = _name(row, problem_id, where), (QUESTIONS, GOLDS, SOLUTIONS)
+    level, subject = _level(row, where), base.get_subject(row, base.SUBJECTS, where)
+    return base.build_row(row, name, where, "math", *columns, level=level, subject=subject)
 
 
 def _name(row: dict[str, Any], problem_id: str, where: str) -> str:
     columns = ("unique_id", "extra_info.unique_id", "id")
-    name = get_text(row, columns, where, default="", allows_numbers=True)
+    name = base.get_text(row, columns, where, default="", allows_numbers=True)
     parts = _UNIQUE_ID.fullmatch(name)
-    return own_id(problem_id, f"{parts[1]}-{parts[2]}" if parts else name)
+    return base.own_id(problem_id, f"{parts[1]}-{parts[2]}" if parts else name)
 
 
 def _level(row: dict[str, Any], where: str) -> int | None:
-    text = get_text(row, ("level", "extra_info.level"), where, default="?", allows_numbers=True)
+    columns = ("level", "extra_info.level")
+    text = base.get_text(row, columns, where, default="?", allows_numbers=True)
     level = _LEVEL.fullmatch(text.strip())
     if not level:
         raise UserError(f"{where}: level: {text!r} is not 1 to 5, 'Level 1' or 'Level ?'; fix it")

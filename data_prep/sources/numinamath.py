@@ -19,17 +19,7 @@ from typing import Any
 from data_prep.grading.equivalence.compare import is_parseable
 from data_prep.grading.extract import last_boxed
 from data_prep.schema import Problem
-from data_prep.sources.base import (
-    Drop,
-    clean_gold,
-    find_value,
-    get_golds,
-    get_question,
-    get_text,
-    is_option,
-    is_sentinel,
-    repair_escapes,
-)
+from data_prep.sources import base
 
 _ENVIRONMENT = re.compile(r"\\(?:begin|end|operatorname)\{\w+\}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
@@ -48,43 +38,38 @@ def _keep_number(text: re.Match) -> str:
     return text[1] if re.fullmatch(r"\s*[\d.,]+\s*", text[1]) else ""
 
 
-def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
     """Turn a NuminaMath row into a problem, or say why not (see the module docstring)."""
-    question = get_question(row, ("problem", "instruction"), where)
-    if isinstance(question, Drop):
+    question = base.get_question(row, ("problem", "instruction"), where)
+    if isinstance(question, base.Drop):
         return question
     columns = ("solution", "response")
-    default = "" if find_value(row, columns) else None
-    solution = repair_escapes(get_text(row, columns, where, default)).strip()
+    default = "" if base.find_value(row, columns) else None
+    solution = base.repair_escapes(base.get_text(row, columns, where, default)).strip()
     if not _is_valid(row, "problem_is_valid", where):
-        return Drop("invalid_problem", where)
-    if find_value(row, ("answer",)):
-        gold = next(iter(get_golds(row, ("answer",), where)), "")
-        kind = get_text(row, ("question_type",), where, default="").strip().lower()
-        if kind in _KINDS and (is_sentinel(gold) or not is_parseable(gold)):
-            return Drop(_KINDS[kind], f"{gold!r:.80}")
+        return base.Drop("invalid_problem", where)
+    if base.find_value(row, ("answer",)):
+        gold = next(iter(base.get_golds(row, ("answer",), where)), "")
+        kind = base.get_text(row, ("question_type",), where, default="").strip().lower()
+        if kind in _KINDS and (base.is_sentinel(gold) or not is_parseable(gold)):
+            return base.Drop(_KINDS[kind], f"{gold!r:.80}")
         if not gold:
-            return Drop("no_answer")
+            return base.Drop("no_answer")
     else:
         gold, reason = _boxed_gold(solution)
         if reason:
-            return Drop(reason, f"{gold!r:.80}" if gold else "")
-    if is_text(gold) and not is_option(gold) and not is_sentinel(gold):
-        return Drop("text_answer", f"{gold!r:.80}")
-    subject = get_text(row, ("problem_type", "source"), where, default="").strip()
-    return Problem(
-        problem_id,
-        "numinamath",
-        question,
-        (gold,),
-        solution if _is_valid(row, "solution_is_valid", where) else "",
-        subject="" if subject.lower() == "unknown" else subject,
-    )
+            return base.Drop(reason, f"{gold!r:.80}" if gold else "")
+    if is_text(gold) and not base.is_option(gold) and not base.is_sentinel(gold):
+        return base.Drop("text_answer", f"{gold!r:.80}")
+    subject = base.get_text(row, ("problem_type", "source"), where, default="").strip()
+    subject = "" if subject.lower() == "unknown" else subject
+    solution = solution if _is_valid(row, "solution_is_valid", where) else ""
+    return Problem(problem_id, "numinamath", question, (gold,), solution, subject=subject)
 
 
 def _is_valid(row: dict[str, Any], column: str, where: str) -> bool:
     """Whether 1.5 says yes, or nothing; it also says No, Incomplete, Problem not solved."""
-    return get_text(row, (column,), where, default="yes").strip().lower() in ("yes", "")
+    return base.get_text(row, (column,), where, default="yes").strip().lower() in ("yes", "")
 
 
 def _boxed_gold(solution: str) -> tuple[str, str]:
@@ -95,5 +80,5 @@ def _boxed_gold(solution: str) -> tuple[str, str]:
     gold = last_boxed(tail)  # an earlier balanced box would be the gold of another part
     if gold is None:
         return tail, "unbalanced_box"
-    gold = clean_gold(gold)
+    gold = base.clean_gold(gold)
     return (gold, "") if re.sub(r"\\[,;: !]", "", gold).strip() else ("", "empty_box")

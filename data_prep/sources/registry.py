@@ -2,10 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-from data_prep.reading.rows import Row
 from data_prep.schema import Problem
 from data_prep.sources import evaluation_sets, generic, gsm8k, math, numinamath, rl_sets
 from data_prep.sources.base import Drop
@@ -32,11 +30,3 @@ def known_options(name: str) -> dict[str, bool]:
     """`{option: whether it must be set}` of a source's builder, its keyword-only arguments."""
     parameters = inspect.signature(BUILDERS[name]).parameters.values()
     return {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
-
-
-def build_problems(
-    name: str, split: str, rows: Iterable[tuple[int, str, Row]], **options: Any
-) -> Iterator[tuple[str, Problem | Drop]]:
-    """Turn rows (position from 0, where, row) of one set into `(where, problem or drop)`."""
-    for position, where, row in rows:
-        yield where, BUILDERS[name](row, f"{name}-{split}-{position}", where, **options)

@@ -9,54 +9,48 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources.base import (
-    SUBJECTS,
-    Drop,
-    build_row,
-    get_number,
-    get_subject,
-    get_text,
-    right_thought,
-)
+from data_prep.sources import base
 
+QUESTIONS = ("prompt", "problem", "question")  # a chat comes before a copy of its text
 NUM_TRACES = 3  # of R1 in a row of DeepMath
 
 
-def build_areal_boba(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_areal_boba(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
     r"""AReaL-boba (`inclusionAI/AReaL-boba-Data`): 106k problems in the R1-distill prompt template.
 
     `prompt` holds the question between template tokens, `solutions` the golds, each in a
     `\boxed{}`, of which any may match. `query_id` is no id (the published example has "xx"), so
     positions are. `Drop` reasons: `not_math`, a `task` other than math; `no_answer`.
     """
-    task = get_text(row, ("task",), where, default="math").strip()
+    task = base.get_text(row, ("task",), where, default="math").strip()
     if task.lower() != "math":
-        return Drop("not_math", f"task {task!r:.40}")
-    return build_row(row, problem_id, where, "areal_boba", ("prompt",), ("solutions", "answer"), ())
+        return base.Drop("not_math", f"task {task!r:.40}")
+    columns = ("prompt",), ("solutions", "answer"), ()
+    return base.build_row(row, problem_id, where, "areal_boba", *columns)
 
 
-def build_dapo(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_dapo(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
     """DAPO-Math-17k (`BytedTsinghua-SIA/DAPO-Math-17k`): rewritten to have integer answers.
 
     Upstream every problem occurs a hundred times, and `extra_info.index` repeats with it, so
     positions are the ids. `Drop` reason: `no_answer`.
     """
     golds = ("reward_model.ground_truth", "label", "answer", "solution")
-    return build_row(row, problem_id, where, "dapo", ("prompt", "problem", "question"), golds, ())
+    return base.build_row(row, problem_id, where, "dapo", QUESTIONS, golds, ())
 
 
-def build_deepscaler(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_deepscaler(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
     """DeepScaleR-Preview (`agentica-org/DeepScaleR-Preview-Dataset`): 40k of AIME, AMC, MATH.
 
     Upstream rows have `problem`, `answer` and `solution`, empty in most. Its component files in
     rllm also have `difficulty` and `type`. `Drop` reason: `no_answer`.
     """
-    level = get_number(row, ("difficulty",), where)
-    subject = get_subject(row, SUBJECTS, where)
-    return build_row(row, problem_id, where, "deepscaler", level=level, subject=subject)
+    level = base.get_number(row, ("difficulty",), where)
+    subject = base.get_subject(row, base.SUBJECTS, where)
+    return base.build_row(row, problem_id, where, "deepscaler", level=level, subject=subject)
 
 
-def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
     """Open-Reasoner-Zero (`Open-Reasoner-Zero/orz_math_57k_collection` and its kin).
 
     A training row is a bare list of two turns, which `reading` wraps as `conversations`: the
@@ -78,12 +72,12 @@ def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem | Dro
             )
         row = {"prompt": turns, "ground_truth": truths[0]}
     golds = ("final_answer", "answer", "ground_truth.value")
-    return build_row(row, problem_id, where, "orz", ("prompt", "problem", "question"), golds, ())
+    return base.build_row(row, problem_id, where, "orz", QUESTIONS, golds, ())
 
 
 def build_deepmath(
     row: dict[str, Any], problem_id: str, where: str, *, trace: int = 1
-) -> Problem | Drop:
+) -> Problem | base.Drop:
     r"""DeepMath-103K (`zwhe99/DeepMath-103K`): hard problems, each with three solutions by R1.
 
     `difficulty` runs from about 1 to 10 in halves, with -1 for unknown; `topic` is a path such as
@@ -93,20 +87,14 @@ def build_deepmath(
     """
     if not 1 <= trace <= NUM_TRACES:
         raise UserError(f"{where}: trace: {trace} is not 1 to {NUM_TRACES}; change it")
-    level = get_number(row, ("difficulty",), where)
-    built = build_row(
-        row,
-        problem_id if trace == 1 else f"{problem_id}-t{trace - 1}",
-        where,
-        "deepmath",
-        ("question", "problem"),
-        ("final_answer", "answer"),
-        (),
-        level=None if level is None or level < 0 else level,
-        subject=get_subject(row, ("topic",), where).rpartition("->")[2].strip(),
-        trace=trace - 1,
-    )
-    if isinstance(built, Drop):
+    level = base.get_number(row, ("difficulty",), where)
+    level = None if level is None or level < 0 else level
+    subject = base.get_subject(row, ("topic",), where).rpartition("->")[2].strip()
+    fields = {"level": level, "subject": subject, "trace": trace - 1}
+    name = problem_id if trace == 1 else f"{problem_id}-t{trace - 1}"
+    columns = ("question", "problem"), ("final_answer", "answer"), ()
+    built = base.build_row(row, name, where, "deepmath", *columns, **fields)
+    if isinstance(built, base.Drop):
         return built
-    text = get_text(row, (f"r1_solution_{trace}",), where, default="")
-    return replace(built, solution=right_thought(text, built.answers))
+    text = base.get_text(row, (f"r1_solution_{trace}",), where, default="")
+    return replace(built, solution=base.right_thought(text, built.answers))

@@ -113,12 +113,9 @@ will with within without word words work working would wrap wrapped write writin
 """
 _WORDS = frozenset(_WORD_LIST.split())
 _CHINESE = re.compile(
-    r"[\u7684\u8bf7\u4f60\u8ba9\u6211\u4eec\u4e00\u6b65\u5730\u601d\u8003\u63a8\u7406\u9010\u5e76"
-    r"\u5c06\u628a\u6700\u7ec8\u540e\u7b54\u6848\u653e\u5728\u5230\u4e2d\u91cc\u5185\u4ee5\u683c"
-    r"\u5f0f\u8f93\u51fa\u5199\u7ed9\u4e8e\u7528\u6846\u8d77\u6765\u7ed3\u679c\u56de\u8fc7\u7a0b"
-    r"\u89e3\u9898\u4e0b\u9762\u95ee\u5982\u679c\u662f\u9009\u62e9\u6309\u987a\u5e8f\u6b63\u786e"
-    r"\u9879\u4e0d\u5e26\u4efb\u4f55\u6807\u70b9\u6216\u7a7a\u683c\u5bf9\u5176\u4ed6\u7c7b\u578b"
-    r"\u53ea\u6570\u503c\u8be6\u7ec6\u4ed4\u89c1\u4e2a\u6b64\u8be5\u4e4b\u524d\u5148\u518d\u884c]"
+    r"[的请你让我们一步地思考推理逐并将把最终后答案放在到中里内以格式输出写给于用框起来"
+    r"结果回过程解题下面问如果是选择按顺序正确项不带任何标点或空格对其他类型只数值详细"
+    r"仔见个此该之前先再行]"
 )
 _BREAK = re.compile(r"(?<=[.!?:])[)\"'\u201d]*\s+|(?<=[\u3002\uff01\uff1f\uff1a])\s*|\s*\n\s*")
 _IMPERATIVES = (
@@ -140,15 +137,11 @@ _LONGEST = 1000  # characters looked at from either end
 
 
 class SeveralTurns(ValueError):
-    """A prompt that holds more than one question, or an answer too."""
+    """A prompt with several user turns, or with a turn of the assistant that says something."""
 
 
 def bare_question(text: str) -> str:
-    """The question alone, without template tokens and without instructions on how to answer.
-
-    Raises:
-        SeveralTurns: several user turns, or a turn of the assistant that says something.
-    """
+    """The question without template tokens and instructions on how to answer, or `SeveralTurns`."""
     text = _BEGIN.sub("", text)
     for strip in (_from_inst, _from_tokens, _from_dialogue):
         if (turn := strip(text)) is not None:

@@ -8,7 +8,8 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.decontamination.index import EvalIndex, EvalQuestion
+from data_prep.decontamination.index import EvalIndex
+from data_prep.schema import Problem
 
 pytestmark = pytest.mark.integration
 
@@ -34,7 +35,7 @@ def sets(shared_data):
 def index(sets):
     return EvalIndex(
         [
-            EvalQuestion(name, str(at), question, (gold,))
+            Problem(str(at), name, question, (gold,))
             for name, rows in sets.items()
             for at, (question, gold) in enumerate(rows)
         ]

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from data_prep.decontamination.index import EvalIndex, EvalQuestion
+from data_prep.decontamination.index import EvalIndex
 from data_prep.schema import Problem
 
 PERIMETER = (
@@ -44,7 +44,7 @@ QUESTIONS = {
 @pytest.fixture(scope="module")
 def index():
     return EvalIndex(
-        [EvalQuestion("set", name, text, (gold,)) for name, (text, gold) in QUESTIONS.items()]
+        [Problem(name, "set", text, (gold,)) for name, (text, gold) in QUESTIONS.items()]
     )
 
 
@@ -127,15 +127,13 @@ def test_kinds_and_scores(index):
 
 def test_the_best_of_several_matches_is_returned():
     near = EGGS.replace("fresh duck egg", "egg")
-    index = EvalIndex(
-        [EvalQuestion("a", "1", near, ("18",)), EvalQuestion("b", "1", EGGS, ("18",))]
-    )
+    index = EvalIndex([Problem("1", "a", near, ("18",)), Problem("1", "b", EGGS, ("18",))])
     assert index.find(EGGS + " Explain.", ["18"]).benchmark == "b"
 
 
 def test_an_empty_index_finds_nothing():
     assert EvalIndex([]).find(EGGS, ["18"]) is None
-    assert EvalIndex([EvalQuestion("a", "1", "", ())]).find("", []) is None
+    assert EvalIndex([Problem("1", "a", "", ())]).find("", []) is None
 
 
 def test_a_table_in_place_of_a_figure_hides_no_copy():
@@ -150,7 +148,7 @@ def test_a_table_in_place_of_a_figure_hides_no_copy():
         "| " + " | ".join(f"{7 * row + col}" for col in range(6)) + " |" for row in range(6)
     )
     index = EvalIndex(
-        [EvalQuestion("aime25", "1", f"{start}\n[asy]draw((0,0));[/asy]\n{end}", ("118",))]
+        [Problem("1", "aime25", f"{start}\n[asy]draw((0,0));[/asy]\n{end}", ("118",))]
     )
     found = index.find(f"{start}\n{table}\n{end}", ["118"])
     assert found and found.kind == "reworded" and found.score > 0.8

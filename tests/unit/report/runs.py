@@ -3,7 +3,7 @@
 import json
 import sys
 
-from data_prep.manifest import hash_files
+from data_prep.manifest import sha256
 from eval.harness.metrics import mean_interval
 from eval.harness.score import think_metrics, write_parquet
 from eval.report import __main__ as report
@@ -80,7 +80,7 @@ def seal(folder):
     names = [str(path.relative_to(folder)) for path in folder.glob("*/*")]
     value = {"stage": "eval", "config": {"title": "as evaluated"}, "counts": {}}
     value |= {"git_commit": "abc123", "versions": {"torch": "0.1"}}
-    value |= {"files": hash_files(folder, names)}
+    value |= {"files": {name: sha256(folder / name) for name in names}}
     (folder / "manifest.json").write_text(json.dumps(value))
 
 

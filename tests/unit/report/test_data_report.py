@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from data_prep.config import UserError
-from data_prep.manifest import hash_files
+from data_prep.manifest import sha256
 from eval.report import data_report, plots
 from eval.report.render import render
 from tests.unit.report.runs import HOSTILE, poisoned
@@ -79,7 +79,7 @@ def write_build(folder, files, pairs=(), tokenizer=None, rows=None, drops=()):
         "outputs": outputs, "seconds": {"build": 3.0},
         "decontamination": {"math500": 500, "gpqa_diamond": "not checked: no file x"},
     }  # fmt: skip
-    value["files"] = hash_files(folder, [*files, "dropped.jsonl", "contamination.jsonl"])
+    value["files"] = {path.name: sha256(path) for path in folder.glob("*.jsonl")}
     (folder / "manifest.json").write_text(json.dumps(value))
     return folder
 
