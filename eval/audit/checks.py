@@ -109,7 +109,6 @@ class Audit:
         self.notes: list[str] = []
 
     def check_set(self, name: str, rows: list[dict]) -> None:
-        """Audit one set of problems."""
         prompts = render_prompts(rows, self._recipe.tokenizer)
         # SFT rows bring the very completions that will be trained on.
         golds = [
