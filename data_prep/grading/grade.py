@@ -10,11 +10,11 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from data_prep.grading.equivalence.compare import TooLarge, compare
 from data_prep.grading.extract import Extraction, extract, extract_short, read_leniently
 from data_prep.grading.pool import shared_pool
-from data_prep.prompts import ANSWER_FORMS
 
 # The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
 # compute with. timeout: over the limit of time or memory.
@@ -69,14 +69,10 @@ def grade_rollouts(
     completions: Sequence[str], golds: Sequence[Golds], forms: Sequence[str], **flags: bool
 ) -> list[Grade]:
     """Grade completions in order, each in its one of `ANSWER_FORMS`; flags as in `grade_all`."""
-    rows = list(zip(completions, golds, forms, strict=True))
-    grades: dict[int, Grade] = {}
-    for form in ANSWER_FORMS:
-        chosen = [i for i, row in enumerate(rows) if row[2] == form]
-        texts, accepted = [rows[i][0] for i in chosen], [rows[i][1] for i in chosen]
-        found = grade_all(texts, accepted, answer_tags=form == "tags", **flags)
-        grades |= zip(chosen, found, strict=True)
-    return [grades[i] for i in range(len(rows))]
+    rows = zip(completions, forms, strict=True)
+    return _grade_all(
+        rows, golds, lambda row: extract(row[0], answer_tags=row[1] == "tags", **flags)
+    )
 
 
 _OPTION = re.compile(r"\s*\$?(?:\\text\s*\{)?\(?[A-J]\)?\}?\$?\s*")
@@ -105,7 +101,7 @@ def _as_list(golds: Golds) -> list[str]:
 
 
 def _grade_all(
-    texts: Iterable[str], golds: Iterable[Golds], find: Callable[[str], Extraction]
+    texts: Iterable[Any], golds: Iterable[Golds], find: Callable[[Any], Extraction]
 ) -> list[Grade]:
     started = [time.perf_counter()]
     found = []

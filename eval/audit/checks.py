@@ -109,7 +109,6 @@ class Audit:
         self.notes: list[str] = []
 
     def check_set(self, name: str, rows: list[dict]) -> None:
-        """Audit one set of problems."""
         prompts = render_prompts(rows, self._recipe.tokenizer)
         # SFT rows bring the very completions that will be trained on.
         golds = [
@@ -237,8 +236,7 @@ class Audit:
         name, settings = cases.name, self._settings
         if name not in settings.tasks:
             return None
-        metadata = settings.problem_keys() | {"final_number": settings.final_number}
-        metadata["tokenizer"] = self._recipe.tokenizer.name_or_path
+        metadata = settings.problem_keys() | {"tokenizer": self._recipe.tokenizer.name_or_path}
         length = {"max_gen_toks": settings.max_new_tokens}
 
         def grade(texts: list[list[str]]) -> list[list[dict]]:
