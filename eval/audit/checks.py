@@ -17,6 +17,7 @@ from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_completion
 from data_prep.quiet import quiet_evaluation
 from data_prep.sampling.store import Completion, Settings
+from data_prep.schema import question_of
 from eval.audit import cases as audit_cases
 from eval.audit.cases import ENDINGS, TRICKS
 from eval.audit.inputs import NO_LIMIT, Recipe, collect_sets, load_recipe
@@ -203,6 +204,7 @@ class Audit:
         functions = build_rewards(self._recipe.grpo, self._recipe.config, prefilled)
         rows = cases.rows[: len(completions)]
         batch = {key: [row[key] for row in rows] for key in ("answers", "answer_form")}
+        batch["question"] = list(map(question_of, rows))
         batch |= {
             "prompts": [row["prompt"] for row in rows],
             "completions": [[{"role": "assistant", "content": str(one)}] for one in completions],
@@ -272,7 +274,7 @@ class Audit:
             ]
             texts = _render(written, cases.prompts)
             official, unscored = parse_officially([gold[0] for gold in golds], texts, self._send)
-            grades = grade_rollouts(texts, golds, forms, **how)
+            grades = grade_rollouts(texts, golds, forms, list(map(question_of, rows)), **how)
             scores = {"ours": [grade.verdict == "right" for grade in grades]} | official
             found[ending] = {parser: sum(all_) / len(all_) for parser, all_ in scores.items()}
             if unscored:
