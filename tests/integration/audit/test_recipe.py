@@ -249,7 +249,7 @@ def test_what_fails_no_recipe_is_a_note(recipe, change, note):
     change(recipe)
     assert recipe.audit() == 0
     report = recipe.report()
-    *others, found = sorted(report["notes"])
+    found, *others = sorted(report["notes"])
     assert found.startswith(note) and not paid_tricks(report)
     unaudited = ["not audited: random_reward: TypeError"] * ("random_reward" in note)
     assert [other.rpartition(":")[0] for other in others] == unaudited
