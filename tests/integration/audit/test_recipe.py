@@ -252,7 +252,7 @@ def test_what_fails_no_recipe_is_a_note(recipe, change, note):
     found, *others = sorted(report["notes"])
     assert found.startswith(note) and not paid_tricks(report)
     unaudited = ["not audited: random_reward: TypeError"] * ("random_reward" in note)
-    assert [other.rpartition(":")[0] for other in others] == unaudited
+    assert [other.rpartition(": random_reward()")[0] for other in others] == unaudited
 
 
 @pytest.fixture
