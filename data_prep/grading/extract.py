@@ -28,8 +28,51 @@ class Extraction:
     status: str
 
 
+# What makes of a box a part of a larger expression: an operator with an operand on its other side.
+_OPERATOR = r"(?:[-+*/\u00d7\u00f7\u00b7\u2212]|\\(?:times|cdot|div|pm|mp)(?![A-Za-z]))"
+_LEFT = re.compile(
+    rf"(?:(?<!\\)[\d)}}\]]|\\pi|(?<![A-Za-z\\])[A-Za-z])\s*(?:{_OPERATOR}|\^\{{?)\s*$"
+    r"|\\[dt]?frac\s*\{[^{}]*\}\s*\{\s*$|\\(?:[dt]?frac|sqrt(?:\[[^\]]*\])?)\s*\{?\s*$"
+)
+_RIGHT = re.compile(
+    rf"\s*(?:{_OPERATOR}"
+    r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
+    r"|\^(?!\s*\{?\s*\\circ)|!(?=\s*\$))"
+)
+_SCALE = re.compile(
+    r"(?:[\s$~]|\\[,;: ]|\\(?:text|mathrm|textrm)\s*\{)*"
+    r"(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
+)
+_DENIED = re.compile(
+    r"(?:\b(?:can)?not|n't|\bnever|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
+    r"\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$"
+)
+_MINUS = re.compile(r"(?:^|[$=({\[,&]|\\(?:approx|therefore|Rightarrow|implies|to)\b)\s*[-\u2212]$")
+MAX_AROUND = 80  # characters on either side of a box that are looked at
+
+
+def find_answers(text: str) -> list[str]:
+    """Contents of all boxes, with a minus in front of one; none where no box stands for itself.
+
+    One in the midst of arithmetic, in a fraction or root, before a scale word ("million") or denied
+    ("not 5") does not: what it holds is not what the text gives.
+    """
+    found, is_answer = [], False
+    for start, end, content in _boxes(text):
+        before, after = text[max(0, start - MAX_AROUND) : start], text[end : end + MAX_AROUND]
+        is_part = _LEFT.search(before) or _DENIED.search(before)
+        is_answer |= not (is_part or _RIGHT.match(after) or _SCALE.match(after))
+        found.append(f"-{content}" if _MINUS.search(before) else content)
+    return found if is_answer else []
+
+
 def find_boxes(text: str) -> list[str]:
     """Contents of every balanced outermost `\\boxed{…}`, in order; unclosed ones do not count."""
+    return [content for _, _, content in _boxes(text)]
+
+
+def _boxes(text: str) -> list[tuple[int, int, str]]:
+    """(start, end, content) of each."""
     opened: list[int] = []
     closes: dict[int, int] = {}
     # One pass: matching each box on its own takes quadratic time on "\\boxed{" repeated.
@@ -43,7 +86,7 @@ def find_boxes(text: str) -> list[str]:
     for box in re.finditer(r"\\boxed\s*\{", text):
         close = closes.get(box.end() - 1)
         if close is not None and box.start() >= end:
-            contents.append(text[box.end() : close])
+            contents.append((box.start(), close + 1, text[box.end() : close]))
             end = close
     return contents
 
@@ -106,7 +149,7 @@ def extract(
     status, _, rest = _split_thought(text, think_prefilled)
     if status != "ok":
         return Extraction(None, status)
-    found = _tagged(rest) if answer_tags else find_boxes(rest)
+    found = _tagged(rest) if answer_tags else find_answers(rest)
     if not found and final_number and "\\boxed" not in rest:
         return _final_statement(rest)
     return _only_one(found)
