@@ -1,13 +1,13 @@
 """Measure the built data in the recipe's own tokens, and compare with every limit."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_prep.build.recipe import check_source, find_file
+from data_prep.build.recipe import check_source, find_files
 from data_prep.config import Settings, UserError
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.reading.rows import read_rows
@@ -64,13 +64,13 @@ def raw_rows(data: Settings, key: str, data_root: str) -> list[dict]:
     make = sft_row if key == "sft" else grpo_row
     rows = []
     for source in sources:
-        path = find_file(source, data_root)
-        if path is None or not path.is_file():
+        try:
+            found = chain.from_iterable(map(read_rows, find_files(source, data_root)))
+        except UserError:
             continue
-        build = BUILDERS[source.name]
-        for number, (where, row) in enumerate(islice(read_rows(path), ROWS // len(sources))):
+        for number, (where, row) in enumerate(islice(found, ROWS // len(sources))):
             try:
-                problem = build(row, f"{number}", where, **source.builder_options())
+                problem = BUILDERS[source.name](row, f"{number}", where, **source.builder_options())
             except UserError:
                 continue  # make data says what is wrong with it
             if isinstance(problem, Problem) and (key == "grpo" or problem.solution):
