@@ -86,7 +86,9 @@ _ASKS = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?(?!\w)")
-_COUNTED = re.compile(r"(?:\s*[A-Za-z]\s*=)?[A-Za-z\s()\[\].,;:$-]*")
+_COUNTED = re.compile(r"(?=.*[A-Za-z]{2})(?:\s*[A-Za-z]\s*=)?[A-Za-z\s()\[\].,;:$/-]*", re.DOTALL)
+# "(legs)", "miles"; "2 xy" may be x times y.
+_PLAIN_WORD = re.compile(r"(?<=\s[(\[])[A-Za-z]{2,}|(?i:\b(?=[a-z]*[aeiou])[a-z]{3,})")
 _DATE = re.compile(r"\s*[A-Z][a-z]+ \d{1,2}\s*")  # October 30, Day 3
 _INTEGER = re.compile(r"-?[0-9]{1,15}")  # most golds; the grader reads all of them
 MIN_LETTERS = 40  # of Latin prose: below, nothing is known
@@ -176,13 +178,13 @@ def is_misread(gold: str) -> bool:
     """Whether a number with words about it is read as something else, which it does not match."""
     plain = without_commands(gold)
     numbers, rest = _NUMBER.findall(plain), _NUMBER.sub("", plain)
-    words = [set(word) for word in re.findall("[A-Za-z]{2,}", rest)]
-    if len(numbers) != 1 or not words or not _COUNTED.fullmatch(rest) or _DATE.fullmatch(plain):
+    if len(numbers) != 1 or not _COUNTED.fullmatch(rest) or _DATE.fullmatch(plain):
         return False
 
     def is_wrong(value: Value) -> bool:
         if isinstance(value, Scalar):
-            return any(word <= variables(value.tree) | {"e", "i"} for word in words)
+            names = variables(value.tree) | {"e", "i"}
+            return any(word in names or {*word} <= names for word in _PLAIN_WORD.findall(rest))
         parts = getattr(value, "items", ()) or getattr(value, "parts", ())
         return any(map(is_wrong, parts)) or isinstance(value, Words)
 

@@ -129,9 +129,9 @@ def list_files(place: Path, split: str) -> list[Path]:
         return [place]
     is_folder = place.is_dir()
     pattern = f"{glob.escape(str(place))}/**/*" if is_folder else str(place)
-    found = glob.glob(pattern, recursive=True)
-    files = [path for path in map(Path, sorted(found)) if path.name.endswith(SUFFIXES)]
-    files = [path for path in files if path.is_file() and not path.name.startswith("cache-")]
+    found = map(Path, sorted(glob.glob(pattern, recursive=True)))
+    files = [path for path in found if path.name.endswith(SUFFIXES) and path.is_file()]
+    files = [path for path in files if not path.name.startswith("cache-")]
 
     def naming(*splits: str) -> list[Path]:
         words = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(map(re.escape, splits))})(?![a-z0-9])")
@@ -142,14 +142,12 @@ def list_files(place: Path, split: str) -> list[Path]:
         if not files:
             raise UserError(f"{place} has no file of the split {split!r}; set split or name a file")
     formats = {path: Path(path.name.removesuffix(".gz")).suffix for path in files}
-    kinds = {*formats.values()} - {".json"} or {*formats.values()}
+    kinds = sorted({*formats.values()} - {".json"}) or [*formats.values()][:1]
     if not kinds:
-        names = ", ".join(SUFFIXES)
-        fault = f"is a folder without {names} files" if is_folder else "does not exist"
+        fault = f"is a folder without {', '.join(SUFFIXES)}" if is_folder else "does not exist"
         raise UserError(f"{place} {fault}; check file and data_root")
     if len(kinds) > 1:
-        names = ", ".join(sorted(kinds))
-        raise UserError(f"{place} has files of several formats, {names}; name one by a glob")
+        raise UserError(f"{place} has files of several formats, {kinds}; name one by a glob")
     return [path for path in files if formats[path] in kinds]
 
 
@@ -348,12 +346,11 @@ def _read_table(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
 
     number, is_parquet = 0, path.suffix == ".parquet"
     try:
-        with (
-            pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-            if is_parquet
-            else pyarrow.ipc.open_stream(path)
-        ) as file:
-            for batch in _read_batches(file) if is_parquet else _slice_batches(file):
+        kind = pyarrow.parquet.ParquetFile if is_parquet else pyarrow.ipc.open_stream
+        with kind(path, **({"page_checksum_verification": True} if is_parquet else {})) as file:
+            for batch in _read_batches(file) if is_parquet else file:
+                if not is_parquet:
+                    batch.validate(full=True)  # an offset out of its buffer would end the process
                 is_big = batch.nbytes > MAX_ROW
                 for part in map(batch.slice, range(len(batch)), repeat(1)) if is_big else [batch]:
                     is_long = part.nbytes > MAX_ROW
@@ -367,13 +364,6 @@ def _read_table(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
             f"{path}: row {number + 1}: not readable as {path.suffix[1:]} ({message}); fetch the "
             "file again"
         ) from error
-
-
-def _slice_batches(stream: Any) -> Iterator[Any]:
-    """Yield a few hundred rows at a time of an Arrow stream."""
-    for batch in stream:
-        batch.validate(full=True)  # offsets that lead out of a buffer would end the process
-        yield from (batch.slice(at, _PARQUET_ROWS) for at in range(0, len(batch), _PARQUET_ROWS))
 
 
 def _unpack_parquet(path: Path) -> Iterator[tuple[int, float]]:

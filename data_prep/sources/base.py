@@ -57,22 +57,24 @@ _BROKEN = re.compile(
 _STATEMENT = re.compile(
     r"(?<![A-Za-z])(?:answer|ans|solution|soln?|result|output|respuesta|r[e\u00e9]ponse|antwort"
     r"|\u043e\u0442\u0432\u0435\u0442)(?![A-Za-z])|(?<!\S)A(?=\s?:)|\u7b54\u6848|\u89e3\u7b54"
-    r"|\u7b54(?=\s?[:\uff1a])|(?<!#)#{4}(?=[ \t]*\S{1,40}[ \t]*(?:\n|$))|<answer>",
+    r"|[\u7b54\u89e3](?=\s?[:\uff1a])|(?<!#)#{4}(?=[ \t]*\S{1,40}[ \t]*(?:\n|$))"
+    r"|<(?:final_)?answer>",
     re.IGNORECASE,
 )
 _JOINT = re.compile(
-    r"(?:\s+key\b)?(?:\s*\([^()\n]{0,40}\)|,[^,.\n]{1,40},|\s+(?:to|of|in|for)\s[^.:=?!\n]{0,60}?)?"
-    r"(?:[\s*_)\]]*(?:[:=\uff1a.>\u2013\u2014\u662f\u4e3a\n]|->?\s"
-    r"|\b(?:is|was|equals|(?:would|should|must) be)\b)|(?<=[#>]))"
-    r"[\s*_:]*(?:(?:approximately|about|exactly|therefore|thus|simply|just|equal to)\b[\s:]*)?",
+    r"(?:\s+key\b)?(?:\s*\([^()\n]{0,40}\)|,[^,.\n]{1,40},|\s+(?:to|of|in|for|turns)\s[^.:=?!\n]{0,60}?)?"
+    r"(?:[\s*_)\]]*(?:[:=\uff1a.)>\u2192\u2013\u2014\u662f\u4e3a\n]|->?\s"
+    r"|\b(?:is|was|equals|(?:would|should|must|to) be)\b)|(?<=[#>]))"
+    r"[\s*_:]*(?:(?:approximately|about|exactly|therefore|thus|simply|just|equal to)\b[\s:]*)?"
+    r"|\s(?=\S{1,20}\s*\Z)",
     re.IGNORECASE,
 )
 _SUPPOSED = re.compile(
     r"\b(?:if|when|whether|suppos\w+|unless|until|e\.g|for (?:example|instance))\b[^?!\n]{0,40}$"
-    r"|\b(?:an?|each|every|wrong|incorrect)\s+(?:\w+\s+)?$",
+    r"|\b(?:an?|each|every|wrong|incorrect|\w+'s)\s+(?:[\w']+\s+)?$",
     re.IGNORECASE,
 )
-_STATED_END = re.compile(r"[.;!?](?=\s|$)|\u3002|\s*[)\]\uff09](?=\W*$)|</answer>|\n|,\s")
+_STATED_END = re.compile(r"[.;!?](?=\s|$)|\u3002|\s*[)\]\uff09](?=\W*$)|</|\n|[,:]\s|\s[(\[]")
 MAX_STATED = 4  # statements of a text, and ways to end one, that are looked at
 _TEXT_COMMAND = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathsf|bf|rm|mbox|boxed|fbox)"

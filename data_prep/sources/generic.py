@@ -44,8 +44,7 @@ def build_problem(
     `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
     applied (true), or text (false), the other being refused; None takes both.
     """
-    if question:
-        # Under a name of its own: the dot of "{Body}. {Question}" would be that of a struct.
+    if question:  # not under the template as its name: a dot in it would be that of a struct
         row, prompt_key = row | {"question": fill_template(question, row, where)}, "question"
     prompt = base.get_value(row, (prompt_key,))
     is_chat = chat_turns(prompt) is not None

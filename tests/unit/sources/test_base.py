@@ -98,12 +98,14 @@ ENDS = [
     "**Answer:** 56", "Answer - 56", "### Answer\n\n56", "The answer (in hens) is 56, show why.",
     "A: 56", "\u7b54\u6848\uff1a56", "<answer>56</answer>", "Result: 56 hens", "Solution is: 56",
     "Hint: the answer is 56. Explain why.", "The answer, as we know, is 56.", "Answer key: 56",
+    "Answer 56", "Ans) 56", "The answer turns out to be 56.", "Answer: 56 (hens)",
 ]  # fmt: skip
 OTHERS = [
     "If the answer is 56, write 56.",
     "Each correct answer is 56 points.",
     "An answer is 56.",
     "Round the answer to 56 places.",
+    "Write the answer in base 56.",
     "The answer is 56 more than x.",
     "The pen has 56.",
     "Give the answer as a multiple of 56.",
