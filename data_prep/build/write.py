@@ -70,14 +70,14 @@ class SetReport:
 
     def warn_of_losses(self) -> None:
         """Say which sources lost over half of the rows that the recipe asked for, and to what."""
-        counts = zip(self._sources, self.rows_in_of, self.dropped_of, strict=True)
-        for source, rows_in, dropped in counts:
-            lost = dropped.copy()
-            wanted = rows_in - sum(lost.pop(reason, 0) for reason in ("not_sampled", "not_in_mix"))
-            if 2 * lost.total() > wanted:
+        chosen = ("not_sampled", "not_in_mix")  # the recipe's own wish
+        counts = zip(self._sources, self.rows_out_of, self.dropped_of, strict=True)
+        for source, kept, dropped in counts:
+            lost = Counter({reason: n for reason, n in dropped.items() if reason not in chosen})
+            if lost.total() > kept:
                 notice(
                     f"{self.key}: {source.name}: {source.file or source.hub}: {lost.total():,} of "
-                    f"{wanted:,} rows are left out: {_listed(lost)}; {DROPPED} has each of them"
+                    f"{kept + lost.total():,} rows are left out: {_listed(lost)}; see {DROPPED}"
                 )
 
     def summary(self) -> dict[str, Any]:
