@@ -82,7 +82,7 @@ help: ## show this list; RECIPE=grpo7b (of configs/), LORA=1, SEED=…, DATA_ROO
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 demo: $(RUN)/report/manifest.json ## the whole pipeline on the embedded default, two CPU cores
 preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=… ACCELERATE=… TOKENIZER=folder)
-	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(ROOT) $(call key,gpus tokenizer) $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
+	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(call key,gpus tokenizer) $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
 data: $(DATA) ## build the data files
 data-report: $(DATA) ## one page on the data: counts, lengths, mixes, drops
 	@$(PY) -m eval.report.data_report --data $(RUN)/data $(ARGS)

@@ -99,6 +99,7 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
     is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
     if not is_same or hash_inputs([*inputs]) != inputs or damage(folder):
         return False
+    Path(folder, NAME + PARTIAL).unlink(missing_ok=True)  # a kill may have left it
     os.utime(Path(folder, NAME))
     sys.stdout.write(
         f"{done['stage']}: up to date in {shown or folder} (same configuration and inputs); "

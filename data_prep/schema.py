@@ -72,6 +72,12 @@ def sft_row(problem: Problem, system_prompt: str, answer_form: str | None = None
     }
 
 
+def question_of(row: dict[str, Any]) -> str:
+    """The bare question of a row; of one without that column what its user says last."""
+    asked = [one["content"] for one in row["prompt"] if one["role"] == "user"]
+    return str(row.get("question") or "".join(asked[-1:]))
+
+
 def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None:
     """Refuse a row that a stage could not use, by file and line."""
     for column in columns:

@@ -152,8 +152,7 @@ def run_tasks(
             bootstrap_iters=1,  # switches standard errors on; those of means need no bootstrap
         )
 
-    metadata = args.problem_keys() | {"final_number": args.final_number}
-    metadata["tokenizer"] = tokenizer_path(path)
+    metadata = args.problem_keys() | {"tokenizer": tokenizer_path(path)}
     greedy = {"max_gen_toks": args.max_new_tokens}
     sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
     how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}

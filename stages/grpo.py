@@ -19,7 +19,7 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import quiet
 from data_prep.sampling.problems import load_pass_counts
-from data_prep.schema import COLUMNS, read_problems
+from data_prep.schema import COLUMNS, question_of, read_problems
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
 from stages.host_loss import watched
@@ -113,11 +113,11 @@ def build_trainer(
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
     # TRL hands every column to every reward function.
-    to_train = [{key: row[key] for key in COLUMNS} for row in problems]
-    to_evaluate = [
-        {key: row[key] for key in COLUMNS} | {"held_out": number}
-        for number, row in enumerate(held_out)
-    ]
+    to_train, to_evaluate = (
+        [{key: row[key] for key in COLUMNS} | {"question": question_of(row)} for row in rows]
+        for rows in (problems, held_out)
+    )
+    to_evaluate = [row | {"held_out": number} for number, row in enumerate(to_evaluate)]
     return trainer.MathGRPOTrainer(
         reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
         train_dataset=Dataset.from_list(to_train),

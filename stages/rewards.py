@@ -47,12 +47,13 @@ class BatchGrader:
         answer_form: list[str],
         log_metric: Callable[[str, float], None],
         log_extra: Callable[[str, list], None],
+        question: list[str] | None = None,
         **_: Any,
     ) -> list[str]:
         """One of `VERDICTS` for each completion."""
         if completions is not self._batch:  # TRL hands the same list to every function
             texts = [completion[-1]["content"] for completion in completions]
-            grades = grade_rollouts(texts, answers, answer_form, **self._form)
+            grades = grade_rollouts(texts, answers, answer_form, question, **self._form)
             self._batch, self._verdicts = completions, [grade.verdict for grade in grades]
             shares = {name: self._verdicts.count(name) / len(texts) for name in VERDICTS}
             # Zeros too: TRL takes the mean over the processes that logged the name.
@@ -104,15 +105,24 @@ def rlinf_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
 
 
 def think_format_reward(
-    completions: list[Completion], *, think_prefilled: bool, **_: Any
+    completions: list[Completion],
+    answer_form: list[str],
+    *,
+    think_prefilled: bool,
+    args: "GrpoArguments",
+    **_: Any,
 ) -> list[float]:
-    """1.0 for exactly one non-empty `<think>…</think>` with text after it, else 0.0.
+    """1.0 for one thought and then one answer in the form that the prompt asks for, else 0.0.
 
     Range {0, 1}; source: the grpo7b recipe. It differs from TRL's function of this name, which pays
-    for an empty thought, for nothing after it and for a second `</think>`, and never where the
-    template has opened the thought. Never None.
+    for an empty thought, for no answer and for several, and never where the template has opened the
+    thought; runs that paid for stray tags collapsed into them. Never None.
     """
-    return [float(is_well_formed(c[-1]["content"], think_prefilled)) for c in completions]
+    flags = {"think_prefilled": think_prefilled, "final_number": args.final_number}
+    return [
+        float(is_well_formed(completion[-1]["content"], answer_tags=form == "tags", **flags))
+        for completion, form in zip(completions, answer_form, strict=True)
+    ]
 
 
 def soft_length_penalty(

@@ -169,7 +169,6 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Grade the file that the command line names."""
     args = _parse(argv)
     quiet_loggers(pool_logger.name)  # it tells of every time-out, and so do the rows
     grade_texts = grade_short_all

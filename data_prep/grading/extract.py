@@ -54,28 +54,56 @@ def last_boxed(text: str) -> str | None:
     return boxes[-1] if boxes else None
 
 
-def _split_thought(completion: str, think_prefilled: bool) -> tuple[str, str]:
-    """(status, text after the thought); status is ok, no_think or unclosed_think."""
+def _split_thought(completion: str, think_prefilled: bool | None) -> tuple[str, str, str]:
+    """(status, thought, text after it); status is ok, no_think or unclosed_think.
+
+    With None a completion that only closes a thought was prefilled, and one without tags has none.
+    """
+    if think_prefilled is None:
+        if THINK_OPEN not in completion and THINK_CLOSE not in completion:
+            return "ok", "", completion
+        think_prefilled = THINK_OPEN not in completion
     text = THINK_OPEN + completion if think_prefilled else completion
     if text.rfind(THINK_OPEN) > text.rfind(THINK_CLOSE):
-        return "unclosed_think", ""
+        return "unclosed_think", "", ""
     if text.count(THINK_OPEN) != 1 or text.count(THINK_CLOSE) != 1:
-        return "no_think", ""  # absent, doubled or re-opened: no thought that can be told apart
+        return "no_think", "", ""  # absent, doubled or re-opened: no thought that can be told apart
     thought, _, rest = text.partition(THINK_OPEN)[2].partition(THINK_CLOSE)
-    return ("no_think", "") if _BLANK.fullmatch(thought) else ("ok", rest)
+    return ("no_think", "", "") if _BLANK.fullmatch(thought) else ("ok", thought, rest)
 
 
-def is_well_formed(completion: str, think_prefilled: bool = False) -> bool:
-    """Whether the completion is one non-empty `<think>…</think>` followed by non-empty text."""
-    status, rest = _split_thought(completion, think_prefilled)
-    return status == "ok" and not _BLANK.fullmatch(rest)
+def is_well_formed(
+    completion: str,
+    think_prefilled: bool = False,
+    answer_tags: bool = False,
+    final_number: bool = False,
+) -> bool:
+    """Whether a completion is one thought, then one answer in the form that the prompt asks for.
+
+    The thought is not empty and holds none of the tags; after it comes one box, or one pair of
+    answer tags with at most one box between them, and no other tag. With `final_number` a statement
+    without a box is an answer, too. The arguments are those of `grade.grade_all`.
+    """
+    status, thought, rest = _split_thought(completion, think_prefilled)
+    tags = [tag for tag in (ANSWER_OPEN, ANSWER_CLOSE) for _ in range(rest.count(tag))]
+    if status != "ok" or ANSWER_OPEN in thought or ANSWER_CLOSE in thought:
+        return False
+    if tags != [ANSWER_OPEN, ANSWER_CLOSE] * answer_tags:
+        return False
+    found = _tagged(rest) if answer_tags else find_boxes(rest)
+    if not found and final_number and "\\boxed" not in rest:
+        return _final_statement(rest).status == "ok"
+    return len(found) == 1 and not _BLANK.fullmatch(found[0])
 
 
 def extract(
-    text: str, think_prefilled: bool = False, answer_tags: bool = False, final_number: bool = False
+    text: str,
+    think_prefilled: bool | None = False,
+    answer_tags: bool = False,
+    final_number: bool = False,
 ) -> Extraction:
     """Find the answer that follows the thought; the arguments are those of `grade.grade_all`."""
-    status, rest = _split_thought(text, think_prefilled)
+    status, _, rest = _split_thought(text, think_prefilled)
     if status != "ok":
         return Extraction(None, status)
     found = _tagged(rest) if answer_tags else find_boxes(rest)
@@ -96,10 +124,9 @@ def _only_one(found: list[str]) -> Extraction:
 
 def extract_short(text: str) -> Extraction:
     """Find the answer in a bare value or short text: a box, else the text, else what it states."""
-    if THINK_OPEN in text or THINK_CLOSE in text:
-        status, text = _split_thought(text, think_prefilled=THINK_OPEN not in text)
-        if status != "ok":
-            return Extraction(None, status)
+    status, _, text = _split_thought(text, None)
+    if status != "ok":
+        return Extraction(None, status)
     if found := find_boxes(text):
         return _only_one(found)
     if "\\boxed{" in text:

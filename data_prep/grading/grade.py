@@ -10,11 +10,13 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
 from data_prep.grading.equivalence.compare import TooLarge, compare
 from data_prep.grading.extract import Extraction, extract, extract_short, read_leniently
 from data_prep.grading.pool import shared_pool
-from data_prep.prompts import ANSWER_FORMS
+from data_prep.grading.restated import is_restated
 
 # The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
 # compute with. timeout: over the limit of time or memory.
@@ -22,7 +24,7 @@ VERDICTS = (
     "no_think", "unclosed_think", "no_answer", "several_answers", "unparseable", "timeout",
     "wrong", "right",
 )  # fmt: skip
-Golds = str | Sequence[str]  # one gold answer, or several of which any may match
+Golds = str | float | Sequence[str | float]  # one gold answer, or several of which any may match
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +36,17 @@ class Grade:
     seconds: float = 0.0
 
 
-def grade(completion: str, golds: Golds, **form: bool) -> Grade:
+def grade(completion: str, golds: Golds, question: str = "", **form: bool | None) -> Grade:
     """Grade one completion; see `grade_all`."""
-    return grade_all([completion], [golds], **form)[0]
+    return grade_all([completion], [golds], [question], **form)[0]
 
 
 def grade_all(
     completions: Iterable[str],
     golds: Iterable[Golds],
+    questions: Iterable[str] | None = None,
     *,
-    think_prefilled: bool = False,
+    think_prefilled: bool | None = False,
     answer_tags: bool = False,
     final_number: bool = False,
 ) -> list[Grade]:
@@ -52,12 +55,14 @@ def grade_all(
     Args:
         completions: what the model wrote, without the prompts.
         golds: for each completion.
-        think_prefilled: the prompts already ended with `<think>`, so the completions lack it.
+        questions: for each, as the data has it: a formula that is copied from there is wrong.
+        think_prefilled: the prompts already ended with `<think>`, so the completions lack it. None:
+            a completion may be without a thought.
         answer_tags: the answer is between `<answer>` and `</answer>`, not in a box.
         final_number: where there is no box, the number that the text ends with counts.
     """
     flags = think_prefilled, answer_tags, final_number
-    return _grade_all(completions, golds, lambda text: extract(text, *flags))
+    return _grade_all(completions, golds, lambda text: extract(text, *flags), questions)
 
 
 def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]:
@@ -66,17 +71,19 @@ def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]
 
 
 def grade_rollouts(
-    completions: Sequence[str], golds: Sequence[Golds], forms: Sequence[str], **flags: bool
+    completions: Sequence[str],
+    golds: Sequence[Golds],
+    forms: Sequence[str],
+    questions: Sequence[str] | None = None,
+    **flags: bool,
 ) -> list[Grade]:
-    """Grade completions in order, each in its one of `ANSWER_FORMS`; flags as in `grade_all`."""
-    rows = list(zip(completions, golds, forms, strict=True))
-    grades: dict[int, Grade] = {}
-    for form in ANSWER_FORMS:
-        chosen = [i for i, row in enumerate(rows) if row[2] == form]
-        texts, accepted = [rows[i][0] for i in chosen], [rows[i][1] for i in chosen]
-        found = grade_all(texts, accepted, answer_tags=form == "tags", **flags)
-        grades |= zip(chosen, found, strict=True)
-    return [grades[i] for i in range(len(rows))]
+    """Grade completions in order, each in its one of `ANSWER_FORMS`; the rest as in `grade_all`."""
+    rows = zip(completions, forms, strict=True)
+
+    def find(row: tuple[str, str]) -> Extraction:
+        return extract(row[0], answer_tags=row[1] == "tags", **flags)
+
+    return _grade_all(rows, golds, find, questions)
 
 
 _OPTION = re.compile(r"\s*\$?(?:\\text\s*\{)?\(?[A-J]\)?\}?\$?\s*")
@@ -101,11 +108,14 @@ def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[
 
 
 def _as_list(golds: Golds) -> list[str]:
-    return [golds] if isinstance(golds, str) else list(golds)
+    return list(map(str, golds)) if isinstance(golds, list | tuple) else [str(golds)]
 
 
 def _grade_all(
-    texts: Iterable[str], golds: Iterable[Golds], find: Callable[[str], Extraction]
+    texts: Iterable[Any],
+    golds: Iterable[Golds],
+    find: Callable[[Any], Extraction],
+    questions: Iterable[str] | None = None,
 ) -> list[Grade]:
     started = [time.perf_counter()]
     found = []
@@ -115,8 +125,11 @@ def _grade_all(
     pairs = [(one.prediction, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
     judged = iter(judge_all([pair for pair in pairs if pair[0] is not None]))
     grades = []
-    for at, one in enumerate(found):
+    asked = repeat("") if questions is None else questions
+    for at, (one, (_, accepted), question) in enumerate(zip(found, pairs, asked, strict=False)):
         verdict, more = (one.status, 0.0) if one.prediction is None else next(judged)
+        if verdict == "right" and is_restated(one.prediction, question, accepted):
+            verdict = "wrong"
         grades.append(Grade(verdict, one.prediction, started[at + 1] - started[at] + more))
     return grades
 

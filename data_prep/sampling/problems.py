@@ -19,7 +19,7 @@ from data_prep.reading.rows import read_rows
 from data_prep.sampling import ProblemSetArguments, SamplingArguments
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine
 from data_prep.sampling.store import Completion, Processes, Request, SampleStore, Settings
-from data_prep.schema import read_problems
+from data_prep.schema import question_of, read_problems
 
 GRADED_AT_ONCE = 1024  # completions: those that need math-verify are graded in parallel
 KEY = "model_name_or_path"
@@ -58,6 +58,7 @@ class SampledSet:
                 [str(one) for _, one in each],
                 [row["answers"] for row, _ in each],
                 [row["answer_form"] for row, _ in each],
+                [question_of(row) for row, _ in each],
                 think_prefilled=self.think_prefilled,
                 final_number=self.args.final_number,
             )

@@ -129,6 +129,11 @@ def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
     for trick, found in report["tricks"].items():
         if found["num_paid"]:
             faults.append(f"{trick!r} is paid {found['num_paid']} of {found['num_rows']} times")
+        if found["num_above"]:
+            faults.append(
+                f"all rewards together pay {trick!r} as much as the gold, or nearly, "
+                f"{found['num_above']} times"
+            )
     if not report["sets"]:
         faults.append("no set could be audited")
     elif report["skipped"] and all(f["rates"]["task"] is None for f in report["sets"].values()):

@@ -17,14 +17,19 @@ from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_completion
 from data_prep.quiet import quiet_evaluation
 from data_prep.sampling.store import Completion, Settings
+from data_prep.schema import question_of
 from eval.audit import cases as audit_cases
 from eval.audit.cases import ENDINGS, TRICKS
 from eval.audit.inputs import NO_LIMIT, Recipe, collect_sets, load_recipe
 from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import load_think_tasks, render_prompts
+from stages.arguments import GRADED
 
 FORMAT = "think_format_reward"
+# Rewards for how an answer is written, whatever it says.
+SHAPING = (FORMAT, "soft_length_penalty", "repetition_penalty", "overlong")
+MARGIN = 0.1  # of a group's range of rewards that lies between its gold and any trick
 MAX_FAILURES = 5  # kept for each set and check, and one for each trick there
 
 
@@ -33,8 +38,8 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
 
     Returns:
         `sets[name] = {"num_rows", "rates": {check: share or None}, "official": {ending: {parser:
-        share}}}`, `tricks[name] = {"num_rows", "num_paid"}`, `failures`, `notes`, `inputs`,
-        `num_tricks`.
+        share}}}`, `tricks[name] = {"num_rows", "num_paid", "num_above"}` (worth as much as the gold
+        or nearly), `failures`, `notes`, `inputs`, `num_tricks`.
     """
     quiet_evaluation()
     with tempfile.TemporaryDirectory() as folder:
@@ -64,8 +69,6 @@ def find_notes(
     args: Any, recipe: Recipe, settings: EvalArguments, sets: dict, skipped: dict[str, str]
 ) -> list[str]:
     """What is worth knowing but fails no recipe, and what could not be audited."""
-    from stages.arguments import GRADED
-
     found = []
     if recipe.grpo:
         paid = [name for name, weight in recipe.rewards if weight]
@@ -104,12 +107,12 @@ class Audit:
         self._recipe, self._settings, self._args = recipe, settings, args
         self._send = recipe.send
         self.sets: dict[str, dict] = {}
-        self.tricks = {name: {"num_rows": 0, "num_paid": 0} for name in TRICKS}
+        counts = ("num_rows", "num_paid", "num_above")
+        self.tricks = {name: dict.fromkeys(counts, 0) for name in TRICKS}
         self.failures: list[dict] = []
         self.notes: list[str] = []
 
     def check_set(self, name: str, rows: list[dict]) -> None:
-        """Audit one set of problems."""
         prompts = render_prompts(rows, self._recipe.tokenizer)
         # SFT rows bring the very completions that will be trained on.
         golds = [
@@ -178,44 +181,80 @@ class Audit:
         sent = [self._send(text, own) for text in cases.golds]
         found = [""] * len(sent)
         paid = self._pay(cases, sent)
-        for reward, values in paid.items():
-            for place, value in enumerate(values):
+        graded = [reward for reward in paid if reward in GRADED]
+        for reward in [*graded, *({FORMAT} & paid.keys())]:
+            for place, value in enumerate(paid[reward]):
                 if value <= 0 and not found[place]:
                     cut = f", cut off at {own.max_new_tokens} tokens" * sent[place].cut_off
                     found[place] = f"{reward} pays {value:g}{cut}"
-        graded = [reward for reward in paid if reward != FORMAT]
+        others = {}
         for trick, texts in zip(TRICKS, zip(*cases.tricks, strict=True), strict=True):
-            sent = [self._send(text, limit) for text in texts]
-            paid = self._pay(cases, sent)
+            written = [self._send(text, limit) for text in texts]
+            others[trick] = written, self._pay(cases, written)
             for reward in graded:
-                self._count(cases, trick, sent, paid[reward], "reward")
+                self._count(cases, trick, written, others[trick][1][reward], "reward")
+        if {*paid} - {*SHAPING}:
+            self._compare(cases, found, sent, paid, others)
         rate = self._rate(cases, "reward", found)
         return rate if graded else None
 
+    def _compare(
+        self, cases: Cases, found: list[str], sent: list[Completion], paid: dict, others: dict
+    ) -> None:
+        """Hold each gold against its tricks by what GRPO compares: the sum of all rewards."""
+        weights = dict(self._recipe.rewards)
+
+        def total(paid: dict[str, list[float]], place: int) -> float:
+            return sum(values[place] for reward, values in paid.items() if weights[reward])
+
+        for place, row in enumerate(cases.rows[: len(cases.tricks)]):
+            if found[place] or sent[place].cut_off:
+                continue  # is told as such
+            gold = total(paid, place)
+            sums = {
+                trick: total(values, place)
+                for trick, (written, values) in others.items()
+                if not written[place].cut_off
+            }
+            margin = MARGIN * (max(gold, *sums.values()) - min(gold, *sums.values()))
+            for trick, value in sums.items():
+                if gold - value <= margin:
+                    self.tricks[trick]["num_above"] += 1
+                    if self.tricks[trick]["num_above"] == 1:
+                        text = f"{trick!r} is worth {value:g}, the gold {gold:g} (all rewards)"
+                        self._fail(cases, row, "reward", text)
+
     def _pay(self, cases: Cases, completions: list[Completion]) -> dict[str, list[float]]:
-        """`{reward: its value for each completion}` of those that look at what is written.
+        """`{reward: its value for each completion}`, but of those that cannot be run here.
 
         Times its weight, as a negative one pays for the opposite; 0 only has it logged.
         """
-        from stages.arguments import GRADED
         from stages.rewards import build_rewards
 
         prefilled = prefills_think(cases.prompts[0])
         functions = build_rewards(self._recipe.grpo, self._recipe.config, prefilled)
         rows = cases.rows[: len(completions)]
         batch = {key: [row[key] for row in rows] for key in ("answers", "answer_form")}
+        batch["question"] = list(map(question_of, rows))
+        tokenizer, texts = self._recipe.tokenizer, list(map(str, completions))
+        ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
         batch |= {
             "prompts": [row["prompt"] for row in rows],
-            "completions": [[{"role": "assistant", "content": str(one)}] for one in completions],
-            "completion_ids": [[0] * one.num_tokens for one in completions],
+            "completions": [[{"role": "assistant", "content": text}] for text in texts],
+            "completion_ids": [[*some, tokenizer.eos_token_id] for some in ids],
             "log_metric": lambda name, value: None,
             "log_extra": lambda name, values: None,
         }
-        return {
-            name: [(weight or 1.0) * value for value in function(**batch)]
-            for (name, weight), function in zip(self._recipe.rewards, functions, strict=True)
-            if name in (*GRADED, FORMAT)
-        }
+        paid = {}
+        for (name, weight), function in zip(self._recipe.rewards, functions, strict=True):
+            try:
+                paid[name] = [(weight or 1.0) * value for value in function(**batch)]
+            except Exception as error:  # anybody's function; it may need a trainer
+                if name in (*GRADED, *SHAPING):
+                    raise
+                note = f"not audited: {name}: {type(error).__name__}: {error}"
+                self.notes += [note] * (note not in self.notes)
+        return paid
 
     def _count(
         self, cases: Cases, trick: str, texts: list[Completion], paid: Iterable[float], check: str
@@ -237,8 +276,7 @@ class Audit:
         name, settings = cases.name, self._settings
         if name not in settings.tasks:
             return None
-        metadata = settings.problem_keys() | {"final_number": settings.final_number}
-        metadata["tokenizer"] = self._recipe.tokenizer.name_or_path
+        metadata = settings.problem_keys() | {"tokenizer": self._recipe.tokenizer.name_or_path}
         length = {"max_gen_toks": settings.max_new_tokens}
 
         def grade(texts: list[list[str]]) -> list[list[dict]]:
@@ -274,7 +312,7 @@ class Audit:
             ]
             texts = _render(written, cases.prompts)
             official, unscored = parse_officially([gold[0] for gold in golds], texts, self._send)
-            grades = grade_rollouts(texts, golds, forms, **how)
+            grades = grade_rollouts(texts, golds, forms, list(map(question_of, rows)), **how)
             scores = {"ours": [grade.verdict == "right" for grade in grades]} | official
             found[ending] = {parser: sum(all_) / len(all_) for parser, all_ in scores.items()}
             if unscored:

@@ -56,7 +56,6 @@ class ScriptedLM(LM):
         self._say, self._cut = say, cut
 
     def generate_until(self, requests: list[Instance]) -> list[Completion]:
-        """One completion per request, in order."""
         turns: Counter[tuple] = Counter()
         found = []
         for request in requests:

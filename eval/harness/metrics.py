@@ -134,7 +134,7 @@ def sampled_metrics(records: Sequence[dict]) -> dict[str, float]:
 def greedy_metrics(records: Sequence[dict]) -> dict[str, float]:
     """All metrics of the one greedy completion of a problem.
 
-    `accuracy`, 0 or 1, and `format_rate` (one non-empty thought, then text), `cut_off_rate`,
+    `accuracy`, 0 or 1, and `format_rate` (one thought, then one answer), `cut_off_rate`,
     `completion_length` (tokens), `answer_right` (by the verdict or by the lenient reading: for
     diagnosis only).
     """

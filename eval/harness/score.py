@@ -36,13 +36,15 @@ def grade_completions(
     completions: Sequence[Completion],
     golds: list[str],
     answer_form: str,
+    question: str | None,
     final_number: bool,
 ) -> list[dict[str, Any]]:
     """Grade the completions of one problem, of whose `golds` any may match: a record for each."""
     texts = [str(completion) for completion in completions]
     num, think_prefilled = len(texts), prefills_think(prompt)
     form = {"think_prefilled": think_prefilled, "final_number": final_number}
-    grades = grade_rollouts(texts, [golds] * num, [answer_form] * num, **form)
+    asked = [question or ""] * num
+    grades = grade_rollouts(texts, [golds] * num, [answer_form] * num, asked, **form)
     failed = [at for at, grade in enumerate(grades) if grade.verdict != "right"]
     readings = grade_leniently([texts[at] for at in failed], [golds] * len(failed))
     lenient = dict(zip(failed, readings, strict=True))
@@ -51,7 +53,7 @@ def grade_completions(
             "completion": text,
             "verdict": grade.verdict,
             "prediction": grade.prediction,
-            "well_formed": is_well_formed(text, think_prefilled=think_prefilled),
+            "well_formed": is_well_formed(text, answer_tags=answer_form == "tags", **form),
             "cut_off": completion.cut_off,
             "num_tokens": completion.num_tokens,
             "lenient": lenient.get(at, "right"),
@@ -68,7 +70,8 @@ def process_completions(
     Their records are carried as a metric, as the harness hands nothing else back for each problem.
     """
     prompt, golds, form = doc["rendered"], doc["answers"], doc["answer_form"]
-    records = grade_completions(prompt, results[0], golds, form, final_number)
+    question = doc["question"]
+    records = grade_completions(prompt, results[0], golds, form, question, final_number)
     for record in records:
         is_right = record["verdict"] == "right"
         record |= {"score": float(is_right), "outcome": outcome(record, is_right=is_right)}
@@ -147,7 +150,8 @@ def _diagnose(row: dict, completion: Any, final_number: bool) -> dict:
     is_right = row["score"] == 1
     if isinstance(completion, tuple):  # a log-likelihood: nothing was written
         return {"completion": None, "outcome": "right" if is_right else "wrong"}
-    (record,) = grade_completions(row["prompt"], [completion], row["gold"], "box", final_number)
+    known = row["gold"], "box", row["question"]
+    (record,) = grade_completions(row["prompt"], [completion], *known, final_number)
     found = outcome(record, is_right=is_right)
     # A few-shot prompt asks for no thought: what is missing is not `</think>` but a parser's eye.
     if found == "unclosed" and THINK_OPEN not in record["completion"]:

@@ -62,8 +62,8 @@ class EvalArguments(SamplingArguments):
             raise UserError("test_file: missing; the task held_out reads it")
 
     def problem_keys(self) -> dict:
-        """What `eval.harness.suite.read_problem_rows` takes from a recipe."""
-        keys = ("test_file", "data_root", "system_prompt", "answer_form")
+        """What `eval.harness.suite` takes from a recipe to load the tasks."""
+        keys = ("test_file", "data_root", "system_prompt", "answer_form", "final_number")
         return {key: getattr(self, key) for key in keys}
 
 

@@ -51,17 +51,10 @@ def main() -> None:
     (folder / "report.html").write_text(page.build_page(report, figures), encoding="utf-8")
     manifest.write_json(folder / "report.json", manifest.finite(report))
     files = ("scores.json", "completions.parquet")
-    manifest.write(
-        folder,
-        "report",
-        asdict(args),
-        inputs=manifest.hash_inputs(
-            [f"{args.output_dir}/{manifest.NAME}"]
-            + [f"{args.output_dir}/{name}/{file}" for name in checkpoints for file in files]
-        ),
-        counts={"checkpoints": len(checkpoints), "tasks": len(report["changes"])},
-        started=started,
-    )
+    read = [manifest.NAME, *(f"{name}/{file}" for name in checkpoints for file in files)]
+    inputs = manifest.hash_inputs([f"{args.output_dir}/{file}" for file in read])
+    counts = {"checkpoints": len(checkpoints), "tasks": len(report["changes"])}
+    manifest.write(folder, "report", asdict(args), inputs, counts, started)
     shown = (report["title"], page.terminal_tables(report), report["summary"], report["warnings"])
     render.show(*shown, f"{folder}/report.html")
 

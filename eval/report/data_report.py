@@ -52,7 +52,6 @@ class DataReportArguments:
 
 
 def main() -> None:
-    """Read the folder, count, write the page and its numbers, then the manifest."""
     (args,) = parse(__doc__, DataReportArguments)
     data = Path(args.data)
     build = read_made(data, "data")

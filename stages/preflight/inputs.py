@@ -134,14 +134,13 @@ class PreflightArguments:
     accelerate: str | None = setting(None, "name of a file in configs/accelerate; ddp by default")
     gpu_memory: float = setting(94.0, "memory of one GPU, GiB")
     tokenizer: str | None = setting(None, "folder with the model's tokenizer and configs")
-    data_root: str | None = setting(None, "folder of the raw data, where the data is not built")
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
 
     def __post_init__(self) -> None:
-        for key in ("tokenizer", "data_root"):
-            folder = getattr(self, key)
-            if folder is not None and not Path(folder).is_dir():
-                raise ValueError(f"{key}: {folder} is not a folder; name one, or leave it out")
+        if self.tokenizer is not None and not Path(self.tokenizer).is_dir():
+            raise ValueError(
+                f"tokenizer: {self.tokenizer} is not a folder; name one, or leave it out"
+            )
 
 
 @dataclass

@@ -1,18 +1,14 @@
 """Measure the built data in the recipe's own tokens, and compare with every limit."""
 
 from collections.abc import Sequence
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from data_prep.build.recipe import check_source, find_files
-from data_prep.config import Settings, UserError
 from data_prep.prompts import render_completion, render_prompt
 from data_prep.reading.rows import read_rows
-from data_prep.schema import Problem, check_row, grpo_row, sft_row
-from data_prep.sources.registry import BUILDERS
+from data_prep.schema import check_row
 from stages.preflight.capacity import completion_room
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
@@ -45,37 +41,15 @@ def check_limits(recipe: Recipe) -> list[Finding]:
 
 
 def read_some(recipe: Recipe, stage: str) -> list[dict[str, Any]]:
-    """About `ROWS` rows, evenly over the stage's file, else the first of the raw data."""
+    """About `ROWS` rows, evenly over the stage's file; none where it is not built."""
     path = recipe.settings[stage].get("train_file", "")
-    if Path(path).is_file():
-        rows = list(read_rows(path))
-        rows = rows[:: len(rows) // ROWS + 1]
-        for where, row in rows:
-            check_row(row, COLUMNS[stage], where)
-        return [row for _, row in rows]
-    if recipe.args.data_root and "data" in recipe.parsed:
-        return raw_rows(recipe.settings["data"], stage, recipe.args.data_root)
-    return []
-
-
-def raw_rows(data: Settings, key: str, data_root: str) -> list[dict]:
-    """Build up to `ROWS` rows of the sources of `data.yaml`'s list `key`, before any cleaning."""
-    sources = [check_source(entry, key) for entry in getattr(data, key)]
-    make = sft_row if key == "sft" else grpo_row
-    rows = []
-    for source in sources:
-        try:
-            found = chain.from_iterable(map(read_rows, find_files(source, data_root)))
-        except UserError:
-            continue
-        for number, (where, row) in enumerate(islice(found, ROWS // len(sources))):
-            try:
-                problem = BUILDERS[source.name](row, f"{number}", where, **source.builder_options())
-            except UserError:
-                continue  # make data says what is wrong with it
-            if isinstance(problem, Problem) and (key == "grpo" or problem.solution):
-                rows.append(make(problem, data.system_prompt, data.answer_form))
-    return rows
+    if not Path(path).is_file():
+        return []
+    rows = list(read_rows(path))
+    rows = rows[:: len(rows) // ROWS + 1]
+    for where, row in rows:
+        check_row(row, COLUMNS[stage], where)
+    return [row for _, row in rows]
 
 
 def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> list[Finding]:
@@ -89,8 +63,7 @@ def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> li
         values, topic = recipe.settings[stage], f"{stage} lengths"
         rows = read_some(recipe, stage)
         if not rows:
-            text = "no data: neither built nor below --data_root"
-            found.append(Finding(UNCHECKED, topic, text, "make data, or --data_root FOLDER"))
+            found.append(Finding(UNCHECKED, topic, "the data is not built", "make data"))
             continue
         texts = [render_prompt(row["prompt"], tokenizer) for row in rows]
         lengths = count(texts)

@@ -129,9 +129,8 @@ class _Evaluation:
             if abs(exponent) > MAX_BITS or abs(self.mp.mag(base) * exponent) > 4 * MAX_BITS:
                 raise TooLarge("a power too large to compute with")
             return base**exponent
-        if (
-            not self.is_complex and base < 0
-        ):  # (-8)^{1/3} is -2 in school, and has no real value for an even root
+        if not self.is_complex and base < 0:
+            # (-8)^{1/3} is -2 in school, and has no real value for an even root
             if not isinstance(exponent, Fraction) or exponent.denominator % 2 == 0:
                 raise Undefined
             sign = -1 if exponent.numerator % 2 else 1

@@ -71,16 +71,20 @@ class _Parser:
         self.at += 1
         return token
 
+    def accept(self, *texts: str) -> bool:
+        """Take the next token if it is one of these."""
+        is_there = self.peek().text in texts
+        self.at += is_there
+        return is_there
+
     def expression(self) -> Tree:
         terms = [self.signed_term()]
         while self.peek().text in ("+", "-"):
             terms.append(self.signed_term())
         tree = terms[0] if len(terms) == 1 else ("add", *terms)
-        if self.peek().text == r"\over":
-            self.take()
+        if self.accept(r"\over"):
             tree = ("mul", tree, ("pow", self.expression(), MINUS_ONE))
-        elif self.peek().text == r"\choose":
-            self.take()
+        elif self.accept(r"\choose"):
             tree = ("call", "binomial", tree, self.expression())
         return tree
 
@@ -94,15 +98,12 @@ class _Parser:
     def term(self) -> Tree:
         factors = [self.mixed_number() or self.power()]
         while True:
-            token = self.peek()
-            if token.text in ("*", r"\cdot", r"\times"):
-                self.take()
+            if self.accept("*", r"\cdot", r"\times"):
                 factors.append(self.signed_factor())
-            elif token.text in ("/", r"\div"):
-                self.take()
+            elif self.accept("/", r"\div"):
                 factors.append(("pow", self.signed_factor(), MINUS_ONE))
-            elif self.starts_factor(token):
-                if token.kind == "num" and self.tokens[self.at - 1].kind == "num":
+            elif self.starts_factor(self.peek()):
+                if self.peek().kind == "num" and self.tokens[self.at - 1].kind == "num":
                     raise Unreadable("two numbers side by side")
                 factors.append(self.power())
             else:
@@ -148,26 +149,21 @@ class _Parser:
     def power(self) -> Tree:
         base = self.base()
         while True:
-            token = self.peek()
-            if token.text == "^":
-                self.take()
+            if self.accept("^"):
                 base = ("pow", base, self.exponent())
-            elif token.text == "!":
-                self.take()
+            elif self.accept("!"):
                 if self.peek().text == "!":
                     raise Unreadable("a double factorial")
                 base = ("call", "factorial", base)
-            elif token.text == r"\degree":
-                self.take()
+            elif self.accept(r"\degree"):
                 base = ("mul", base, ("const", "degree"))
             else:
                 return base
 
     def exponent(self) -> Tree:
-        negative = self.peek().text == "-" and bool(self.take())
+        negative = self.accept("-")
         tree = self.base()
-        if self.peek().text == "^":
-            self.take()
+        if self.accept("^"):
             tree = ("pow", tree, self.exponent())
         return ("mul", MINUS_ONE, tree) if negative else tree
 
@@ -279,11 +275,9 @@ class _Parser:
 
     def function(self, name: str) -> Tree:
         base, power = None, None
-        if name == "log" and self.peek().text == "_":
-            self.take()
+        if name == "log" and self.accept("_"):
             base = self.group()
-        if self.peek().text == "^":
-            self.take()
+        if self.accept("^"):
             power = self.exponent()
         argument = self.argument()
         if power == INVERSE:

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate
 
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho"
 _CHARACTERS = {
@@ -331,11 +332,15 @@ def to_fraction(number: str) -> Fraction:
     return value
 
 
+def _depths(tokens: list[Token]) -> list[int]:
+    """How many brackets are open after each token."""
+    return list(accumulate((t.text in OPENING) - (t.text in CLOSING) for t in tokens))
+
+
 def split(tokens: list[Token], is_separator: Callable[[Token], bool]) -> tuple[list, list[str]]:
     """(pieces, separators) of the tokens at the separators outside all brackets."""
-    pieces, separators, depth = [[]], [], 0
-    for token in tokens:
-        depth += (token.text in OPENING) - (token.text in CLOSING)
+    pieces, separators = [[]], []
+    for token, depth in zip(tokens, _depths(tokens), strict=True):
         if depth == 0 and token.text not in CLOSING and is_separator(token):
             separators.append(token.text)
             pieces.append([])
@@ -348,12 +353,8 @@ def wraps(tokens: list[Token]) -> bool:
     """Whether the first token opens a bracket that only the last one closes."""
     if len(tokens) < 2 or tokens[0].text not in OPENING or tokens[-1].text not in CLOSING:
         return False
-    depth = 0
-    for at, token in enumerate(tokens):
-        depth += (token.text in OPENING) - (token.text in CLOSING)
-        if depth == 0:
-            return at == len(tokens) - 1
-    return False
+    depths = _depths(tokens)
+    return depths[-1] == 0 and 0 not in depths[:-1]
 
 
 def is_balanced(tokens: list[Token]) -> bool:
@@ -368,8 +369,4 @@ def is_balanced(tokens: list[Token]) -> bool:
 
 def nesting(tokens: list[Token]) -> int:
     """How deep the brackets are nested."""
-    depth = deepest = 0
-    for token in tokens:
-        depth += (token.text in OPENING) - (token.text in CLOSING)
-        deepest = max(deepest, depth)
-    return deepest
+    return max([0, *_depths(tokens)])

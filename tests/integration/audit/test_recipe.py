@@ -66,7 +66,8 @@ def test_a_whole_recipe_passes(recipe):
         "grpo_train": paid | {"task": None},
         "held_out": paid | {"task": 1.0},
     }
-    assert all(found == {"num_rows": 3 * 4, "num_paid": 0} for found in report["tricks"].values())
+    counts = {"num_rows": 3 * 4, "num_paid": 0, "num_above": 0}
+    assert all(found == counts for found in report["tricks"].values())
     assert report["num_tricks"] == 12 * len(TRICKS)
     assert (report["failures"], report["faults"], report["notes"]) == ([], [], [])
     assert report["sets"]["held_out"]["official"]["own form"]["ours"] == 1.0
@@ -248,8 +249,10 @@ def test_what_fails_no_recipe_is_a_note(recipe, change, note):
     change(recipe)
     assert recipe.audit() == 0
     report = recipe.report()
-    (found,) = report["notes"]
+    found, *others = sorted(report["notes"])
     assert found.startswith(note) and not paid_tricks(report)
+    unaudited = ["not audited: random_reward: TypeError"] * ("random_reward" in note)
+    assert [other.rpartition(": random_reward()")[0] for other in others] == unaudited
 
 
 @pytest.fixture
@@ -293,6 +296,32 @@ def test_a_reward_that_pays_for_something_else(refused, replace_reward, pay, pai
     report = refused("Wrong answers and tricks that are paid")
     assert paid <= paid_tricks(report) and not unpaid & paid_tricks(report)
     assert {found["reward"] for found in rates(report).values()} == {1.0}
+
+
+def test_wrong_answers_that_all_rewards_together_pay_more(recipe, refused, monkeypatch):
+    names = ["correctness_reward", "random_reward", "think_format_reward"]
+    recipe.write("grpo", reward_funcs=names, reward_weights=[1.0, 2.0, 0.5])
+    grade = rewards.REWARDS["correctness_reward"]
+
+    def always_wrong(*, coin, **batch):
+        return [1.0 - value for value in grade(**batch)]
+
+    monkeypatch.setitem(rewards.REWARDS, "random_reward", always_wrong)
+    report = refused("all rewards together pay 'a wrong answer' as much as the gold")
+    assert not paid_tricks(report)
+    assert report["tricks"]["a wrong answer"]["num_above"] == 3 * 3
+
+
+@pytest.mark.parametrize(
+    ("weights", "passes"), [([1.0, 0.5], True), ([1.0, 5.0], True), ([0.1, 5.0], False)]
+)
+def test_right_must_be_worth_its_share_of_the_rewards(recipe, refused, weights, passes):
+    names = ["correctness_reward", "think_format_reward"]
+    recipe.write("grpo", reward_funcs=names, reward_weights=weights)
+    if passes:
+        assert recipe.audit() == 0
+    else:
+        refused("all rewards together pay 'a wrong answer' as much as the gold, or nearly")
 
 
 def test_a_weight_that_pays_for_the_opposite(recipe, refused):

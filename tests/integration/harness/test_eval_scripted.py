@@ -85,13 +85,13 @@ def test_sampled_metrics_by_hand(folder):
     #   maj@4   A 1. B: one against two, 0. C: one against one, the others abstain, 1/2.
     #           D: nobody votes for it, 0. E: two against one and one, 1.  sum 5/2
     #   answer_right  A 4, B 2 (unboxed), C 3 (repeated, cut), D 1 (unclosed), E 2   sum 12/4
-    #   format_rate   A 4, B 4, C 2, D 0, E 4                                        sum 14/4
+    #   format_rate   A 4, B 3 (unboxed), C 2, D 0, E 4                              sum 13/4
     #   cut_off_rate  A 1, C 1, D 2                                                  sum 4/4
     #   length        four of 32 tokens, sixteen of 10
     assert values(found["metrics"]) == pytest.approx(
         {
             "avg@4": 2 / 5, "pass@2": 17 / 30, "pass@4": 4 / 5, "maj@4": 1 / 2,
-            "answer_right": 12 / 20, "format_rate": 14 / 20, "cut_off_rate": 4 / 20,
+            "answer_right": 12 / 20, "format_rate": 13 / 20, "cut_off_rate": 4 / 20,
             "completion_length": (4 * 32 + 16 * 10) / 20,
         }
     )  # fmt: skip

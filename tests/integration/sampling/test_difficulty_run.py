@@ -33,7 +33,7 @@ def checksum(text):
     return zlib.crc32(text.encode()) % 2
 
 
-def grade_rollouts(completions, golds, forms, *, think_prefilled, final_number):
+def grade_rollouts(completions, golds, forms, questions, *, think_prefilled, final_number):
     assert final_number and not think_prefilled and {*forms} == {"box"}
     rows = zip(completions, golds, strict=True)
     is_right = [not checksum(gold) and checksum(text) for text, (gold,) in rows]

@@ -42,7 +42,7 @@ def generation_batches(base, steps, patch=setattr, rollout=None):
     generate, score = GRPOTrainer._generate_single_turn, GRPOTrainer._generate_and_score_completions
     calculate = GRPOTrainer._calculate_rewards
 
-    def grade_rollouts(completions, golds, forms, **_):
+    def grade_rollouts(completions, golds, forms, questions, **_):
         golds_seen[:] = zip(questions, golds, strict=True)
         found = [is_right(*pair) for pair in zip(questions, completions, strict=True)]
         return [Grade("right" if right else "wrong", None) for right in found]

@@ -26,7 +26,10 @@ REPORT = {
             "official": dict.fromkeys(("own form", "sentence", "displayed"), SHARES),
         },
     },
-    "tricks": {name: {"num_rows": 1_200, "num_paid": at % 2} for at, name in enumerate(TRICKS)},
+    "tricks": {
+        name: {"num_rows": 1_200, "num_paid": at % 2, "num_above": 0}
+        for at, name in enumerate(TRICKS)
+    },
     "failures": [],
     "skipped": {},
     "notes": ["sft_train: 91.3 % of its <answer> tags fit"],
@@ -75,6 +78,10 @@ def test_judge_names_each_fault(report):
     assert judge(report | {"sets": {}, "tricks": {}}) == (False, ["no set could be audited"])
     for found in report["tricks"].values():
         found["num_paid"] = 0
+    report["tricks"]["empty box"]["num_above"] = 1
+    report["sets"]["sft_train"]["rates"]["reward"] = 1.0
+    assert "'empty box' as much as the gold" in judge(report)[1][0]
+    report["tricks"]["empty box"]["num_above"] = 0
     for rate, is_enough in ((0.99, True), (0.9899, False), (1.0, True)):
         report["sets"]["sft_train"]["rates"]["reward"] = rate
         assert judge(report)[0] is is_enough

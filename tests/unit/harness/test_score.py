@@ -34,15 +34,16 @@ def process(doc, text):
     [
         (row(), RIGHT, "right", True, "right"),
         (row(), "\\boxed{4}", "no_think", False, "unclosed"),
-        (row(), "<think>\nHm.\n</think>\n\nHard to say.", "no_answer", True, "no answer"),
+        (row(), "<think>\nHm.\n</think>\n\nHard to say.", "no_answer", False, "no answer"),
         # An R1-style template opens the thought inside the prompt.
         (row(rendered="…<think>\n"), RIGHT.removeprefix("<think>\n"), "right", True, "right"),
-        (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", True, "unread"),
+        (row(rendered="…<think>\n"), "2+2 </think> 4", "no_answer", False, "unread"),
         (row(system_prompt="answer_tags"), "<think>x</think> <answer>4</answer>", "right", True,
          "right"),
         (row(answers=("3", "8/2")), RIGHT, "right", True, "right"),
         (row(answers=("3", "5")), RIGHT, "wrong", True, "wrong"),
-        (row(), PLAIN, "no_answer", True, "unread"),
+        (row(), RIGHT.replace("{4}", "{2+2}"), "wrong", True, "wrong"),  # copied from the question
+        (row(), PLAIN, "no_answer", False, "unread"),
     ],
 )  # fmt: skip
 def test_one_completion(doc, text, verdict, well_formed, outcome):

@@ -9,7 +9,7 @@ import pytest
 from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.decontamination import benchmarks
-from data_prep.grading import grade
+from data_prep.grading import extract
 from eval import run
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
@@ -125,7 +125,7 @@ def test_offline_only_where_nothing_of_the_hub_is_asked_for(inputs, changes, off
 def test_all_that_scores_is_in_the_packages():
     files = {f for folder in run.SCORING_PACKAGES for f in folder.rglob("*")}
     names = {str(file) for file in files}
-    assert {module.__file__ for module in (benchmarks, grade, score, manifest)} <= names
+    assert {module.__file__ for module in (benchmarks, extract, score, manifest)} <= names
     assert str(suite.FOLDER / "think_common.yaml") in names
 
 

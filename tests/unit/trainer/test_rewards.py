@@ -22,7 +22,7 @@ def chat(*texts):
 def ask(*golds, form="box"):
     """The columns of rows with these golds."""
     answers = [gold if isinstance(gold, list) else [gold] for gold in golds]
-    return {"answers": answers, "answer_form": [form] * len(golds)}
+    return {"answers": answers, "answer_form": [form] * len(golds), "question": [""] * len(golds)}
 
 
 def config(max_completion_length=100, seed=0, process_index=0):
@@ -60,6 +60,15 @@ def test_correctness(completion, gold, value):
     assert reward(completions=chat(completion), **ask(gold)) == [value]
 
 
+def test_a_formula_of_the_question_is_not_paid():
+    columns = ask("2") | {"question": ["What is $1 + 1$?"]}
+    reward = build("correctness_reward")
+    copied = RIGHT.replace("{2}", "{1 + 1}")
+    assert reward(completions=chat(copied), **columns) == [0.0]
+    assert reward(completions=chat(copied), **ask("2")) == [1.0]
+    assert reward(completions=chat(RIGHT), **columns) == [1.0]
+
+
 def test_correctness_with_tags_and_with_a_prefilled_thought():
     tagged = chat(build_completion("1 + 1 = 2", "2", "tags"), RIGHT)
     reward = build("correctness_reward")
@@ -80,7 +89,7 @@ def graded(monkeypatch, *verdicts):
     """Let the grader say this; returns the list that counts its calls."""
     calls = []
 
-    def grade_rollouts(completions, golds, forms, **form):
+    def grade_rollouts(completions, golds, forms, questions, **form):
         calls.append(form)
         return [Grade(verdict, None) for verdict in verdicts]
 
@@ -123,31 +132,52 @@ def test_a_batch_is_graded_and_logged_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("completion", "value"),
+    ("completion", "form", "value"),
     [
-        ("<think>so</think> It is 2.", 1.0),
-        ("<think>so</think>", 0.0),  # nothing after the thought
-        ("<think>so</think> \n\u200b", 0.0),
-        ("<think></think> 2", 0.0),  # empty
-        ("<think>\u200b</think> 2", 0.0),
-        ("<think>a</think> <think>b</think> 2", 0.0),  # doubled
-        ("<think>a</think> 2 <think>", 0.0),  # reopened
-        ("<think>a</think> 2 </think>", 0.0),  # closed twice
-        ("<think><think>a</think></think> 2", 0.0),  # nested
-        ("</think> 2 <think>", 0.0),  # reversed
-        ("so</think> 2", 0.0),  # never opened
-        ("<think>so 2", 0.0),  # never closed
-        ("", 0.0),
+        ("<think>so</think> It is \\boxed{2}.", "box", 1.0),
+        ("<think>\\boxed{3}, no</think> \\boxed{2}", "box", 1.0),
+        ("<think>so</think> <answer>2</answer>", "tags", 1.0),
+        ("<think>so</think> So: <answer> \\boxed{2} </answer> Done.", "tags", 1.0),
+        ("<think>so</think> It is 2.", "box", 0.0),  # no answer
+        ("<think>so</think> \\boxed{2", "box", 0.0),
+        ("<think>so</think> \\boxed{ }", "box", 0.0),
+        ("<think>so</think> \\boxed{2} \\boxed{2}", "box", 0.0),
+        ("<think>so</think> \\boxed{2}", "tags", 0.0),  # the other form
+        ("<think>so</think> <answer>2</answer>", "box", 0.0),
+        ("<think>so</think> \\boxed{2} </answer></answer>", "box", 0.0),
+        ("<think>so</think> <answer>2</answer></answer>", "tags", 0.0),
+        ("<think>so</think> <answer><answer>2</answer></answer>", "tags", 0.0),
+        ("<think>so</think> <answer>2</answer> <answer>2</answer>", "tags", 0.0),
+        ("<think>so</think> </answer>2<answer>", "tags", 0.0),
+        ("<think>so</think> <answer></answer>", "tags", 0.0),
+        ("<think>so</think> <answer>\\boxed{2} \\boxed{3}</answer>", "tags", 0.0),
+        ("<think>so <answer>2</answer></think> <answer>2</answer>", "tags", 0.0),
+        ("<think>so </answer></think> \\boxed{2}", "box", 0.0),
+        ("<think>so</think>", "box", 0.0),  # nothing after the thought
+        ("<think>so</think> \n\u200b", "box", 0.0),
+        ("<think></think> \\boxed{2}", "box", 0.0),  # empty
+        ("<think>\u200b</think> \\boxed{2}", "box", 0.0),
+        ("<think>a</think> <think>b</think> \\boxed{2}", "box", 0.0),  # doubled
+        ("<think>a</think> \\boxed{2} <think>", "box", 0.0),  # reopened
+        ("<think>a</think> \\boxed{2} </think>", "box", 0.0),  # closed twice
+        ("<think><think>a</think></think> \\boxed{2}", "box", 0.0),  # nested
+        ("</think> \\boxed{2} <think>", "box", 0.0),  # reversed
+        ("so</think> \\boxed{2}", "box", 0.0),  # never opened
+        ("<think>so \\boxed{2}", "box", 0.0),  # never closed
+        ("", "box", 0.0),
     ],
 )
-def test_format(completion, value):
-    assert build("think_format_reward")(completions=chat(completion)) == [value]
+def test_format(completion, form, value):
+    reward = build("think_format_reward")
+    assert reward(completions=chat(completion), **ask("2", form=form)) == [value]
 
 
-def test_format_with_a_prefilled_thought():
-    reward = build("think_format_reward", think_prefilled=True)
-    texts = chat("so</think> 2", "<think>so</think> 2", "</think> 2")
-    assert reward(completions=texts) == [1.0, 0.0, 0.0]
+def test_format_with_a_prefilled_thought_and_with_a_final_number():
+    reward = build("think_format_reward", think_prefilled=True, final_number=True)
+    texts = ["so</think> \\boxed{2}", "so</think> It is 2."]
+    texts += ["<think>so</think> \\boxed{2}", "</think> \\boxed{2}"]
+    found = reward(completions=chat(*texts), **ask(*"2222"))
+    assert found == [1.0, 1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

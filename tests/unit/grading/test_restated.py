@@ -1,0 +1,47 @@
+"""A formula of the question is no answer, however equal it is."""
+
+import random
+
+import pytest
+
+from data_prep.grading import grade
+
+ASKED, PICKED = "Evaluate ${}$.", "Which is larger, ${}$ or ${}$?"
+
+
+def verdict(question, prediction, gold):
+    return grade(rf"<think>so</think> \boxed{{{prediction}}}", gold, question).verdict
+
+
+@pytest.mark.parametrize(
+    ("question", "prediction", "gold", "expected"),
+    [
+        (r"Compute $x = 6 \cdot 7$.", r"6\cdot 7", "42", "wrong"),  # a side of an equation
+        ("What is 6*7?", "6*7", "42", "wrong"),  # without delimiters
+        (r"Simplify $\frac{84}{144}$.", r"\frac{84}{144}", r"\frac{7}{12}", "wrong"),
+        (r"Expand $(x+1)^2$.", "(1+x)^2", "x^2+2x+1", "wrong"),  # in another order
+        (r"Expand $(x+1)^2$.", "2x+1+x^2", "x^2+2x+1", "right"),
+        (r"Find $\int_0^1 x\,dx$.", r"\int_0^1 x\,dx", r"\frac12", "wrong"),
+        ("Find the area.", r"\int_0^1 x\,dx", r"\frac12", "wrong"),  # not worked out
+        (r"What has the value $\frac12$?", r"\frac12", "0.5", "right"),  # a plain number
+        (r"What has the value $-3$?", "-3", "-3.0", "right"),
+        (r"Express $0.\overline{3}$ as a fraction.", r"\frac13", r"\frac{1}{3}", "right"),
+        ("Solve for the larger of $x$ and $y$.", "x", "x", "right"),  # a name
+        (r"Reflect $y=2x+3$ twice.", "2x+3", "3+2x", "right"),  # the gold is there, too
+        ("", r"\sqrt{16}+3", "7", "right"),  # nobody has told the question
+    ],
+)
+def test_what_counts_as_copied(question, prediction, gold, expected):
+    assert verdict(question, prediction, gold) == expected
+
+
+def test_copies_of_a_sum_are_wrong_and_its_value_is_right():
+    rng = random.Random(0)
+    for _ in range(100):
+        root, factor, term = rng.randint(2, 30), rng.randint(2, 9), rng.randint(1, 99)
+        parts = [rf"{factor}\sqrt{{{root * root}}}", str(term)]
+        asked, swapped, gold = "+".join(parts), "+".join(parts[::-1]), str(root * factor + term)
+        question = ASKED.format(asked)
+        found = [verdict(question, one, gold) for one in (asked, swapped, gold, f"{gold}.0")]
+        assert found == ["wrong", "wrong", "right", "right"], question
+        assert verdict(PICKED.format(asked, term), asked, asked) == "right"
