@@ -10,8 +10,9 @@ One source is a mapping:
 
     {name: gsm8k, hub: openai/gsm8k, config: main, file: gsm8k/train.jsonl, split: train}
 
-`file` is read below `data_root` if that is set, or as a path where there is no `hub`; otherwise
-the hub is asked. `sample: N` takes N rows at random. docs/data.md explains every key.
+`file`, also a folder or a glob, is read below `data_root` if that is set, or as a path where there
+is no `hub`; otherwise the hub is asked. `sample: N` takes N rows at random. docs/data.md explains
+every key.
 """
 
 import random
@@ -26,7 +27,7 @@ from typing import Any
 from data_prep import manifest
 from data_prep.build.duplicates import Collector
 from data_prep.build.filters import choose_mix
-from data_prep.build.recipe import TRAINING, DataArguments, Source, check_data, find_file, id_parts
+from data_prep.build.recipe import TRAINING, DataArguments, Source, check_data, find_files, id_parts
 from data_prep.build.rows import Job, SourceRows, Workers, count_workers
 from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write_manifest
 from data_prep.config import UserError, parse, run_cli
@@ -42,11 +43,12 @@ def main() -> None:
     (args,) = parse(__doc__, DataArguments, check=check_data, owns="output_dir")
     sources = check_data(vars(args))
     listed = [source for entries in sources.values() for source in entries]
-    inputs = [find_file(source, args.data_root) for source in listed]
+    inputs = [path for source in listed for path in find_files(source, args.data_root)]
     names = [*args.decontaminate, *args.decontaminate_if_found]
-    inputs += [find_benchmark(name, args.data_root) for name in names]
-    check_folder(args.output_dir, [path for path in inputs if isinstance(path, Path)])
-    if manifest.is_current(args.output_dir, vars(args)):
+    found = [find_benchmark(name, args.data_root) for name in names]
+    check_folder(args.output_dir, [*inputs, *(path for path in found if isinstance(path, Path))])
+    known = (manifest.read(args.output_dir) or {}).get("inputs", {})  # a folder may have got files
+    if {*map(str, inputs)} <= known.keys() and manifest.is_current(args.output_dir, vars(args)):
         return
     # SIGTERM ends the build as an error does: workers end, half-written files go.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -109,6 +111,7 @@ def build_set(
         for number in order:
             report.rows_out_of[collector.sources[number]] += 1
         report.seconds["write"] += time.perf_counter() - started
+    report.warn_of_losses()
     return report
 
 

@@ -10,8 +10,9 @@ Reasons, in the order in which they are checked (`duplicates` has those across r
     proof                it asks for a proof: a right final line proves nothing
     multiple_choice      the gold is an option, or the question shows options: a guess is right one
                          time in four, and a right value without its letter would be graded wrong
-    shows_answer         the question ends with its own answer: "… Find the area. Answer: 56."
-    gold_not_parseable   the grader cannot read the gold, so no completion could ever match it
+    shows_answer         the question states its own answer: "… Find the area. Answer: 56."
+    gold_not_parseable   the grader cannot read the gold, or reads its words as letters ("48 (legs)"
+                         as 48 l e g s), so that no completion could ever match it
     level                outside of the source's `min_level` and `max_level`, or unknown
     foreign_language     not in `languages`
 
@@ -33,10 +34,11 @@ from typing import Any
 
 from data_prep.build.recipe import BANDS, LANGUAGES, TRAINING, Source
 from data_prep.decontamination.index import Match
-from data_prep.grading.equivalence.compare import is_parseable, is_same_value
+from data_prep.grading.equivalence.compare import is_parseable, is_same_value, read
+from data_prep.grading.equivalence.values import Scalar, Value, Words, variables
 from data_prep.grading.extract import find_boxes
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop, is_option, is_sentinel, without_commands
+from data_prep.sources.base import Drop, is_option, is_sentinel, stated_answers, without_commands
 
 CHOICE_SOURCES = ("arc", "gpqa")
 _IMAGE = re.compile(
@@ -83,7 +85,11 @@ _ASKS = re.compile(
     r"|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48",
     re.IGNORECASE,
 )
-_SHOWN = re.compile(r"\b(?:final )?(?:answer|ans)\s*[:.=]\s*(\S.{0,120}?)\s*$", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?(?!\w)")
+_COUNTED = re.compile(r"(?=.*[A-Za-z]{2})(?:\s*[A-Za-z]\s*=)?[A-Za-z\s()\[\].,;:$/-]*", re.DOTALL)
+# "(legs)", "miles"; "2 xy" may be x times y.
+_PLAIN_WORD = re.compile(r"(?<=\s[(\[])[A-Za-z]{2,}|(?i:\b(?=[a-z]*[aeiou])[a-z]{3,})")
+_DATE = re.compile(r"\s*[A-Z][a-z]+ \d{1,2}\s*")  # October 30, Day 3
 _INTEGER = re.compile(r"-?[0-9]{1,15}")  # most golds; the grader reads all of them
 MIN_LETTERS = 40  # of Latin prose: below, nothing is known
 MIN_MARGIN = 10.0  # nats of log-probability over the best language that is allowed
@@ -135,9 +141,9 @@ def check_kind(problem: Problem) -> Drop | None:
             return Drop("multiple_choice", f"gold {problem.answers[0][:80]!r}")
         if shows_options(problem.question):
             return Drop("multiple_choice", "the question shows options")
-    shown = shown_answer(problem.question)
-    if shown and any(is_same_value(shown, answer) for answer in problem.answers):
-        return Drop("shows_answer", shown)
+    for shown in stated_answers(problem.question):
+        if any(is_same_value(shown, answer) for answer in problem.answers):
+            return Drop("shows_answer", shown)
     return None
 
 
@@ -165,7 +171,24 @@ def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[st
 
 def is_readable(gold: str) -> bool:
     """Whether the grader can read a gold, and it is one value."""
-    return is_parseable(gold) and not holds_several_answers(gold)
+    return is_parseable(gold) and not holds_several_answers(gold) and not is_misread(gold)
+
+
+def is_misread(gold: str) -> bool:
+    """Whether a number with words about it is read as something else, which it does not match."""
+    plain = without_commands(gold)
+    numbers, rest = _NUMBER.findall(plain), _NUMBER.sub("", plain)
+    if len(numbers) != 1 or not _COUNTED.fullmatch(rest) or _DATE.fullmatch(plain):
+        return False
+
+    def is_wrong(value: Value) -> bool:
+        if isinstance(value, Scalar):
+            names = variables(value.tree) | {"e", "i"}
+            return any(word in names or {*word} <= names for word in _PLAIN_WORD.findall(rest))
+        parts = getattr(value, "items", ()) or getattr(value, "parts", ())
+        return any(map(is_wrong, parts)) or isinstance(value, Words)
+
+    return not is_same_value(numbers[0], gold) and all(map(is_wrong, read(gold, True)))
 
 
 def holds_several_answers(gold: str) -> bool:
@@ -199,12 +222,6 @@ def _occur_in_order(labels: tuple[re.Pattern, ...], text: str) -> bool:
 def asks_for_proof(question: str) -> bool:
     """Whether the question asks for a proof and for nothing that has a value."""
     return bool(_PROVE.search(question)) and not _ASKS.search(question)
-
-
-def shown_answer(question: str) -> str | None:
-    """What a question ends with as its own answer, such as 56 in "… Answer: 56."; or None."""
-    found = _SHOWN.search(question[-200:])
-    return found[1].rstrip(".") if found else None
 
 
 @functools.cache

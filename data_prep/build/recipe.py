@@ -9,6 +9,7 @@ from typing import Any
 from data_prep.config import UserError, convert, known_keys, setting
 from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.prompts import ANSWER_FORMS, SYSTEM_PROMPTS
+from data_prep.reading.rows import list_files
 from data_prep.sources.registry import BUILDERS, known_options
 
 # Evaluation sets first: the training sets are checked against them.
@@ -45,6 +46,7 @@ class Source:
     min_level: float | None = None
     max_level: float | None = None
     prompt_key: str | None = None
+    question: str | None = None
     answer_key: str | None = None
     solution_key: str | None = None
     level_key: str | None = None
@@ -100,6 +102,8 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     for each, is_needed in options.items():
         if is_needed and each not in given:
             raise UserError(f"{where}: missing key {each!r}; set it")
+    if name == "generic" and (source.prompt_key is None) == (source.question is None):
+        raise UserError(f"{where}: missing key 'prompt_key' or 'question'; set one of the two")
     if name != "synthetic" and not (source.hub or source.file):
         raise UserError(f"{where}: set 'file' or 'hub'")
     bounds = source.difficulty
@@ -128,11 +132,11 @@ def id_parts(sources: list[Source]) -> list[str]:
     return parts
 
 
-def find_file(source: Source, data_root: str | None) -> Path | None:
-    """The local file a source is read from, or None where it comes from the hub or a generator."""
+def find_files(source: Source, data_root: str | None) -> list[Path]:
+    """The local files a source is read from, none where it comes from the hub or a generator."""
     if source.file is None or (data_root is None and source.hub):
-        return None
-    return Path(data_root or "", source.file)
+        return []
+    return list_files(Path(data_root or "", source.file), source.split)
 
 
 def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
@@ -156,10 +160,10 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
         raise UserError(f"no sources: set at least one of {', '.join(FILES)}")
     for key, entries in sources.items():
         for source in entries:
-            if (path := find_file(source, root)) and not path.is_file():
-                raise UserError(
-                    f"{key}: {source.name}: file: {path} does not exist; check file and data_root"
-                )
+            try:
+                find_files(source, root)
+            except UserError as error:
+                raise UserError(f"{key}: {source.name}: file: {error}") from error
     mixes = values.get("mix") or {}
     for key, mix in mixes.items():
         if key not in TRAINING or key not in sources:

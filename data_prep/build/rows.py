@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from data_prep.build.duplicates import signature
 from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
-from data_prep.build.recipe import TRAINING, DataArguments, Source, find_file
+from data_prep.build.recipe import TRAINING, DataArguments, Source, find_files
 from data_prep.config import UserError
 from data_prep.decontamination.index import EvalIndex
 from data_prep.decontamination.text import question_key, tokenise
@@ -68,14 +68,14 @@ class SourceRows:
 
     def __iter__(self) -> Iterator[Item]:
         source, key, args = self._job.source, self._job.key, self._job.args
-        path = find_file(source, args.data_root)
-        place: Any = path or source.hub
+        files = find_files(source, args.data_root)
         if source.name == "synthetic":
             rows = self._generate()
-        elif path is None and not source.hub_file:
+        elif not files and not source.hub_file:
             rows = load_hub(source.hub, source.split, source.config)
         else:
-            rows = read_rows_and_faults(path or fetch_hub_file(source.hub, source.hub_file))
+            files = files or [fetch_hub_file(source.hub, source.hub_file)]
+            rows = itertools.chain.from_iterable(map(read_rows_and_faults, files))
         numbered = enumerate(self._counted(rows))
         items: Iterable[Item] = ((position, *row) for position, row in numbered)
         size = None if source.name == "synthetic" else source.sample
@@ -86,7 +86,9 @@ class SourceRows:
             items = sample_rows(show(items, f"{key}: sampling {source.name}"), size, seed)
         yield from show(items, f"{key}: {source.name}")
         if not self.num_read:
-            raise UserError(f"{key}: {source.name}: {place} has no rows; check the file")
+            raise UserError(
+                f"{key}: {source.name}: {source.file or source.hub} has no rows; check it"
+            )
         if size is not None and self.num_read < size:
             notice(
                 f"{key}: {source.name} has {self.num_read} rows, fewer than sample {size}: all "

@@ -13,9 +13,10 @@ from typing import IO, Any
 
 from data_prep import manifest
 from data_prep.build.filters import Checked
-from data_prep.build.recipe import FILES, DataArguments, Source, find_file
+from data_prep.build.recipe import FILES, DataArguments, Source, find_files
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import find_benchmark
+from data_prep.quiet import notice
 from data_prep.schema import Problem
 
 DROPPED, CONTAMINATION = "dropped.jsonl", "contamination.jsonl"
@@ -67,6 +68,18 @@ class SetReport:
         """Rows left out, by reason."""
         return sum(self.dropped_of, Counter())
 
+    def warn_of_losses(self) -> None:
+        """Say which sources lost over half of the rows that the recipe asked for, and to what."""
+        chosen = ("not_sampled", "not_in_mix")  # the recipe's own wish
+        counts = zip(self._sources, self.rows_out_of, self.dropped_of, strict=True)
+        for source, kept, dropped in counts:
+            lost = Counter({reason: n for reason, n in dropped.items() if reason not in chosen})
+            if lost.total() > kept:
+                notice(
+                    f"{self.key}: {source.name}: {source.file or source.hub}: {lost.total():,} of "
+                    f"{kept + lost.total():,} rows are left out: {_listed(lost)}; see {DROPPED}"
+                )
+
     def summary(self) -> dict[str, Any]:
         """The manifest's entry of this file; every row is written or dropped for a reason."""
         counts = zip(self.rows_in_of, self.rows_out_of, self.dropped_of, strict=True)
@@ -77,6 +90,10 @@ class SetReport:
             sources.append(place | _counts(rows_in, rows_out, dropped))
         found = _counts(self.rows_in, self.rows_out, self.dropped) | {"sources": sources}
         return found | ({"bands": self.bands} if self.bands else {})
+
+
+def _listed(dropped: Counter[str]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in dropped.most_common()) or "none"
 
 
 def _counts(rows_in: int, rows_out: int, dropped: Counter[str]) -> dict[str, Any]:
@@ -201,7 +218,8 @@ def write_manifest(
 ) -> None:
     """Write the manifest with its totals, and say on one line what was done."""
     listed = [source for entries in sources.values() for source in entries]
-    inputs = [find_file(s, args.data_root) or s.hub for s in listed if s.name != "synthetic"]
+    read = [source for source in listed if source.name != "synthetic"]
+    inputs = [path for s in read for path in find_files(s, args.data_root) or [s.hub]]
     checked = [name for name, count in benchmarks.items() if isinstance(count, int)]
     inputs += [find_benchmark(name, args.data_root) for name in checked]
     rows_in = sum(report.rows_in for report in reports.values())
@@ -224,8 +242,7 @@ def write_manifest(
         seconds={step: round(spent, 2) for step, spent in seconds.items()},
     )
     files = ", ".join(f"{FILES[key]} {report.rows_out:,}" for key, report in reports.items())
-    lost = ", ".join(f"{reason} {n:,}" for reason, n in dropped.most_common()) or "none"
     sys.stdout.write(
         f"data: read {rows_in:,} rows of {len(listed)} sources, wrote {rows_out:,} problems "
-        f"({files}) to {args.output_dir}; dropped {rows_in - rows_out:,}: {lost}\n"
+        f"({files}) to {args.output_dir}; dropped {rows_in - rows_out:,}: {_listed(dropped)}\n"
     )

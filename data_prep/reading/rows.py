@@ -1,4 +1,4 @@
-"""Rows of files: local JSON lines, JSON lists, CSV and parquet files, and data sets of the hub.
+"""Rows of files: local JSON, CSV, TSV, parquet and Arrow files, and data sets of the hub.
 
 Every row comes with its place (`file:line`, or `file: row N`). Data files are untrusted: a row that
 cannot be read is a `BadRow` in its place, and the next one is read. A file whose damage hides the
@@ -10,6 +10,7 @@ a row that is too long is a `BadRow`, and is never held in memory.
 import codecs
 import contextlib
 import csv
+import glob
 import gzip
 import json
 import re
@@ -23,7 +24,9 @@ from typing import Any, NoReturn
 from data_prep.config import UserError
 
 Row = dict[str, Any]
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv", ".parquet")
+FORMATS = (".jsonl", ".json", ".csv", ".tsv")
+SUFFIXES = (*FORMATS, *(f"{name}.gz" for name in FORMATS), ".parquet", ".arrow")
+SPLITS = ("train", "test", "validation", "valid", "val", "dev", "eval")
 _PARQUET_ROWS = 256  # a row of worked solutions can take 200 kB: a few hundred are held at once
 MAX_ROW = 1 << 24  # bytes; 64 k tokens of thought take 0.3 MB
 # Our sets pack 3 to 38 times, one row of GSM8K over and over 229 times, deflate anything at most
@@ -82,8 +85,9 @@ def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]
     `{"conversations": row}`.
 
     Args:
-        path: a `.jsonl` or `.json` file (objects line by line, or one list of them), a `.csv` file
-            (with a header; every value is text) or a `.parquet` file; JSON may end in `.gz`.
+        path: a `.jsonl` or `.json` file (objects line by line, or one list of them), a `.csv` or
+            `.tsv` file (with a header; every value is text), these also packed, as `.csv.gz`; a
+            `.parquet` file, or an `.arrow` file of `save_to_disk`.
 
     Raises:
         UserError: missing file, unknown suffix, something else than data (a Git LFS pointer, a web
@@ -104,13 +108,47 @@ def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]
         _check_expansion(path, _unpack_gzip(path))
     if path.suffix == ".parquet":
         _check_expansion(path, _unpack_parquet(path))
-        yield from _read_parquet(path)
-    elif path.suffix == ".csv":
+    if path.suffix in (".parquet", ".arrow"):
+        yield from _read_table(path)
+    elif Path(path.name.removesuffix(".gz")).suffix in (".csv", ".tsv"):
         yield from _read_csv(path)
     elif _holds_list(path):
         yield from _read_list(path)
     else:
         yield from _read_json_lines(path)
+
+
+def list_files(place: Path, split: str) -> list[Path]:
+    """The data files at a place in the order of their names: a file, a folder's, or a glob's.
+
+    A folder's are those below it that name the split (`train-00000.parquet`, `train/data.arrow`),
+    else those that name none. JSON beside files of another format describes them, `cache-…` are
+    copies by `datasets`. Raises `UserError` where there are none, or of several formats.
+    """
+    if place.is_file():
+        return [place]
+    is_folder = place.is_dir()
+    pattern = f"{glob.escape(str(place))}/**/*" if is_folder else str(place)
+    found = map(Path, sorted(glob.glob(pattern, recursive=True)))
+    files = [path for path in found if path.name.endswith(SUFFIXES) and path.is_file()]
+    files = [path for path in files if not path.name.startswith("cache-")]
+
+    def naming(*splits: str) -> list[Path]:
+        words = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(map(re.escape, splits))})(?![a-z0-9])")
+        return [one for one in files if words.search(one.relative_to(place).as_posix().lower())]
+
+    if is_folder and files and (known := naming(split.lower(), *SPLITS)):
+        files = naming(split.lower()) or [path for path in files if path not in known]
+        if not files:
+            raise UserError(f"{place} has no file of the split {split!r}; set split or name a file")
+    formats = {path: Path(path.name.removesuffix(".gz")).suffix for path in files}
+    kinds = sorted({*formats.values()} - {".json"}) or [*formats.values()][:1]
+    if not kinds:
+        fault = f"is a folder without {', '.join(SUFFIXES)}" if is_folder else "does not exist"
+        raise UserError(f"{place} {fault}; check file and data_root")
+    if len(kinds) > 1:
+        raise UserError(f"{place} has files of several formats, {kinds}; name one by a glob")
+    return [path for path in files if formats[path] in kinds]
 
 
 def _read_lines(path: Path, keep_rest: bool = False) -> Iterator[tuple[int, bytes]]:
@@ -274,7 +312,8 @@ def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         else "-" * (MAX_ROW + 1)  # over the limit in quotes, too
         for _, line in _read_lines(path)
     )
-    reader = csv.DictReader(lines, strict=True)
+    delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
+    reader = csv.DictReader(lines, strict=True, delimiter=delimiter)
     try:
         names = reader.fieldnames or []
     except csv.Error as error:
@@ -296,19 +335,22 @@ def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         where = f"{path}:{reader.line_num}"  # a row ends there: a quoted value may span lines
         if None in row or None in row.values():
             message = f"{where}: not {len(names)} values, as the header has; quote values that hold"
-            yield where, BadRow(f"{message} commas, quotes or line ends")
+            yield where, BadRow(f"{message} {delimiter!r}, quotes or line ends")
         else:
             yield where, _to_row(row, "".join(row.values()), where)
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
+def _read_table(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     import pyarrow  # late: most files are JSON
     import pyarrow.parquet
 
-    number = 0
+    number, is_parquet = 0, path.suffix == ".parquet"
     try:
-        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in _read_batches(file):
+        kind = pyarrow.parquet.ParquetFile if is_parquet else pyarrow.ipc.open_stream
+        with kind(path, **({"page_checksum_verification": True} if is_parquet else {})) as file:
+            for batch in _read_batches(file) if is_parquet else file:
+                if not is_parquet:
+                    batch.validate(full=True)  # an offset out of its buffer would end the process
                 is_big = batch.nbytes > MAX_ROW
                 for part in map(batch.slice, range(len(batch)), repeat(1)) if is_big else [batch]:
                     is_long = part.nbytes > MAX_ROW
@@ -319,7 +361,8 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         message = str(error).partition("\n")[0] or type(error).__name__
         raise UserError(
-            f"{path}: row {number + 1}: not readable as parquet ({message}); fetch the file again"
+            f"{path}: row {number + 1}: not readable as {path.suffix[1:]} ({message}); fetch the "
+            "file again"
         ) from error
 
 

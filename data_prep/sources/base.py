@@ -9,13 +9,16 @@ every set; the builders name their other reasons.
 import contextlib
 import math
 import re
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from data_prep.config import UserError
 from data_prep.grading.equivalence.compare import is_same_value
-from data_prep.grading.extract import find_boxes, last_boxed
+from data_prep.grading.extract import extract_short, find_boxes, last_boxed
 from data_prep.prompts import THINK_CLOSE, THINK_OPEN
+from data_prep.reading.rows import is_conversation
 from data_prep.schema import Problem
 from data_prep.sources import templates
 
@@ -49,6 +52,30 @@ _BROKEN = re.compile(
     "|".join(f"{sign}(?=(?:{rests})(?![A-Za-z]))" for sign, (_, rests) in _COMMANDS.items())
 )
 
+# Where a text may state its answer ("Answer (in cm): 5", "the answer is 5", "#### 5"), what joins
+# the two, and where the statement ends. "If the answer is 0, write 0" states nothing.
+_STATEMENT = re.compile(
+    r"(?<![A-Za-z])(?:answer|ans|solution|soln?|result|output|respuesta|r[e\u00e9]ponse|antwort"
+    r"|\u043e\u0442\u0432\u0435\u0442)(?![A-Za-z])|(?<!\S)A(?=\s?:)|\u7b54\u6848|\u89e3\u7b54"
+    r"|[\u7b54\u89e3](?=\s?[:\uff1a])|(?<!#)#{4}(?=[ \t]*\S{1,40}[ \t]*(?:\n|$))"
+    r"|<(?:final_)?answer>",
+    re.IGNORECASE,
+)
+_JOINT = re.compile(
+    r"(?:\s+key\b)?(?:\s*\([^()\n]{0,40}\)|,[^,.\n]{1,40},|\s+(?:to|of|in|for|turns)\s[^.:=?!\n]{0,60}?)?"
+    r"(?:[\s*_)\]]*(?:[:=\uff1a.)>\u2192\u2013\u2014\u662f\u4e3a\n]|->?\s"
+    r"|\b(?:is|was|equals|(?:would|should|must|to) be)\b)|(?<=[#>]))"
+    r"[\s*_:]*(?:(?:approximately|about|exactly|therefore|thus|simply|just|equal to)\b[\s:]*)?"
+    r"|\s(?=\S{1,20}\s*\Z)",
+    re.IGNORECASE,
+)
+_SUPPOSED = re.compile(
+    r"\b(?:if|when|whether|suppos\w+|unless|until|e\.g|for (?:example|instance))\b[^?!\n]{0,40}$"
+    r"|\b(?:an?|each|every|wrong|incorrect|\w+'s)\s+(?:[\w']+\s+)?$",
+    re.IGNORECASE,
+)
+_STATED_END = re.compile(r"[.;!?](?=\s|$)|\u3002|\s*[)\]\uff09](?=\W*$)|</|\n|[,:]\s|\s[(\[]")
+MAX_STATED = 4  # statements of a text, and ways to end one, that are looked at
 _TEXT_COMMAND = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|mathrm|mathbf|mathsf|bf|rm|mbox|boxed|fbox)"
     r"\s*\{([^{}]*)\}"
@@ -100,7 +127,10 @@ def build_row(
     values = get_golds(row, golds, where)
     if not values:
         return Drop("no_answer")
-    solution = repair_escapes(get_text(row, solutions, where, default="")).strip()
+    text = find_reply(get_value(row, solutions))
+    text = get_text(row, solutions, where, default="") if text is None else thought_of(text)
+    text = text or thought_of(find_reply(get_value(row, questions)) or "")
+    solution = repair_escapes(text).strip()
     return Problem(problem_id, source, question, tuple(values), solution, **fields)
 
 
@@ -164,7 +194,7 @@ def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> s
     """The bare question, from text or from a chat prompt of one user turn.
 
     A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ), or the JSON text of
-    one; more than one user turn and a prefill is an error. Template tokens and instructions on how
+    one; more than one user turn and a reply is an error. Template tokens and instructions on how
     to answer are taken off, see `data_prep.sources.templates`, and broken escapes repaired.
     """
     column, prompt = find_value(row, columns) or ("", None)
@@ -188,7 +218,7 @@ def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> s
 
 
 def _user_turn(turns: list) -> str | None:
-    """The text of the one user turn, or None; system turns and a prefilled answer are ignored."""
+    """The text of the one user turn, or None; system turns and what follows it are ignored."""
     users = []
     for turn in turns:
         if not isinstance(turn, dict):
@@ -198,17 +228,45 @@ def _user_turn(turns: list) -> str | None:
             users.append(text)
         elif role in ("system", "developer") or text is None:
             continue
-        elif not users or not isinstance(text, str) or not templates.is_prefill(text):
+        elif not users or not isinstance(text, str):
             return None
     return users[0] if len(users) == 1 and isinstance(users[0], str) else None
 
 
+def stated_answers(text: str) -> Iterator[str]:
+    """What a text may state as its answer: boxes, and what follows "the answer is", "Answer:"."""
+    yield from find_boxes(text)[-MAX_STATED:]
+    for found in deque(_STATEMENT.finditer(text), MAX_STATED):
+        before = text[max(0, found.start() - 60) : found.start()]
+        joint = _JOINT.match(text, found.end(), found.end() + 200)
+        if joint and not _SUPPOSED.search(before):
+            rest = text[joint.end() : joint.end() + 120].strip()
+            ends = [end.start() for end in _STATED_END.finditer(rest)][:MAX_STATED]
+            yield from dict.fromkeys(rest[:end].strip(" *_.") for end in [*ends, len(rest)])
+
+
+def find_reply(chat: Any) -> str | None:
+    """What the assistant says last in a chat, "" for a prefill or nothing; None for no chat."""
+    turns = templates.chat_turns(chat)
+    if not is_conversation(turns):
+        return None
+    text = turns[-1].get("content", turns[-1].get("value"))
+    is_asked = turns[-1].get("role", turns[-1].get("from")) in ("user", "human", "system")
+    return "" if is_asked or not isinstance(text, str) or templates.is_prefill(text) else text
+
+
 def get_golds(row: dict[str, Any], columns: tuple[str, ...], where: str) -> list[str]:
-    """The golds of a row, each once, of which any may match; none where they are null or empty."""
+    """The golds of a row, each once, of which any may match; none where they are null or empty.
+
+    Of a chat it is what the assistant's reply boxes last, or states ("The answer is 5.").
+    """
     found = find_value(row, columns)
     if found is None:
         get_text(row, columns, where)  # names the columns that are missing
     column, value = found
+    if (reply := find_reply(value)) is not None:
+        is_stated = any(stated_answers(reply))
+        value = last_boxed(reply) or (extract_short(reply).prediction if is_stated else None)
     values = value if isinstance(value, list) else [value]
     texts = [to_text(v, column, where, allows_numbers=True) for v in values if v is not None]
     return list(dict.fromkeys(filter(None, map(clean_gold, texts))))

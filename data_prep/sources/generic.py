@@ -6,11 +6,15 @@ r"""Any data set of questions and answers, by the names of its columns; and a te
     answer_key: reward_model.ground_truth
     apply_chat_template: true
 
+`question: "{Body} {Question}"` makes the prompt of several columns instead of `prompt_key`'s one.
 A prompt is text (bare, or in a chat template already) or a list of {role, content} or {from, value}
-with one user turn. A gold is text, a number, or a list of them of which any may match; a `\boxed{}`
-around all of it is taken off, and of `… #### 18` the tail counts. `Drop` reason: `no_answer`.
+with one user turn; the assistant's reply to it is the solution where there is no other, and
+`answer_key` may name the chat as well. A gold is text, a number, or a list of them of which any may
+match; a `\boxed{}` around all of it is taken off, and of `… #### 18` the tail counts. `Drop`
+reason: `no_answer`.
 """
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +24,7 @@ from data_prep.sources import base
 from data_prep.sources.templates import chat_turns
 
 MARK = "####"
+_COLUMN = re.compile(r"\{([^{}\s][^{}]*)\}")
 
 
 def build_problem(
@@ -27,8 +32,9 @@ def build_problem(
     problem_id: str,
     where: str,
     *,
-    prompt_key: str,
     answer_key: str,
+    prompt_key: str | None = None,
+    question: str | None = None,
     solution_key: str | None = None,
     level_key: str | None = None,
     apply_chat_template: bool | None = None,
@@ -38,6 +44,8 @@ def build_problem(
     `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
     applied (true), or text (false), the other being refused; None takes both.
     """
+    if question:  # not under the template as its name: a dot in it would be that of a struct
+        row, prompt_key = row | {"question": fill_template(question, row, where)}, "question"
     prompt = base.get_value(row, (prompt_key,))
     is_chat = chat_turns(prompt) is not None
     if apply_chat_template not in (None, is_chat) and prompt is not None:
@@ -54,6 +62,16 @@ def build_problem(
     tails = (base.clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers)
     golds = tuple(dict.fromkeys(filter(None, tails)))
     return replace(built, answers=golds) if golds else base.Drop("no_answer")
+
+
+def fill_template(template: str, row: dict[str, Any], where: str) -> str:
+    """A template with the text of each `{column}` in its place, "" for a null one."""
+
+    def fill(name: re.Match) -> str:
+        default = "" if base.find_value(row, (name[1],)) else None
+        return base.get_text(row, (name[1],), where, default, allows_numbers=True)
+
+    return _COLUMN.sub(fill, template)
 
 
 def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:

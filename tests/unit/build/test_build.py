@@ -147,7 +147,7 @@ EASY = TRAIN | {"difficulty": "easy"}
             (TRAIN | {"sample": 0}, "sample: must be at least 1"),
             (TRAIN | {"options": {"x": 1}}, "options: has no effect on this source"),
             (TRAIN | {"prompt_key": "q"}, "prompt_key: has no effect on this source"),
-            (TRAIN | {"name": "generic"}, "missing key 'prompt_key'"),
+            (TRAIN | {"name": "generic", "answer_key": "a"}, "missing key 'prompt_key' or"),
             ({"name": "synthetic"}, "missing key 'sample'"),
             (SYNTHETIC | {"file": "a"}, "file: has no effect on this source"),
             (SYNTHETIC | {"options": {"max_levels": 1}}, "synthetic: .*'max_levels'"),

@@ -171,3 +171,28 @@ def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
     assert written["decontamination"]["aime24"].startswith("not checked: aime: data_root")
     err = capsys.readouterr().err
     assert "not checked against aime24" in err and "generic may hold problems of benchmarks" in err
+
+
+def test_unreadable_golds_are_no_evidence_and_a_source_that_loses_most_says_so(tmp_path, capsys):
+    rows = [{"q": f"How many legs have {n} cows?", "a": f"{4 * n}"} for n in (10, 11)]
+    rows += [row | {"a": f"{row['a']} or so"} for row in rows] + [{"q": "Why?", "a": "proof"}]
+    write(tmp_path / "a.jsonl", rows)
+    _, made = run(tmp_path, {"grpo": [GENERIC]})
+    assert made["rows_out"] == 2
+    assert made["dropped"] == {"gold_not_parseable": 2, "sentinel_answer": 1}
+    assert "3 of 5 rows are left out: gold_not_parseable 2" in capsys.readouterr().err
+
+
+def test_shards_and_a_prompt_of_two_columns(tmp_path, capsys):
+    columns = {"Body": "Ann has {} pens.", "Question": "How many?"}
+    for shard in (1, 2):
+        (tmp_path / "shards").mkdir(exist_ok=True)
+        row = {name: text.format(shard) for name, text in columns.items()} | {"Answer": shard}
+        write(tmp_path / f"shards/{shard}.jsonl", [row])
+        source = {"name": "generic", "file": "shards", "question": "{Body} {Question}"}
+        folder, made = run(tmp_path, {"grpo": [source | {"answer_key": "Answer"}]})
+        assert made["rows_in"] == shard  # a new shard makes the build anew
+    asked = {row["question"] for row in rows_of(folder / "grpo_train.jsonl")}
+    assert asked == {"Ann has 1 pens. How many?", "Ann has 2 pens. How many?"}
+    with pytest.raises(UserError, match="missing column 'None'"):
+        run(tmp_path, {"grpo": [source | {"answer_key": "Answer", "question": "{None}"}]})

@@ -17,6 +17,7 @@ from data_prep.build.filters import (
     shows_options,
 )
 from data_prep.build.recipe import BANDS, Source
+from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel
 
@@ -183,6 +184,26 @@ def test_kinds(ask, text, expected):
 def test_hostile_questions_end(hostile):
     for ask in (asks_for_proof, points_to_image, shows_options, is_option, is_sentinel):
         assert ask(hostile) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("gold", "number"),
+    [("48 (legs)", "48"), ("about 48", "48"), ("48, as above", "48"), ("x = 48 (legs)", "48"),
+     ("10 [eggs]", "10"), ("1/2 (hour)", "1/2"), ("48 or so", "48"), ("6 (cm)", "6"),
+     ("$17 (USD)", "17"), ("1,200 (dollars)", "1200"),
+     ("9 (apples)", "9"), ("The total (in cm) is 7", "7")],
+)  # fmt: skip
+def test_a_kept_gold_is_matched_by_its_own_bare_number(gold, number):
+    assert not is_readable(gold) or is_same_value(number, gold)
+
+
+@pytest.mark.parametrize(
+    "gold", ["5 thousand", "50 percent", r"2\sin x", r"3\sqrt{x}", "5xyz", "xyz+3", r"\ln 2",
+             r"\text{October 30}", "48 legs", r"\max(a, 3)", "3 hours", "ab = 3", "sqrt(2)", "2 xy",
+             "7 million"],
+)  # fmt: skip
+def test_golds_of_numbers_and_words_that_stay(gold):
+    assert is_readable(gold)
 
 
 @pytest.mark.parametrize("gold", ["0", "-0", "007", "-12", "9" * 15, "-" + "9" * 15])

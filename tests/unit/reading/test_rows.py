@@ -14,6 +14,7 @@ from data_prep.reading import rows as reading
 from data_prep.reading.rows import (
     BadRow,
     fetch_hub_file,
+    list_files,
     load_hub,
     read_rows,
     read_rows_and_faults,
@@ -47,6 +48,9 @@ def pack(data):
         ("a.csv", b'a,b\n"x\ny, ""z""",2\n5,\xe2\x80\xa8\n', [":3", ":4"],
          [{"a": 'x\ny, "z"', "b": "2"}, {"a": "5", "b": "\u2028"}]),
         ("a.csv", b"a\n" + b"x" * 300_000 + b"\n", [":2"], [{"a": "x" * 300_000}]),
+        ("a.csv.gz", pack(b"a,b\n1,2\n"), [":2"], [{"a": "1", "b": "2"}]),
+        ("a.tsv", b'a\tb\n1,0\t"x\ty"\n', [":2"], [{"a": "1,0", "b": "x\ty"}]),
+        ("a.tsv.gz", pack(b"a\tb\n1\t2\n"), [":2"], [{"a": "1", "b": "2"}]),
         *[(name, b"", [], []) for name in ("a.csv", "a.jsonl", "a.json")],
         ("a.csv", b"a,b\n", [], []),
         ("a.jsonl.gz", pack(b""), [], []),
@@ -59,6 +63,49 @@ def test_reads_rows_with_their_places(tmp_path, name, content, places, rows):
     path.write_bytes(content)
     expected = [(f"{path}{place}", row) for place, row in zip(places, rows, strict=True)]
     assert list(read_rows(path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "split", "found"),
+    [
+        ("shards", "train", "shards/b.jsonl shards/c/a.jsonl.gz"),
+        ("shards/*.jsonl", "train", "shards/b.jsonl"),
+        ("hub", "train", "hub/data/train-0.parquet hub/data/train-1.parquet"),
+        ("hub", "test", "hub/data/test-0.parquet"),
+        ("saved", "validation", "saved/validation/data-0.arrow"),
+        ("saved/train/*", "train", "saved/train/data-0.arrow"),
+        ("shards/b.jsonl", "test", "shards/b.jsonl"),
+    ],
+)
+def test_the_data_files_of_a_folder_or_glob(tmp_path, place, split, found):
+    for name in (
+        "shards/c/a.jsonl.gz", "shards/b.jsonl", "shards/README.md", "shards/.old/a.jsonl",
+        "hub/data/train-1.parquet", "hub/data/train-0.parquet", "hub/data/test-0.parquet",
+        "saved/dataset_dict.json", "saved/train/state.json", "saved/train/data-0.arrow",
+        "saved/train/cache-1.arrow", "saved/validation/data-0.arrow",
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert list_files(tmp_path / place, split) == [tmp_path / name for name in found.split()]
+    for fault, words in (
+        ("none", "does not exist"), ("*/none", "does not exist"), ("shards/c/d", "is a folder"),
+        ("hub", "no file of the split 'dev'"), ("*/*/*", "several formats"),
+    ):  # fmt: skip
+        (tmp_path / "shards/c/d").mkdir(exist_ok=True)
+        with pytest.raises(UserError, match=words):
+            list_files(tmp_path / fault, "dev" if fault == "hub" else "rl")
+
+
+def test_what_save_to_disk_wrote_is_read_and_damage_named(tmp_path):
+    table = pyarrow.Table.from_pylist([{"a": n, "b": ["x", str(n)]} for n in range(600)])
+    path = tmp_path / "data-00000-of-00001.arrow"
+    with pyarrow.ipc.new_stream(path, table.schema) as stream:
+        stream.write_table(table)
+    rows = list(read_rows(path))
+    assert [row for _, row in rows] == table.to_pylist() and rows[1][0] == f"{path}: row 2"
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(UserError, match=r"arrow: row \d+: not readable as arrow"):
+        list(read_rows(path))
 
 
 def test_json_lines_are_streamed(tmp_path):

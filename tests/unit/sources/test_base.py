@@ -3,12 +3,15 @@
 import pytest
 
 from data_prep.config import UserError
+from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.sources.base import (
     clean_gold,
     find_value,
+    get_golds,
     get_question,
     get_text,
     repair_escapes,
+    stated_answers,
 )
 
 
@@ -65,7 +68,6 @@ ASKED = [{"role": "user", "content": "x"}]
         (ASKED * 2, "no single user turn"),
         ([{"role": "user", "content": None}], "no single user turn"),
         ([["user", "x"]], "no single user turn"),
-        ([*ASKED, {"role": "assistant", "content": "It is 5."}], "no single user turn"),
         ([{"role": "assistant", "content": "<think>"}, *ASKED], "no single user turn"),
         (None, "is not text"),
         (5, "is not text"),
@@ -74,6 +76,54 @@ ASKED = [{"role": "user", "content": "x"}]
 def test_bad_prompts(prompt, words):
     with pytest.raises(UserError, match=f"f:1: prompt: .*{words}"):
         get_question({"prompt": prompt}, ("problem", "prompt"), "f:1")
+
+
+@pytest.mark.parametrize(
+    ("reply", "golds"),
+    [
+        ("So \\boxed{4}, and \\boxed{5}.", ["5"]), ("<think>4</think>The answer is 5.", ["5"]),
+        ("4+1\n#### 5", ["5"]), ("It is 5.", []), ("<think>\n", []), (None, []),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("keys", [("role", "content"), ("from", "value")])
+def test_golds_of_a_chat_are_what_its_reply_states(reply, golds, keys):
+    turns = (("user", "x"), ("assistant", reply))
+    chat = [dict(zip(keys, turn, strict=True)) for turn in turns]
+    assert get_golds({"chat": chat}, ("chat",), "f:1") == golds
+    assert get_question({"chat": chat}, ("chat",), "f:1") == "x"
+
+
+ENDS = [
+    "Answer: 56", "The answer is 56.", "#### 56", "$\\boxed{56}$.", "Ans. 56", "(Answer: 56)",
+    "**Answer:** 56", "Answer - 56", "### Answer\n\n56", "The answer (in hens) is 56, show why.",
+    "A: 56", "\u7b54\u6848\uff1a56", "<answer>56</answer>", "Result: 56 hens", "Solution is: 56",
+    "Hint: the answer is 56. Explain why.", "The answer, as we know, is 56.", "Answer key: 56",
+    "Answer 56", "Ans) 56", "The answer turns out to be 56.", "Answer: 56 (hens)",
+]  # fmt: skip
+OTHERS = [
+    "If the answer is 56, write 56.",
+    "Each correct answer is 56 points.",
+    "An answer is 56.",
+    "Round the answer to 56 places.",
+    "Write the answer in base 56.",
+    "The answer is 56 more than x.",
+    "The pen has 56.",
+    "Give the answer as a multiple of 56.",
+    "Enter 1 unless the answer is 56.",
+    "\n#### 56. Count them all.",
+]
+
+
+@pytest.mark.parametrize(("ends", "is_stated"), [(ENDS, True), (OTHERS, False)])
+def test_statements_of_an_answer(ends, is_stated):
+    for end in ends:
+        found = stated_answers(f"How many hens are in 7 pens? {end}")
+        assert any(is_same_value(one, "56") for one in found) is is_stated, end
+
+
+@pytest.mark.parametrize("text", ["answer is ", "#", "answer (", "A: ", "\n", "*", "answer to "])
+def test_hostile_statements_end(text):
+    assert len(list(stated_answers(text * 30_000))) < 30
 
 
 @pytest.mark.parametrize(
