@@ -13,11 +13,13 @@ from typing import Any
 
 from data_prep import manifest
 from data_prep.build.filters import CHOICE_SOURCES
+from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.grading.grade import grade_rollouts
 from data_prep.prompts import prefills_think, render_completion
 from data_prep.quiet import quiet_evaluation
 from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import question_of
+from data_prep.sources.base import stated_answers
 from eval.audit import cases as audit_cases
 from eval.audit.cases import ENDINGS, TRICKS
 from eval.audit.inputs import NO_LIMIT, Recipe, collect_sets, load_recipe
@@ -37,9 +39,10 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
     """Push golds and tricks of every set through everything.
 
     Returns:
-        `sets[name] = {"num_rows", "rates": {check: share or None}, "official": {ending: {parser:
-        share}}}`, `tricks[name] = {"num_rows", "num_paid", "num_above"}` (worth as much as the gold
-        or nearly), `failures`, `notes`, `inputs`, `num_tricks`.
+        `sets[name] = {"num_rows", "rates": {check: share or None}, "num_gold_in_question",
+        "official": {ending: {parser: share}}}`, `tricks[name] = {"num_rows", "num_paid",
+        "num_above"}` (worth as much as the gold, or nearly), `failures`, `notes`, `inputs`,
+        `num_tricks`.
     """
     quiet_evaluation()
     with tempfile.TemporaryDirectory() as folder:
@@ -127,12 +130,15 @@ class Audit:
             tricks.append([render_completion(text, prompt) for text in texts])
         cases = Cases(name, rows, prompts, _render(golds, prompts), tricks)
         rates = {
+            "question": self._check_question(cases),
             "template": self._check_template(cases),
             "reward": self._check_reward(cases),
             "task": self._check_task(cases),
         }
         official = self._ask_official(cases)
+        occurs = sum(row["answers"][0] in question_of(row) for row in rows)
         self.sets[name] = {"num_rows": len(rows), "rates": rates, "official": official}
+        self.sets[name]["num_gold_in_question"] = occurs
 
     def _rate(self, cases: Cases, check: str, found: list[str]) -> float:
         """The share of rows without a fault; the first faults are kept."""
@@ -143,6 +149,15 @@ class Audit:
 
     def _fail(self, cases: Cases, row: dict, check: str, fault: str) -> None:
         self.failures.append({"set": cases.name, "row": row["id"], "check": check, "fault": fault})
+
+    def _check_question(self, cases: Cases) -> float:
+        """Whether no question states its own answer: that would be paid for reading."""
+        found = []
+        for row in cases.rows:
+            stated = stated_answers(question_of(row))
+            shown = [one for one in stated if any(is_same_value(one, g) for g in row["answers"])]
+            found.append(f"the question states its answer: {shown[0]!r}" if shown else "")
+        return self._rate(cases, "question", found)
 
     def _check_template(self, cases: Cases) -> float:
         """Whether each prompt is whole, and each gold survives the tokenizer and ends in place."""

@@ -13,6 +13,8 @@ from eval.report.render import print_table
 MAX_LINES = 40  # failing rows shown; `audit.json` has all that were kept
 MAX_CHARS = 200  # of a line about one of them
 
+RATES = ("question", "template", "reward", "think-aware task")
+
 
 def percent(share: float | None) -> str:
     """A share in per cent, rounded down: only all of them are 100, and 98.99 is not 99."""
@@ -39,7 +41,7 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         if found["num_paid"]
     ]
     tables = {
-        "Golds that pass, %": (["set", "golds", "template", "reward", "think-aware task"], golds),
+        "Golds that pass, %": (["set", "golds", *RATES], golds),
         "Right answers that our parser and the harness's own read, %": (
             [*read[0]] if read else [], [[*one.values()] for one in read]),
         "Wrong answers and tricks that are paid": (["trick", "tried", "paid"], paid),

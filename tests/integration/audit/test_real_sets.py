@@ -76,13 +76,16 @@ def test_every_gold_of_every_set_is_paid_in_a_shipped_recipe(
     for name, num_rows in SETS.items():
         found = report["sets"][name]
         assert found["num_rows"] >= num_rows
-        assert found["rates"] == {"template": 1.0, "reward": 1.0, "task": 1.0}, name
+        assert found["rates"] == {"question": 1.0, "template": 1.0, "reward": 1.0, "task": 1.0}, (
+            name
+        )
         assert {one["ours"] for one in found["official"].values()} == {1.0}, name
     others = report["sets"].keys() - SETS.keys()
     has_sft = (ROOT / "configs" / recipe / "sft.yaml").is_file()
     assert {"grpo_train"} | ({"sft_train"} if has_sft else set()) <= others
     for name in others:
-        assert report["sets"][name]["rates"] == {"template": 1.0, "reward": 1.0, "task": None}
+        paid = {"question": 1.0, "template": 1.0, "reward": 1.0, "task": None}
+        assert report["sets"][name]["rates"] == paid
     assert {found["num_paid"] for found in report["tricks"].values()} == {0}
     tried = 4 * (len(others) + 2 * len(SETS))  # by the reward, and in a task by both
     assert {found["num_rows"] for found in report["tricks"].values()} == {tried}

@@ -60,7 +60,7 @@ def paid_tricks(report):
 def test_a_whole_recipe_passes(recipe):
     assert recipe.audit() == 0
     report = recipe.report()
-    paid = {"template": 1.0, "reward": 1.0}
+    paid = {"question": 1.0, "template": 1.0, "reward": 1.0}
     assert rates(report) == {
         "sft_train": paid | {"task": None},
         "grpo_train": paid | {"task": None},
@@ -85,7 +85,7 @@ def test_a_recipe_without_sft_whose_grpo_evaluates(recipe):
     assert recipe.audit() == 0
     found = rates(recipe.report())
     assert [*found] == ["grpo_train", "grpo_eval", "held_out"]
-    assert found["grpo_eval"] == {"template": 1.0, "reward": 1.0, "task": None}
+    assert found["grpo_eval"] == {"question": 1.0, "template": 1.0, "reward": 1.0, "task": None}
     read = json.loads(recipe.manifest.read_text())["inputs"]
     assert str(recipe.data / "validation.jsonl") in read
 
@@ -324,6 +324,17 @@ def test_right_must_be_worth_its_share_of_the_rewards(recipe, refused, weights, 
         refused("all rewards together pay 'a wrong answer' as much as the gold, or nearly")
 
 
+@pytest.mark.parametrize("text", [" The answer is {}.", "\n#### {}", " $\\boxed{{{}}}$"])
+def test_a_question_that_states_its_answer(recipe, refused, text):
+    path = recipe.data / "grpo_train.jsonl"
+    rows = read_rows(path)
+    rows[2]["question"] += text.format(rows[2]["answers"][0])
+    write_rows(path, rows)
+    report = refused("grpo_train: question passes 83.3 % of the golds")
+    (fault,) = report["failures"]
+    assert (fault["row"], fault["check"]) == (rows[2]["id"], "question")
+
+
 def test_a_weight_that_pays_for_the_opposite(recipe, refused):
     recipe.write("grpo", reward_funcs=["rlinf_reward"], reward_weights=[-1.0])
     assert "a wrong answer" in paid_tricks(refused("rlinf_reward pays -5"))
@@ -339,6 +350,11 @@ def test_a_task_with_a_reversed_verdict(refused, monkeypatch):
 
     monkeypatch.setattr(score, "grade_rollouts", turned)
     report = refused("failed: held_out, row ", ": task: wrong")
-    assert rates(report)["held_out"] == {"template": 1.0, "reward": 1.0, "task": 0.0}
+    assert rates(report)["held_out"] == {
+        "question": 1.0,
+        "template": 1.0,
+        "reward": 1.0,
+        "task": 0.0,
+    }
     assert report["tricks"]["a wrong answer"]["num_paid"] == 3
     assert {one["check"] for one in report["failures"]} == {"task"}

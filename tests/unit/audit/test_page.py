@@ -17,12 +17,12 @@ REPORT = {
     "sets": {
         "sft_train": {
             "num_rows": 32_000,
-            "rates": {"template": 1.0, "reward": 0.98996, "task": None},
+            "rates": {"question": 1.0, "template": 1.0, "reward": 0.98996, "task": None},
             "official": {},
         },
         "arc_challenge": {
             "num_rows": 1_319,
-            "rates": {"template": 1.0, "reward": None, "task": 0.9996},
+            "rates": {"question": 1.0, "template": 1.0, "reward": None, "task": 0.9996},
             "official": dict.fromkeys(("own form", "sentence", "displayed"), SHARES),
         },
     },
@@ -57,7 +57,7 @@ def test_tables_fit_a_terminal_uncut(report, monkeypatch, capsys):
     assert max(map(len, lines)) <= 80
     rows = [line.split() for line in lines]
     assert ["arc_challenge", "own", "form", "100.0", *["40.0"] * 5] in rows
-    assert ["sft_train", "32,000", "100.0", "98.9", "-"] in rows
+    assert ["sft_train", "32,000", "100.0", "100.0", "98.9", "-"] in rows
 
 
 def test_failure_lines_are_bounded_and_printable(report, tmp_path):
