@@ -29,6 +29,7 @@ from data_prep.grading.equivalence.values import (
     Value,
     Words,
     keep_order,
+    ratio,
     split_unit,
 )
 
@@ -395,6 +396,31 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
         return None
 
 
+def read_compound(tokens: list[Token]) -> Scalar | None:
+    """`5 feet 6 inches`: measured parts that fall in size, each below one of the unit before."""
+    pieces: list[list[Token]] = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.kind == "num" and (not before or before.kind in ("word", "text")):
+            pieces.append([])
+        if not pieces:
+            return None
+        if token.text != "," and not is_conjunction(token):
+            pieces[-1].append(token)
+    parts = [split_unit(piece) for piece in pieces] if len(pieces) > 1 else []
+    if not parts or any(not unit or unit.things or scale != 1 for _, unit, scale in parts):
+        return None
+    first, terms, above = parts[0][1], [], None
+    for value, unit, _ in parts:
+        size = ratio(unit, first)
+        amount = parse(value)
+        known = isinstance(amount[1], Fraction) and unit.dimensions and size
+        if not known or (above and amount[1] * size >= above):
+            return None
+        terms.append(("mul", amount, ("num", size)))
+        above = size
+    return Scalar(canonical(tokens), ("add", *terms), first)
+
+
 _PERCENT = ("%", "percent", "percentage", "per cent")
 _SIGNS = {r"\pm": "+-", r"\mp": "-+"}
 
@@ -426,6 +452,6 @@ def read_scalar(tokens: list[Token]) -> Value | None:
     try:
         tree = parse(value)
     except Unreadable:
-        return None
+        return read_compound(tokens)
     tree = tree if scale == 1 else ("mul", tree, ("num", Fraction(scale)))
     return Scalar(text, tree, unit, percent)

@@ -12,11 +12,12 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from data_prep.grading.equivalence.numeric import exact_value
+from data_prep.grading.equivalence.numeric import exact_value, is_number
 from data_prep.grading.equivalence.parse import (
     is_conjunction,
     parse,
     read_based,
+    read_compound,
     read_ratio,
     read_scalar,
     read_words,
@@ -349,4 +350,28 @@ def read(text: str, is_gold: bool) -> tuple[Value, ...]:
             if unit is not None:
                 tree = ("mul", parse(value), ("num", Fraction(scale)))
                 readings.append(Scalar(readings[0].text, tree, unit, is_guess=guess))
-    return tuple(readings)
+    with contextlib.suppress(Unreadable):
+        readings += filter(None, [read_compound(tokens)])
+    return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
+
+
+_NO_NAME = re.compile(
+    r"(?<![A-Za-z])(?:mod|base|or|not|if|when|where|unless|for|otherwise)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+
+
+def _named_gold(tokens: list[Token], readings: list[Value]) -> list[Value]:
+    """The number before a note in brackets that is no measure: `9 (more apples)`, `3 (dozen)`."""
+    at = next((at for at, token in enumerate(tokens) if token.text == "(" and token.spaced), 0)
+    note = tokens[at:]
+    is_note = at and wraps(note) and re.search(r"\w{3}", canonical(note))
+    if not is_note or _NO_NAME.search(canonical(note)):
+        return []
+    units = [value.unit for value in readings if isinstance(value, Scalar) and value.unit]
+    if any(unit.dimensions or unit.things for unit in units):
+        return []
+    value = read_tokens(tokens[:at])
+    is_plain = isinstance(value, Scalar) and value.unit is None and is_number(value.tree)
+    is_words = any(token.kind in ("word", "text") for token in note[1:-1])
+    return [value] if is_plain and is_words else []
