@@ -310,8 +310,8 @@ def _is_interval(item: Value) -> bool:
 # only about texts made of mathematics, and not about those whose size would cost the time limit.
 
 _COMMANDS = FUNCTIONS | word_set("""
-    frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil max
-    min gcd lcm partial over alpha beta gamma delta theta lambda mu omega phi sigma arccot
+    frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil
+    partial over alpha beta gamma delta theta lambda mu omega phi sigma arccot
     arcsec arccsc coth
 """)
 _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
@@ -319,7 +319,7 @@ _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
 # digit multiplies the work.
 _LONGEST = {False: 100, True: 4}
 # What our own grammar lacks; whatever else it refuses is malformed, and math-verify would guess.
-_ITS_OWN = {r"\sum", r"\prod", r"\int", r"\lim", r"\max", r"\min", r"\gcd", r"\lcm"}
+_ITS_OWN = {r"\sum", r"\prod", r"\int", r"\lim"}
 
 
 def _is_mathematics(tokens: list[Token]) -> bool:
@@ -363,8 +363,7 @@ def _is_bomb(tokens: list[Token]) -> bool:
 
 # math-verify guesses at operators without their bounds or operands, so each must be complete.
 _WHOLE = re.compile(
-    r"\\(?:max|min|gcd|lcm)\((?=[^()])"
-    r"|\\lim_\{[A-Za-z]\\to(?=[^{}=])"
+    r"\\lim_\{[A-Za-z]\\to(?=[^{}=])"
     r"|\\(?:sum|prod)_\{[A-Za-z]=[^{}=]+\}\^(?:\{[^{}=]*\}|\\infty ?|[^{}\\])(?=[^\s=+)}*/^,-])"
     r"|\\int(?:_(?:\{[^{}=]*\}|[^{}\\])\^(?:\{[^{}=]*\}|\\infty|[^{}\\]))?(?=[^d].*d[a-z])"
 )
@@ -377,6 +376,9 @@ def can_be_asked(value: Opaque | Scalar | Words) -> bool:
     if not (num_operators or isinstance(value, Scalar)) or not is_balanced(tokens):
         return False
     found = [match[0] for match in _WHOLE.finditer(value.text)]
+    bound = {match[6] for match in found if match.startswith(r"\lim")}
+    if bound and not {t.text for t in tokens if t.kind == "word"} <= bound | {"e"}:
+        return False  # a limit with free letters
     is_whole = len(found) == num_operators and value.text.count("=") == "".join(found).count("=")
     return is_whole and _is_mathematics(tokens) and not _is_bomb(tokens)
 

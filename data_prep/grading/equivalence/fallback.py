@@ -3,7 +3,10 @@
 Importing this module loads and warms up math-verify, so that it is done before a clock starts.
 """
 
+from typing import Any
+
 import math_verify
+import sympy
 
 from data_prep.grading.equivalence.compare import TooLarge, can_be_asked, compare
 from data_prep.grading.equivalence.values import Opaque, Scalar, Words
@@ -17,7 +20,12 @@ math_verify.verify(math_verify.parse("$x^2$"), math_verify.parse("$x+1$"))
 def _parse(text: str) -> list:
     # Bare golds are misread more often than dollar-wrapped ones: 48 more of 252 pairs.
     found = math_verify.parse(f"${text}$", parsing_timeout=None)
-    return [value for value in found[:1] if not isinstance(value, str)]
+    return [_two_sided(value) for value in found[:1] if not isinstance(value, str)]
+
+
+def _two_sided(value: Any) -> Any:
+    """The value with limits from both sides, where sympy takes them from the right."""
+    return value.replace(sympy.Limit, lambda *of: sympy.Limit(*of[:3], "+-"))
 
 
 def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> bool | None:

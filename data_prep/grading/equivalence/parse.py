@@ -7,6 +7,7 @@ import re
 from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import (
+    AGGREGATES,
     FUNCTIONS,
     MAX_DEPTH,
     Token,
@@ -47,7 +48,9 @@ _ENGLISH = word_set("""
 # Commands that make a name of what is in their braces.
 _MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
 # Commands that a factor may start with.
-_STARTS = FUNCTIONS | _LETTERS | _MARKS | {"frac", "sqrt", "binom", "pi", "lfloor", "lceil"}
+_STARTS = (
+    FUNCTIONS | AGGREGATES | _LETTERS | _MARKS | {"frac", "sqrt", "binom", "pi", "lfloor", "lceil"}
+)
 # C_{10}^{3}, as its tokens with spaces between.
 _COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
@@ -215,6 +218,8 @@ class _Parser:
             return ("const", "pi")
         if name in FUNCTIONS:
             return self.function(name)
+        if name in AGGREGATES:
+            return self.aggregate(name)
         if name in _LETTERS:
             return self.subscripted(name)
         if name in _MARKS:
@@ -293,6 +298,16 @@ class _Parser:
             return ("call", "arc" + name, argument)
         call = ("call", name, argument) if base is None else ("call", "log", argument, base)
         return call if power is None else ("pow", call, power)
+
+    def aggregate(self, name: str) -> Tree:
+        """`\\gcd(12, 18)` and `\\max\\{3, 5\\}`."""
+        closing = {"(": ")", r"\{": r"\}"}.get(self.take().text, "")
+        arguments = [self.expression()]
+        while self.peek().text == ",":
+            self.take()
+            arguments.append(self.expression())
+        self.take(closing)
+        return ("call", name, *arguments)
 
     def argument(self) -> Tree:
         """What a function applies to: a group, or the product of plain factors after it."""

@@ -365,13 +365,11 @@ def _named_gold(tokens: list[Token], readings: list[Value]) -> list[Value]:
     """The number before a note in brackets that is no measure: `9 (more apples)`, `3 (dozen)`."""
     at = next((at for at, token in enumerate(tokens) if token.text == "(" and token.spaced), 0)
     note = tokens[at:]
-    is_note = at and wraps(note) and re.search(r"\w{3}", canonical(note))
+    is_note = at and wraps(note) and re.search("[a-z]{3}", canonical(note))
     if not is_note or _NO_NAME.search(canonical(note)):
         return []
     units = [value.unit for value in readings if isinstance(value, Scalar) and value.unit]
-    if any(unit.dimensions or unit.things for unit in units):
-        return []
     value = read_tokens(tokens[:at])
     is_plain = isinstance(value, Scalar) and value.unit is None and is_number(value.tree)
-    is_words = any(token.kind in ("word", "text") for token in note[1:-1])
-    return [value] if is_plain and is_words else []
+    is_measured = any(unit.dimensions or unit.things for unit in units)
+    return [value] if is_plain and not is_measured else []

@@ -150,6 +150,7 @@ def word_set(text: str) -> set[str]:
 
 TRIGONOMETRIC = word_set("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh")
 FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}  # of one argument
+AGGREGATES = {"gcd", "lcm", "max", "min"}  # of several
 
 _NUMBERS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
@@ -266,6 +267,8 @@ def tokenise(text: str, thousands: bool = True) -> list[Token]:
                 kind, token = "cmd", "\\" + _SPELLED_OTHERWISE[token.lower()]
             elif kind == "word" and token in _SPELLED:
                 kind, token = "cmd", "\\" + token
+            elif kind == "word" and token.lower() in AGGREGATES and text[at : at + 1] == "(":
+                kind, token = "cmd", "\\" + token.lower()
             token = _OPERATORS.get(token, token)
             if token.startswith("\\") and kind == "op":
                 kind = "cmd"
@@ -293,7 +296,7 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
     """Upright text: words stay text, anything with digits or mathematics in it is read as such."""
     content = re.sub(r"(?<!\\)\$", "", content)
     spaced = spaced or content.startswith(" ")
-    if content.strip() in FUNCTIONS:  # \operatorname{arctan}
+    if content.strip() in FUNCTIONS | AGGREGATES - {"min"}:  # \operatorname{arctan}
         return [Token("cmd", "\\" + content.strip(), spaced)]
     if re.fullmatch(r" [mshglLtNJWVK] ?", content):
         return [Token("text", content.strip(), True)]  # 5\text{ m}

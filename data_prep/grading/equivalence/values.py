@@ -175,7 +175,7 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
             scale *= Fraction(factor) ** sign  # 3 million, 5 per thousand
             things.clear()  # 5 parts per million
             sign = 1
-        elif sign > 0 and (factor or _is_number_word(word)):
+        elif sign > 0 and (factor or read_number_words(word) is not None):
             return None  # 5 metres doubled; 5 dollars per dozen has its unit
         elif word in _POWERS:
             power = _POWERS[word]
@@ -192,11 +192,6 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
             power = 1
     kept = frozenset((name, power) for name, power in dimensions.items() if power)
     return Unit(kept, size, frozenset(things)), scale
-
-
-def _is_number_word(word: str) -> bool:
-    word = _singular(word)
-    return any(read_number_words(text) is not None for text in (word, f"one {word}"))
 
 
 def _find(name: str) -> tuple[str, Fraction, int] | None:
