@@ -156,7 +156,7 @@ class Comparison:
             if one.kind == "list" and labels(one):
                 return False  # x < 1 and x > 3 is nothing
             are_intervals = all(map(_is_interval, ours.items + theirs.items))
-            return are_intervals and self.unordered(ours, theirs)
+            return are_intervals and self.unordered(_points_bare(ours), _points_bare(theirs))
         if kinds <= {"list", "set"} or kinds in ({"union"}, {"cases"}):
             return self.unordered(ours, theirs)
         if kinds == {"ratio"}:
@@ -251,6 +251,9 @@ class Comparison:
         if isinstance(ours, Relation) and isinstance(theirs, Relation):
             return self.two_relations(ours, theirs)
         relation, other = (ours, theirs) if isinstance(ours, Relation) else (theirs, ours)
+        heads, num_items = relation.parts[:-1], len(getattr(other, "items", ()))
+        if len(heads) == num_items > 1 and set(relation.ops) == {"="} and all(map(is_label, heads)):
+            return self.same(replace(other, text="", items=relation.parts[-1:] * num_items), other)
         value = self.value_of(relation) or as_interval(relation)
         if value is None:
             return False
@@ -264,6 +267,8 @@ class Comparison:
         parts, ops = list(relation.parts), list(relation.ops)
         if ops == ["="] and is_label(parts[1]) and not is_label(parts[0]):
             parts.reverse()
+        while len(parts) > 2 and ops[:2] == ["=", "="] and all(map(is_label, parts[:2])):
+            parts, ops = parts[1:], ops[1:]  # x = y = 5
         if is_label(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
             parts, ops = parts[1:], ops[1:]
         elif not all(isinstance(p, Scalar) for p in parts) or parts[0].tree[0] == "num":
@@ -303,7 +308,18 @@ class Comparison:
 def _is_interval(item: Value) -> bool:
     if isinstance(item, Sequence):
         return item.kind in ("pair", "interval", "set")
-    return as_interval(item) is not None
+    return as_interval(item) is not None or _is_point(item)
+
+
+def _is_point(item: Value) -> bool:
+    return isinstance(item, Relation) and item.ops == ("=",) and is_label(item.parts[0])
+
+
+def _points_bare(side: Sequence) -> Sequence:
+    """The items of a union, `{1}` as its one element."""
+    sets = [v.items if isinstance(v, Sequence) and v.kind == "set" else () for v in side.items]
+    items = zip(side.items, sets, strict=True)
+    return replace(side, items=tuple(points[0] if len(points) == 1 else v for v, points in items))
 
 
 # What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked

@@ -437,11 +437,12 @@ def read_compound(tokens: list[Token]) -> Scalar | None:
 
 
 _PERCENT = ("%", "percent", "percentage", "per cent")
-_SIGNS = {r"\pm": "+-", r"\mp": "-+"}
+SIGNS = {r"\pm": "+-", r"\mp": "-+"}
 
 
-def _with_sign(tokens: list[Token], at: int) -> list[Token]:
-    return [Token("op", _SIGNS[t.text][at], t.spaced) if t.text in _SIGNS else t for t in tokens]
+def with_sign(tokens: list[Token], at: int) -> list[Token]:
+    """The tokens with the upper (0) or lower (1) of each double sign."""
+    return [Token("op", SIGNS[t.text][at], t.spaced) if t.text in SIGNS else t for t in tokens]
 
 
 def read_scalar(tokens: list[Token]) -> Value | None:
@@ -451,8 +452,8 @@ def read_scalar(tokens: list[Token]) -> Value | None:
         return INFINITY
     if text == r"-\infty":
         return MINUS_INFINITY
-    if any(token.text in _SIGNS for token in tokens):
-        both = [read_scalar(_with_sign(tokens, at)) for at in (0, 1)]
+    if any(token.text in SIGNS for token in tokens):
+        both = [read_scalar(with_sign(tokens, at)) for at in (0, 1)]
         return Sequence(text, "list", tuple(both)) if all(both) else None
     if angle := _read_angle(text, tokens):
         return angle

@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from data_prep.grading.equivalence.numeric import exact_value, is_number
 from data_prep.grading.equivalence.parse import (
+    SIGNS,
     is_conjunction,
     parse,
     read_based,
@@ -21,6 +22,7 @@ from data_prep.grading.equivalence.parse import (
     read_ratio,
     read_scalar,
     read_words,
+    with_sign,
 )
 from data_prep.grading.equivalence.tokens import (
     MAX_DEPTH,
@@ -153,6 +155,8 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
             return None
         of = factor
         cells = tuple(Scalar(f"({of.text})({c.text})", ("mul", of.tree, c.tree)) for c in cells)
+    if name == "cases" and len(rows[0]) == 1:
+        return Sequence(text, "list", cells)  # a system of equations
     if name == "cases":
         texts = ["&".join(map(canonical, row)) for row in rows]
         items = [tuple(map(_read_cell, row)) for row in rows]
@@ -201,6 +205,9 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
         return Sequence(text, "set", _read_items(pieces))
     if not separators:
         return None
+    signed = [piece for piece in pieces if any(token.text in SIGNS for token in piece)]
+    if len(signed) == 1 or any(token.text == r"\mp" for token in inside):
+        return Sequence(text, "list", tuple(read_tokens(with_sign(tokens, at)) for at in (0, 1)))
     form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
     return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
 
@@ -355,10 +362,7 @@ def read(text: str, is_gold: bool) -> tuple[Value, ...]:
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
 
 
-_NO_NAME = re.compile(
-    r"(?<![A-Za-z])(?:mod|base|or|not|if|when|where|unless|for|otherwise)(?![A-Za-z])",
-    re.IGNORECASE,
-)
+_NO_NAME = re.compile("(?<![a-z])(?:mod|base|or|not|if|when|where|unless|otherwise)(?![a-z])")
 
 
 def _named_gold(tokens: list[Token], readings: list[Value]) -> list[Value]:
@@ -366,7 +370,7 @@ def _named_gold(tokens: list[Token], readings: list[Value]) -> list[Value]:
     at = next((at for at, token in enumerate(tokens) if token.text == "(" and token.spaced), 0)
     note = tokens[at:]
     is_note = at and wraps(note) and re.search("[a-z]{3}", canonical(note))
-    if not is_note or _NO_NAME.search(canonical(note)):
+    if not is_note or _NO_NAME.search(canonical(note).lower()):
         return []
     units = [value.unit for value in readings if isinstance(value, Scalar) and value.unit]
     value = read_tokens(tokens[:at])

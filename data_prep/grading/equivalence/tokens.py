@@ -160,12 +160,11 @@ _NUMBERS = {
 }  # fmt: skip
 GROUPS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 PARTS = {
-    "half": 2, "halve": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5,
-    "eighth": 8, "ninth": 9, "twelfth": 12, "twentieth": 20, "thirtieth": 30, "fortieth": 40,
-    "fiftieth": 50, "sixtieth": 60, "seventieth": 70, "eightieth": 80, "ninetieth": 90,
-    "hundredth": 100,
+    "half": 2, "halve": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8,
+    "ninth": 9, "twelfth": 12, "hundredth": 100,
 }  # fmt: skip
-PARTS |= {word + "th": n for word, n in (_NUMBERS | GROUPS).items() if n > 5 and word[-1] in "nxd"}
+_REGULAR = {word: n for word, n in (_NUMBERS | GROUPS).items() if n > 3 and word[-1] in "dnrxy"}
+PARTS |= {re.sub("y$", "ie", word) + "th": n for word, n in _REGULAR.items()}
 
 
 def read_number_words(text: str) -> Fraction | None:

@@ -39,8 +39,6 @@ sterling: sterling gbp = 1
 yen: yen jpy 円 日元 = 1
 yuan: yuan cny rmb 元 块 = 1; jiao 角 = 1/10
 rupee: rupee inr rs = 1; paisa paise = 1/100
-won: won krw 원 = 1
-ruble: ruble rouble rub = 1
 cup: cup = 1
 degree: degree 度 = 1
 radian: radian rad = 1
@@ -228,8 +226,7 @@ def _is_named(tokens: list[Token]) -> bool:
     before, *rest = tokens
     if before.kind != "num" or rest[0].text != "(" or not wraps(rest):
         return False
-    words = [token for token in rest[1:-1] if token.kind in ("word", "text")]
-    words = [word for word in words if len(word.text) > 1]
+    words = [t for t in rest[1:-1] if t.kind in ("word", "text") and len(t.text) > 1]
     return any(len(w.text) > 3 or w.kind == "text" or w.text.lower() in _TABLE for w in words)
 
 

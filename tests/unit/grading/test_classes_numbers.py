@@ -14,18 +14,7 @@ from data_prep.grading.grade import grade_all
 
 ROWS = 200
 Row = tuple[str, str, bool]  # prediction, gold, whether it is right
-THINGS = [
-    "apples",
-    "red apples",
-    "boys",
-    "stickers",
-    "pencils",
-    "people",
-    "marbles left",
-    "more cookies",
-    "km",
-    "hours",
-]
+THINGS = ["apples", "red apples", "boys", "people", "marbles left", "more cookies", "km", "hours"]
 
 
 def notes(pick: random.Random) -> Row:
