@@ -106,8 +106,9 @@ class _Evaluation:
             return self.point[tree[1]]
         if kind == "const":
             self.to_mp(Fraction(0))
-            value = {"pi": +self.mp.pi, "e": +self.mp.e, "degree": self.mp.pi / 180}[tree[1]]
-            return self.keep(value)
+            return self.keep(
+                {"pi": +self.mp.pi, "e": +self.mp.e, "degree": +self.mp.degree}[tree[1]]
+            )
         if kind == "call":
             return self.keep(self.call(tree[1], [self.value(part) for part in tree[2:]]))
         values = [self.value(part) for part in tree[1:]]

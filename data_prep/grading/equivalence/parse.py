@@ -413,27 +413,27 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
 
 def read_compound(tokens: list[Token]) -> Scalar | None:
     """`5 feet 6 inches`: measured parts that fall in size, each below one of the unit before."""
+    if not tokens or tokens[0].kind != "num":
+        return None
     pieces: list[list[Token]] = []
     for before, token in zip([None, *tokens], tokens, strict=False):
         if token.kind == "num" and (not before or before.kind in ("word", "text")):
             pieces.append([])
-        if not pieces:
-            return None
         if token.text != "," and not is_conjunction(token):
             pieces[-1].append(token)
     parts = [split_unit(piece) for piece in pieces] if len(pieces) > 1 else []
     if not parts or any(not unit or unit.things or scale != 1 for _, unit, scale in parts):
         return None
-    first, terms, above = parts[0][1], [], None
+    first, total, above = parts[0][1], Fraction(0), None
     for value, unit, _ in parts:
-        size = ratio(unit, first)
-        amount = parse(value)
-        known = isinstance(amount[1], Fraction) and unit.dimensions and size
-        if not known or (above and amount[1] * size >= above):
+        size = ratio(unit, first) if unit.dimensions else None
+        if len(value) > 1 or not size or not value[0].text.replace(".", "", 1).isdecimal():
             return None
-        terms.append(("mul", amount, ("num", size)))
-        above = size
-    return Scalar(canonical(tokens), ("add", *terms), first)
+        part = to_fraction(value[0].text) * size
+        if above and part >= above:
+            return None
+        total, above = total + part, size
+    return Scalar(canonical(tokens), ("num", total), first)
 
 
 _PERCENT = ("%", "percent", "percentage", "per cent")

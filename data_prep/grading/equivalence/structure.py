@@ -357,8 +357,7 @@ def read(text: str, is_gold: bool) -> tuple[Value, ...]:
             if unit is not None:
                 tree = ("mul", parse(value), ("num", Fraction(scale)))
                 readings.append(Scalar(readings[0].text, tree, unit, is_guess=guess))
-    with contextlib.suppress(Unreadable):
-        readings += filter(None, [read_compound(tokens)])
+    readings += filter(None, [read_compound(tokens)])
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
 
 

@@ -135,8 +135,9 @@ def normalise(text: str) -> str:
             text = re.sub(pattern, new, text)
         text = _COMMAND.sub(lambda match: _RENAMES.get(match[1], match[0]), text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
-    text = re.sub(r"\A\s*\\approx(?![A-Za-z])", "", _ORDINAL.sub("", text))
-    text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), text)
+    text = text.removeprefix(r"\approx")
+    if re.search("st|nd|rd|th|'", text):
+        text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), _ORDINAL.sub("", text))
     text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
     while text and text[-1] in ".,;" and not text.endswith(("..", "\\,", "\\;")):
         text = text[:-1].rstrip()
