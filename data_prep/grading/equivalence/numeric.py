@@ -21,6 +21,7 @@ MAX_BITS = 40_000  # of an exact integer: 2^{2005} is a real gold, 9^{99999} is 
 MAX_FACTORIAL = 3_000
 MAX_MAGNITUDE = 8_305  # bits before and after the point of what is no fraction: 10^2500
 MAX_GAMMA_DIGITS = 300  # the gamma function takes seconds at a few thousand
+MOST_DIGITS = 2_100  # of a logarithm or sine, which take milliseconds there; roots do not
 MAX_ARGUMENT = 400  # bits of an angle, of which every one costs a digit of pi
 
 
@@ -106,9 +107,7 @@ class _Evaluation:
             return self.point[tree[1]]
         if kind == "const":
             self.to_mp(Fraction(0))
-            return self.keep(
-                {"pi": +self.mp.pi, "e": +self.mp.e, "degree": +self.mp.degree}[tree[1]]
-            )
+            return self.keep(+getattr(self.mp, tree[1]))  # pi, e, degree
         if kind == "call":
             return self.keep(self.call(tree[1], [self.value(part) for part in tree[2:]]))
         values = [self.value(part) for part in tree[1:]]
@@ -145,6 +144,11 @@ class _Evaluation:
                 raise Undefined
             sign = -1 if exponent.numerator % 2 else 1
             return sign * self.power(-base, exponent)
+        if isinstance(exponent, Fraction) and exponent.denominator < 9 and abs(exponent) < 99:
+            base = self.to_mp(base)
+            return self.mp.root(base, exponent.denominator) ** exponent.numerator
+        if self.digits > MOST_DIGITS:
+            raise TooLarge("a power of too many digits")
         base, exponent = self.to_mp(base), self.to_mp(exponent)
         logarithm = exponent * self.mp.log(base)
         if abs(logarithm) > MAX_MAGNITUDE:
@@ -182,6 +186,8 @@ class _Evaluation:
         if name.startswith("function "):  # unknown: any function without symmetry serves
             (x,) = map(self.to_mp, arguments)
             return self.mp.cos(x * x + x / 3 + ord(name[-1]))
+        if self.digits > MOST_DIGITS:
+            raise TooLarge("a function of too many digits")
         arguments = [self.to_mp(value) for value in arguments]
         if name in ("ln", "log", "lg"):
             return self.logarithm(name, arguments)
