@@ -156,7 +156,7 @@ class Comparison:
             if one.kind == "list" and labels(one):
                 return False  # x < 1 and x > 3 is nothing
             are_intervals = all(map(_is_interval, ours.items + theirs.items))
-            return are_intervals and self.unordered(_points_bare(ours), _points_bare(theirs))
+            return are_intervals and self.unordered(ours, theirs)
         if kinds <= {"list", "set"} or kinds in ({"union"}, {"cases"}):
             return self.unordered(ours, theirs)
         if kinds == {"ratio"}:
@@ -308,18 +308,8 @@ class Comparison:
 def _is_interval(item: Value) -> bool:
     if isinstance(item, Sequence):
         return item.kind in ("pair", "interval", "set")
-    return as_interval(item) is not None or _is_point(item)
-
-
-def _is_point(item: Value) -> bool:
-    return isinstance(item, Relation) and item.ops == ("=",) and is_label(item.parts[0])
-
-
-def _points_bare(side: Sequence) -> Sequence:
-    """The items of a union, `{1}` as its one element."""
-    sets = [v.items if isinstance(v, Sequence) and v.kind == "set" else () for v in side.items]
-    items = zip(side.items, sets, strict=True)
-    return replace(side, items=tuple(points[0] if len(points) == 1 else v for v, points in items))
+    is_point = isinstance(item, Scalar) or (isinstance(item, Relation) and item.ops == ("=",))
+    return is_point or as_interval(item) is not None
 
 
 # What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked

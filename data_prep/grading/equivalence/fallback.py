@@ -3,8 +3,6 @@
 Importing this module loads and warms up math-verify, so that it is done before a clock starts.
 """
 
-from typing import Any
-
 import math_verify
 import sympy
 
@@ -20,12 +18,11 @@ math_verify.verify(math_verify.parse("$x^2$"), math_verify.parse("$x+1$"))
 def _parse(text: str) -> list:
     # Bare golds are misread more often than dollar-wrapped ones: 48 more of 252 pairs.
     found = math_verify.parse(f"${text}$", parsing_timeout=None)
-    return [_two_sided(value) for value in found[:1] if not isinstance(value, str)]
-
-
-def _two_sided(value: Any) -> Any:
-    """The value with limits from both sides, where sympy takes them from the right."""
-    return value.replace(sympy.Limit, lambda *of: sympy.Limit(*of[:3], "+-"))
+    return [
+        value.replace(sympy.Limit, lambda *of: sympy.Limit(*of[:3], "+-"))  # from both sides
+        for value in found[:1]
+        if not isinstance(value, str)
+    ]
 
 
 def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> bool | None:

@@ -102,7 +102,8 @@ def _read_union(tokens: list[Token]) -> Value | None:
     finite = [_elements(item) for item in items]
     if None not in finite:
         return Sequence(text, "set", tuple(value for values in finite for value in values))
-    return Sequence(text, "union", items)
+    items = [e[0] if e and len(e) == 1 else v for e, v in zip(finite, items, strict=True)]
+    return Sequence(text, "union", tuple(items))
 
 
 def _elements(value: Value) -> tuple[Value, ...] | None:
