@@ -251,6 +251,9 @@ class Comparison:
         if isinstance(ours, Relation) and isinstance(theirs, Relation):
             return self.two_relations(ours, theirs)
         relation, other = (ours, theirs) if isinstance(ours, Relation) else (theirs, ours)
+        heads, num_items = relation.parts[:-1], len(getattr(other, "items", ()))
+        if len(heads) == num_items > 1 and set(relation.ops) == {"="} and all(map(is_label, heads)):
+            return self.same(replace(other, text="", items=relation.parts[-1:] * num_items), other)
         value = self.value_of(relation) or as_interval(relation)
         if value is None:
             return False
@@ -264,6 +267,8 @@ class Comparison:
         parts, ops = list(relation.parts), list(relation.ops)
         if ops == ["="] and is_label(parts[1]) and not is_label(parts[0]):
             parts.reverse()
+        while len(parts) > 2 and ops[:2] == ["=", "="] and all(map(is_label, parts[:2])):
+            parts, ops = parts[1:], ops[1:]  # x = y = 5
         if is_label(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
             parts, ops = parts[1:], ops[1:]
         elif not all(isinstance(p, Scalar) for p in parts) or parts[0].tree[0] == "num":
@@ -303,15 +308,16 @@ class Comparison:
 def _is_interval(item: Value) -> bool:
     if isinstance(item, Sequence):
         return item.kind in ("pair", "interval", "set")
-    return as_interval(item) is not None
+    is_point = isinstance(item, Scalar) or (isinstance(item, Relation) and item.ops == ("=",))
+    return is_point or as_interval(item) is not None
 
 
 # What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked
 # only about texts made of mathematics, and not about those whose size would cost the time limit.
 
 _COMMANDS = FUNCTIONS | word_set("""
-    frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil max
-    min gcd lcm partial over alpha beta gamma delta theta lambda mu omega phi sigma arccot
+    frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil
+    partial over alpha beta gamma delta theta lambda mu omega phi sigma arccot
     arcsec arccsc coth
 """)
 _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
@@ -319,7 +325,7 @@ _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
 # digit multiplies the work.
 _LONGEST = {False: 100, True: 4}
 # What our own grammar lacks; whatever else it refuses is malformed, and math-verify would guess.
-_ITS_OWN = {r"\sum", r"\prod", r"\int", r"\lim", r"\max", r"\min", r"\gcd", r"\lcm"}
+_ITS_OWN = {r"\sum", r"\prod", r"\int", r"\lim"}
 
 
 def _is_mathematics(tokens: list[Token]) -> bool:
@@ -363,8 +369,7 @@ def _is_bomb(tokens: list[Token]) -> bool:
 
 # math-verify guesses at operators without their bounds or operands, so each must be complete.
 _WHOLE = re.compile(
-    r"\\(?:max|min|gcd|lcm)\((?=[^()])"
-    r"|\\lim_\{[A-Za-z]\\to(?=[^{}=])"
+    r"\\lim_\{[A-Za-z]\\to(?=[^{}=])"
     r"|\\(?:sum|prod)_\{[A-Za-z]=[^{}=]+\}\^(?:\{[^{}=]*\}|\\infty ?|[^{}\\])(?=[^\s=+)}*/^,-])"
     r"|\\int(?:_(?:\{[^{}=]*\}|[^{}\\])\^(?:\{[^{}=]*\}|\\infty|[^{}\\]))?(?=[^d].*d[a-z])"
 )
@@ -377,6 +382,9 @@ def can_be_asked(value: Opaque | Scalar | Words) -> bool:
     if not (num_operators or isinstance(value, Scalar)) or not is_balanced(tokens):
         return False
     found = [match[0] for match in _WHOLE.finditer(value.text)]
+    bound = {match[6] for match in found if match.startswith(r"\lim")}
+    if bound and not {t.text for t in tokens if t.kind == "word"} <= bound | {"e"}:
+        return False  # a limit with free letters
     is_whole = len(found) == num_operators and value.text.count("=") == "".join(found).count("=")
     return is_whole and _is_mathematics(tokens) and not _is_bomb(tokens)
 

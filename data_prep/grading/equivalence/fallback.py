@@ -4,6 +4,7 @@ Importing this module loads and warms up math-verify, so that it is done before 
 """
 
 import math_verify
+import sympy
 
 from data_prep.grading.equivalence.compare import TooLarge, can_be_asked, compare
 from data_prep.grading.equivalence.values import Opaque, Scalar, Words
@@ -17,7 +18,11 @@ math_verify.verify(math_verify.parse("$x^2$"), math_verify.parse("$x+1$"))
 def _parse(text: str) -> list:
     # Bare golds are misread more often than dollar-wrapped ones: 48 more of 252 pairs.
     found = math_verify.parse(f"${text}$", parsing_timeout=None)
-    return [value for value in found[:1] if not isinstance(value, str)]
+    return [
+        value.replace(sympy.Limit, lambda *of: sympy.Limit(*of[:3], "+-"))  # from both sides
+        for value in found[:1]
+        if not isinstance(value, str)
+    ]
 
 
 def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> bool | None:

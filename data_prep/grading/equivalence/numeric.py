@@ -19,8 +19,9 @@ from data_prep.grading.equivalence.values import MINUS_ONE, Tree, variables
 
 MAX_BITS = 40_000  # of an exact integer: 2^{2005} is a real gold, 9^{99999} is an attack
 MAX_FACTORIAL = 3_000
-MAX_MAGNITUDE = 1_661  # bits before and after the point of what is no fraction: 10^500
+MAX_MAGNITUDE = 8_305  # bits before and after the point of what is no fraction: 10^2500
 MAX_GAMMA_DIGITS = 300  # the gamma function takes seconds at a few thousand
+MOST_DIGITS = 2_100  # of a logarithm or sine, which take milliseconds there; roots do not
 MAX_ARGUMENT = 400  # bits of an angle, of which every one costs a digit of pi
 
 
@@ -40,8 +41,12 @@ def context() -> Any:
     return _local.mp
 
 
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
 def _check_size(value: Fraction) -> Fraction:
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+    if _bits(value) > MAX_BITS:
         raise TooLarge("a number too large to compute with")
     return value
 
@@ -52,6 +57,7 @@ class _Evaluation:
     def __init__(self, point: dict[str, Fraction], digits: int, is_complex: bool):
         self.point, self.digits, self.is_complex = point, digits, is_complex
         self.scale = 0  # largest magnitude on the way; rounding errors are relative to it
+        self.bits = 0  # of the longest number on the way
         self.mp: Any = None
 
     def to_mp(self, value: Any) -> Any:
@@ -77,12 +83,15 @@ class _Evaluation:
     def keep(self, value: Any) -> Any:
         """Check one intermediate value, and remember its magnitude."""
         if isinstance(value, Fraction):
+            self.bits = max(self.bits, _bits(value))
             return _check_size(value)
         is_unreal = not self.is_complex and isinstance(value, self.mp.mpc)
         if is_unreal or not self.mp.isfinite(value):
             raise Undefined
-        if value and self.mp.mag(value) > MAX_MAGNITUDE:
+        magnitude = self.mp.mag(value) if value else 0
+        if magnitude > MAX_MAGNITUDE:
             raise TooLarge("a number too large to compute with")
+        self.bits = max(self.bits, magnitude)
         self.scale = max(self.scale, abs(value))
         return value
 
@@ -90,7 +99,7 @@ class _Evaluation:
         """A Fraction where the value is rational by exact steps, else an mpmath number."""
         kind = tree[0]
         if kind == "num":
-            return _check_size(tree[1])
+            return self.keep(tree[1])
         if kind == "var":
             if self.is_complex and tree[1] == "i":
                 self.to_mp(Fraction(0))
@@ -98,7 +107,7 @@ class _Evaluation:
             return self.point[tree[1]]
         if kind == "const":
             self.to_mp(Fraction(0))
-            return {"pi": +self.mp.pi, "e": +self.mp.e, "degree": self.mp.pi / 180}[tree[1]]
+            return self.keep(+getattr(self.mp, tree[1]))  # pi, e, degree
         if kind == "call":
             return self.keep(self.call(tree[1], [self.value(part) for part in tree[2:]]))
         values = [self.value(part) for part in tree[1:]]
@@ -122,8 +131,7 @@ class _Evaluation:
         if isinstance(exponent, Fraction) and exponent.denominator == 1:
             exponent = int(exponent)
             if isinstance(base, Fraction):
-                bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-                if bits * abs(exponent) > 2 * MAX_BITS and abs(base) != 1:
+                if _bits(base) * abs(exponent) > 2 * MAX_BITS and abs(base) != 1:
                     raise TooLarge("a power too large to compute with")
                 return base ** (exponent % 2 if abs(base) == 1 else exponent)
             if abs(exponent) > MAX_BITS or abs(self.mp.mag(base) * exponent) > 4 * MAX_BITS:
@@ -135,6 +143,11 @@ class _Evaluation:
                 raise Undefined
             sign = -1 if exponent.numerator % 2 else 1
             return sign * self.power(-base, exponent)
+        if isinstance(exponent, Fraction) and exponent.denominator < 9 and abs(exponent) < 99:
+            base = self.to_mp(base)
+            return self.mp.root(base, exponent.denominator) ** exponent.numerator
+        if self.digits > MOST_DIGITS:
+            raise TooLarge("a power of too many digits")
         base, exponent = self.to_mp(base), self.to_mp(exponent)
         logarithm = exponent * self.mp.log(base)
         if abs(logarithm) > MAX_MAGNITUDE:
@@ -161,9 +174,19 @@ class _Evaluation:
             return Fraction(int(self.mp.floor(x.real)) + (name == "ceiling"))
         if name == "abs":
             return abs(arguments[0])
+        if name in ("max", "min"):
+            if self.is_complex:
+                raise Undefined
+            return (max if name == "max" else min)(arguments, key=self.to_mp)
+        if name in ("gcd", "lcm"):
+            if not all(isinstance(v, Fraction) and v.denominator == 1 for v in arguments):
+                raise Undefined
+            return Fraction(getattr(math, name)(*map(int, arguments)))
         if name.startswith("function "):  # unknown: any function without symmetry serves
             (x,) = map(self.to_mp, arguments)
             return self.mp.cos(x * x + x / 3 + ord(name[-1]))
+        if self.digits > MOST_DIGITS:
+            raise TooLarge("a function of too many digits")
         arguments = [self.to_mp(value) for value in arguments]
         if name in ("ln", "log", "lg"):
             return self.logarithm(name, arguments)
@@ -212,14 +235,14 @@ class _Evaluation:
             raise Undefined from error  # a pole
 
 
-def evaluate(tree: Tree, point: dict, digits: int, is_complex: bool) -> tuple[Any, Any]:
-    """(value, scale of the rounding errors); raises Undefined or TooLarge."""
+def evaluate(tree: Tree, point: dict, digits: int, is_complex: bool) -> tuple[Any, Any, int]:
+    """(value, scale of rounding errors, bits of the longest number); or Undefined, TooLarge."""
     evaluation = _Evaluation(point, digits, is_complex)
     try:
         value = evaluation.value(tree)
     except (ZeroDivisionError, OverflowError) as error:
         raise Undefined from error
-    return value, evaluation.scale
+    return value, evaluation.scale, evaluation.bits
 
 
 DIGITS, CONFIRMING_DIGITS, MANY_DIGITS = 50, 300, 2_000
@@ -231,9 +254,15 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
     """Whether two trees agree at one point; raises Undefined where either has no value there."""
     # The rounding error is at most the largest number on the way times 10^(5 - digits). Where that
     # hides the values (10^{99} x - 10^{99} x + 5), and for numbers (3.14159… is not pi), more.
-    for digits in (DIGITS, CONFIRMING_DIGITS, MANY_DIGITS):
-        a, scale_a = evaluate(left, point, digits, is_complex)
-        b, scale_b = evaluate(right, point, digits, is_complex)
+    # Sums of two roots of n-bit integers may agree to 4 n bits.
+    needed = 0
+    for least in (DIGITS, CONFIRMING_DIGITS, MANY_DIGITS):
+        if needed > 1.25 * MAX_MAGNITUDE:
+            raise TooLarge("a number too long to compute with")
+        digits = max(least, needed if least == MANY_DIGITS else 0)
+        a, scale_a, bits_a = evaluate(left, point, digits, is_complex)
+        b, scale_b, bits_b = evaluate(right, point, digits, is_complex)
+        needed = int(1.25 * max(bits_a, bits_b))
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return a == b
         mp = context()
@@ -243,10 +272,10 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
         error = max(scale_a, scale_b, abs(a), abs(b)) * mp.mpf(10) ** (5 - digits)
         if abs(a - b) > error:
             return False
-        is_confirmed = digits > DIGITS or (bool(point) and error < SMALL_ERROR)
+        is_confirmed = digits > max(DIGITS, needed) or (bool(point) and error < SMALL_ERROR)
         if is_confirmed and error <= max(abs(a), abs(b)) * mp.mpf(10) ** -30:
             return True
-    return True  # both are zero: nothing smaller than 10^{-500} is computed with
+    return True  # both are zero: nothing smaller is computed with
 
 
 _STYLES = (
@@ -275,6 +304,15 @@ def _points(names: list[str]) -> list[dict[str, Fraction]]:
     return points
 
 
+_INTEGRAL = {"floor", "ceiling", "gcd", "lcm"}  # these may differ at integers alone
+NUM_INTEGERS = 200
+
+
+def _calls(tree: Tree) -> set[str]:
+    inner = (_calls(part) for part in tree[1:] if isinstance(part, tuple))
+    return set().union({tree[1]} if tree[0] == "call" else (), *inner)
+
+
 def _has_i(*trees: Tree) -> bool:
     return any("i" in variables(tree) for tree in trees)
 
@@ -289,7 +327,7 @@ def exact_value(tree: Tree) -> Fraction | None:
     if variables(tree):
         return None
     try:
-        value, _ = evaluate(tree, {}, DIGITS, False)
+        value, *_ = evaluate(tree, {}, DIGITS, False)
     except Undefined:
         return None
     return value if isinstance(value, Fraction) else None
@@ -317,7 +355,11 @@ def identical(left: Tree, right: Tree) -> bool:
         except Undefined:
             return False  # a number without a value equals nothing
     num_agreeing = 0
-    for point in _points(names):
+    points = _points(names)
+    if (_calls(left) | _calls(right)) & _INTEGRAL:  # every integer for one, others beside it
+        integers = range(1, NUM_INTEGERS + 1)
+        points += [{x: Fraction(n * 37**i % 211) for i, x in enumerate(names)} for n in integers]
+    for point in points:
         with contextlib.suppress(Undefined, TooLarge):  # another point may serve
             if not _agree(left, right, point, is_complex):
                 return False
@@ -334,8 +376,8 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
     first, agreeing = None, 0
     for point in _points(names) if names else []:  # of numbers any two are proportional
         try:
-            a, _ = evaluate(left, point, DIGITS, is_complex)
-            b, _ = evaluate(right, point, DIGITS, is_complex)
+            a, *_ = evaluate(left, point, DIGITS, is_complex)
+            b, *_ = evaluate(right, point, DIGITS, is_complex)
         except (Undefined, TooLarge):
             continue
         if bool(a) != bool(b):

@@ -7,6 +7,7 @@ import re
 from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import (
+    AGGREGATES,
     FUNCTIONS,
     MAX_DEPTH,
     Token,
@@ -29,6 +30,7 @@ from data_prep.grading.equivalence.values import (
     Value,
     Words,
     keep_order,
+    ratio,
     split_unit,
 )
 
@@ -46,7 +48,9 @@ _ENGLISH = word_set("""
 # Commands that make a name of what is in their braces.
 _MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
 # Commands that a factor may start with.
-_STARTS = FUNCTIONS | _LETTERS | _MARKS | {"frac", "sqrt", "binom", "pi", "lfloor", "lceil"}
+_STARTS = (
+    FUNCTIONS | AGGREGATES | _LETTERS | _MARKS | {"frac", "sqrt", "binom", "pi", "lfloor", "lceil"}
+)
 # C_{10}^{3}, as its tokens with spaces between.
 _COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
@@ -210,6 +214,8 @@ class _Parser:
             return ("const", "pi")
         if name in FUNCTIONS:
             return self.function(name)
+        if name in AGGREGATES:
+            return self.aggregate(name)
         if name in _LETTERS:
             return self.subscripted(name)
         if name in _MARKS:
@@ -286,6 +292,16 @@ class _Parser:
             return ("call", "arc" + name, argument)
         call = ("call", name, argument) if base is None else ("call", "log", argument, base)
         return call if power is None else ("pow", call, power)
+
+    def aggregate(self, name: str) -> Tree:
+        """`\\gcd(12, 18)` and `\\max\\{3, 5\\}`."""
+        closing = {"(": ")", r"\{": r"\}"}.get(self.take().text, "")
+        arguments = [self.expression()]
+        while self.peek().text == ",":
+            self.take()
+            arguments.append(self.expression())
+        self.take(closing)
+        return ("call", name, *arguments)
 
     def argument(self) -> Tree:
         """What a function applies to: a group, or the product of plain factors after it."""
@@ -389,12 +405,38 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
         return None
 
 
+def read_compound(tokens: list[Token]) -> Scalar | None:
+    """`5 feet 6 inches`: measured parts that fall in size, each below one of the unit before."""
+    if not tokens or tokens[0].kind != "num":
+        return None
+    pieces: list[list[Token]] = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.kind == "num" and (not before or before.kind in ("word", "text")):
+            pieces.append([])
+        if token.text != "," and not is_conjunction(token):
+            pieces[-1].append(token)
+    parts = [split_unit(piece) for piece in pieces] if len(pieces) > 1 else []
+    if not parts or any(not unit or unit.things or scale != 1 for _, unit, scale in parts):
+        return None
+    first, total, above = parts[0][1], Fraction(0), None
+    for value, unit, _ in parts:
+        size = ratio(unit, first) if unit.dimensions else None
+        if len(value) > 1 or not size or not value[0].text.replace(".", "", 1).isdecimal():
+            return None
+        part = to_fraction(value[0].text) * size
+        if above and part >= above:
+            return None
+        total, above = total + part, size
+    return Scalar(canonical(tokens), ("num", total), first)
+
+
 _PERCENT = ("%", "percent", "percentage", "per cent")
-_SIGNS = {r"\pm": "+-", r"\mp": "-+"}
+SIGNS = {r"\pm": "+-", r"\mp": "-+"}
 
 
-def _with_sign(tokens: list[Token], at: int) -> list[Token]:
-    return [Token("op", _SIGNS[t.text][at], t.spaced) if t.text in _SIGNS else t for t in tokens]
+def with_sign(tokens: list[Token], at: int) -> list[Token]:
+    """The tokens with the upper (0) or lower (1) of each double sign."""
+    return [Token("op", SIGNS[t.text][at], t.spaced) if t.text in SIGNS else t for t in tokens]
 
 
 def read_scalar(tokens: list[Token]) -> Value | None:
@@ -404,8 +446,8 @@ def read_scalar(tokens: list[Token]) -> Value | None:
         return INFINITY
     if text == r"-\infty":
         return MINUS_INFINITY
-    if any(token.text in _SIGNS for token in tokens):
-        both = [read_scalar(_with_sign(tokens, at)) for at in (0, 1)]
+    if any(token.text in SIGNS for token in tokens):
+        both = [read_scalar(with_sign(tokens, at)) for at in (0, 1)]
         return Sequence(text, "list", tuple(both)) if all(both) else None
     if angle := _read_angle(text, tokens):
         return angle
@@ -420,6 +462,6 @@ def read_scalar(tokens: list[Token]) -> Value | None:
     try:
         tree = parse(value)
     except Unreadable:
-        return None
+        return read_compound(tokens)
     tree = tree if scale == 1 else ("mul", tree, ("num", Fraction(scale)))
     return Scalar(text, tree, unit, percent)

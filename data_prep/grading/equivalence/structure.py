@@ -12,14 +12,17 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from data_prep.grading.equivalence.numeric import exact_value
+from data_prep.grading.equivalence.numeric import exact_value, is_number
 from data_prep.grading.equivalence.parse import (
+    SIGNS,
     is_conjunction,
     parse,
     read_based,
+    read_compound,
     read_ratio,
     read_scalar,
     read_words,
+    with_sign,
 )
 from data_prep.grading.equivalence.tokens import (
     MAX_DEPTH,
@@ -99,7 +102,8 @@ def _read_union(tokens: list[Token]) -> Value | None:
     finite = [_elements(item) for item in items]
     if None not in finite:
         return Sequence(text, "set", tuple(value for values in finite for value in values))
-    return Sequence(text, "union", items)
+    items = [e[0] if e and len(e) == 1 else v for e, v in zip(finite, items, strict=True)]
+    return Sequence(text, "union", tuple(items))
 
 
 def _elements(value: Value) -> tuple[Value, ...] | None:
@@ -152,6 +156,8 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
             return None
         of = factor
         cells = tuple(Scalar(f"({of.text})({c.text})", ("mul", of.tree, c.tree)) for c in cells)
+    if name == "cases" and len(rows[0]) == 1:
+        return Sequence(text, "list", cells)  # a system of equations
     if name == "cases":
         texts = ["&".join(map(canonical, row)) for row in rows]
         items = [tuple(map(_read_cell, row)) for row in rows]
@@ -200,6 +206,9 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
         return Sequence(text, "set", _read_items(pieces))
     if not separators:
         return None
+    signed = [piece for piece in pieces if any(token.text in SIGNS for token in piece)]
+    if len(signed) == 1 or any(token.text == r"\mp" for token in inside):
+        return Sequence(text, "list", tuple(read_tokens(with_sign(tokens, at)) for at in (0, 1)))
     form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
     return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
 
@@ -349,4 +358,22 @@ def read(text: str, is_gold: bool) -> tuple[Value, ...]:
             if unit is not None:
                 tree = ("mul", parse(value), ("num", Fraction(scale)))
                 readings.append(Scalar(readings[0].text, tree, unit, is_guess=guess))
-    return tuple(readings)
+    readings += filter(None, [read_compound(tokens)])
+    return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
+
+
+_NO_NAME = re.compile("(?<![a-z])(?:mod|base|or|not|if|when|where|unless|otherwise)(?![a-z])")
+
+
+def _named_gold(tokens: list[Token], readings: list[Value]) -> list[Value]:
+    """The number before a note in brackets that is no measure: `9 (more apples)`, `3 (dozen)`."""
+    at = next((at for at, token in enumerate(tokens) if token.text == "(" and token.spaced), 0)
+    note = tokens[at:]
+    is_note = at and wraps(note) and re.search("[a-z]{3}", canonical(note))
+    if not is_note or _NO_NAME.search(canonical(note).lower()):
+        return []
+    units = [value.unit for value in readings if isinstance(value, Scalar) and value.unit]
+    value = read_tokens(tokens[:at])
+    is_plain = isinstance(value, Scalar) and value.unit is None and is_number(value.tree)
+    is_measured = any(unit.dimensions or unit.things for unit in units)
+    return [value] if is_plain and not is_measured else []

@@ -26,7 +26,7 @@ _CHARACTERS = {
     "…": r"\ldots ", "⋯": r"\ldots ", "′": "'", "’": "'", "∠": r"\angle ", "△": r"\triangle ",
     "√": r"\sqrt ", "∛": r"\sqrt[3]", "→": r"\to ", "⁄": "/", "€": r"\euro ", "£": r"\pounds ",
     "¥": r"\yen ", "￥": r"\yen ", "¢": r"\text{ cents}", "∑": r"\sum ", "∫": r"\int ",
-    "∶": ":", "，": ", ", "、": ", ", "。": ".", "＄": r"\$",
+    "‰": r"\text{ per mille}", "∶": ":", "，": ", ", "、": ", ", "。": ".", "＄": r"\$",
 }  # fmt: skip
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n")
@@ -101,6 +101,12 @@ _REWRITES = [
     (r"\\{2,}(?=\s*(?:\]|$))", ""),
 ]
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
+# The letters of an ordinal, raised or not: 12th, 12^{th}, 12^{\text{th}}; and Swiss thousands.
+_ORDINAL = re.compile(
+    r"(?<=\d)(?:\s*\^)?\s*(?:(?:\{\s*)?\\text\s*\{\s*(?:st|nd|rd|th)\s*\}(?:\s*\})?"
+    r"|(?<=\^)\{\s*(?:st|nd|rd|th)\s*\}|(?<!\s)(?:st|nd|rd|th)(?![A-Za-z]))"
+)
+_APOSTROPHES = re.compile(r"(?<![\w.'])[1-9]\d{0,2}(?:'\d{3})+(?![\d'])")
 
 
 def _drop_delimiters(text: str) -> str:
@@ -130,6 +136,9 @@ def normalise(text: str) -> str:
             text = re.sub(pattern, new, text)
         text = _COMMAND.sub(lambda match: _RENAMES.get(match[1], match[0]), text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
+    text = text.removeprefix(r"\approx")
+    if re.search("st|nd|rd|th|'", text):
+        text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), _ORDINAL.sub("", text))
     text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
     while text and text[-1] in ".,;" and not text.endswith(("..", "\\,", "\\;")):
         text = text[:-1].rstrip()
@@ -143,6 +152,7 @@ def word_set(text: str) -> set[str]:
 
 TRIGONOMETRIC = word_set("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh")
 FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}  # of one argument
+AGGREGATES = {"gcd", "lcm", "max", "min"}  # of several
 
 _NUMBERS = {
     "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
@@ -150,11 +160,13 @@ _NUMBERS = {
     "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20,
     "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
 }  # fmt: skip
-GROUPS = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
-_PARTS = {
-    "half": 2, "halves": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6,
-    "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10,
+GROUPS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+PARTS = {
+    "half": 2, "halve": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8,
+    "ninth": 9, "twelfth": 12, "hundredth": 100,
 }  # fmt: skip
+_REGULAR = {word: n for word, n in (_NUMBERS | GROUPS).items() if n > 3 and word[-1] in "dnrxy"}
+PARTS |= {re.sub("y$", "ie", word) + "th": n for word, n in _REGULAR.items()}
 
 
 def read_number_words(text: str) -> Fraction | None:
@@ -164,10 +176,12 @@ def read_number_words(text: str) -> Fraction | None:
     if words[:1] in (["minus"], ["negative"]):
         sign, words = -1, words[1:]
     bottom = 1
-    if len(words) > 1 and (part := _PARTS.get(words[-1]) or _PARTS.get(words[-1][:-1])):
+    if len(words) > 1 and (part := PARTS.get(words[-1]) or PARTS.get(words[-1][:-1])):
         bottom, words = part, words[:-1]
     number = _cardinal(words)
-    return None if number is None else sign * Fraction(number, bottom)
+    if number is None or (bottom > 1 < number and not text.rstrip().endswith("s")):
+        return None  # a hundred twentieth is an ordinal
+    return sign * Fraction(number, bottom)
 
 
 def _cardinal(words: list[str]) -> int | None:
@@ -216,6 +230,7 @@ _TOKEN = re.compile(
     r"|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+(?![\d.]))?)"
     r"|(?P<cmd>\\(?:[A-Za-z]+|.|$))"
     r"|(?P<word>[A-Za-z]+)"
+    r"|(?P<text>[\u3041-\u30ff\u4e00-\u9fff\uac00-\ud7a3]+)"
     r"|(?P<op><=|>=|!=|:=|\*\*|.)",
     re.DOTALL,
 )
@@ -253,6 +268,8 @@ def tokenise(text: str, thousands: bool = True) -> list[Token]:
                 kind, token = "cmd", "\\" + _SPELLED_OTHERWISE[token.lower()]
             elif kind == "word" and token in _SPELLED:
                 kind, token = "cmd", "\\" + token
+            elif kind == "word" and token.lower() in AGGREGATES and text[at : at + 1] == "(":
+                kind, token = "cmd", "\\" + token.lower()
             token = _OPERATORS.get(token, token)
             if token.startswith("\\") and kind == "op":
                 kind = "cmd"
@@ -280,7 +297,7 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
     """Upright text: words stay text, anything with digits or mathematics in it is read as such."""
     content = re.sub(r"(?<!\\)\$", "", content)
     spaced = spaced or content.startswith(" ")
-    if content.strip() in FUNCTIONS:  # \operatorname{arctan}
+    if content.strip() in FUNCTIONS | AGGREGATES - {"min"}:  # \operatorname{arctan}
         return [Token("cmd", "\\" + content.strip(), spaced)]
     if re.fullmatch(r" [mshglLtNJWVK] ?", content):
         return [Token("text", content.strip(), True)]  # 5\text{ m}

@@ -12,25 +12,35 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_prep.grading.equivalence.tokens import GROUPS, Token, read_number_words, word_set
+from data_prep.grading.equivalence.tokens import (
+    GROUPS,
+    PARTS,
+    Token,
+    read_number_words,
+    word_set,
+    wraps,
+)
 
 _MEASURES = """
-length: m meter metre = 1; cm centimeter centimetre = 1/100; mm millimeter millimetre = 1/1000
-length: km kilometer kilometre = 1000; dm decimeter decimetre = 1/10; in inch inches = 0.0254
-length: ft foot feet = 0.3048; yd yard = 0.9144; mi mile = 1609.344
-length^3: l liter litre = 1/1000; ml milliliter millilitre = 1/1000000
-time: s sec second = 1; ms millisecond = 1/1000; min minute = 60; h hr hour = 3600
-time: day = 86400; week = 604800
+length: m meter metre 米 = 1; cm centimeter centimetre 厘米 = 1/100; mm millimeter 毫米 = 1/1000
+length: millimetre = 1/1000; km kilometer kilometre 千米 公里 = 1000
+length: dm decimeter decimetre 分米 = 1/10; in inch inches = 0.0254; ft foot feet = 0.3048
+length: yd yard = 0.9144; mi mile = 1609.344
+length^3: l liter litre 升 = 1/1000; ml milliliter millilitre 毫升 = 1/1000000
+time: s sec second 秒 = 1; ms millisecond = 1/1000; min minute 分钟 = 60
+time: h hr hour 小时 = 3600; day 天 = 86400; week = 604800
 time^-1: hz hertz = 1
-month: month = 1; yr year = 12
-mass: g gram gramme = 1; mg milligram = 1/1000; kg kilogram kilo = 1000; t ton tonne = 1000000
-mass: oz ounce = 28.349523125; lb pound = 453.59237
-dollar: dollar usd buck = 1; cent penny pennies = 1/100
+month: month 个月 = 1; yr year 年 = 12
+mass: g gram gramme 克 = 1; mg milligram = 1/1000; kg kilogram kilo 千克 公斤 = 1000
+mass: t ton tonne 吨 = 1000000; oz ounce = 28.349523125; lb pound = 453.59237
+dollar: dollar usd buck 美元 = 1; cent penny pennies = 1/100
 euro: euro eur = 1
 sterling: sterling gbp = 1
-yen: yen jpy = 1
+yen: yen jpy 円 日元 = 1
+yuan: yuan cny rmb 元 块 = 1; jiao 角 = 1/10
+rupee: rupee inr rs = 1; paisa paise = 1/100
 cup: cup = 1
-degree: degree = 1
+degree: degree 度 = 1
 radian: radian rad = 1
 newton: n newton = 1
 joule: j joule = 1; kj kilojoule = 1000
@@ -48,8 +58,7 @@ for _line in _MEASURES.strip().splitlines():
 # Words after a number that are no unit: the number is not the value, or not alone.
 _NO_UNIT = word_set("""
     is are was not no if for when or and but mod modulo more less fewer than least most about
-    approximately roughly around to over plus minus times half halves third thirds quarter
-    quarters fourth fourths fifth fifths tenth tenths hundredths pi root roots base point
+    approximately roughly around to over plus minus times pi root roots base point
     negative factorial maybe perhaps possibly either neither both with without by from where
     which that some any all other otherwise then so also up down equals th st nd rd below above
     zero short away ago off out radical followed percent
@@ -61,11 +70,21 @@ _BLURRING = word_set("""
     roughly around or either neither maybe if than between except without
 """)
 _RATES = {"mph": ("mi", "h"), "kph": ("km", "h"), "kmh": ("km", "h"), "mpg": ("mi", "gallon")}
-_CURRENCY = {r"\$": "dollar", r"\euro": "euro", r"\pounds": "sterling", r"\yen": "yen"}
+_CURRENCY = {
+    r"\$": "dollar", r"\euro": "euro", r"\pounds": "sterling", r"\yen": "yen", "₹": "rupee",
+    "₩": "won", "₽": "ruble", "₺": "lira", "₫": "dong", "₪": "shekel", "฿": "baht", "₱": "peso",
+    "₦": "naira", "₴": "hryvnia", "Rs": "rupee",
+}  # fmt: skip
 # A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
 _IGNORED = {"the", "a", "an", "each", "total", "altogether", "exactly", "only", "same"}
-SCALES = GROUPS | {"dozen": 12, "hundred": 100, "trillion": 10**12}
+_FACTORS = """
+dozen=12 score=20 gross=144 hundred=100 lakh=1e5 lac=1e5 crore=1e7 myriad=1e4 quadrillion=1e15
+quintillion=1e18 doubled=2 tripled=3 trebled=3 quadrupled=4 quintupled=5 halved=1/2 quartered=1/4
+mille=1000 mn=1e6 bn=1e9 ppm=1/1000000 ppb=1/1000000000 basis=1/10000
+"""
+SCALES = GROUPS | {word: Fraction(1, n) for word, n in PARTS.items()}
+SCALES |= {word: Fraction(size) for word, size in re.findall(r"(\w+)=(\S+)", _FACTORS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +104,8 @@ def _singular(word: str) -> str:
 
 
 def _words(token: Token) -> list[str]:
-    kept = "".join(c if c.isalpha() or c in "/-'" else " " for c in token.text.replace(".", ""))
+    text = token.text.replace(".", "").replace("平方", "square ").replace("立方", "cubic ")
+    kept = "".join(c if c.isalpha() or c in "/-'" else " " for c in text)
     return kept.replace("/", " / ").split()
 
 
@@ -121,11 +141,11 @@ _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}  # before the unit
 _RAISED = {"squared": 2, "cubed": 3} | {f"^{n}": n for n in (-4, -3, -2, -1, 1, 2, 3, 4)}
 
 
-def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
+def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
     """(unit, what `million` or `dozen` multiply with) after a number; None where it is no unit."""
     dimensions: Counter[str] = Counter()
     things: set[str] = set()
-    size, scale, sign, power = Fraction(1), 1, 1, 1
+    size, scale, sign, power = Fraction(1), Fraction(1), 1, 1
     last: list[tuple[str, int]] = []  # units named last, with their exponents
 
     def add(name: str, exponent: int) -> None:
@@ -143,14 +163,18 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
     for word in words:
         if word is None or (word in _NO_UNIT and words != ["times"]):
             return None
+        factor = SCALES.get(word) or SCALES.get(_singular(word))
         if word == "of":
-            break  # 3 cups of flour
-        if word in ("/", "per"):
+            if things or dimensions:
+                break  # 3 cups of flour, but 3 tenths of a mile
+        elif word in ("/", "per"):
             sign = -1
-        elif (_singular(word) in SCALES or word in SCALES) and not things and not dimensions:
-            scale *= SCALES.get(word) or SCALES[_singular(word)]
-        elif _is_number_word(word):
-            return None  # 5 eighths
+        elif factor and not dimensions and things <= {"part"}:
+            scale *= Fraction(factor) ** sign  # 3 million, 5 per thousand
+            things.clear()  # 5 parts per million
+            sign = 1
+        elif sign > 0 and (factor or read_number_words(word) is not None):
+            return None  # 5 metres doubled; 5 dollars per dozen has its unit
         elif word in _POWERS:
             power = _POWERS[word]
         elif word in _RAISED:
@@ -166,11 +190,6 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, int] | None:
             power = 1
     kept = frozenset((name, power) for name, power in dimensions.items() if power)
     return Unit(kept, size, frozenset(things)), scale
-
-
-def _is_number_word(word: str) -> bool:
-    word = _singular(word)
-    return any(read_number_words(text) is not None for text in (word, f"one {word}"))
 
 
 def _find(name: str) -> tuple[str, Fraction, int] | None:
@@ -202,16 +221,25 @@ def _starts_unit(token: Token, before: Token) -> bool:
     return known or (token.spaced and len(token.text) > 3) or token.text in ("sq", "cu")
 
 
+def _is_named(tokens: list[Token]) -> bool:
+    """Whether the first is a number and words in brackets name its unit: `9 (apples)`."""
+    before, *rest = tokens
+    if before.kind != "num" or rest[0].text != "(" or not wraps(rest):
+        return False
+    words = [t for t in rest[1:-1] if t.kind in ("word", "text") and len(t.text) > 1]
+    return any(len(w.text) > 3 or w.kind == "text" or w.text.lower() in _TABLE for w in words)
+
+
 def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
     """(tokens of the value, unit or None, scale): `\\$5`, `5 m/s`, `3 million dollars`."""
     signed = 1 if tokens and tokens[0].text == "-" else 0
     prefix = None
     if len(tokens) > signed + 1 and tokens[signed].text in _CURRENCY:
         prefix = tokens[signed]
-        tokens = tokens[:signed] + tokens[signed + 1 :]
+        tokens = tokens[:signed] + tokens[signed + 1 + (tokens[signed + 1].text == ".") :]
     behind = [prefix] if prefix else []
     for at in range(1, len(tokens)):
-        if _starts_unit(tokens[at], tokens[at - 1]):
+        if _starts_unit(tokens[at], tokens[at - 1]) or _is_named(tokens[at - 1 :]):
             if found := read_unit(tokens[at:] + behind):
                 return tokens[:at], *found
             break
