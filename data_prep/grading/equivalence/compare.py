@@ -166,7 +166,10 @@ class Comparison:
             is_vector = 1 in matrix.form[1:] and not matrix.form[0] and pair.form == ("(", ")")
             return is_vector and self.ordered(ours, theirs)
         if kinds == {"list", "pair"}:
-            pair = theirs if ours.kind in ("list", "alternatives") else ours
+            listed, pair = (theirs, ours) if ours.kind in ("pair", "interval") else (ours, theirs)
+            is_named = len(labels(listed) - {None}) == len(listed.items)  # x = 1, y = 2
+            if listed.kind == "alternatives" or (listed is ours and not is_named):
+                return False  # a tuple or an interval needs its brackets
             is_tuple = pair.kind == "pair" and pair.form == ("(", ")")
             return is_tuple and self.ordered(by_label(ours), by_label(theirs))
         return len(kinds) == 1 and ours.form == theirs.form and self.ordered(ours, theirs)
@@ -265,7 +268,7 @@ class Comparison:
         Every further part must be the same value: `x = 3 = 5` and `4 = 5` say nothing.
         """
         parts, ops = list(relation.parts), list(relation.ops)
-        if ops == ["="] and is_label(parts[1]) and not is_label(parts[0]):
+        if ops == ["="] and relations.label_of(relation) is not parts[0]:
             parts.reverse()
         while len(parts) > 2 and ops[:2] == ["=", "="] and all(map(is_label, parts[:2])):
             parts, ops = parts[1:], ops[1:]  # x = y = 5
@@ -298,10 +301,12 @@ class Comparison:
             return self.same(our_interval, their_interval)
         our_value, their_value = self.value_of(ours), self.value_of(theirs)
         are_values = our_value is not None and their_value is not None
-        if are_values and relations.may_name_one(ours.parts[0], theirs.parts[0]):
+        if are_values and relations.may_name_one(*map(relations.label_of, (ours, theirs))):
             same = self.same(our_value, their_value)
             if same is not False:
                 return same
+        if relations.is_solved(theirs) and not relations.is_solved(ours):
+            return False  # 2x + 3 = 13 is the question that x = 5 answers
         return relations.same_equation(ours, theirs)
 
 

@@ -56,6 +56,21 @@ def is_label(value: Value) -> bool:
     return is_name and not is_negative and names_only(value.tree)
 
 
+def label_of(relation: Relation) -> Value:
+    """The part that names the others: the first, or in `5 = x` the second."""
+    first, second = relation.parts[:2]
+    is_turned = relation.ops == ("=",) and is_label(second) and not is_label(first)
+    return second if is_turned else first
+
+
+def is_solved(relation: Relation) -> bool:
+    """Whether it is a name and a number, in either order: `x = 5`, `5 < x`."""
+    if len(relation.parts) != 2 or not all(isinstance(p, Scalar) for p in relation.parts):
+        return False
+    trees = [part.tree for part in relation.parts]
+    return any(a[0] == "var" and is_number(b) for a, b in (trees, trees[::-1]))
+
+
 def plain_label(relation: Relation) -> str | None:
     """The variable in `x = …`, None for any other label."""
     for part in relation.parts:
