@@ -302,9 +302,7 @@ class Comparison:
         our_value, their_value = self.value_of(ours), self.value_of(theirs)
         are_values = our_value is not None and their_value is not None
         if are_values and relations.may_name_one(*map(relations.label_of, (ours, theirs))):
-            same = self.same(our_value, their_value)
-            if same is not False:
-                return same
+            return self.same(our_value, their_value)  # with their units
         if relations.is_solved(theirs) and not relations.is_solved(ours):
             return False  # 2x + 3 = 13 is the question that x = 5 answers
         return relations.same_equation(ours, theirs)

@@ -51,7 +51,22 @@ def tuples(rng):
     yield f"\\left({n},{m}\\right)", f"({n}, {m})", True
 
 
-@pytest.mark.parametrize("make", [labels, solved, tuples])
+UNITS = [("kg", "g", 1000), ("m", "cm", 100), ("km", "m", 1000), ("hours", "minutes", 60)]
+
+
+def units(rng):
+    a, n = rng.choice(NAMES), rng.randint(2, 50)
+    large, small, factor = rng.choice(UNITS)
+    for relation in ("=", ">", "\\le "):
+        yield f"{a}{relation}{n}\\text{{ {large}}}", f"{a}{relation}{n}\\text{{ {small}}}", False
+    yield f"{a}=\\${n}", f"{a}={n}\\text{{ cents}}", False
+    yield f"{a}={n}\\text{{ {large}}}", f"{a}={n * factor}\\text{{ {small}}}", True
+    yield f"{a}={n}\\text{{ {large}}}", f"{a}={n}", True
+    yield f"{a}={n}", f"{a}={n}\\text{{ {small}}}", True
+    yield f"{a}=\\${n}", f"{a}={100 * n}\\text{{ cents}}", True
+
+
+@pytest.mark.parametrize("make", [labels, solved, tuples, units])
 def test_of_each_class_the_wrong_are_wrong_and_the_right_right(make):
     rng = random.Random(make.__name__)
     rows = [row for _ in range(NUM_ROWS) for row in make(rng)]
