@@ -26,6 +26,7 @@ class Extraction:
 
     prediction: str | None
     status: str
+    several: tuple[str, ...] = ()  # answers, together one where the gold is a list of as many
 
 
 # What makes of a box a part of a larger expression: an operator with an operand on its other side.
@@ -161,7 +162,7 @@ def _only_one(found: list[str]) -> Extraction:
         return Extraction(None, "no_answer")
     others = {*found} - {found[-1]}
     if len(others) > MAX_SPELLINGS or not all(is_same_value(one, found[-1]) for one in others):
-        return Extraction(None, "several_answers")
+        return Extraction(None, "several_answers", tuple(dict.fromkeys(found)))
     return Extraction(found[-1].strip(), "ok")
 
 

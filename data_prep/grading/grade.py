@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from data_prep.grading.equivalence.compare import TooLarge, compare
+from data_prep.grading.equivalence.compare import TooLarge, compare, num_listed
 from data_prep.grading.extract import Extraction, extract, extract_short, read_leniently
 from data_prep.grading.pool import shared_pool
 from data_prep.grading.restated import is_restated
@@ -122,16 +122,26 @@ def _grade_all(
     for text in texts:
         found.append(find(text))
         started.append(time.perf_counter())
-    pairs = [(one.prediction, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
+    pairs = [_to_judge(one, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
     judged = iter(judge_all([pair for pair in pairs if pair[0] is not None]))
     grades = []
     asked = repeat("") if questions is None else questions
-    for at, (one, (_, accepted), question) in enumerate(zip(found, pairs, asked, strict=False)):
-        verdict, more = (one.status, 0.0) if one.prediction is None else next(judged)
-        if verdict == "right" and is_restated(one.prediction, question, accepted):
+    for at, (one, (prediction, accepted), question) in enumerate(
+        zip(found, pairs, asked, strict=False)
+    ):
+        verdict, more = (one.status, 0.0) if prediction is None else next(judged)
+        if verdict == "right" and is_restated(prediction, question, accepted):
             verdict = "wrong"
-        grades.append(Grade(verdict, one.prediction, started[at + 1] - started[at] + more))
+        if one.several and verdict != "right":
+            verdict, prediction = one.status, None
+        grades.append(Grade(verdict, prediction, started[at + 1] - started[at] + more))
     return grades
+
+
+def _to_judge(one: Extraction, golds: list[str]) -> tuple[str | None, list[str]]:
+    """The prediction and its golds; of several answers their list and golds that list as many."""
+    lists = [gold for gold in golds if one.several and num_listed(gold) == len(one.several)]
+    return (", ".join(one.several), lists) if lists else (one.prediction, golds)
 
 
 def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]:

@@ -272,7 +272,8 @@ class Comparison:
             parts.reverse()
         while len(parts) > 2 and ops[:2] == ["=", "="] and all(map(is_label, parts[:2])):
             parts, ops = parts[1:], ops[1:]  # x = y = 5
-        if is_label(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
+        is_sum = isinstance(parts[0], Opaque) and any(t.text in _ITS_OWN for t in parts[0].tokens)
+        if (is_label(parts[0]) or is_sum) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
             parts, ops = parts[1:], ops[1:]
         elif not all(isinstance(p, Scalar) for p in parts) or parts[0].tree[0] == "num":
             return None  # 4 = 5, 0 = 0
@@ -434,6 +435,16 @@ def is_same_value(first: str, second: str) -> bool:
         return compare(first, second) is True
     except TooLarge:
         return False
+
+
+def num_listed(gold: str) -> int:
+    """How many values a gold lists in any order; 1 where it is no list or set."""
+    try:
+        value = read(gold, True)[0] if len(gold) <= MAX_CHARS else None
+    except TooLarge:
+        return 1
+    is_list = isinstance(value, Sequence) and value.kind in ("list", "alternatives", "set")
+    return len(value.items) if is_list else 1
 
 
 def is_parseable(text: str) -> bool:

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from data_prep.grading.extract import extract
+from data_prep.grading.grade import grade
 
 
 def prediction(text):
@@ -95,3 +96,22 @@ def test_a_part_next_to_a_whole_one_still_counts_as_a_second_answer():
     for part, whole in itertools.product(PARTS[:4], WHOLE[:3]):
         assert prediction(f"{part.format(BOX)} so {whole.format(BOX)}") == "5"
         assert prediction(f"{part.format(BOX)} so {whole.format(BOX.replace('5', '8'))}") is None
+
+
+@pytest.mark.parametrize(
+    ("boxes", "gold", "verdict"),
+    [
+        ("12", "1,2", "right"),
+        ("21", r"\{1, 2\}", "right"),
+        ("12", r"x=1 \text{ or } x=2", "right"),
+        ("123", "3,1,2", "right"),
+        ("12", "2", "several_answers"),  # hedging
+        ("12", "1,3", "several_answers"),
+        ("123", "1,2", "several_answers"),
+        ("12", "(1,2)", "several_answers"),
+        ("12", "1:2", "several_answers"),
+    ],
+)
+def test_several_boxes_are_the_golds_list_or_nothing(boxes, gold, verdict):
+    text = " and ".join(f"$\\boxed{{{one}}}$" for one in boxes)
+    assert grade(f"<think>so</think> {text}", gold).verdict == verdict

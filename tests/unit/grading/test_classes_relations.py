@@ -66,7 +66,21 @@ def units(rng):
     yield f"{a}=\\${n}", f"{a}={100 * n}\\text{{ cents}}", True
 
 
-@pytest.mark.parametrize("make", [labels, solved, tuples, units])
+def sums(rng):
+    n = rng.randint(3, 30)
+    total = n * (n + 1) // 2
+    for text in (
+        f"\\sum_{{k=1}}^{{{n}}} k",
+        f"\\lim_{{x\\to {total}}} x",
+        f"\\int_0^{{{n}}} x\\,dx",
+    ):
+        yield f"{text} = {total}", f"{total}", True
+        yield f"{text} = \\frac{{{2 * total}}}{{2}} = {total}", f"{total}", True
+        yield f"{text} = {total + 1}", f"{total}", False
+        yield f"{text} = {total} = {total + 1}", f"{total}", False
+
+
+@pytest.mark.parametrize("make", [labels, solved, tuples, units, sums])
 def test_of_each_class_the_wrong_are_wrong_and_the_right_right(make):
     rng = random.Random(make.__name__)
     rows = [row for _ in range(NUM_ROWS) for row in make(rng)]
