@@ -48,7 +48,9 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
     """Find where a run (its `run.json`) trains; moves folders, so call it from one process only."""
     following = folder.with_name(f"{folder.name}.next")
     for one in (folder, following):  # never move or remove what is not ours
-        if one.exists() and any(one.iterdir()) and not (one / RUN_FILE).is_file():
+        files = [*one.iterdir()] if one.exists() else []
+        files = [file for file in files if file.suffix != manifest.PARTIAL]  # left by a kill
+        if files and not (one / RUN_FILE).is_file():
             raise UserError(
                 f"output_dir: {one} holds files that no training stage wrote; choose another"
             )

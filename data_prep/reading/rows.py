@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from data_prep.config import UserError
+from data_prep.manifest import check_made
 
 Row = dict[str, Any]
 FORMATS = (".jsonl", ".json", ".csv", ".tsv")
@@ -68,8 +69,10 @@ class BadRow:
 def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
     """Yield `(where, row)` of a local file; the first row that cannot be read ends it.
 
-    Lone surrogates pass: models write them. In data they are faults, see `read_rows_and_faults`.
+    A file that a stage wrote must be as it left it. Lone surrogates pass: models write them. In
+    data they are faults, see `read_rows_and_faults`.
     """
+    check_made(Path(path))
     for where, row in read_rows_and_faults(path):
         if isinstance(row, BadRow):
             if row.row is None:

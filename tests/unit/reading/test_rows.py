@@ -9,6 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.reading import rows as reading
 from data_prep.reading.rows import (
@@ -367,3 +368,13 @@ def test_the_hub(monkeypatch, tmp_path):
         with pytest.raises(UserError, match=r"^hub: some/set.* no route to host; .*data_root") as e:
             list(ask("some/set", "train"))
         assert "\n" not in str(e.value)
+
+
+def test_what_a_stage_wrote_is_read_only_as_it_left_it(tmp_path):
+    path = tmp_path / "train.jsonl"
+    path.write_text('{"a": 1}\n')
+    manifest.write(tmp_path, "data", {}, {}, {}, 0.0, [path.name])
+    assert [row for _, row in read_rows(path)] == [{"a": 1}]
+    path.write_text('{"a": \x01\n')
+    with pytest.raises(UserError, match="differs from what the stage data wrote; `make data`"):
+        list(read_rows(path))

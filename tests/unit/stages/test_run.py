@@ -124,6 +124,12 @@ def test_a_folder_that_no_stage_wrote_is_not_touched(folder, name):
     assert (theirs / "thesis.tex").is_file()
 
 
+def test_a_file_half_written_by_a_kill_is_nobodys(folder):
+    folder.mkdir()
+    (folder / f"{runs.RUN_FILE}.partial").write_text('{"config"')
+    assert prepare(folder).work == str(folder)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "files.json"])
 @pytest.mark.parametrize("change", ["cut", "overwritten", "removed"])
 def test_a_damaged_checkpoint_is_set_aside(folder, capsys, name, change):
