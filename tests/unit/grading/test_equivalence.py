@@ -99,10 +99,10 @@ def test_what_once_raised(text):
     ],
 )  # fmt: skip
 def test_no_value_takes_seconds(text):
-    started = time.perf_counter()
+    started = time.process_time()
     with contextlib.suppress(TooLarge):
         assert compare(text[:500], r"\{1,2\}") is not True
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(

@@ -298,9 +298,11 @@ def test_honest_arithmetic_is_low_and_loops_are_high():
 @pytest.mark.parametrize("text", ["<think", "<", "</think>", "<think></think>", "a", "<answer>x "])
 def test_hostile_text_costs_little(text):
     text = (text * 100_000)[:100_000]
-    started = time.perf_counter()
+    started = time.process_time()
     repetition_scores([[ord(c) for c in text]], [text], 8)
-    assert time.perf_counter() - started < 1  # 0.05 s; quadratic would take minutes
+    assert (
+        time.process_time() - started < 5
+    )  # of the processor: 0.05 s; quadratic would take minutes
 
 
 # Log-probs
