@@ -300,9 +300,7 @@ def test_hostile_text_costs_little(text):
     text = (text * 100_000)[:100_000]
     started = time.process_time()
     repetition_scores([[ord(c) for c in text]], [text], 8)
-    assert (
-        time.process_time() - started < 5
-    )  # of the processor: 0.05 s; quadratic would take minutes
+    assert time.process_time() - started < 5  # 0.05 s; quadratic would take minutes
 
 
 # Log-probs
