@@ -203,6 +203,8 @@ _NUMBER = re.compile(
     r"(?:\s?/\s?\d+|\s?\\?%|\s?[π√]\d*|\s(?:[kcm]?m|mi)/(?:h|s|min)\b|\s?mph\b)?(?![\w^])"
     r"|(?<=[$€£])\d+(?:,\d{3})*(?:\.\d+)?"
 )
+_DATE = re.compile(r"\b(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]*\.?\s+$")
+_PRICE = re.compile(r"(?<![\\$])\$(?=\d+(?:,\d{3})*(?:\.\d+)?(?![\d$]|\s*[-+*/^=<>\\]))")
 # Words between candidates that offer both; " is " alone defines the second by the first.
 _HEDGE = re.compile(
     r"(?:[\s,;/*$&.?!()-]|\b(?:or|and|maybe|perhaps|possibly|probably|either|also|even|rather|wait|no"
@@ -255,8 +257,14 @@ def _final_statement(text: str) -> Extraction:
     text = _POLITE.sub("", text.strip()[-MAX_STATEMENT:]).replace("```", " ").strip()
     if (whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)) and _MARKER.search(whole[1]):
         text = whole[1].strip()
+    if len(re.findall(r"(?<!\\)\$", text)) % 2:
+        text = _PRICE.sub(r"\$", text)
     if markers := list(_MARKER.finditer(text)):
-        text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
+        stated = text[markers[-1].end() :].strip()
+        first = _NEXT_SENTENCE.split(stated.partition("\n")[0], maxsplit=1)[0]
+        is_stated = re.search(r"\d", first) and not _CONCLUSION.search(stated, len(first))
+        stated = first if is_stated else stated  # "as follows. We get 5"
+        text = stated.rstrip(" .*_").strip() or text
     text = _LABEL.sub("", text)  # "Option C", "Total: 5 apples", "= 5"
     if not text:
         return Extraction(None, "no_answer")
@@ -269,6 +277,8 @@ def _last_candidate(text: str) -> Extraction:
     bold = [inside for match, inside in found if match[5] and not re.search(r"\d", inside)]
     found = [(match, inside) for match, inside in found if not _is_worded(match, inside)]
     numbers = [(match, match[0]) for match in _NUMBER.finditer(text)]
+    undated = [one for one in numbers if not _DATE.search(text[: one[0].start()])]
+    numbers = undated or numbers
     if not found or (numbers and _last_sentence(text, numbers) > found[-1][0].end()):
         found = numbers
     if not found:
