@@ -186,10 +186,14 @@ def _tagged(text: str) -> list[str]:
     return [value for answer in answers for value in find_boxes(answer) or [answer]]
 
 
+_FILLERS = (
+    r"(?:(?:approximately|about|roughly|therefore|thus|hence|so|then|simply|indeed|maybe|equal to)"
+    r"\b[\s*_:,]*)*"
+)
 # A statement of the answer, up to what follows it on its line (or the next, if that is empty).
 _MARKER = re.compile(
     r"(?:answer|option|choice|solution)(?:\s+(?:to|of)\s[^.\n]{0,80}?)?[\s*_]*(?:is|:|=|\n)[\s*_:]*"
-    r"|(?:\\?#){4}\s*",
+    rf"{_FILLERS}|(?:\\?#){{4}}\s*",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", re.IGNORECASE)
@@ -351,15 +355,10 @@ _BROKEN_BOX = re.compile(r"\\boxed\s*\{?")
 _HASHES = re.compile(
     r"####[ \t]*([-+]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)[ \t.]*(?=\n|\Z)"
 )
-_FILLERS = (
-    r"(?:(?:approximately|about|roughly|therefore|thus|hence|so|then|simply|indeed|maybe|equal to)"
-    r"\b[\s*_:,]*)*"
-)
 _STATEMENT = re.compile(
     r"(?:\banswer\b[^.:=\n]{0,60}?(?:\b(?:is|equals)\b|[:=])[\s*_:]*|<answer>\s*)" + _FILLERS,
     re.IGNORECASE,
 )
-_DISPLAY = re.compile(r"\\\[(.+?)\\\]|\$\$(.+?)\$\$", re.DOTALL)
 _NEXT_SENTENCE = re.compile(r"[.!?][*$)\]]*\s+(?=\S)")
 _EQUALS = re.compile(r"(?<![<>!=])=+>?")
 _REOPENED = re.compile(r".\$|\\[(\[]")  # formulas beyond the one that the equals sign is in
@@ -395,8 +394,8 @@ def read_leniently(completion: str, is_choice: bool = False) -> str | None:
 
 
 def _read(text: str, is_choice: bool) -> str | None:
-    if boxes := [box for box in find_boxes(text) if box.strip()]:
-        return _side_by_side_boxes(text, boxes)
+    if any(map(str.strip, find_boxes(text))):
+        return _side_by_side_boxes(text)
     _, opened, inside = text.rpartition(ANSWER_CLOSE)[0].rpartition(ANSWER_OPEN)
     if opened and (answer := _short(inside[-MAX_STATEMENT:], is_choice)):
         return answer
@@ -411,7 +410,7 @@ def _read(text: str, is_choice: bool) -> str | None:
         return answer
     if hashes := _HASHES.findall(tail):
         return hashes[-1]
-    return _stated(tail, is_choice) or _equated(tail) or _last_value(tail)
+    return (None if _STATEMENT.search(tail) else _equated(tail)) or _last_value(tail)
 
 
 def _short(text: str, is_choice: bool = False) -> str | None:
@@ -423,19 +422,17 @@ def _short(text: str, is_choice: bool = False) -> str | None:
     return extract_short(text).prediction
 
 
-def _side_by_side_boxes(text: str, boxes: list[str]) -> str:
+def _side_by_side_boxes(text: str) -> str:
     """The last box, with those before it that only an "or", an "and" or a comma parts from it."""
-    run = [boxes[-1]]
-    start = text.rfind(f"\\boxed{{{boxes[-1]}}}")
-    for box in boxes[-2 : -MAX_SPELLINGS - 2 : -1]:
-        written = f"\\boxed{{{box}}}"
-        at = text.rfind(written, 0, max(start, 0))
-        if at < 0 or not _SIDE_BY_SIDE.fullmatch(text[at + len(written) : start]):
+    *others, (start, _, last) = [box for box in _boxes(text) if box[2].strip()]
+    run = [last]
+    for before, end, box in others[: -MAX_SPELLINGS - 1 : -1]:
+        if not _SIDE_BY_SIDE.fullmatch(text[end:start]):
             break
         run.insert(0, box)
-        start = at
-    is_one = all(is_same_value(box, boxes[-1]) for box in {*run} - {boxes[-1]})
-    return boxes[-1].strip() if is_one else ", ".join(box.strip() for box in run)
+        start = before
+    is_one = all(is_same_value(box, last) for box in {*run} - {last})
+    return last.strip() if is_one else ", ".join(map(str.strip, run))
 
 
 def _option(tail: str) -> str | None:
@@ -458,17 +455,6 @@ def _option(tail: str) -> str | None:
 
 def _letters(options: str) -> str:
     return ", ".join(dict.fromkeys(re.findall(r"[A-J]", options)))
-
-
-def _stated(tail: str, is_choice: bool) -> str | None:
-    """What the last "answer is …" states."""
-    statements = list(_STATEMENT.finditer(tail))
-    if not statements:
-        return None
-    rest = tail[statements[-1].end() :].strip()
-    if display := _DISPLAY.match(rest):
-        return _short(display[1] or display[2], is_choice)
-    return _short(_NEXT_SENTENCE.split(rest.partition("\n")[0], maxsplit=1)[0], is_choice)
 
 
 def _without_closing(text: str) -> str:
@@ -498,4 +484,5 @@ def _equated(tail: str) -> str | None:
 def _last_value(tail: str) -> str | None:
     """The last formula or number; words alone are an answer only where they are stated as one."""
     answer = _short(tail)
-    return answer if answer and (re.search(r"\d", answer) or _FORMULA.search(tail)) else None
+    is_value = re.search(r"\d", answer or "") or _FORMULA.search(tail) or _STATEMENT.search(tail)
+    return answer if is_value else None
