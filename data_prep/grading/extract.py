@@ -48,7 +48,9 @@ _DENIED = re.compile(
     r"(?:\b(?:can)?not|n't|\bnever|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
     r"\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$"
 )
-_MINUS = re.compile(r"(?:^|[$=({\[,&]|\\(?:approx|therefore|Rightarrow|implies|to)\b)\s*[-\u2212]$")
+_MINUS = re.compile(
+    r"(?:^|([$=({\[,&])|\\(?:approx|therefore|Rightarrow|implies|to)\b)\s*[-\u2212](?(1)\s*)$"
+)
 MAX_AROUND = 80  # characters on either side of a box that are looked at
 
 
@@ -207,7 +209,11 @@ _NUMBER = re.compile(
     r"(?:\s?/\s?\d+|\s?\\?%|\s?[π√]\d*|\s(?:[kcm]?m|mi)/(?:h|s|min)\b|\s?mph\b)?(?![\w^])"
     r"|(?<=[$€£])\d+(?:,\d{3})*(?:\.\d+)?"
 )
-_DATE = re.compile(r"\b(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]*\.?\s+$")
+# What makes of the number after it a date or a reference: "May 5", "page 5".
+_DATED = re.compile(
+    r"\b(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]*\.?\s+$"
+    r"|\b(?:page|step|chapter|section|exercise|problem|question|figure|equation|example)s?\s+$"
+)
 _PRICE = re.compile(r"(?<![\\$])\$(?=\d+(?:,\d{3})*(?:\.\d+)?(?![\d$]|\s*[-+*/^=<>\\]))")
 # Words between candidates that offer both; " is " alone defines the second by the first.
 _HEDGE = re.compile(
@@ -231,6 +237,8 @@ _EXPLANATION = re.compile(
 )
 _CASES = re.compile(r"\b(?:otherwise|else|unless)\b|\bif\b.*\bif\b", re.IGNORECASE | re.DOTALL)
 _CONCLUSION = re.compile(r"\b(?:so|hence|thus|therefore|makes|giving|total)\b", re.IGNORECASE)
+_CONTENT = re.compile(r"[a-z]{3,}|\d+")
+_COMMON = {"the", "and", "for", "are", "was", "were", "has", "have", "had", "this", "that", "with"}
 _SENTENCE = re.compile(r"[.!?][*\")]*\s+(?=[A-Z*$\\])")
 _NAMED = re.compile(r"\b(?:is|are|was|has|have)\s+((?:[A-Za-z]+\s+){0,3}[A-Za-z]+)\W*$")
 _UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
@@ -281,8 +289,10 @@ def _last_candidate(text: str) -> Extraction:
     bold = [inside for match, inside in found if match[5] and not re.search(r"\d", inside)]
     found = [(match, inside) for match, inside in found if not _is_worded(match, inside)]
     numbers = [(match, match[0]) for match in _NUMBER.finditer(text)]
-    undated = [one for one in numbers if not _DATE.search(text[: one[0].start()])]
-    numbers = undated or numbers
+    dated = [one for one in numbers if _DATED.search(text[: one[0].start()])]
+    numbers = [one for one in numbers if one not in dated]
+    if numbers and _is_aside(text, start := _last_sentence(text, numbers)):
+        numbers = [one for one in numbers if one[0].end() < start]
     if not found or (numbers and _last_sentence(text, numbers) > found[-1][0].end()):
         found = numbers
     if not found:
@@ -302,6 +312,18 @@ def _last_candidate(text: str) -> Extraction:
     # Several candidates are one list: right only where the gold is that list.
     answers = [inside.strip().rstrip(".") + _unit_after(text, at) for at, inside in found[last:]]
     return Extraction(", ".join(answers), "ok")
+
+
+def _is_aside(text: str, start: int) -> bool:
+    """Whether the last sentence is about something else: no word or number of those before it."""
+    last = text[start:]
+    before, after = (
+        {w[:5] for w in _CONTENT.findall(part.lower())} for part in (text[:start], last)
+    )
+    is_result = _CONCLUSION.search(last) or re.search(
+        "=|then|get|give|leave|equal|come|result", last
+    )
+    return not (is_result or before & after - _COMMON) and bool(re.search(r"\d", text[:start]))
 
 
 def _unit_after(text: str, match: re.Match) -> str:

@@ -419,17 +419,28 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
     separate = tokens if is_gold else _tokens(text, functions, thousands=False)
     if separate != tokens:
         readings.append(read_tokens(separate))
-    # `5 m` is a product to the parser; as a quantity it is another reading.
-    if isinstance(readings[0], Scalar) and readings[0].unit is None:
-        value, unit, scale = split_unit(tokens)
-        is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
-        guess = is_gold and is_letter  # 2 t may well be 2 times t
-        with contextlib.suppress(Unreadable):
-            if unit is not None:
-                tree = ("mul", parse(value), ("num", Fraction(scale)))
-                readings.append(Scalar(readings[0].text, tree, unit, is_guess=guess))
+    if isinstance(readings[0], Scalar):
+        readings += filter(None, [_quantity(tokens, is_gold)])
+    elif isinstance(relation := readings[0], Relation):
+        pieces, _ = split(tokens, lambda token: token.text in RELATIONS)
+        parts = [_quantity(piece, is_gold) for piece in pieces]
+        if any(parts):
+            both = zip(parts, relation.parts, strict=True)
+            readings.append(replace(relation, parts=tuple(new or old for new, old in both)))
     readings += filter(None, [read_compound(tokens)])
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
+
+
+def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
+    """`5 m` as five metres, which is a product to the parser."""
+    value, unit, scale = split_unit(tokens)
+    if unit is None:
+        return None
+    is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
+    guess = is_gold and is_letter  # 2 t may well be 2 times t
+    with contextlib.suppress(Unreadable):
+        tree = ("mul", parse(value), ("num", Fraction(scale)))
+        return Scalar(canonical(tokens), tree, unit, is_guess=guess)
 
 
 _NO_NAME = re.compile("(?<![a-z])(?:mod|base|or|not|if|when|where|unless|otherwise)(?![a-z])")
