@@ -33,12 +33,14 @@ class Extraction:
 _OPERATOR = r"(?:[-+*/\u00d7\u00f7\u00b7\u2212]|\\(?:times|cdot|div|pm|mp)(?![A-Za-z]))"
 _LEFT = re.compile(
     rf"(?:(?<!\\)[\d)}}\]]|\\pi|(?<![A-Za-z\\])[A-Za-z])\s*(?:{_OPERATOR}|\^\{{?)\s*$"
+    r"|[-\u2212]\s*(?:\\left)?\(\s*$|\\(?:pm|mp|log|ln|lg|exp|sin|cos|tan)(?![a-z])[^\s$]*\s*$"
     r"|\\[dt]?frac\s*\{[^{}]*\}\s*\{\s*$|\\(?:[dt]?frac|sqrt(?:\[[^\]]*\])?)\s*\{?\s*$"
 )
 _RIGHT = re.compile(
     rf"\s*(?:{_OPERATOR}"
     r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
-    r"|\^(?!\s*\{?\s*\\circ)|!(?=\s*\$))"
+    r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:[dt]?frac|sqrt|pi)(?![A-Za-z])"
+    r"|[\s$.)\]*]*(?:is|are|was)(?:n't)?\s+(?:\w+ly\s+)?(?:not\s+(?:the\s+)?|in)?(?:wrong|correct|false|right|answer)\b)"
 )
 _SCALE = re.compile(
     r"(?:[\s$~]|\\[,;: ]|\\(?:text|mathrm|textrm)\s*\{)*"
@@ -46,7 +48,8 @@ _SCALE = re.compile(
 )
 _DENIED = re.compile(
     r"(?:\b(?:can)?not|n't|\bnever|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
-    r"\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$"
+    r"\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$",
+    re.IGNORECASE,
 )
 _MINUS = re.compile(
     r"(?:^|([$=({\[,&])|\\(?:approx|therefore|Rightarrow|implies|to)\b)\s*[-\u2212](?(1)\s*)$"
@@ -162,6 +165,9 @@ def _only_one(found: list[str]) -> Extraction:
     """The last of several answers if all are one value: hedging must not pay."""
     if all(map(_BLANK.fullmatch, found)):
         return Extraction(None, "no_answer")
+    *parts, last = dict.fromkeys(found)
+    if len(parts) > 1 and is_same_value(", ".join(parts), last):
+        return Extraction(last.strip(), "ok")  # each, then all in one
     others = {*found} - {found[-1]}
     if len(others) > MAX_SPELLINGS or not all(is_same_value(one, found[-1]) for one in others):
         return Extraction(None, "several_answers", tuple(dict.fromkeys(found)))

@@ -408,6 +408,13 @@ def can_be_asked(value: Opaque | Scalar | Words) -> bool:
     bound = {match[6] for match in found if match.startswith(r"\lim")}
     if bound and not {t.text for t in tokens if t.kind == "word"} <= bound | {"e"}:
         return False  # a limit with free letters
+    before = [None, *tokens]
+    if num_operators and any(
+        token.text == "_" and previous.kind == "word"
+        for previous, token in zip(before, tokens, strict=False)
+        if previous
+    ):
+        return False  # a_k is no constant of a sum over k
     is_whole = len(found) == num_operators and value.text.count("=") == "".join(found).count("=")
     return is_whole and _is_mathematics(tokens) and not _is_bomb(tokens)
 

@@ -411,7 +411,9 @@ def read_compound(tokens: list[Token]) -> Scalar | None:
         return None
     pieces: list[list[Token]] = []
     for before, token in zip([None, *tokens], tokens, strict=False):
-        if token.kind == "num" and (not before or before.kind in ("word", "text")):
+        if token.kind == "num" and (
+            not before or before.kind in ("word", "text") or before.text == ","
+        ):
             pieces.append([])
         if token.text != "," and not is_conjunction(token):
             pieces[-1].append(token)

@@ -15,7 +15,7 @@ from data_prep.grading.equivalence import relations
 from data_prep.grading.equivalence.numeric import exact_value, is_number
 from data_prep.grading.equivalence.parse import parse, read_compound
 from data_prep.grading.equivalence.relations import as_interval
-from data_prep.grading.equivalence.structure import read_tokens
+from data_prep.grading.equivalence.structure import read_parity, read_tokens
 from data_prep.grading.equivalence.tokens import (
     MAX_DEPTH,
     Token,
@@ -47,7 +47,7 @@ _SET_NAME = re.compile(r"\\[a-z]+|[{}]")  # what is around it
 _CONDITION = re.compile(r"\\forall|(?:for|if|when|where)\b.*", re.IGNORECASE)
 _GENERAL = re.compile(r"\\forall|for (?:all|every|any|each)\b.*|where\b.*", re.IGNORECASE)
 _CASE = re.compile(r"\b(?:if|when)\b", re.IGNORECASE)
-_INEQUALITIES = {"<", ">", r"\le", r"\ge", r"\ne"}
+_RESTRICTIONS = {"<", ">", r"\le", r"\ge", r"\ne", r"\equiv"}
 
 
 def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
@@ -55,16 +55,18 @@ def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
     for at, token in enumerate(tokens):
         if at and token.kind != "op" and _CONDITION.fullmatch(token.text):
             rest = list(itertools.dropwhile(_is_wordy, tokens[at + 1 :]))
-            condition = read_tokens(rest)
+            condition = read_parity(tokens[at:]) or read_tokens(rest)
             items = condition.items if isinstance(condition, Sequence) else (condition,)
             if all(isinstance(item, Relation) for item in items):
                 return tokens[:at], condition
             return (tokens[:at], Words("")) if _GENERAL.fullmatch(token.text) else (tokens, None)
-    last = max((at for at, token in enumerate(tokens) if token.text in RELATIONS), default=0)
+    is_end = [token.text in RELATIONS or token.text in ("even", "odd") for token in tokens]
+    last = max((at for at, is_one in enumerate(is_end) if is_one), default=0)
     for at in range(last, 0, -1):
         rest = tokens[at:]
         if rest[0].text in (",", ";") or (rest[0].text == "(" and wraps(rest)):
-            condition = read_tokens(rest[1:-1] if rest[0].text == "(" else rest[1:])
+            rest = rest[1:-1] if rest[0].text == "(" else rest[1:]
+            condition = read_parity(rest) or read_tokens(rest)
             while at and tokens[at - 1].text in (",", ";"):
                 at -= 1
             if isinstance(condition, Relation) and _is_about(condition, tokens[:at]):
@@ -85,7 +87,7 @@ def _is_about(condition: Relation, head: list[Token]) -> bool:
     value = value.parts[-1] if isinstance(value, Relation) and value.ops == ("=",) else value
     free = variables(value.tree) if isinstance(value, Scalar) else set()
     is_free = any(part.text in free for part in condition.parts)
-    return is_free and _INEQUALITIES.issuperset(condition.ops)
+    return is_free and _RESTRICTIONS.issuperset(condition.ops)
 
 
 def _is_usual(condition: Value) -> bool:
@@ -144,8 +146,9 @@ def read_bare(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...
 
 
 _INTRODUCTION = re.compile(
-    r"exactly|only|just|.*\b(?:is|are)|the (?:\w+ ){0,2}(?:answer|value|point|number|solution"
-    r"|result|total|area|volume|length|vector|set|interval|function|equation|range|domain|angle)s?",
+    r"exactly|only|just|about|approximately|roughly|around|.*\b(?:is|are)"
+    r"|the (?:\w+ ){0,2}(?:answer|value|point|number|solution|result|total|area|volume|length"
+    r"|vector|set|interval|function|equation|range|domain|angle)s?",
     re.IGNORECASE,
 )
 
@@ -255,7 +258,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
     separate = tokens if is_gold else _tokens(text, functions, thousands=False)
     if separate != tokens:
         readings.append(read_tokens(separate))
-    if isinstance(readings[0], Scalar):
+    if isinstance(readings[0], Scalar | Words):
         readings += filter(None, [_quantity(tokens, is_gold)])
     elif isinstance(relation := readings[0], Relation):
         pieces, _ = split(tokens, lambda token: token.text in RELATIONS)

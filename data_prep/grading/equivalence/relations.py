@@ -187,7 +187,9 @@ def same_equation(ours: Relation, theirs: Relation) -> bool:
 
 
 def with_single_labels(value: Value) -> Value:
-    """`(x, y) = (1, 2)` as the list `x = 1, y = 2`; any other value as it is."""
+    """`(x, y) = (1, 2)` and `x = y = 1, z = 2` with one label each; any other value as it is."""
+    if isinstance(value, Sequence) and value.kind == "list":
+        return replace(value, items=tuple(one for item in value.items for one in _unchained(item)))
     if not isinstance(value, Relation) or value.ops != ("=",) or not is_label(value.parts[0]):
         return value
     names, values = value.parts
@@ -198,6 +200,18 @@ def with_single_labels(value: Value) -> Value:
     pairs = zip(names.items, values.items, strict=True)
     items = tuple(Relation(f"{a.text}={b.text}", (a, b), ("=",)) for a, b in pairs)
     return Sequence(value.text, "list", items)
+
+
+def _unchained(item: Value) -> list[Value]:
+    """`x = y = 1` as `x = 1` and `y = 1`."""
+    if (
+        not isinstance(item, Relation)
+        or {*item.ops} != {"="}
+        or not all(map(is_label, item.parts[:-1]))
+    ):
+        return [item]
+    last = item.parts[-1]
+    return [Relation(f"{one.text}={last.text}", (one, last), ("=",)) for one in item.parts[:-1]]
 
 
 def names(values: Sequence) -> set[str]:

@@ -34,6 +34,7 @@ from data_prep.grading.equivalence.values import (
     Scalar,
     Sequence,
     Value,
+    Words,
     interval,
 )
 
@@ -160,6 +161,8 @@ def _is_set_builder(element: list[Token], condition: list[Token]) -> bool:
 
 def _read_cell(tokens: list[Token]) -> Value:
     """A cell of a case distinction, without the `if` before its condition."""
+    if parity := read_parity(tokens):
+        return parity
     is_if = tokens[0].text.lower() in ("if", "for", "when")
     return read_tokens(tokens[1:] if is_if and len(tokens) > 1 else tokens)
 
@@ -199,6 +202,21 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
         return Sequence(text, "list", tuple(read_tokens(with_sign(tokens, at)) for at in (0, 1)))
     form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
     return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
+
+
+_PARITY = re.compile(
+    r"(?:(?:if|for|when|where)\s*)?(?:(?:all|every|any|each)\s*)?(?:([A-Za-z])\s*(?:is|are)?\s*(?:an\s*)?)?"
+    r"(even|odd)\s*(?:integers?|numbers?)?\s*([A-Za-z])?"
+)
+
+
+def read_parity(tokens: list[Token]) -> Value | None:
+    """`n is even` and `for even n` as a relation; None for anything else."""
+    match = _PARITY.fullmatch(canonical(tokens))
+    if not match or bool(match[1]) == bool(match[3]):
+        return None
+    letter = match[1] or match[3]
+    return Relation(match[2], (Scalar(letter, ("var", letter)), Words(match[2])), (r"\equiv",))
 
 
 _READERS = (

@@ -93,6 +93,11 @@ _REWRITES = [
     (r"\^\s*(?:\\prime|\{\s*\\prime\s*\})", "'"),
     (r"\{([-+])\}", r"\1"),
     (r"\\textsuperscript(?![a-z])", "^"),
+    (r"\bUS\s*(?=\\\$)", ""),
+    (
+        r"\\\{\s*\\begin\s*\{array\}\s*(?:\{[lcr]*\})?([\s\S]*?)\\end\s*\{array\}(?!\s*\\\})",
+        r"\\begin{cases}\1\\end{cases}",
+    ),
     (r"\\textcolor\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", ""),
     (r"\\\\\s*\[[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\"),
     (r"\\%", "%"),

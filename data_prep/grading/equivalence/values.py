@@ -68,8 +68,8 @@ _NO_UNIT = word_set("""
 # Words that deny or blur the value after them: `not 5`, `at least 5`.
 _BLURRING = word_set("""
     cannot but anything everything negative root square cube reciprocal opposite inverse half
-    double twice triple impossible unless not no never least most more less about approximately
-    roughly around or either neither maybe if than between except without
+    double twice triple impossible unless not no never least most more less or either
+    neither maybe if than between except without
 """)
 _RATES = {"mph": ("mi", "h"), "kph": ("km", "h"), "kmh": ("km", "h"), "mpg": ("mi", "gallon")}
 _CURRENCY = {
@@ -110,7 +110,7 @@ def _words(token: Token) -> list[str]:
     text = token.text.replace(".", "").replace("平方", "square ").replace("立方", "cubic ")
     text = re.sub("^[十百千万亿打]+(?![米克瓦])", lambda match: " ".join(match[0]) + " ", text)
     kept = "".join(c if c.isalpha() or c in "/-'" else " " for c in text)
-    return kept.replace("/", " / ").split()
+    return [word.strip("-") for word in kept.replace("/", " / ").split()]
 
 
 _EXPONENT = re.compile(r"[1-4](?!\S)|\{ (?:- )?[1-4] \}")
@@ -128,7 +128,7 @@ def _flatten(tokens: list[Token]) -> list[str] | None:
         elif token.text == r"\degree":
             flat.append("degree")
         elif token.text in _CURRENCY:
-            flat.append(_CURRENCY[token.text])
+            flat.append(_CURRENCY[token.text.rstrip(".")])
         elif token.text == "/":
             flat.append("/")
         elif token.text == "^":
@@ -243,7 +243,7 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
     """(tokens of the value, unit or None, scale): `\\$5`, `5 m/s`, `3 million dollars`."""
     signed = 1 if tokens and tokens[0].text == "-" else 0
     prefix = None
-    if len(tokens) > signed + 1 and tokens[signed].text in _CURRENCY:
+    if len(tokens) > signed + 1 and tokens[signed].text.rstrip(".") in _CURRENCY:
         prefix = tokens[signed]
         tokens = tokens[:signed] + tokens[signed + 1 + (tokens[signed + 1].text == ".") :]
     behind = [prefix] if prefix else []
