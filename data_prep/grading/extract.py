@@ -48,7 +48,9 @@ _DENIED = re.compile(
     r"(?:\b(?:can)?not|n't|\bnever|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
     r"\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$"
 )
-_MINUS = re.compile(r"(?:^|[$=({\[,&]|\\(?:approx|therefore|Rightarrow|implies|to)\b)\s*[-\u2212]$")
+_MINUS = re.compile(
+    r"(?:^|([$=({\[,&])|\\(?:approx|therefore|Rightarrow|implies|to)\b)\s*[-\u2212](?(1)\s*)$"
+)
 MAX_AROUND = 80  # characters on either side of a box that are looked at
 
 
@@ -186,10 +188,14 @@ def _tagged(text: str) -> list[str]:
     return [value for answer in answers for value in find_boxes(answer) or [answer]]
 
 
+_FILLERS = (
+    r"(?:(?:approximately|about|roughly|therefore|thus|hence|so|then|simply|indeed|maybe|equal to)"
+    r"\b[\s*_:,]*)*"
+)
 # A statement of the answer, up to what follows it on its line (or the next, if that is empty).
 _MARKER = re.compile(
     r"(?:answer|option|choice|solution)(?:\s+(?:to|of)\s[^.\n]{0,80}?)?[\s*_]*(?:is|:|=|\n)[\s*_:]*"
-    r"|(?:\\?#){4}\s*",
+    rf"{_FILLERS}|(?:\\?#){{4}}\s*",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", re.IGNORECASE)
@@ -203,6 +209,12 @@ _NUMBER = re.compile(
     r"(?:\s?/\s?\d+|\s?\\?%|\s?[π√]\d*|\s(?:[kcm]?m|mi)/(?:h|s|min)\b|\s?mph\b)?(?![\w^])"
     r"|(?<=[$€£])\d+(?:,\d{3})*(?:\.\d+)?"
 )
+# What makes of the number after it a date or a reference: "May 5", "page 5".
+_DATED = re.compile(
+    r"\b(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]*\.?\s+$"
+    r"|\b(?:page|step|chapter|section|exercise|problem|question|figure|equation|example)s?\s+$"
+)
+_PRICE = re.compile(r"(?<![\\$])\$(?=\d+(?:,\d{3})*(?:\.\d+)?(?![\d$]|\s*[-+*/^=<>\\]))")
 # Words between candidates that offer both; " is " alone defines the second by the first.
 _HEDGE = re.compile(
     r"(?:[\s,;/*$&.?!()-]|\b(?:or|and|maybe|perhaps|possibly|probably|either|also|even|rather|wait|no"
@@ -225,6 +237,8 @@ _EXPLANATION = re.compile(
 )
 _CASES = re.compile(r"\b(?:otherwise|else|unless)\b|\bif\b.*\bif\b", re.IGNORECASE | re.DOTALL)
 _CONCLUSION = re.compile(r"\b(?:so|hence|thus|therefore|makes|giving|total)\b", re.IGNORECASE)
+_CONTENT = re.compile(r"[a-z]{3,}|\d+")
+_COMMON = {"the", "and", "for", "are", "was", "were", "has", "have", "had", "this", "that", "with"}
 _SENTENCE = re.compile(r"[.!?][*\")]*\s+(?=[A-Z*$\\])")
 _NAMED = re.compile(r"\b(?:is|are|was|has|have)\s+((?:[A-Za-z]+\s+){0,3}[A-Za-z]+)\W*$")
 _UPRIGHT = re.compile(r"\\[a-z]*(?:text|rm|bf|it|name|box)[a-z]*\s*\{[^{}]*\}")
@@ -255,8 +269,14 @@ def _final_statement(text: str) -> Extraction:
     text = _POLITE.sub("", text.strip()[-MAX_STATEMENT:]).replace("```", " ").strip()
     if (whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)) and _MARKER.search(whole[1]):
         text = whole[1].strip()
+    if len(re.findall(r"(?<!\\)\$", text)) % 2:
+        text = _PRICE.sub(r"\$", text)
     if markers := list(_MARKER.finditer(text)):
-        text = text[markers[-1].end() :].strip().rstrip(" .*_").strip() or text
+        stated = text[markers[-1].end() :].strip()
+        first = _NEXT_SENTENCE.split(stated.partition("\n")[0], maxsplit=1)[0]
+        is_stated = re.search(r"\d", first) and not _CONCLUSION.search(stated, len(first))
+        stated = first if is_stated else stated  # "as follows. We get 5"
+        text = stated.rstrip(" .*_").strip() or text
     text = _LABEL.sub("", text)  # "Option C", "Total: 5 apples", "= 5"
     if not text:
         return Extraction(None, "no_answer")
@@ -269,6 +289,10 @@ def _last_candidate(text: str) -> Extraction:
     bold = [inside for match, inside in found if match[5] and not re.search(r"\d", inside)]
     found = [(match, inside) for match, inside in found if not _is_worded(match, inside)]
     numbers = [(match, match[0]) for match in _NUMBER.finditer(text)]
+    dated = [one for one in numbers if _DATED.search(text[: one[0].start()])]
+    numbers = [one for one in numbers if one not in dated]
+    if numbers and _is_aside(text, start := _last_sentence(text, numbers)):
+        numbers = [one for one in numbers if one[0].end() < start]
     if not found or (numbers and _last_sentence(text, numbers) > found[-1][0].end()):
         found = numbers
     if not found:
@@ -288,6 +312,18 @@ def _last_candidate(text: str) -> Extraction:
     # Several candidates are one list: right only where the gold is that list.
     answers = [inside.strip().rstrip(".") + _unit_after(text, at) for at, inside in found[last:]]
     return Extraction(", ".join(answers), "ok")
+
+
+def _is_aside(text: str, start: int) -> bool:
+    """Whether the last sentence is about something else: no word or number of those before it."""
+    last = text[start:]
+    before, after = (
+        {w[:5] for w in _CONTENT.findall(part.lower())} for part in (text[:start], last)
+    )
+    is_result = _CONCLUSION.search(last) or re.search(
+        "=|then|get|give|leave|equal|come|result", last
+    )
+    return not (is_result or before & after - _COMMON) and bool(re.search(r"\d", text[:start]))
 
 
 def _unit_after(text: str, match: re.Match) -> str:
@@ -341,15 +377,10 @@ _BROKEN_BOX = re.compile(r"\\boxed\s*\{?")
 _HASHES = re.compile(
     r"####[ \t]*([-+]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)[ \t.]*(?=\n|\Z)"
 )
-_FILLERS = (
-    r"(?:(?:approximately|about|roughly|therefore|thus|hence|so|then|simply|indeed|maybe|equal to)"
-    r"\b[\s*_:,]*)*"
-)
 _STATEMENT = re.compile(
     r"(?:\banswer\b[^.:=\n]{0,60}?(?:\b(?:is|equals)\b|[:=])[\s*_:]*|<answer>\s*)" + _FILLERS,
     re.IGNORECASE,
 )
-_DISPLAY = re.compile(r"\\\[(.+?)\\\]|\$\$(.+?)\$\$", re.DOTALL)
 _NEXT_SENTENCE = re.compile(r"[.!?][*$)\]]*\s+(?=\S)")
 _EQUALS = re.compile(r"(?<![<>!=])=+>?")
 _REOPENED = re.compile(r".\$|\\[(\[]")  # formulas beyond the one that the equals sign is in
@@ -385,8 +416,8 @@ def read_leniently(completion: str, is_choice: bool = False) -> str | None:
 
 
 def _read(text: str, is_choice: bool) -> str | None:
-    if boxes := [box for box in find_boxes(text) if box.strip()]:
-        return _side_by_side_boxes(text, boxes)
+    if any(map(str.strip, find_boxes(text))):
+        return _side_by_side_boxes(text)
     _, opened, inside = text.rpartition(ANSWER_CLOSE)[0].rpartition(ANSWER_OPEN)
     if opened and (answer := _short(inside[-MAX_STATEMENT:], is_choice)):
         return answer
@@ -401,7 +432,7 @@ def _read(text: str, is_choice: bool) -> str | None:
         return answer
     if hashes := _HASHES.findall(tail):
         return hashes[-1]
-    return _stated(tail, is_choice) or _equated(tail) or _last_value(tail)
+    return (None if _STATEMENT.search(tail) else _equated(tail)) or _last_value(tail)
 
 
 def _short(text: str, is_choice: bool = False) -> str | None:
@@ -413,19 +444,17 @@ def _short(text: str, is_choice: bool = False) -> str | None:
     return extract_short(text).prediction
 
 
-def _side_by_side_boxes(text: str, boxes: list[str]) -> str:
+def _side_by_side_boxes(text: str) -> str:
     """The last box, with those before it that only an "or", an "and" or a comma parts from it."""
-    run = [boxes[-1]]
-    start = text.rfind(f"\\boxed{{{boxes[-1]}}}")
-    for box in boxes[-2 : -MAX_SPELLINGS - 2 : -1]:
-        written = f"\\boxed{{{box}}}"
-        at = text.rfind(written, 0, max(start, 0))
-        if at < 0 or not _SIDE_BY_SIDE.fullmatch(text[at + len(written) : start]):
+    *others, (start, _, last) = [box for box in _boxes(text) if box[2].strip()]
+    run = [last]
+    for before, end, box in others[: -MAX_SPELLINGS - 1 : -1]:
+        if not _SIDE_BY_SIDE.fullmatch(text[end:start]):
             break
         run.insert(0, box)
-        start = at
-    is_one = all(is_same_value(box, boxes[-1]) for box in {*run} - {boxes[-1]})
-    return boxes[-1].strip() if is_one else ", ".join(box.strip() for box in run)
+        start = before
+    is_one = all(is_same_value(box, last) for box in {*run} - {last})
+    return last.strip() if is_one else ", ".join(map(str.strip, run))
 
 
 def _option(tail: str) -> str | None:
@@ -448,17 +477,6 @@ def _option(tail: str) -> str | None:
 
 def _letters(options: str) -> str:
     return ", ".join(dict.fromkeys(re.findall(r"[A-J]", options)))
-
-
-def _stated(tail: str, is_choice: bool) -> str | None:
-    """What the last "answer is …" states."""
-    statements = list(_STATEMENT.finditer(tail))
-    if not statements:
-        return None
-    rest = tail[statements[-1].end() :].strip()
-    if display := _DISPLAY.match(rest):
-        return _short(display[1] or display[2], is_choice)
-    return _short(_NEXT_SENTENCE.split(rest.partition("\n")[0], maxsplit=1)[0], is_choice)
 
 
 def _without_closing(text: str) -> str:
@@ -488,4 +506,5 @@ def _equated(tail: str) -> str | None:
 def _last_value(tail: str) -> str | None:
     """The last formula or number; words alone are an answer only where they are stated as one."""
     answer = _short(tail)
-    return answer if answer and (re.search(r"\d", answer) or _FORMULA.search(tail)) else None
+    is_value = re.search(r"\d", answer or "") or _FORMULA.search(tail) or _STATEMENT.search(tail)
+    return answer if is_value else None

@@ -407,6 +407,27 @@ def _plain_number(text: str) -> str | None:
     return match[1].replace(",", "") if match else None
 
 
+# A letter before one letter or number in brackets; one before brackets that an "=" follows.
+_CALL = re.compile(
+    r"(?<![A-Za-z\\])[a-z]?([A-Za-z])(?:\\left)?\(\s*(?:[A-Za-z]|[\d.]+)\s*(?:\\right)?\)"
+)
+_DEFINED = re.compile(r"(?<![\w)}^])([A-Za-z])(?:\\left)?\([^()]*\)\s*=")
+
+
+def _functions(prediction: str, gold: str) -> str:
+    """The letters that brackets behind them apply to something: f, g, P in `P(x)`, no factors."""
+    both = f"{prediction} ; {gold}"
+    if "(" not in both:
+        return ""
+    plain = re.sub(r"\\[A-Za-z]+", "", both)
+    defined = {
+        letter
+        for letter in _DEFINED.findall(both)
+        if plain.count(letter) == len(re.findall(rf"{letter}\s*\(", plain))
+    }
+    return "".join(sorted({"f", "g", *_CALL.findall(both), *defined}))
+
+
 def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool | None:
     """Whether two values are the same; None where that takes algebra that was not given.
 
@@ -418,8 +439,10 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
         return ours == theirs or Fraction(ours) == Fraction(theirs)
     comparison = Comparison(algebra)
     results: list[bool | None] = []
-    ours, theirs = read(prediction, False), read(gold, True)
-    bare = product(read_bare(prediction), theirs), product(ours, read_bare(gold))
+    functions = _functions(prediction, gold)
+    ours, theirs = read(prediction, False, functions), read(gold, True, functions)
+    bare = read_bare(prediction, functions), read_bare(gold, functions)
+    bare = product(bare[0], theirs), product(ours, bare[1])
     for one, other in chain(product(ours, theirs), *bare):
         if not one.text or not other.text:
             return False

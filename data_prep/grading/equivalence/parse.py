@@ -119,7 +119,7 @@ class _Parser:
         return ("mul", MINUS_ONE, self.power()) if negative else self.power()
 
     def starts_factor(self, token: Token) -> bool:
-        if token.kind in ("num", "word"):
+        if token.kind in ("num", "word", "call"):
             return True
         if token.kind == "cmd":
             return token.text[1:] in _STARTS
@@ -196,6 +196,8 @@ class _Parser:
             return ("num", to_fraction(token.text))
         if token.kind == "word":
             return self.letters(token)
+        if token.kind == "call":
+            return ("call", "function " + token.text, self.base())  # P(2x) is not 2P(x)
         if token.text in _PAIRS:
             return self.enclosed(token.text)
         if token.kind != "cmd":
@@ -235,9 +237,6 @@ class _Parser:
         word = token.text
         if word == "e" and self.peek().text != "_":
             return ("const", "e")
-        of_number = self.peek(1).kind == "num" and self.peek(2).text == ")"
-        if len(word) == 1 and self.peek().text == "(" and (word in "fg" or of_number):
-            return ("call", "function " + word, self.base())  # f(-x) is not -f(x)
         if word == "C" and (binomial := self.combinations()):
             return binomial
         if len(word) == 1 or word.isupper():

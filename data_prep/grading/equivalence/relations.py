@@ -33,8 +33,8 @@ def is_label(value: Value) -> bool:
     if isinstance(value, Sequence):
         return value.kind in ("pair", "ratio") and all(map(is_label, value.items))
     if isinstance(value, Opaque):  # P(A \\cap B)
-        return any(t.kind == "word" for t in value.tokens) and all(
-            t.kind in ("word", "text") or t.text in _IN_NAMES for t in value.tokens
+        return any(t.kind in ("word", "call") for t in value.tokens) and all(
+            t.kind in ("word", "text", "call") or t.text in _IN_NAMES for t in value.tokens
         )
     if not isinstance(value, Scalar) or value.unit or value.percent:
         return False

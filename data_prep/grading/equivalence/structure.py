@@ -24,6 +24,7 @@ from data_prep.grading.equivalence.parse import (
     read_words,
     with_sign,
 )
+from data_prep.grading.equivalence.relations import as_interval
 from data_prep.grading.equivalence.tokens import (
     MAX_DEPTH,
     Token,
@@ -50,6 +51,7 @@ from data_prep.grading.equivalence.values import (
     interval,
     is_blurring,
     split_unit,
+    variables,
 )
 
 MAX_ITEMS = 64
@@ -196,7 +198,8 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
     if opening in ("{", r"\{"):
         condition, bars = split(inside, lambda token: token.text in ("|", ":"))
         if len(bars) == 1 and _is_set_builder(*condition):  # {x | 1 < x < 3}
-            return read_tokens(condition[1])
+            value = read_tokens(condition[1])
+            return as_interval(value) or value
     if opening == "{":
         return read_tokens(inside)
     pieces, separators = split(inside, lambda token: token.text in (",", ";"))
@@ -231,47 +234,74 @@ def read_tokens(tokens: list[Token]) -> Value:
 
 
 _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
-_CONDITION = re.compile(r"(?:for (?:all|every|any|each)|where)\b.*", re.IGNORECASE)
+_CONDITION = re.compile(r"\\forall|(?:for|if|when|where)\b.*", re.IGNORECASE)
+_GENERAL = re.compile(r"\\forall|for (?:all|every|any|each)\b.*|where\b.*", re.IGNORECASE)
+_CASE = re.compile(r"\b(?:if|when)\b", re.IGNORECASE)
+_INEQUALITIES = {"<", ">", r"\le", r"\ge", r"\ne"}
 
 
-def _without_condition(tokens: list[Token]) -> tuple[list[Token], str | None]:
-    """(tokens before a trailing condition, its variable): `k\\pi, k \\in \\mathbb{Z}`."""
+def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
+    """(tokens before a trailing condition, the condition): `k\\pi, k \\in \\mathbb{Z}`."""
     for at, token in enumerate(tokens):
-        is_condition = token.kind == "text" and _CONDITION.match(token.text)
-        if at and (is_condition or token.text == r"\forall"):
-            return tokens[:at], None
-    for at in range(len(tokens) - 1, 0, -1):
+        if at and token.kind != "op" and _CONDITION.fullmatch(token.text):
+            rest = list(itertools.dropwhile(_is_wordy, tokens[at + 1 :]))
+            condition = read_tokens(rest)
+            items = condition.items if isinstance(condition, Sequence) else (condition,)
+            if all(isinstance(item, Relation) for item in items):
+                return tokens[:at], condition
+            return (tokens[:at], Words("")) if _GENERAL.fullmatch(token.text) else (tokens, None)
+    last = max((at for at, token in enumerate(tokens) if token.text in RELATIONS), default=0)
+    for at in range(last, 0, -1):
         rest = tokens[at:]
         if rest[0].text in (",", ";") or (rest[0].text == "(" and wraps(rest)):
-            inside = rest[1:-1] if rest[0].text == "(" else rest[1:]
-            if len(inside) > 2 and inside[0].kind == "word" and inside[1].text == r"\in":
-                while at and tokens[at - 1].text in (",", ";"):
-                    at -= 1
-                return tokens[:at], inside[0].text
+            condition = read_tokens(rest[1:-1] if rest[0].text == "(" else rest[1:])
+            while at and tokens[at - 1].text in (",", ";"):
+                at -= 1
+            if isinstance(condition, Relation) and _is_about(condition, tokens[:at]):
+                return tokens[:at], condition
     return tokens, None
 
 
-def _unconditional(tokens: list[Token]) -> list[Value]:
-    """Readings without the trailing condition, its variable under the name of its set."""
-    head, variable = _without_condition(tokens)
-    if not head or len(head) == len(tokens):
+def _is_wordy(token: Token) -> bool:
+    return token.kind == "text" or (token.kind == "word" and len(token.text) > 1)
+
+
+def _is_about(condition: Relation, head: list[Token]) -> bool:
+    """Whether a relation says which values a letter of an answer may take: not `x = 1, y > 2`."""
+    if condition.ops == (r"\in",):
+        return len(condition.parts[0].text) == 1
+    value = read_tokens(head)
+    value = value.parts[-1] if isinstance(value, Relation) and value.ops == ("=",) else value
+    free = variables(value.tree) if isinstance(value, Scalar) else set()
+    is_free = any(part.text in free for part in condition.parts)
+    return is_free and _INEQUALITIES.issuperset(condition.ops)
+
+
+def _conditional(tokens: list[Token]) -> list[Value]:
+    """Readings of what has a condition, to compare with one of the same condition.
+
+    The variable of a set goes under the set's name: `k\\pi, k \\in \\mathbb{Z}` is `n\\pi, …`.
+    """
+    head, condition = _without_condition(tokens)
+    if not head or condition is None:
         return []
-    if variable is None:
+    if isinstance(condition, Words):
         return [read_tokens(head)]
-    where = "".join(t.text for t in tokens[len(head) :] if t.kind == "word" or t.text in "+-*^")
-    name = _SET_NAMES.get(where.partition(variable)[2], "\u2102")
-    named = [replace(token, text=name) if token.text == variable else token for token in head]
-    return [read_tokens(named)]
+    if isinstance(condition, Relation) and condition.ops == (r"\in",):
+        variable, where = condition.parts[0].text, condition.parts[1].text
+        if name := _SET_NAMES.get(re.sub(r"\\[a-z]+|[{}]", "", where)):
+            return [read_tokens([replace(t, text=name) if t.text == variable else t for t in head])]
+    return [Sequence(canonical(tokens), "conditional", (read_tokens(head), condition))]
 
 
 @functools.lru_cache(maxsize=4096)
-def read_bare(text: str) -> tuple[Value, ...]:
-    """The value before `k \\in \\mathbb{Z}` as written, to compare with one without a condition."""
-    tokens = tokenise(normalise(text))
-    if nesting(tokens) > MAX_DEPTH:
+def read_bare(text: str, functions: str = "") -> tuple[Value, ...]:
+    """The value before a condition as written, to compare with one without a condition."""
+    tokens = _tokens(text, functions)
+    if nesting(tokens) > MAX_DEPTH or _CASE.search(text):
         return ()
-    head, variable = _without_condition(tokens)
-    if not head or not variable:
+    head, condition = _without_condition(tokens)
+    if not head or condition is None:
         return ()
     value = read_tokens(head)
     is_restricted = isinstance(value, Relation) and not {"=", r"\in"}.issuperset(value.ops)
@@ -329,37 +359,88 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     return None if is_several else Choice(text, letter, value)
 
 
+_BOUND = re.compile(
+    r"\\(?:sum|prod) _ \{ ([A-Za-z]) =|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
+)
+
+
+def _rename_bound(tokens: list[Token]) -> list[Token]:
+    """The same letters for all variables of sums, products, limits and integrals with bounds."""
+    texts = " ".join(token.text for token in tokens)
+    bound = [next(filter(None, match.groups())) for match in _BOUND.finditer(texts)]
+    if not bound:
+        return tokens
+    free = {c for token in tokens for c in token.text if token.kind == "word"} - {*bound, "d"}
+    new = (letter for letter in "kjlmnpqrst" if letter not in free)
+    renamed = str.maketrans(dict(zip(dict.fromkeys(bound), new, strict=False)))
+    is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
+    return [
+        replace(token, text=token.text.translate(renamed)) if is_one else token
+        for token, is_one in zip(tokens, is_name, strict=True)
+    ]
+
+
+def _with_calls(tokens: list[Token], functions: str) -> list[Token]:
+    """The letters that are functions as calls where brackets follow them: `xP(x)`."""
+    marked: list[Token] = []
+    for at, token in enumerate(tokens):
+        is_before = at + 1 < len(tokens) and tokens[at + 1].text == "("
+        if is_before and token.kind == "word" and token.text[-1] in functions:
+            marked += [replace(token, text=letter) for letter in token.text[:-1]]
+            token = Token("call", token.text[-1], token.spaced)
+        marked.append(token)
+    return marked
+
+
 def _spelled_minus(token: Token) -> Token:
     is_minus = token.kind in ("text", "word") and token.text.lower() in ("minus", "negative")
     return Token("op", "-", token.spaced) if is_minus else token
 
 
+def _tokens(text: str, functions: str, thousands: bool = True) -> list[Token]:
+    tokens = _rename_bound(tokenise(normalise(text), thousands))
+    return list(map(_spelled_minus, _with_calls(tokens, functions) if functions else tokens))
+
+
 @functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
-def read(text: str, is_gold: bool) -> tuple[Value, ...]:
-    """The readings of an answer, the most likely first; `1,234` in a gold is never a list."""
-    normal = normalise(text)
-    tokens = list(map(_spelled_minus, tokenise(normal)))
+def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
+    """The readings of an answer, the most likely first; `1,234` in a gold is never a list.
+
+    `functions`: the letters of which brackets behind them make a call, no product.
+    """
+    tokens = _tokens(text, functions)
     if nesting(tokens) > MAX_DEPTH:
         return (Opaque(canonical(tokens)),)
     choice = _read_choice(tokens)
     if choice and choice.value:
         return (choice,)
     readings = [read_tokens(tokens), *([choice] if choice else [])]
-    readings += _after_leading_words(tokens) + _unconditional(tokens)
-    separate = tokens if is_gold else tokenise(normal, thousands=False)
+    readings += _after_leading_words(tokens) + _conditional(tokens)
+    separate = tokens if is_gold else _tokens(text, functions, thousands=False)
     if separate != tokens:
         readings.append(read_tokens(separate))
-    # `5 m` is a product to the parser; as a quantity it is another reading.
-    if isinstance(readings[0], Scalar) and readings[0].unit is None:
-        value, unit, scale = split_unit(tokens)
-        is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
-        guess = is_gold and is_letter  # 2 t may well be 2 times t
-        with contextlib.suppress(Unreadable):
-            if unit is not None:
-                tree = ("mul", parse(value), ("num", Fraction(scale)))
-                readings.append(Scalar(readings[0].text, tree, unit, is_guess=guess))
+    if isinstance(readings[0], Scalar):
+        readings += filter(None, [_quantity(tokens, is_gold)])
+    elif isinstance(relation := readings[0], Relation):
+        pieces, _ = split(tokens, lambda token: token.text in RELATIONS)
+        parts = [_quantity(piece, is_gold) for piece in pieces]
+        if any(parts):
+            both = zip(parts, relation.parts, strict=True)
+            readings.append(replace(relation, parts=tuple(new or old for new, old in both)))
     readings += filter(None, [read_compound(tokens)])
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
+
+
+def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
+    """`5 m` as five metres, which is a product to the parser."""
+    value, unit, scale = split_unit(tokens)
+    if unit is None:
+        return None
+    is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
+    guess = is_gold and is_letter  # 2 t may well be 2 times t
+    with contextlib.suppress(Unreadable):
+        tree = ("mul", parse(value), ("num", Fraction(scale)))
+        return Scalar(canonical(tokens), tree, unit, is_guess=guess)
 
 
 _NO_NAME = re.compile("(?<![a-z])(?:mod|base|or|not|if|when|where|unless|otherwise)(?![a-z])")

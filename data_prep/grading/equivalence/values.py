@@ -218,7 +218,7 @@ def _starts_unit(token: Token, before: Token) -> bool:
     if len(token.text) == 1:
         return token.spaced and token.text in _SPACED_LETTERS and before.kind == "num"
     known = token.text.lower() in _TABLE or token.text in _RATES or token.text in SCALES
-    return known or (token.spaced and len(token.text) > 3) or token.text in ("sq", "cu")
+    return known or (token.spaced and len(token.text) > 3) or token.text in ("sq", "cu", "per")
 
 
 def _is_named(tokens: list[Token]) -> bool:
