@@ -533,7 +533,8 @@ def _(r: Random) -> Drawn:
     yield "another value", other + under(low), gold, False
     yield "same condition", body + under(r.choice((low, rf"{n} \geq {p}", f"{n}≥{p}", rf"{p}\le {n}"))), gold, True
     whole = r.choice((rf"{n}\ge 1", rf"{n} \geq 1", rf"{n}\in\mathbb{{N}}"))
-    yield "condition left out of the gold", body + under(whole), body, True
+    said = r.choice([way for way in ways if "if" not in way])  # "if" may be half of two cases
+    yield "condition left out of the gold", body + said % whole, body, True
     x = r.choice("xyt")
     yield "excluded point", f"{x}+{a}" + under(rf"{x}\ne {p}"), f"{x}+{a}" + under(rf"{x}\ne {p + 1}"), False
     yield "excluded point", f"{a}+{x}" + under(rf"{x}\neq {p}"), f"{x}+{a}" + under(rf"{x}\ne {p}"), True
@@ -608,6 +609,7 @@ def _(r: Random) -> Drawn:
         f"The final answer is **{a}**.", f"#### {a}", f"Thus the result is ${a}$.", f"Hence {b} + {a - b} = {a}.",
         f"So there are {a} {thing} left.", f"Answer: {a}", f"The total number of {thing} is {a}.",
     ))  # fmt: skip
+    end += "" if end[-1] == "." else "\n"
     start = f"{name} starts with {b} {thing} and then gets {c} more. "
     yield "stated", start + end, str(a), True
     yield "stated, another gold", start + end, r.choice((str(b), str(c), str(a + 1))), False
