@@ -203,6 +203,18 @@ def _(r: Random) -> Drawn:
         yield "label left out", restyle(r, rhs), gold, True
         yield "moved wrongly", f"{k}{x}-{y}{opposite}{m}=0", gold, False
     other = r.choice(others)
+    if lhs == y:
+        yield "cleared fractions", f"{frac(y, c)}={frac(f'{k}{x}{plus}{m}', c)}", gold, True
+    u, v = r.sample("uvwst", 2)
+    h = f"({x}-{k})"
+    yield "a function of a difference", f"{u}-{m}={v}{h}", f"{u}={v}{h}+{m}", True
+    yield "a function of a difference", f"{u}+{m}={v}{h}", f"{u}={v}{h}+{m}", False
+    circle = f"({x}-{k})^2+({y}-{m})^2={c * c}"
+    rest = k * k + m * m - c * c
+    yield "expanded", f"{x}^2+{y}^2-{2 * k}{x}-{2 * m}{y}{rest:+d}=0", circle, bool(rest)
+    yield "expanded wrongly", f"{x}^2+{y}^2+{2 * k}{x}-{2 * m}{y}{rest:+d}=0", circle, False
+    yield "inequality, swapped", f"{m}>{x}+{y}", f"{x}+{y}<{m}", True
+    yield "inequality, turned", f"{x}+{y}>{m}", f"{x}+{y}<{m}", False
     yield "another right side", restyle(r, f"{lhs}={other}"), gold, False
     yield "another right side, swapped", restyle(r, f"{other}={lhs}"), gold, False
     if len(lhs) > 1 or lhs.isdigit():
@@ -238,6 +250,11 @@ def _(r: Random) -> Drawn:
     yield "same unit", same(num, unit), gold, True
     yield "converted", same(num * factor, small), f"{x}{relation}{measure(r, num, big)}", True
     yield "converted wrongly", same(num * factor, big), f"{x}{relation}{measure(r, num, small)}", False
+    power = r.choice((2, 3))
+    named = {2: "square", 3: "cubic"}[power]
+    yield "area", rf"A={num}\text{{ cm}}^{power}", rf"A={num}\text{{ m}}^{power}", False
+    yield "area", rf"A={num}\text{{ {named} meters}}", rf"A={num}\text{{ m}}^{power}", True
+    yield "two quantities", f"{x}={num} {big}, y=7 {small}", f"{x}={num} {small}, y=7 {big}", False
     if relation == "=":
         yield "label left out", measure(r, num, unit), gold, True
         yield "label left out, another unit", measure(r, num, other), gold, False
@@ -303,6 +320,13 @@ def _(r: Random) -> Drawn:
     if bottom == 1:
         yield "unsolved, x - s", f"{linear(1, x, -int(s))}{rel}0", gold, False
         yield "unsolved, divided", f"{frac(x, abs(b) + 1)}{rel}{value(r, s / (abs(b) + 1))}", gold, False
+    if rel == "=" and bottom == 1:
+        near, n = int(s) + r.randint(1, 9), int(s)
+        product = f"({linear(1, x, -n)})({linear(1, x, -near)})=0"
+        yield "two roots, unsolved", product, rf"{x}={n}\text{{ or }}{x}={near}", False
+        yield "two roots", rf"{x}={near}, {x}={n}", rf"{x}={n}\text{{ or }}{x}={near}", True
+        yield "unsolved, root", rf"\sqrt{{{linear(1, x, a * a - n)}}}={a}", gold, False
+        yield "unsolved, both sides", f"{linear(a, x, b)}={linear(a - 1, x, b + n)}", gold, False
     yield "another number", f"{x}{rel}{value(r, s + 1)}", gold, False
     yield "another relation", f"{x}{other}{value(r, s)}", gold, False
     yield "solved", restyle(r, f"{x}{rel}{value(r, s)}"), gold, True
@@ -381,10 +405,17 @@ def _(r: Random) -> Drawn:
     said = r.choice((r"%d\text{ %s}", r"%d \text{ %s}", r"%d\ \text{%s}", r"%d\ \mathrm{%s}", "%d %s"))
     if " " in word:
         said = said.replace("mathrm", "text")
+    if word in ("tenths", "hundredths", "thousandths"):
+        yield "hyphen", rf"{num}\text{{-{word}}}", value(r, exact), True
+        yield "hyphen, dropped", rf"{num}\text{{-{word}}}", str(num), False
     yield "dropped", said % (num, word), str(num), False
     yield "applied", said % (num, word), value(r, exact), True
     yield "applied, gold in words", value(r, exact), f"{num} {word}", True
     yield "another number", said % (num + 1, word), value(r, exact), False
+    if word in ("million", "billion", "thousand"):
+        yield "money", rf"\${num}\text{{ {word}}}", str(exact), True
+        yield "money, dropped", rf"{num}\text{{ {word} dollars}}", str(num), False
+        yield "decimal", rf"{num / 10}\text{{ {word}}}", str(int(exact) // 10), True
     changed = r.choice(("doubled", "tripled", "halved", "quadrupled", "squared"))
     yield "-ed", said % (num, changed), str(num), False
     last = "th" if num % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(num % 10, "th")
@@ -412,6 +443,12 @@ def _(r: Random) -> Drawn:
     yield "list | interval", bare, span, False
     yield "pair, swapped", f"({two},{one})", pair, False
     yield "triple without brackets", f"{bare},{c}", f"({bare},{c})", False
+    yield "member of a set", rf"{x}\in{braces}", bare, True
+    yield "logical or", rf"{x}={one}\lor {x}={two}", braces, True
+    yield "logical or | pair", rf"{x}={one}\lor {x}={two}", pair, False
+    yield "set | interval", braces, span, False
+    yield "pairs", f"({two},{c}),{pair}", f"{pair},({two},{c})", True
+    yield "pairs for one tuple", f"{pair},({c},{a})", f"({one},{two},{c},{a})", False
     yield "pair", restyle(r, pair), pair, True
     yield "interval", restyle(r, span), span, True
     yield "list | set", bare, braces, True
@@ -434,6 +471,12 @@ def _(r: Random) -> Drawn:
     yield "recursion", f"{f}(n+{m})={f}(n)+{k}", f"{f}(n)={f}(n-{m})-{k}", False
     yield "bare", f"{f.upper()}({k}{x})", f"{k}{f.upper()}({x})", False
     yield "product for a value", f"{f}{x}={body}+{m}", f"{f}({x})={body}+{k + m}", False
+    yield "shift", f"y={f}({x}-{m})", f"y={f}({x})-{m}", False
+    yield "shift, stretched", f"y={f}({k}{x})", f"y={k}{f}({x})", False
+    yield "shift", f"y={f}({x}-{m})+{k}", f"y={k}+{f}({x}-{m})", True
+    yield "parity", f"{f}(-{x})={f}({x})", f"{f}(-{x})=-{f}({x})", False
+    yield "value at a number", f"{f}({k})={k * m}", f"{f}(1)={m}", False
+    yield "value at a number", f"{f}({k})={m}", f"{f}({k}) = {m}", True
     yield "as written", restyle(r, gold), gold, True
     yield "definition left out", restyle(r, body), gold, True
     yield "sides swapped", f"{body}={f}({x})", gold, True
@@ -459,6 +502,13 @@ def _(r: Random) -> Drawn:
         yield "of numbers, = value", f"{text} = {found}", str(found), True
         yield "of numbers", restyle(r, text), text, True
         yield "of numbers", str(other), text, False
+    three = rf"\max\{{{a},{b},{c}\}}"
+    yield "of three", three, str(max(a, b, c)), True
+    yield "of three", three, str(min(a, b, c) - 1), False
+    word = r.choice((r"\text{lcm}", r"\mathrm{lcm}", r"\operatorname{lcm}"))
+    yield "another font", str(lcm(a, b)), f"{word}({a}, {b})", True
+    yield "inside a formula", str(k + gcd(a, b)), rf"\gcd({a},{b})+{k}", True
+    yield "inside a formula", str(k + gcd(a, b) + 1), rf"\gcd({a},{b})+{k}", False
     m, n = r.sample(("m", "n", "a", "b", "p", "q", "x", "y"), 2)
     name = r.choice((r"\gcd", r"\max", r"\min", r"\operatorname{lcm}"))
     text = f"{name}({m},{n})"
@@ -500,6 +550,12 @@ def _(r: Random) -> Drawn:
     yield "power and a little", f"{root}+{c}", root, False
     yield "nearly 1", rf"\frac{{{root}+{c}}}{{{root}}}", "1", False
     yield "nearly 0", rf"\sqrt{{{power}+{c}}}-{root}", "0", False
+    small = f"10^{{-{e + 40}}}"
+    near = [(f"1+{small}", "1"), (rf"\sqrt{{2+{small}}}", r"\sqrt{2}"), (small, "0"), (rf"\cos({small})", "1"),
+            (rf"\pi-{small}", r"\pi"), (rf"\sqrt{{\sqrt{{{k}^{{{4 * e}}}+{c}}}}}", root),
+            (rf"\log_{{10}}(10^{{{e + 40}}}+{c})", str(e + 40)), (f"({root}+{c})^2", power)]  # fmt: skip
+    yield "nearly", *r.choice(near), False
+    yield "root of a root", rf"\sqrt{{\sqrt{{{k}^{{{4 * e}}}}}}}", root, True
     yield "exponent", f"{k}^{{{e + 1}}}", root, False
     yield "factor", rf"{c + 1}\cdot {root}", rf"{c + 2}\cdot {root}", False
     yield "root of a power", rf"\sqrt{{{power}}}", root, True
@@ -549,6 +605,12 @@ def _(r: Random) -> Drawn:
     is_even, is_odd = rf"{n}\text{{ is even}}", rf"{n}\text{{ is odd}}"
     said = rf"{a}\text{{ if }}{is_even}, {b}\text{{ if }}{is_odd}"
     yield "hedge", said, r.choice((str(a), str(b))), False
+    yield "hedge, otherwise", rf"{a}\text{{ if }}{n}\text{{ is prime}}, {b}\text{{ otherwise}}", r.choice((str(a), str(b))), False
+    parity = r.choice((r"%s\text{ for even }%s", r"%s\text{ when %s is even}", r"%s, %s\text{ even}"))
+    yield "parity", parity % (body, n), rf"{body}\text{{ for even }}{n}", True
+    yield "another parity", parity.replace("even", "odd") % (body, n), rf"{body}\text{{ for even }}{n}", False
+    yield "range", rf"{x}^2+{a},\ 0<{x}<{p}", rf"{x}^2+{a}\text{{ for }}0<{x}<{p}", True
+    yield "another range", rf"{x}^2+{a},\ 0<{x}<{p}", rf"{x}^2+{a}\text{{ for }}0<{x}<{p + 1}", False
     yield "both", said, said, True
     yield "both, another order", rf"{b}\text{{ if }}{is_odd}, {a}\text{{ if }}{is_even}", said, True
     yield "both, swapped", rf"{b}\text{{ if }}{is_even}, {a}\text{{ if }}{is_odd}", said, False
@@ -566,7 +628,9 @@ def _(r: Random) -> Drawn:
         f"{box}+{m}", f"{m}+{box}", f"{box} - {m}", rf"{m}\cdot {box}", rf"{m} \times {box}", f"{box}/{k}",
         f"{box}^2", f"{box}^{{{k}}}", frac(box, k), frac(k, box), rf"\sqrt{{{box}}}", rf"{k}-{box}",
         rf"x = {box} + {m}", rf"\dfrac{{{box}}}{{{k}}}", rf"\frac{{{box}+1}}{{{k}}}", rf"{box}\times {k}",
-        rf"\sqrt[3]{{{box}}}", rf"{box}\cdot 10^{k}", rf"= {m} - {box}",
+        rf"\sqrt[3]{{{box}}}", rf"{box}\cdot 10^{k}", rf"= {m} - {box}", f"({box})^2", rf"\left({box}\right)^{k}",
+        rf"{k}^{{{box}}}", rf"\log_{{{k}}} {box}", rf"{box}\pi", rf"{box}\sqrt{{{k}}}", f"-({box})", rf"\pm {box}",
+        rf"{box}\div {k}", rf"\frac{{1}}{{{k}}}\cdot {box}", rf"{m} - \frac{{1}}{{{box}}}",
     ], 3):  # fmt: skip
         yield "arithmetic", lead + math % text + end, gold, False
     minus = r.choice((f"-{box}", f"- {box}", f"x = -{box}", f"= -{box}"))
@@ -579,7 +643,8 @@ def _(r: Random) -> Drawn:
         yield "scale word", lead + math % behind + end, gold, False
         yield "scale word", f"{lead}${box}$ {word}{end}", gold, False
     denied = r.choice(("The answer is not $%s$.", "So the value is not $%s$.", "It is not %s.",
-                       "Hence the answer cannot be $%s$.", "The answer isn't $%s$.", "So it is never $%s$."))  # fmt: skip
+                       "Hence the answer cannot be $%s$.", "The answer isn't $%s$.", "So it is never $%s$.",
+                       "$%s$ is not the answer.", "$%s$ is wrong.", "The answer is NOT $%s$.", "$%s$ is incorrect."))  # fmt: skip
     yield "negation", denied % box, gold, False
     sure = [
         f"= {box}", rf"\approx {box}", rf"\therefore {box}", rf"\Rightarrow {box}", rf"x = {box}",
@@ -587,6 +652,7 @@ def _(r: Random) -> Drawn:
         rf"{box}\text{{ cm}}", rf"{box}\ \text{{meters}}", rf"{box}\%", rf"{box}^\circ", rf"\${box}", rf"-y+{m} = {box}",
         rf"x^{k} - {m} = {box}", rf"\sqrt{{{m * m}}} \cdot {k} = {box}", rf"\text{{Answer: }}{box}", rf"\quad {box}",
         rf"{box}\text{{ square units}}", rf"{box}.", rf"\begin{{aligned}} y &= {m} - {k}z \\ &= {box} \end{{aligned}}",
+        rf"\left|{m}-{k}\right| = {box}", rf"{box} = {m} - {k}", rf"\to {box}", rf"\mathbf{{{box}}}", rf"{box}\text{{ m}}/\text{{s}}",
     ]  # fmt: skip
     for text in r.sample(sure, 4):
         yield "no arithmetic", lead + math % text + end, gold, True
@@ -594,6 +660,7 @@ def _(r: Random) -> Drawn:
         "It is not hard to see that the answer is $%s$.", "- The answer is $%s$.", "**$%s$**", "Result:\n\n- $%s$\n",
         "This is not " + str(num + m) + ", so the answer is $%s$.", "* **Answer:** $%s$", "Note that all cases are done: %s",
         "(A) is not correct, since it is negative. The answer is $%s$.", "There is no other case. $%s$", "1. First step\n2. $%s$",
+        f"The answer is $%s$, not {num + m}.", f"It cannot be {num + m}, hence $%s$.", "The answer is $%s$. This is not a surprise.",
         "The values do not depend on $x$, and we get $%s$ — which was to be found.", "### Answer\n$%s$ square units",
     ))  # fmt: skip
     yield "no negation", plain % box, gold, True
@@ -640,6 +707,11 @@ def _(r: Random) -> Drawn:
     ))  # fmt: skip
     yield "= value", restyle(r, f"{text}={total}"), str(total), True
     yield "label = sum = value", f"S={text}={total}", str(total), True
+    if k == "k" and r.random() < 0.5:
+        yield "= terms = value", rf"\sum_{{k=1}}^3 {n}k = {n}+{2 * n}+{3 * n} = {6 * n}", str(6 * n), True
+        yield "= formula = value", rf"\sum_{{k=1}}^{{{n}}} k = \frac{{{n}\cdot {n + 1}}}{{2}} = {n * (n + 1) // 2}", str(n * (n + 1) // 2), True
+        yield "= formula", rf"\sum_{{k=1}}^n {a}k = \frac{{{a}n(n+1)}}{{2}}", rf"\frac{{{a}n(n+1)}}{{2}}", True
+        yield "= another formula", rf"\sum_{{k=1}}^n {a}k = \frac{{{a}n(n+1)}}{{2}}", rf"\frac{{{a}n(n-1)}}{{2}}", False
     yield "= another value", restyle(r, f"{text}={total + a}"), str(total), False
     yield "another gold", f"{text} = {total}", str(total + r.choice((-1, 1, a))), False
     yield "upper bound is no answer", f"{text} = {total}", str(n + total), False
@@ -671,6 +743,12 @@ def _(r: Random) -> Drawn:
     if "int" not in shape and r"\{" not in shape:
         head, _, body = write(j, a).partition("} ")
         yield "renamed in half", f"{head}}} {shape.partition('} ')[2].replace('@', k)}".replace("%d", str(a)), gold, False
+    sym = r.choice("abc")
+    terms = rf"\sum_{{{k}=1}}^{{n}} {sym}_{k}^{{{b}}}"
+    yield "terms of a sequence", rf"\sum_{{{j}=1}}^{{n}} {sym}_{j}^{{{b}}}", terms, True
+    yield "terms, shifted", rf"\sum_{{{j}=0}}^{{n-1}} {sym}_{j}^{{{b}}}", terms, False
+    yield "terms, another bound", rf"\sum_{{{j}=1}}^{{n+1}} {sym}_{j}^{{{b}}}", terms, False
+    yield "terms, shifted", rf"\sum_{{{j}=0}}^{{n-1}} {sym}_{j}", rf"\sum_{{{k}=1}}^{{n}} {sym}_{k}", False
     f = r.choice("fgh")
     x, y = r.sample("xtsuz", 2)
     yield "function", f"{f}({y})={a}{y}^2+{b}", f"{f}({x})={a}{x}^2+{b}", True
@@ -720,6 +798,8 @@ def _(r: Random) -> Drawn:
     yield "union", write(values), gold, True
     yield "union, another order", write(values[::-1]), gold, True
     yield "said twice", f"{write(values[:1])} That is, $\\boxed{{{values[0]}}}$.", values[0], True
+    yield "list at the end", write(values) + f" So the solutions are $\\boxed{{{', '.join(values)}}}$.", gold, True
+    yield "labels in the boxes", write([f"{x}={one}" for one in values]), gold, True
     yield "one left out", write(values[1:]), gold, False
     yield "one too many", write([*values, "101"]), gold, False
     yield "one is another", write([*values[1:], "101"]), gold, False
@@ -746,6 +826,12 @@ def _(r: Random) -> Drawn:
     yield "chain | chain", f"{' = '.join([*names, one])}", equal, True
     yield "chain | tuple", equal, f"{label}={three}", True
     yield "tuple | chain", f"{label}={three}", equal, True
+    if len(names) == 3:
+        yield "chain and one", f"{names[0]}={names[1]}={one}, {names[2]}={nums[1]}", f"{label}=({one},{one},{nums[1]})", True
+        yield "chain and one, swapped", f"{names[0]}={names[1]}={one}, {names[2]}={nums[1]}", f"{label}=({one},{nums[1]},{nums[1]})", False
+    point = r.choice("ABCPQ")
+    yield "point", f"{point}{tuple_}", tuple_, True
+    yield "point, another", f"{point}({','.join([*nums[:-1], '77'])})", tuple_, False
     swapped = [f"{a}={b}" for a, b in zip(names, nums[::-1], strict=True)]
     if nums != nums[::-1] and len(names) == 2:
         yield "labels, values swapped", each.join(swapped), r.choice((full, tuple_)), False
@@ -770,6 +856,9 @@ def _(r: Random) -> Drawn:
     yield "in words", rf"{bound}\text{{ or }}{x}={c}", gold, True
     yield "in words, swapped", rf"{x} = {c} \text{{ or }} {bound}", gold, True
     yield "member", rf"{x}\in {gold}", gold, True
+    yield "two points", rf"\{{{c},{c + 3}\}}\cup {span}", rf"{span}\cup\{{{c},{c + 3}\}}", True
+    yield "from a point on", rf"{x}={b}\text{{ or }}{x}\ge {c}", rf"\{{{b}\}}\cup[{c},\infty)", True
+    yield "from a point on, open", rf"{x}={b}\text{{ or }}{x}>{c}", rf"\{{{b}\}}\cup[{c},\infty)", False
     yield "another point", rf"{span}\cup\{{{c + 1}\}}", gold, False
     yield "another end", rf"{left}{b}{right['≤' if low == '<' else '<']}\cup{point}", gold, False
     yield "point left out", span, gold, False
@@ -793,6 +882,9 @@ def _(r: Random) -> Drawn:
     yield "two points, swapped", two.join(points[::-1]), gold, True
     yield "signs | two points", at(rf"\pm{n}"), two.join(points), True
     yield "signs | set", gold, rf"\{{{', '.join(points)}\}}", True
+    both, roots = rf"{b + 31}\pm\sqrt{{{a + 1}}}", [rf"{b + 31}{s}\sqrt{{{a + 1}}}" for s in "+-"]
+    yield "roots", ", ".join(roots), both, True
+    yield "one root", roots[0], both, False
     yield "one point", r.choice(points), gold, False
     yield "signs for one", gold, points[0], False
     yield "another place", at(n, b + 1) + two + at(f"-{n}", b), gold, False
@@ -825,6 +917,9 @@ def _(r: Random) -> Drawn:
     yield "sign in the gold", number, f"{sign}{number}", True
     yield "both", f"{x}{sign}{number}", rf"{x} \approx {number}", True
     yield "unit", rf"{sign} {number}\text{{ {unit}}}", rf"{number}\text{{ {unit}}}", True
+    word = r.choice(("approximately", "about", "roughly"))
+    yield "word", rf"\text{{{word} }}{number}", number, True
+    yield "word, another number", rf"\text{{{word} }}{other}", number, False
     yield "another number", f"{sign}{other}", number, False
     yield "another number, name", f"{x}{sign}{other}", number, False
     yield "gold with another number", number, f"{sign}{other}", False
@@ -843,6 +938,10 @@ def _(r: Random) -> Drawn:
     yield "sign | number", sign, code, True
     yield "number | sign", code, f"{mark}{num}", True
     yield "sign | words", sign, rf"{num}\text{{ {words}}}", True
+    coin = r.choice((rf"US\${num}", rf"\text{{Rs. }}{num}", f"Rs. {num}", rf"\${num}\text{{ USD}}", f"{num} INR", rf"{num}\,€", f"￥{num}", f"{num}美元", f"{num}人民币"))
+    yield "other spellings", coin, code, True
+    yield "other spellings, another number", coin, other, False
+    yield "jiao", rf"{num}角", f"{num}元", False
     yield "another number", r.choice((yuan, sign)), other, False
     yield "gold with another number", other, r.choice((yuan, sign)), False
     yield "another currency", sign, rf"{num}\text{{ {r.choice([w for w in ('rupees', 'euros', 'dollars') if w != words])}}}", False
@@ -873,9 +972,10 @@ def _(r: Random) -> Drawn:
     big, small, factor, top = r.choice((
         ("feet", "inches", 12, 12), ("ft", "in", 12, 12), ("hours", "minutes", 60, 60), ("minutes", "seconds", 60, 60),
         ("meters", "centimeters", 100, 100), ("km", "m", 1000, 1000), ("kg", "g", 1000, 1000), ("dollars", "cents", 100, 100),
+        ("lb", "oz", 16, 16), ("pounds", "ounces", 16, 16), ("weeks", "days", 7, 7), ("h", "min", 60, 60), ("years", "months", 12, 12),
     ))  # fmt: skip
     a, b = r.randint(1, 60), r.randint(1, top - 1)
-    way = r.choice((r"%d\text{ %s }%d\text{ %s}", "%d %s %d %s", r"%d \text{ %s } %d \text{ %s}", r"%d\ \text{%s}\ %d\ \text{%s}", r"%d\text{ %s and }%d\text{ %s}"))
+    way = r.choice((r"%d\text{ %s }%d\text{ %s}", "%d %s %d %s", r"%d \text{ %s } %d \text{ %s}", r"%d\ \text{%s}\ %d\ \text{%s}", r"%d\text{ %s and }%d\text{ %s}", r"%d\text{ %s, }%d\text{ %s}"))
     both, total = way % (a, big, b, small), a * factor + b
     yield "both | small", both, f"{total} {small}", True
     yield "small | both", rf"{total}\text{{ {small}}}", both, True
@@ -917,6 +1017,8 @@ def _(r: Random) -> Drawn:
     end = r.choice((r"\\ ", r"\\", r" \\ ", "\\\\\n"))
 
     def cases(lines: list[str]) -> str:
+        if r.random() < 0.1 and all("&" not in line for line in lines):
+            return r"\left\{\begin{array}{l} " + end.join(lines) + r" \end{array}\right."
         return r"\begin{cases} " + end.join(lines) + r" \end{cases}"
 
     system, pair = [f"x={a}", f"y={b}"], r.choice((f"({a},{b})", f"(x,y)=({a},{b})", f"x={a}, y={b}"))
@@ -926,6 +1028,12 @@ def _(r: Random) -> Drawn:
     yield "system, swapped", cases([f"x={b}", f"y={a}"]), pair, False
     yield "system, another number", cases([f"x={a}", f"y={c}"]), pair, False
     yield "system, one left out", cases([f"x={a}"]), f"(x,y)=({a},{b})", False
+    if c not in (a, b):
+        even, odd = r.choice(((r"n\text{ even}", r"n\text{ odd}"), (r"\text{if }n\text{ is even}", r"\text{if }n\text{ is odd}")))
+        gold = cases([rf"{a}, & \text{{if }} n\text{{ is even}}", rf"{c}, & \text{{if }} n\text{{ is odd}}"])
+        yield "parity", cases([f"{c} & {odd}", f"{a} & {even}"]), gold, True
+        yield "parity, swapped", cases([f"{a} & {odd}", f"{c} & {even}"]), gold, False
+        yield "parity, one of them", str(a), gold, False
     p = r.randint(0, 30)
     pieces = [(f"{x}^2{a:+d}" if a else f"{x}^2", rf"{x}\ge {p}"), (f"{b}{x}" if b not in (0, 1) else f"7{x}", f"{x}<{p}")]
     said = r.choice(("%s, & %s", r"%s & \text{if } %s", r"%s, & \text{if } %s", r"%s & %s"))
