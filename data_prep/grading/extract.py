@@ -316,7 +316,7 @@ def _last_candidate(text: str) -> Extraction:
 
 def _is_aside(text: str, start: int) -> bool:
     """Whether the last sentence is about something else: no word or number of those before it."""
-    last = text[start:]
+    last = text[start:].lower()
     before, after = (
         {w[:5] for w in _CONTENT.findall(part.lower())} for part in (text[:start], last)
     )

@@ -23,6 +23,8 @@ from data_prep.grading.equivalence.tokens import (
     word_set,
 )
 from data_prep.grading.equivalence.values import (
+    INFINITY,
+    MINUS_INFINITY,
     MINUS_ONE,
     Based,
     Choice,
@@ -45,7 +47,8 @@ def _fold(text: str) -> str:
     """Words as compared: letters of up to four capitals stay as written (AB is not ab)."""
     text = re.sub(r"^(?:an?|the)\s+", "", text, flags=re.IGNORECASE)
     text = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", text)  # June 20th
-    plain = re.sub(r"(?<!\d)[.,!:\"]+(?!\d)", "", text)  # p.m. is pm, but 2.0 is not 20
+    text = re.sub(r"(?<=[A-Za-z]{3})!$", "", text)
+    plain = re.sub(r"(?<!\d)[.,:\"]+(?!\d)", "", text)  # p.m. is pm, but 2.0 is not 20
     plain = plain.replace(" ", "")
     if plain.upper() in _ANSWERS:
         return _ANSWERS[plain.upper()]
@@ -164,6 +167,7 @@ class Comparison:
         if kinds == {"matrix", "pair"}:
             matrix, pair = (ours, theirs) if ours.kind == "matrix" else (theirs, ours)
             is_vector = 1 in matrix.form[1:] and not matrix.form[0] and pair.form == ("(", ")")
+            is_vector = is_vector and not {INFINITY, MINUS_INFINITY} & {*pair.items}
             return is_vector and self.ordered(ours, theirs)
         if kinds == {"list", "pair"}:
             listed, pair = (theirs, ours) if ours.kind in ("pair", "interval") else (ours, theirs)
@@ -270,14 +274,15 @@ class Comparison:
         parts, ops = list(relation.parts), list(relation.ops)
         if ops == ["="] and relations.label_of(relation) is not parts[0]:
             parts.reverse()
-        while len(parts) > 2 and ops[:2] == ["=", "="] and all(map(is_label, parts[:2])):
+        while len(parts) > 2 and ops[:2] == ["=", "="] and all(map(_is_head, parts[:2])):
             parts, ops = parts[1:], ops[1:]  # x = y = 5
-        is_sum = isinstance(parts[0], Opaque) and any(t.text in _ITS_OWN for t in parts[0].tokens)
-        if (is_label(parts[0]) or is_sum) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
+        if _is_head(parts[0]) and ops[0] in ("=", r"\in", r"\approx", r"\equiv"):
             parts, ops = parts[1:], ops[1:]
         elif not all(isinstance(p, Scalar) for p in parts) or parts[0].tree[0] == "num":
             return None  # 4 = 5, 0 = 0
         value = parts[0]
+        if relation.ops[-1] == r"\in" and relations.is_empty(value):
+            return None
         for op, part in zip(ops, parts[1:], strict=True):
             agrees = op == "=" and self.same(value, part) is True
             if not (agrees or (op == r"\approx" and relations.is_rounded(value, part))):
@@ -301,12 +306,24 @@ class Comparison:
                 return False
             return self.same(our_interval, their_interval)
         our_value, their_value = self.value_of(ours), self.value_of(theirs)
+        chains = [r.parts[:-1] for r in (ours, theirs) if len(r.parts) > 2]
+        named = [{part.text for part in parts if is_label(part)} for parts in chains]
+        if named[1:] and named[0] != named[1]:
+            return False  # x = y = 3 names others than x = z = 3
         are_values = our_value is not None and their_value is not None
+        if are_values and named[1:]:
+            return self.same(our_value, their_value)
         if are_values and relations.may_name_one(*map(relations.label_of, (ours, theirs))):
             return self.same(our_value, their_value)  # with their units
         if relations.is_solved(theirs) and not relations.is_solved(ours):
             return False  # 2x + 3 = 13 is the question that x = 5 answers
         return relations.same_equation(ours, theirs)
+
+
+def _is_head(value: Value) -> bool:
+    """Whether a part only names what follows, or is a sum that is worked out there."""
+    is_sum = isinstance(value, Opaque) and any(t.text in _ITS_OWN for t in value.tokens)
+    return is_sum or is_label(value)
 
 
 def _is_interval(item: Value) -> bool:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from data_prep.grading.equivalence.tokens import TooLarge
-from data_prep.grading.equivalence.values import MINUS_ONE, Tree, variables
+from data_prep.grading.equivalence.values import MINUS_ONE, ONE, Tree, variables
 
 MAX_BITS = 40_000  # of an exact integer: 2^{2005} is a real gold, 9^{99999} is an attack
 MAX_FACTORIAL = 3_000
@@ -347,6 +347,25 @@ def identical(left: Tree, right: Tree) -> bool:
     """Whether two trees are the same number, or agree wherever both are defined; else TooLarge."""
     if left == right:
         return True
+    try:
+        return _identical(left, right)
+    except TooLarge:
+        (ours, rest), (theirs, others) = _rational_part(left), _rational_part(right)
+        if not ours or not theirs or (ours, theirs) == (1, 1):
+            raise
+        return _identical(("mul", ("num", ours / theirs), *rest), ("mul", ONE, *others))
+
+
+def _rational_part(tree: Tree) -> tuple[Fraction, list[Tree]]:
+    """(the product of the rational factors, the others): 5^{4000} and \\sqrt{2}."""
+    if tree[0] != "mul":
+        value = exact_value(tree)
+        return (Fraction(1), [tree]) if value is None else (value, [])
+    parts = [_rational_part(part) for part in tree[1:]]
+    return math.prod(value for value, _ in parts), [one for _, rest in parts for one in rest]
+
+
+def _identical(left: Tree, right: Tree) -> bool:
     is_complex = _has_i(left, right)
     names = sorted((variables(left) | variables(right)) - {"i"})
     if not names:
@@ -359,6 +378,10 @@ def identical(left: Tree, right: Tree) -> bool:
     if (_calls(left) | _calls(right)) & _INTEGRAL:  # every integer for one, others beside it
         integers = range(1, NUM_INTEGERS + 1)
         points += [{x: Fraction(n * 37**i % 211) for i, x in enumerate(names)} for n in integers]
+    if "abs" in _calls(left) | _calls(right):  # of what is negative in places only
+        points += [
+            {x: Fraction(n * 7**i % 81 - 40, 4) for i, x in enumerate(names)} for n in range(81)
+        ]
     for point in points:
         with contextlib.suppress(Undefined, TooLarge):  # another point may serve
             if not _agree(left, right, point, is_complex):

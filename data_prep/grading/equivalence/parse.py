@@ -396,7 +396,8 @@ def _read_angle(text: str, tokens: list[Token]) -> Value | None:
         whole, minutes, seconds = (int(part or 0) for part in match.groups())
         degrees = whole + Fraction(minutes, 60) + Fraction(seconds, 3600)
         return Scalar(text, ("num", degrees), _DEGREE)
-    if tokens[-1].text != r"\degree" or any(token.text[1:] in FUNCTIONS for token in tokens):
+    is_function = any(token.text[1:] in FUNCTIONS for token in tokens)
+    if tokens[-1].text != r"\degree" or is_function:
         return None
     try:
         return Scalar(text, parse([t for t in tokens if t.text != r"\degree"]), _DEGREE)
@@ -429,6 +430,13 @@ def read_compound(tokens: list[Token]) -> Scalar | None:
     return Scalar(canonical(tokens), ("num", total), first)
 
 
+def _is_one_term(tokens: list[Token]) -> bool:
+    """Whether a sign behind the tokens is about all of them: no sum, word or option."""
+    terms, _ = split(tokens, lambda token: token.text in "+-")
+    is_name = all(token.kind in ("word", "text") or token.text in "()" for token in tokens)
+    return not is_name and len([term for term in terms if term]) == 1
+
+
 _PERCENT = ("%", "percent", "percentage", "per cent")
 SIGNS = {r"\pm": "+-", r"\mp": "-+"}
 
@@ -455,6 +463,8 @@ def read_scalar(tokens: list[Token]) -> Value | None:
     except Unreadable:
         pass
     percent = tokens[-1].text.lower() in _PERCENT
+    if percent and not _is_one_term(tokens[:-1]):
+        return None
     value, unit, scale = split_unit(tokens[:-1] if percent else tokens)
     if percent and unit:
         return None

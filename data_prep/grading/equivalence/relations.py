@@ -136,7 +136,16 @@ def as_interval(relation: Value) -> Sequence | None:
     (low, variable, high), ops = turned(relation).parts, turned(relation).ops
     if not isinstance(variable, Scalar) or variable.tree[0] != "var" or set(ops) - {"<", r"\le"}:
         return None
-    return interval("(" if ops[0] == "<" else "[", low, high, ")" if ops[1] == "<" else "]")
+    between = interval("(" if ops[0] == "<" else "[", low, high, ")" if ops[1] == "<" else "]")
+    return None if is_empty(between) else between
+
+
+def is_empty(value: Value) -> bool:
+    """Whether a pair is no interval: its first number is above its second."""
+    if not (isinstance(value, Sequence) and value.kind in ("pair", "interval")):
+        return False
+    ends = [exact_value(end.tree) for end in value.items if isinstance(end, Scalar)]
+    return len(ends) == 2 and None not in ends and ends[0] > ends[1]
 
 
 def intersection(values: Sequence) -> Sequence:

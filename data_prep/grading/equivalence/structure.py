@@ -202,6 +202,8 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
             return as_interval(value) or value
     if opening == "{":
         return read_tokens(inside)
+    if (opening == r"\{") != (closing == r"\}"):
+        return None
     pieces, separators = split(inside, lambda token: token.text in (",", ";"))
     if not all(pieces) or len(pieces) > MAX_ITEMS:
         return None
@@ -269,7 +271,8 @@ def _is_wordy(token: Token) -> bool:
 def _is_about(condition: Relation, head: list[Token]) -> bool:
     """Whether a relation says which values a letter of an answer may take: not `x = 1, y > 2`."""
     if condition.ops == (r"\in",):
-        return len(condition.parts[0].text) == 1
+        letter = condition.parts[0].text
+        return len(letter) == 1 and any(letter in t.text for t in head if t.kind == "word")
     value = read_tokens(head)
     value = value.parts[-1] if isinstance(value, Relation) and value.ops == ("=",) else value
     free = variables(value.tree) if isinstance(value, Scalar) else set()
@@ -290,8 +293,12 @@ def _conditional(tokens: list[Token]) -> list[Value]:
     if isinstance(condition, Relation) and condition.ops == (r"\in",):
         variable, where = condition.parts[0].text, condition.parts[1].text
         if name := _SET_NAMES.get(re.sub(r"\\[a-z]+|[{}]", "", where)):
-            return [read_tokens([replace(t, text=name) if t.text == variable else t for t in head])]
+            return [read_tokens(_named(head, variable, name))]
     return [Sequence(canonical(tokens), "conditional", (read_tokens(head), condition))]
+
+
+def _named(tokens: list[Token], variable: str, name: str) -> list[Token]:
+    return [replace(token, text=name) if token.text == variable else token for token in tokens]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -359,6 +366,7 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     return None if is_several else Choice(text, letter, value)
 
 
+_PARAMETER = re.compile(r"[A-Za-z] \( ([a-z]) \) = (?=.*\1)")
 _BOUND = re.compile(
     r"\\(?:sum|prod) _ \{ ([A-Za-z]) =|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
 )
@@ -428,6 +436,10 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
             both = zip(parts, relation.parts, strict=True)
             readings.append(replace(relation, parts=tuple(new or old for new, old in both)))
     readings += filter(None, [read_compound(tokens)])
+    if match := _PARAMETER.match(
+        " ".join(token.text for token in tokens)
+    ):  # f(x) = 2x is f(t) = 2t
+        readings.append(read_tokens(_named(tokens, match[1], "\u2118")))
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
 
 

@@ -65,7 +65,7 @@ _SPELLINGS = {  # of a command
     "cot": "ctg", "mathbf": "bm boldsymbol", "to": "implies Rightarrow rightarrow",
     "text": "textbf textit textrm textnormal mbox hbox mathrm operatorname mathsf mathit texttt"
     " textsf emph underline rm", "pmod": "mod bmod", "vee": "lor", "wedge": "land",
-    "approx": "sim simeq", "cup": "bigcup", "emptyset": "varnothing",
+    "approx": "sim simeq approxeq", "cup": "bigcup", "emptyset": "varnothing",
 }  # fmt: skip
 _RENAMES = {old: "\\" + new for new, olds in _SPELLINGS.items() for old in olds.split()}
 _RENAMES |= {
@@ -92,6 +92,7 @@ _REWRITES = [
     (r"\\mathbf\s*\{([\d.]+)\}", r"\1"),
     (r"\^\s*(?:\\prime|\{\s*\\prime\s*\})", "'"),
     (r"\{([-+])\}", r"\1"),
+    (r"\\textsuperscript(?![a-z])", "^"),
     (r"\\textcolor\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", ""),
     (r"\\\\\s*\[[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\"),
     (r"\\%", "%"),
@@ -301,8 +302,9 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
         return [Token("cmd", "\\" + content.strip(), spaced)]
     if re.fullmatch(r" [mshglLtNJWVK] ?", content):
         return [Token("text", content.strip(), True)]  # 5\text{ m}
-    if re.fullmatch(r"[A-Za-z]", content.strip()):
-        return [Token("word", content.strip(), spaced)]
+    if re.fullmatch(r"[A-Za-z]|[^\w\s]", content.strip()):
+        kind = "word" if content.strip().isalpha() else "op"
+        return [Token(kind, content.strip(), spaced)]
     if re.fullmatch(r"[^\d\\(){}^_=<>|+*/\[\],;:]*", content):
         pieces = re.split(r"\b(and|or)\b", " ".join(content.split()))
         return [_word_token(piece.strip()) for piece in pieces if piece.strip()]
@@ -315,7 +317,8 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
 
 
 def _word_token(words: str) -> Token:
-    return Token("word" if len(words) == 1 and words.isalpha() else "text", words, True)
+    is_letter = len(words) == 1 and words.isalpha() and words.isascii()
+    return Token("word" if is_letter else "text", words, True)
 
 
 def canonical(tokens: list[Token]) -> str:

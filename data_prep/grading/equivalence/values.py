@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import (
+    FUNCTIONS,
     GROUPS,
     PARTS,
     Token,
@@ -61,7 +62,7 @@ _NO_UNIT = word_set("""
     approximately roughly around to over plus minus times pi root roots base point
     negative factorial maybe perhaps possibly either neither both with without by from where
     which that some any all other otherwise then so also up down equals th st nd rd below above
-    zero short away ago off out radical followed percent
+    zero non short away ago off out radical followed percent
 """)
 # Words that deny or blur the value after them: `not 5`, `at least 5`.
 _BLURRING = word_set("""
@@ -144,7 +145,7 @@ _RAISED = {"squared": 2, "cubed": 3} | {f"^{n}": n for n in (-4, -3, -2, -1, 1, 
 def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
     """(unit, what `million` or `dozen` multiply with) after a number; None where it is no unit."""
     dimensions: Counter[str] = Counter()
-    things: set[str] = set()
+    things: Counter[str] = Counter()
     size, scale, sign, power = Fraction(1), Fraction(1), 1, 1
     last: list[tuple[str, int]] = []  # units named last, with their exponents
 
@@ -157,7 +158,7 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
         elif _singular(name) == "unit":
             dimensions["unit"] += exponent
         else:
-            things.add(_singular(name))
+            things[_singular(name)] += exponent
 
     words = _flatten(tokens) or [None]
     for word in words:
@@ -169,7 +170,7 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
                 break  # 3 cups of flour, but 3 tenths of a mile
         elif word in ("/", "per"):
             sign = -1
-        elif factor and not dimensions and things <= {"part"}:
+        elif factor and not dimensions and things.keys() <= {"part"}:
             scale *= Fraction(factor) ** sign  # 3 million, 5 per thousand
             things.clear()  # 5 parts per million
             sign = 1
@@ -189,7 +190,8 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
                 add(name, exponent)
             power = 1
     kept = frozenset((name, power) for name, power in dimensions.items() if power)
-    return Unit(kept, size, frozenset(things)), scale
+    counted = {name if power == 1 else f"{name}^{power}" for name, power in things.items()}
+    return Unit(kept, size, frozenset(counted)), scale
 
 
 def _find(name: str) -> tuple[str, Fraction, int] | None:
@@ -211,8 +213,10 @@ def _starts_unit(token: Token, before: Token) -> bool:
         return False
     if before.kind == "cmd" and before.text not in (r"\pi", r"\degree"):
         return False
-    if token.kind == "text" or token.text == r"\degree" or token.text in _CURRENCY:
+    if token.kind == "text" or token.text in _CURRENCY:
         return True
+    if token.text == r"\degree":
+        return before.kind != "word"
     if token.kind != "word":
         return False
     if len(token.text) == 1:
@@ -238,7 +242,10 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
         prefix = tokens[signed]
         tokens = tokens[:signed] + tokens[signed + 1 + (tokens[signed + 1].text == ".") :]
     behind = [prefix] if prefix else []
+    is_function = any(token.text[1:] in FUNCTIONS for token in tokens)
     for at in range(1, len(tokens)):
+        if is_function and tokens[at].text == r"\degree":
+            break  # \sin 30^\circ
         if _starts_unit(tokens[at], tokens[at - 1]) or _is_named(tokens[at - 1 :]):
             if found := read_unit(tokens[at:] + behind):
                 return tokens[:at], *found
@@ -251,9 +258,9 @@ def ratio(first: Unit, second: Unit) -> Fraction | None:
     ours, theirs = dict(first.dimensions), dict(second.dimensions)
     if "unit" in ours or "unit" in theirs:
         # `18 units` may be anything, `18 square units` any area.
-        powers = {side.get("unit", side.get("length", 1)) for side in (ours, theirs)}
         is_any = 1 in (ours.get("unit"), theirs.get("unit"))
-        return Fraction(1) if is_any or len(powers) == 1 else None
+        powers = {side.pop("unit", side.pop("length", 1)) for side in (ours, theirs)}
+        return Fraction(1) if is_any or (len(powers) == 1 and ours == theirs) else None
     counted, other = first.things, second.things
     if ours != theirs or (counted and other and not (counted <= other or other <= counted)):
         return None
