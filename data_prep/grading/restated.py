@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
-from data_prep.grading.equivalence.structure import read
+from data_prep.grading.equivalence.readings import read
 from data_prep.grading.equivalence.tokens import Unreadable
 from data_prep.grading.equivalence.values import Relation, Scalar, Tree, Value
 

@@ -12,8 +12,8 @@ from itertools import chain, product
 
 from data_prep.grading.equivalence import relations
 from data_prep.grading.equivalence.numeric import exact_value, identical, is_defined
+from data_prep.grading.equivalence.readings import read, read_bare
 from data_prep.grading.equivalence.relations import as_interval, by_label, is_label, labels, names
-from data_prep.grading.equivalence.structure import read, read_bare
 from data_prep.grading.equivalence.tokens import (
     FUNCTIONS,
     Token,
@@ -300,6 +300,8 @@ class Comparison:
             same = [self.same(*parts) for parts in zip(ours.parts, theirs.parts, strict=True)]
             if all(same):
                 return True
+        if ours.ops == theirs.ops == (r"\in",) and ours.parts[0].text != theirs.parts[0].text:
+            return False
         our_interval, their_interval = self.interval_of(ours), self.interval_of(theirs)
         if our_interval and their_interval:
             if relations.all_variables(ours) != relations.all_variables(theirs):
@@ -458,7 +460,7 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
     results: list[bool | None] = []
     functions = _functions(prediction, gold)
     ours, theirs = read(prediction, False, functions), read(gold, True, functions)
-    bare = read_bare(prediction, functions), read_bare(gold, functions)
+    bare = read_bare(prediction, False, functions), read_bare(gold, True, functions)
     bare = product(bare[0], theirs), product(ours, bare[1])
     for one, other in chain(product(ours, theirs), *bare):
         if not one.text or not other.text:

@@ -313,6 +313,13 @@ def _calls(tree: Tree) -> set[str]:
     return set().union({tree[1]} if tree[0] == "call" else (), *inner)
 
 
+def _bends(tree: Tree) -> list[str]:
+    """The parts of it that may follow an expression in some places and not in others."""
+    found = [bend for part in tree[1:] if isinstance(part, tuple) for bend in _bends(part)]
+    is_root = tree[0] == "pow" and tree[2][0] == "mul"  # u^{1/2}
+    return sorted([*found, *{"root" if is_root else tree[1]} & {"abs", "max", "min", "root"}])
+
+
 def _has_i(*trees: Tree) -> bool:
     return any("i" in variables(tree) for tree in trees)
 
@@ -375,13 +382,14 @@ def _identical(left: Tree, right: Tree) -> bool:
             return False  # a number without a value equals nothing
     num_agreeing = 0
     points = _points(names)
-    if (_calls(left) | _calls(right)) & _INTEGRAL:  # every integer for one, others beside it
+    calls = _calls(left) | _calls(right)
+    if calls & _INTEGRAL:  # every integer for one, others beside it
         integers = range(1, NUM_INTEGERS + 1)
         points += [{x: Fraction(n * 37**i % 211) for i, x in enumerate(names)} for n in integers]
-    if "abs" in _calls(left) | _calls(right):  # of what is negative in places only
-        points += [
-            {x: Fraction(n * 7**i % 81 - 40, 4) for i, x in enumerate(names)} for n in range(81)
-        ]
+    if _bends(left) != _bends(right) and not calls & {"binomial", "factorial"}:
+        quarters = [Fraction(n - 40, 4) for n in range(81)]
+        far = [Fraction(sign * 10**n) for n in range(2, 7) for sign in (1, -1)]
+        points += [{x: n / (i + 1) for i, x in enumerate(names)} for n in quarters + far]
     for point in points:
         with contextlib.suppress(Undefined, TooLarge):  # another point may serve
             if not _agree(left, right, point, is_complex):

@@ -378,7 +378,7 @@ def read_ratio(tokens: list[Token]) -> Value | None:
     pieces, separators = split(tokens, lambda t: t.text == ":" or (t.text, t.kind) in _TO)
     if not separators or not all(pieces):
         return None
-    if re.fullmatch(r"\d{1,2}:\d\d\D+", canonical(tokens)):
+    if re.fullmatch(r"\d{1,2}(?::\d{1,2})+\D+", canonical(tokens)):
         return Words(canonical(tokens))  # 2:30 pm
     items = tuple(map(read_scalar, pieces))
     if not all(isinstance(item, Scalar) for item in items):

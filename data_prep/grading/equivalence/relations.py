@@ -28,7 +28,7 @@ _IN_NAMES = {"(", ")", "|", ",", "'", "_", "{", "}", r"\cap", r"\cup", r"\overli
 def is_label(value: Value) -> bool:
     """Whether a part only names what follows: x, f(x), AB, m + n, \\cos x, (x, y), words."""
     if isinstance(value, Words):
-        is_condition = re.search(r"\b(?:where|for|if|when)\b", value.text)
+        is_condition = re.search(r"\b(?:where|for|if|when|unless|except|but|or)\b", value.text)
         return value not in (INFINITY, MINUS_INFINITY) and not is_condition
     if isinstance(value, Sequence):
         return value.kind in ("pair", "ratio") and all(map(is_label, value.items))

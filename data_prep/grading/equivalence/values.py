@@ -32,7 +32,7 @@ time: s sec second 秒 = 1; ms millisecond = 1/1000; min minute 分钟 = 60
 time: h hr hour 小时 = 3600; day 天 = 86400; week = 604800
 time^-1: hz hertz = 1
 month: month 个月 = 1; yr year 年 = 12
-mass: g gram gramme 克 = 1; mg milligram = 1/1000; kg kilogram kilo 千克 公斤 = 1000
+mass: g gram gm gramme 克 = 1; mg milligram = 1/1000; kg kilogram kilo 千克 公斤 = 1000
 mass: t ton tonne 吨 = 1000000; oz ounce = 28.349523125; lb pound = 453.59237
 dollar: dollar usd buck 美元 = 1; cent penny pennies = 1/100
 euro: euro eur = 1
@@ -62,7 +62,8 @@ _NO_UNIT = word_set("""
     approximately roughly around to over plus minus times pi root roots base point
     negative factorial maybe perhaps possibly either neither both with without by from where
     which that some any all other otherwise then so also up down equals th st nd rd below above
-    zero non short away ago off out radical followed percent
+    zero unless except non double triple treble half repeating recurring reciprocal inverse hex
+    wrong false 倍 折 以上 以下 的倒数 次方 short away ago off out radical followed percent
 """)
 # Words that deny or blur the value after them: `not 5`, `at least 5`.
 _BLURRING = word_set("""
@@ -80,9 +81,10 @@ _CURRENCY = {
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
 _IGNORED = {"the", "a", "an", "each", "total", "altogether", "exactly", "only", "same"}
 _FACTORS = """
-dozen=12 score=20 gross=144 hundred=100 lakh=1e5 lac=1e5 crore=1e7 myriad=1e4 quadrillion=1e15
-quintillion=1e18 doubled=2 tripled=3 trebled=3 quadrupled=4 quintupled=5 halved=1/2 quartered=1/4
-mille=1000 mn=1e6 bn=1e9 ppm=1/1000000 ppb=1/1000000000 basis=1/10000
+十=10 百=100 千=1000 万=1e4 亿=1e8 打=12 dozen=12 doz=12 ten=10 score=20 gross=144 hundred=100
+lakh=1e5 lac=1e5 crore=1e7 myriad=1e4 quadrillion=1e15 quintillion=1e18 doubled=2 tripled=3
+trebled=3 quadrupled=4 quintupled=5 halved=1/2 quartered=1/4 mille=1000 mn=1e6 bn=1e9
+ppm=1/1000000 ppb=1/1000000000 basis=1/10000
 """
 SCALES = GROUPS | {word: Fraction(1, n) for word, n in PARTS.items()}
 SCALES |= {word: Fraction(size) for word, size in re.findall(r"(\w+)=(\S+)", _FACTORS)}
@@ -106,6 +108,7 @@ def _singular(word: str) -> str:
 
 def _words(token: Token) -> list[str]:
     text = token.text.replace(".", "").replace("平方", "square ").replace("立方", "cubic ")
+    text = re.sub("^[十百千万亿打]+(?![米克瓦])", lambda match: " ".join(match[0]) + " ", text)
     kept = "".join(c if c.isalpha() or c in "/-'" else " " for c in text)
     return kept.replace("/", " / ").split()
 
@@ -164,6 +167,8 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
     for word in words:
         if word is None or (word in _NO_UNIT and words != ["times"]):
             return None
+        if re.fullmatch("[b-z]", word) and not (_find(word) or word in "cfk"):
+            return None  # 5 cm^2 x, but 20 degrees C
         factor = SCALES.get(word) or SCALES.get(_singular(word))
         if word == "of":
             if things or dimensions:

@@ -14,7 +14,7 @@ from data_prep.grading.equivalence.compare import (
     is_parseable,
     is_same_value,
 )
-from data_prep.grading.equivalence.structure import read
+from data_prep.grading.equivalence.readings import read
 from data_prep.grading.grade import grade_all, grade_short_all
 
 TABLE = Path(__file__).parent / "tables/values.jsonl"

@@ -1,0 +1,301 @@
+"""Readings: the values that an answer's text may be, the most likely first.
+
+A text mostly has one reading: but `1,234` may be a number or a list, `5 m` five metres or 5 times
+m, `C) 12` an option or its value. Conditions and introductions in words are no part of a value.
+"""
+
+import contextlib
+import functools
+import itertools
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+from data_prep.grading.equivalence import relations
+from data_prep.grading.equivalence.numeric import exact_value, is_number
+from data_prep.grading.equivalence.parse import parse, read_compound
+from data_prep.grading.equivalence.relations import as_interval
+from data_prep.grading.equivalence.structure import read_tokens
+from data_prep.grading.equivalence.tokens import (
+    MAX_DEPTH,
+    Token,
+    Unreadable,
+    canonical,
+    nesting,
+    normalise,
+    split,
+    tokenise,
+    wraps,
+)
+from data_prep.grading.equivalence.values import (
+    INFINITY,
+    RELATIONS,
+    Choice,
+    Opaque,
+    Relation,
+    Scalar,
+    Sequence,
+    Value,
+    Words,
+    is_blurring,
+    split_unit,
+    variables,
+)
+
+_SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
+_SET_NAME = re.compile(r"\\[a-z]+|[{}]")  # what is around it
+_CONDITION = re.compile(r"\\forall|(?:for|if|when|where)\b.*", re.IGNORECASE)
+_GENERAL = re.compile(r"\\forall|for (?:all|every|any|each)\b.*|where\b.*", re.IGNORECASE)
+_CASE = re.compile(r"\b(?:if|when)\b", re.IGNORECASE)
+_INEQUALITIES = {"<", ">", r"\le", r"\ge", r"\ne"}
+
+
+def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
+    """(tokens before a trailing condition, the condition): `k\\pi, k \\in \\mathbb{Z}`."""
+    for at, token in enumerate(tokens):
+        if at and token.kind != "op" and _CONDITION.fullmatch(token.text):
+            rest = list(itertools.dropwhile(_is_wordy, tokens[at + 1 :]))
+            condition = read_tokens(rest)
+            items = condition.items if isinstance(condition, Sequence) else (condition,)
+            if all(isinstance(item, Relation) for item in items):
+                return tokens[:at], condition
+            return (tokens[:at], Words("")) if _GENERAL.fullmatch(token.text) else (tokens, None)
+    last = max((at for at, token in enumerate(tokens) if token.text in RELATIONS), default=0)
+    for at in range(last, 0, -1):
+        rest = tokens[at:]
+        if rest[0].text in (",", ";") or (rest[0].text == "(" and wraps(rest)):
+            condition = read_tokens(rest[1:-1] if rest[0].text == "(" else rest[1:])
+            while at and tokens[at - 1].text in (",", ";"):
+                at -= 1
+            if isinstance(condition, Relation) and _is_about(condition, tokens[:at]):
+                return tokens[:at], condition
+    return tokens, None
+
+
+def _is_wordy(token: Token) -> bool:
+    return token.kind == "text" or (token.kind == "word" and len(token.text) > 1)
+
+
+def _is_about(condition: Relation, head: list[Token]) -> bool:
+    """Whether a relation says which values a letter of an answer may take: not `x = 1, y > 2`."""
+    if condition.ops == (r"\in",):
+        letter = condition.parts[0].text
+        return len(letter) == 1 and any(letter in t.text for t in head if t.kind == "word")
+    value = read_tokens(head)
+    value = value.parts[-1] if isinstance(value, Relation) and value.ops == ("=",) else value
+    free = variables(value.tree) if isinstance(value, Scalar) else set()
+    is_free = any(part.text in free for part in condition.parts)
+    return is_free and _INEQUALITIES.issuperset(condition.ops)
+
+
+def _is_usual(condition: Value) -> bool:
+    """Whether it only says that a letter counts: `k \\in \\mathbb{Z}`, `n \\ge 1`; or is real."""
+    if not isinstance(condition, Relation) or len(condition.parts) != 2:
+        return False
+    letters = relations.all_variables(condition) - {*"ZNRxyz"}
+    if condition.ops == (r"\in",):
+        name = _SET_NAME.sub("", condition.parts[1].text)
+        return name == "R" or (bool(letters) and name[:1] in ("Z", "N"))
+    between = as_interval(condition)
+    low = between.items[0] if between and between.items[1] == INFINITY else None
+    return bool(letters) and isinstance(low, Scalar) and (exact_value(low.tree) or 0) in (0, 1)
+
+
+def _conditional(tokens: list[Token]) -> list[Value]:
+    """Readings of what has a condition, to compare with one of the same condition.
+
+    The variable of a set goes under the set's name: `k\\pi, k \\in \\mathbb{Z}` is `n\\pi, …`.
+    """
+    head, condition = _without_condition(tokens)
+    if not head or condition is None:
+        return []
+    if isinstance(condition, Words):
+        return [read_tokens(head)]
+    if isinstance(condition, Relation) and condition.ops == (r"\in",):
+        variable, where = condition.parts[0].text, condition.parts[1].text
+        if name := _SET_NAMES.get(_SET_NAME.sub("", where)):
+            return [read_tokens(_named(head, variable, name))]
+    return [Sequence(canonical(tokens), "conditional", (read_tokens(head), condition))]
+
+
+def _named(tokens: list[Token], variable: str, name: str) -> list[Token]:
+    is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
+    return [
+        replace(token, text=token.text.replace(variable, name)) if is_one else token
+        for token, is_one in zip(tokens, is_name, strict=True)
+    ]
+
+
+@functools.lru_cache(maxsize=4096)
+def read_bare(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
+    """The value before a condition, to compare with one without: a gold's may be in the question.
+
+    Of a prediction the condition must be a usual one.
+    """
+    tokens = _tokens(text, functions)
+    if nesting(tokens) > MAX_DEPTH or _CASE.search(text):
+        return ()
+    head, condition = _without_condition(tokens)
+    if not head or condition is None or not (is_gold or _is_usual(condition)):
+        return ()
+    value = read_tokens(head)
+    is_restricted = isinstance(value, Relation) and not {"=", r"\in"}.issuperset(value.ops)
+    return () if is_restricted else (value,)  # x > 5 and x in Z is another set than x > 5
+
+
+_INTRODUCTION = re.compile(
+    r"exactly|only|just|.*\b(?:is|are)|the (?:\w+ ){0,2}(?:answer|value|point|number|solution"
+    r"|result|total|area|volume|length|vector|set|interval|function|equation|range|domain|angle)s?",
+    re.IGNORECASE,
+)
+
+
+def _is_upright(token: Token) -> bool:
+    return token.kind == "text" or (token.kind == "word" and len(token.text) > 3)
+
+
+def _after_leading_words(tokens: list[Token]) -> list[Value]:
+    """`\\text{The point }(2, -1)`: what upright words introduce."""
+    at = next((at for at, token in enumerate(tokens) if not _is_upright(token)), 0)
+    words, rest = tokens[:at], tokens[at:]
+    if not words or any(map(is_blurring, words)):
+        return []
+    if rest[0].text == ":":
+        rest = rest[1:]
+    elif not _INTRODUCTION.fullmatch(canonical(words)):
+        return []  # October 30 is not 30, nor is the reciprocal of 5 five
+    value = read_tokens(rest)
+    is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")
+    return [] if is_several or isinstance(value, Opaque | Words) else [value]
+
+
+_CHOICE = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])")
+_OPTION = re.compile(r"(?:option|choice|answer)\s*\(?([A-J])\)?", re.IGNORECASE)
+
+
+def _read_choice(tokens: list[Token]) -> Value | None:
+    """`(C) 12`, `C. 12`, `C)`: an option's letter, with or without its value."""
+    text = canonical(tokens)
+    if option := _OPTION.fullmatch(text):
+        return Choice(text, option[1], None)
+    if not (match := _CHOICE.match(canonical(tokens[:3]))):
+        return None
+    letter = (match[1] or match[2]).upper()
+    rest = tokens[3 if match[1] else 2 :]
+    if not rest:  # (c) may also be a variable in brackets; that reading comes first
+        return Choice(text, letter, None)
+    is_letters = rest[0].kind == "word" and len(rest[0].text) < 3
+    is_factor = not rest[0].spaced and (rest[0].kind == "op" or (match[1] or "").islower())
+    is_factor = is_factor or (rest[0].text in "+-([{^" and (match[1] or "").islower())
+    if is_letters or is_factor or any(re.fullmatch("[A-J]", token.text) for token in rest):
+        return None
+    value = read_tokens(rest)
+    is_several = isinstance(value, Sequence) and value.kind in ("list", "alternatives")
+    return None if is_several else Choice(text, letter, value)
+
+
+_PARAMETER = re.compile(r"[A-Za-z] \( ([a-df-hj-z]) \) = (?=.*\1)")
+_BOUND = re.compile(
+    r"\\(?:sum|prod) _ \{ ([A-Za-z]) =|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
+)
+
+
+def _rename_bound(tokens: list[Token]) -> list[Token]:
+    """The same letters for all variables of sums, products, limits and integrals with bounds."""
+    texts = " ".join(token.text for token in tokens)
+    bound = [next(filter(None, match.groups())) for match in _BOUND.finditer(texts)]
+    if not bound:
+        return tokens
+    free = {c for token in tokens for c in token.text if token.kind == "word"} - {*bound, "d"}
+    new = (letter for letter in "kjlmnpqrst" if letter not in free)
+    renamed = str.maketrans(dict(zip(dict.fromkeys(bound), new, strict=False)))
+    is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
+    return [
+        replace(token, text=token.text.translate(renamed)) if is_one else token
+        for token, is_one in zip(tokens, is_name, strict=True)
+    ]
+
+
+def _with_calls(tokens: list[Token], functions: str) -> list[Token]:
+    """The letters that are functions as calls where brackets follow them: `xP(x)`."""
+    marked: list[Token] = []
+    for at, token in enumerate(tokens):
+        is_before = at + 1 < len(tokens) and tokens[at + 1].text == "("
+        if is_before and token.kind == "word" and token.text[-1] in functions:
+            marked += [replace(token, text=letter) for letter in token.text[:-1]]
+            token = Token("call", token.text[-1], token.spaced)
+        marked.append(token)
+    return marked
+
+
+def _spelled_minus(token: Token) -> Token:
+    is_minus = token.kind in ("text", "word") and token.text.lower() in ("minus", "negative")
+    return Token("op", "-", token.spaced) if is_minus else token
+
+
+def _tokens(text: str, functions: str, thousands: bool = True) -> list[Token]:
+    tokens = _rename_bound(tokenise(normalise(text), thousands))
+    return list(map(_spelled_minus, _with_calls(tokens, functions) if functions else tokens))
+
+
+@functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
+def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
+    """The readings of an answer, the most likely first; `1,234` in a gold is never a list.
+
+    `functions`: the letters of which brackets behind them make a call, no product.
+    """
+    tokens = _tokens(text, functions)
+    if nesting(tokens) > MAX_DEPTH:
+        return (Opaque(canonical(tokens)),)
+    choice = _read_choice(tokens)
+    if choice and choice.value:
+        return (choice,)
+    readings = [read_tokens(tokens), *([choice] if choice else [])]
+    readings += _after_leading_words(tokens) + _conditional(tokens)
+    separate = tokens if is_gold else _tokens(text, functions, thousands=False)
+    if separate != tokens:
+        readings.append(read_tokens(separate))
+    if isinstance(readings[0], Scalar):
+        readings += filter(None, [_quantity(tokens, is_gold)])
+    elif isinstance(relation := readings[0], Relation):
+        pieces, _ = split(tokens, lambda token: token.text in RELATIONS)
+        parts = [_quantity(piece, is_gold) for piece in pieces]
+        if any(parts):
+            both = zip(parts, relation.parts, strict=True)
+            measured = replace(relation, parts=tuple(new or old for new, old in both))
+            if tokens[-1].kind == "word" and tokens[-1].text in {t.text for t in tokens[:-1]}:
+                readings = []  # m > 5 m
+            readings.append(measured)
+    readings += filter(None, [read_compound(tokens)])
+    if parameter := _PARAMETER.match(" ".join(token.text for token in tokens)):
+        readings.append(read_tokens(_named(tokens, parameter[1], "\u2118")))  # f(t) = 2t
+    return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
+
+
+def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
+    """`5 m` as five metres, which is a product to the parser."""
+    value, unit, scale = split_unit(tokens)
+    if unit is None:
+        return None
+    is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
+    guess = is_gold and is_letter  # 2 t may well be 2 times t
+    with contextlib.suppress(Unreadable):
+        tree = ("mul", parse(value), ("num", Fraction(scale)))
+        return Scalar(canonical(tokens), tree, unit, is_guess=guess)
+
+
+_NO_NAME = re.compile("(?<![a-z])(?:mod|base|or|not|if|when|where|unless|otherwise)(?![a-z])")
+
+
+def _named_gold(tokens: list[Token], readings: list[Value]) -> list[Value]:
+    """The number before a note in brackets that is no measure: `9 (more apples)`, `3 (dozen)`."""
+    at = next((at for at, token in enumerate(tokens) if token.text == "(" and token.spaced), 0)
+    note = tokens[at:]
+    is_note = at and wraps(note) and re.search("[a-z]{3}", canonical(note))
+    if not is_note or _NO_NAME.search(canonical(note).lower()):
+        return []
+    units = [value.unit for value in readings if isinstance(value, Scalar) and value.unit]
+    value = read_tokens(tokens[:at])
+    is_plain = isinstance(value, Scalar) and value.unit is None and is_number(value.tree)
+    is_measured = any(unit.dimensions or unit.things for unit in units)
+    return [value] if is_plain and not is_measured else []
