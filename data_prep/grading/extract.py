@@ -280,7 +280,11 @@ def _final_statement(text: str) -> Extraction:
     if markers := list(_MARKER.finditer(text)):
         stated = text[markers[-1].end() :].strip()
         first = _NEXT_SENTENCE.split(stated.partition("\n")[0], maxsplit=1)[0]
-        is_stated = re.search(r"\d", first) and not _CONCLUSION.search(stated, len(first))
+        rest = stated[len(first) :]
+        is_hedged = _HEDGE.fullmatch(re.split(r"\d", rest, maxsplit=1)[0]) and re.search(
+            r"\d", rest
+        )
+        is_stated = re.search(r"\d", first) and not (is_hedged or _CONCLUSION.search(rest))
         stated = first if is_stated else stated  # "as follows. We get 5"
         text = stated.rstrip(" .*_").strip() or text
     text = _LABEL.sub("", text)  # "Option C", "Total: 5 apples", "= 5"

@@ -35,8 +35,8 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
     result = _BRACES.sub("", prediction).rpartition("=")[2]
     if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
         return True
-    written = _expressions(prediction)
-    if not written or written.isdisjoint(_formulas(question)):
+    is_number = _NUMBER.fullmatch(prediction.strip())
+    if not question or is_number or _expressions(prediction).isdisjoint(_formulas(question)):
         return False
     return not any(_expressions(gold) & _formulas(question) for gold in golds)
 

@@ -459,17 +459,21 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
 
     Raises TooLarge where the two differ as text and one is too large to compute with.
     """
-    if max(len(prediction), len(gold)) > MAX_CHARS:
-        return prediction.strip() == gold.strip()
+    if prediction == gold or max(len(prediction), len(gold)) > MAX_CHARS:
+        return bool(gold.strip()) and prediction.strip() == gold.strip()
     if (ours := _plain_number(prediction)) and (theirs := _plain_number(gold)):
         return ours == theirs or Fraction(ours) == Fraction(theirs)
     comparison = Comparison(algebra)
     results: list[bool | None] = []
     functions = _functions(prediction, gold)
     ours, theirs = read(prediction, False, functions), read(gold, True, functions)
-    bare = read_bare(prediction, False, functions), read_bare(gold, True, functions)
-    bare = product(bare[0], theirs), product(ours, bare[1])
-    for one, other in chain(product(ours, theirs), *bare):
+    # Without conditions last, and only then read: most pairs are decided before.
+    pairs = (
+        lambda: product(ours, theirs),
+        lambda: product(read_bare(prediction, False, functions), theirs),
+        lambda: product(ours, read_bare(gold, True, functions)),
+    )
+    for one, other in chain.from_iterable(of() for of in pairs):
         if not one.text or not other.text:
             return False
         results.append(comparison.same(one, other))

@@ -53,7 +53,8 @@ _RESTRICTIONS = {"<", ">", r"\le", r"\ge", r"\ne", r"\equiv"}
 def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
     """(tokens before a trailing condition, the condition): `k\\pi, k \\in \\mathbb{Z}`."""
     for at, token in enumerate(tokens):
-        if at and token.kind != "op" and _CONDITION.fullmatch(token.text):
+        is_word = token.kind == "text" or len(token.text) > 1
+        if at and is_word and token.kind != "op" and _CONDITION.fullmatch(token.text):
             rest = list(itertools.dropwhile(_is_wordy, tokens[at + 1 :]))
             condition = read_parity(tokens[at:]) or read_tokens(rest)
             items = condition.items if isinstance(condition, Sequence) else (condition,)

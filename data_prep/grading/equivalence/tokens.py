@@ -4,6 +4,7 @@
 What an answer means is decided in `parse` and `structure`. Every pattern runs in linear time.
 """
 
+import functools
 import re
 import unicodedata
 from collections.abc import Callable
@@ -133,6 +134,7 @@ def _drop_delimiters(text: str) -> str:
 _REPEATING = re.compile(r"(\d*\.\d{0,9}?)(\d{1,9}?)\2{2,40}(?:\\ldots(?![A-Za-z])|\.{2,3})")
 
 
+@functools.lru_cache(maxsize=4096)  # a text has several readings
 def normalise(text: str) -> str:
     """The text in one spelling: ASCII, no spacing commands, no delimiters, one name a command."""
     text = _drop_delimiters(_to_ascii(text).strip())
