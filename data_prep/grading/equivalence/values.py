@@ -12,14 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from data_prep.grading.equivalence.tokens import (
-    GROUPS,
-    PARTS,
-    Token,
-    read_number_words,
-    word_set,
-    wraps,
-)
+from data_prep.grading.equivalence.tokens import SCALES, Token, read_number_words, word_set, wraps
 
 _MEASURES = """
 length: m meter metre 米 = 1; cm centimeter centimetre 厘米 = 1/100; mm millimeter 毫米 = 1/1000
@@ -29,29 +22,21 @@ length: yd yard = 0.9144; mi mile = 1609.344
 length^3: l liter litre 升 = 1/1000; ml milliliter millilitre 毫升 = 1/1000000
 time: s sec second 秒 = 1; ms millisecond = 1/1000; min minute 分钟 = 60
 time: h hr hour 小时 = 3600; day 天 = 86400; week = 604800
-time^-1: hz hertz = 1
 month: month 个月 = 1; yr year 年 = 12
 mass: g gram gramme 克 = 1; mg milligram = 1/1000; kg kilogram kilo 千克 公斤 = 1000
 mass: t ton tonne 吨 = 1000000; oz ounce = 28.349523125; lb pound = 453.59237
 dollar: dollar usd buck 美元 = 1; cent penny pennies = 1/100
-euro: euro eur = 1
-sterling: sterling gbp = 1
-yen: yen jpy 円 日元 = 1
+euro: euro eur = 1 | sterling: sterling gbp = 1 | yen: yen jpy 円 日元 = 1
 yuan: yuan cny rmb 元 块 = 1; jiao 角 = 1/10
 rupee: rupee inr rs = 1; paisa paise = 1/100
-cup: cup = 1
-degree: degree 度 = 1
-radian: radian rad = 1
-newton: n newton = 1
-joule: j joule = 1; kj kilojoule = 1000
-watt: w watt = 1; kw kilowatt = 1000
-volt: v volt = 1
-pascal: pa pascal = 1
+joule: j joule = 1; kj kilojoule = 1000 | watt: w watt = 1; kw kilowatt = 1000
+newton: n newton = 1 | volt: v volt = 1 | pascal: pa pascal = 1 | time^-1: hz hertz = 1
+degree: degree 度 = 1 | radian: radian rad = 1 | cup: cup = 1
 """
 # name: (dimension, exact size in the dimension's base unit, exponent of the dimension)
 _TABLE: dict[str, tuple[str, Fraction, int]] = {}
-for _line in _MEASURES.strip().splitlines():
-    _dimension, _, _units = _line.partition(": ")
+for _measures in re.split(r"\n| \| ", _MEASURES.strip()):
+    _dimension, _, _units = _measures.partition(": ")
     _dimension, _, _exponent = _dimension.partition("^")
     for _names, _, _size in (unit.partition(" = ") for unit in _units.split("; ")):
         _TABLE |= dict.fromkeys(_names.split(), (_dimension, Fraction(_size), int(_exponent or 1)))
@@ -83,8 +68,7 @@ dozen=12 score=20 gross=144 hundred=100 lakh=1e5 lac=1e5 crore=1e7 myriad=1e4 qu
 quintillion=1e18 doubled=2 tripled=3 trebled=3 quadrupled=4 quintupled=5 halved=1/2 quartered=1/4
 mille=1000 mn=1e6 bn=1e9 ppm=1/1000000 ppb=1/1000000000 basis=1/10000
 """
-SCALES = GROUPS | {word: Fraction(1, n) for word, n in PARTS.items()}
-SCALES |= {word: Fraction(size) for word, size in re.findall(r"(\w+)=(\S+)", _FACTORS)}
+_SIZES = SCALES | {word: Fraction(size) for word, size in re.findall(r"(\w+)=(\S+)", _FACTORS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +147,7 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
     for word in words:
         if word is None or (word in _NO_UNIT and words != ["times"]):
             return None
-        factor = SCALES.get(word) or SCALES.get(_singular(word))
+        factor = _SIZES.get(word) or _SIZES.get(_singular(word))
         if word == "of":
             if things or dimensions:
                 break  # 3 cups of flour, but 3 tenths of a mile
@@ -217,7 +201,7 @@ def _starts_unit(token: Token, before: Token) -> bool:
         return False
     if len(token.text) == 1:
         return token.spaced and token.text in _SPACED_LETTERS and before.kind == "num"
-    known = token.text.lower() in _TABLE or token.text in _RATES or token.text in SCALES
+    known = token.text.lower() in _TABLE or token.text in _RATES or token.text in _SIZES
     return known or (token.spaced and len(token.text) > 3) or token.text in ("sq", "cu")
 
 
