@@ -20,14 +20,14 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_prep.config import UserError, run_cli
 from data_prep.grading.equivalence.compare import is_parseable
-from data_prep.grading.grade import Grade, grade_all, grade_short_all
+from data_prep.grading.grade import grade_all, grade_short_all
 from data_prep.grading.pool import logger as pool_logger
 from data_prep.manifest import PARTIAL, encodable, open_whole
 from data_prep.quiet import clean, one_line, quiet_loggers
@@ -39,13 +39,9 @@ FLAGS = {
     "answer_tags": "the answer is between <answer> and </answer>, not in a box",
     "final_number": "where there is no box, the number that the text ends with counts",
 }
-HINT = (
-    "  most rows lack a thought: bare answers go with --form answer, and completions of prompts\n"
-    "  that end with <think> with --think_prefilled"
-)
+HINT = """  most rows lack a thought: bare answers go with --form answer, and completions of prompts
+  that end with <think> with --think_prefilled"""
 PIPE_CLOSED = 141  # what a shell reports of a tool that was ended by a closed pipe
-
-GradeTexts = Callable[[list[str], list[list[str]]], list[Grade]]
 
 
 def _text(row: Row, key: str, value: Any) -> str:
@@ -66,8 +62,11 @@ def read_pair(row: Row | BadRow) -> tuple[str, list[str]]:
     return _text(row, "prediction", row.get("prediction")), golds
 
 
-def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: GradeTexts) -> list[Row]:
-    """The output rows of some (place, row), in order; those that have an `error` name the place."""
+def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: Callable) -> list[Row]:
+    """The output rows of some (place, row), in order; those that have an `error` name the place.
+
+    `grade_texts` is `grade_all`, with its flags, or `grade_short_all`.
+    """
     outputs: list[Row] = []
     pairs: dict[int, tuple[str, list[str]]] = {}
     for at, (where, row) in enumerate(rows):
@@ -108,26 +107,25 @@ def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: flo
     return "\n".join(lines) + "\n"
 
 
-@contextlib.contextmanager
-def _open_output(out: str | None) -> Iterator[BinaryIO]:
+def _open_output(out: str | None, opened: contextlib.ExitStack) -> BinaryIO:
     """Standard output, or a file that gets its name only when it is complete."""
     if out is None:
-        yield sys.stdout.buffer
-        return
-    with contextlib.ExitStack() as opened:
-        try:
-            file = opened.enter_context(open_whole(out, "wb", keep_partial=True))
-        except OSError as error:
-            raise UserError(f"{out}{PARTIAL}: {error.strerror}; choose another --out") from error
-        yield opened.enter_context(gzip.open(file, "wb")) if out.endswith(".gz") else file
+        return sys.stdout.buffer
+    try:
+        file = opened.enter_context(open_whole(out, "wb", keep_partial=True))
+    except OSError as error:
+        raise UserError(f"{out}{PARTIAL}: {error.strerror}; choose another --out") from error
+    return opened.enter_context(gzip.open(file, "wb")) if out.endswith(".gz") else file
 
 
-def _grade_file(
-    args: argparse.Namespace, grade_texts: GradeTexts, verdicts: Counter[str], errors: list[str]
-) -> None:
+def _grade_file(args: argparse.Namespace, verdicts: Counter[str], errors: list[str]) -> None:
+    grade_texts = grade_short_all
+    if args.form == "completion":
+        grade_texts = functools.partial(grade_all, **{flag: getattr(args, flag) for flag in FLAGS})
     rows = read_rows_and_faults(args.file)
     chunk = list(islice(rows, CHUNK_ROWS))  # first: a file that is refused leaves no --out
-    with _open_output(args.out) as file:
+    with contextlib.ExitStack() as opened:
+        file = _open_output(args.out, opened)
         while chunk:
             for output in grade_rows(chunk, grade_texts):
                 line = json.dumps(output, ensure_ascii=False) + "\n"
@@ -171,15 +169,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = _parse(argv)
     quiet_loggers(pool_logger.name)  # it tells of every time-out, and so do the rows
-    grade_texts = grade_short_all
-    if args.form == "completion":
-        flags = {flag: getattr(args, flag) for flag in FLAGS}
-        grade_texts = functools.partial(grade_all, **flags)
     verdicts: Counter[str] = Counter()
     errors: list[str] = []
     start = time.perf_counter()
     try:
-        _grade_file(args, grade_texts, verdicts, errors)
+        _grade_file(args, verdicts, errors)
         sys.stderr.write(summarise(args.file, verdicts, errors, time.perf_counter() - start))
     except BrokenPipeError:
         # Python flushes standard output once more at its end, and would complain.

@@ -45,12 +45,6 @@ def _bits(value: Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def _check_size(value: Fraction) -> Fraction:
-    if _bits(value) > MAX_BITS:
-        raise TooLarge("a number too large to compute with")
-    return value
-
-
 class _Evaluation:
     """One evaluation at one point and precision."""
 
@@ -83,8 +77,10 @@ class _Evaluation:
     def keep(self, value: Any) -> Any:
         """Check one intermediate value, and remember its magnitude."""
         if isinstance(value, Fraction):
+            if _bits(value) > MAX_BITS:
+                raise TooLarge("a number too large to compute with")
             self.bits = max(self.bits, _bits(value))
-            return _check_size(value)
+            return value
         is_unreal = not self.is_complex and isinstance(value, self.mp.mpc)
         if is_unreal or not self.mp.isfinite(value):
             raise Undefined
@@ -156,12 +152,8 @@ class _Evaluation:
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         if name == "root":
-            base, degree = arguments
-            if degree == 0:
-                raise Undefined
-            if base == 0:
-                return Fraction(0)
-            return self.power(base, 1 / degree)
+            base, exponent = arguments[0], 1 / arguments[1]
+            return Fraction(0) if base == 0 else self.power(base, exponent)
         if name in ("factorial", "binomial"):
             return self.combinatorial(name, arguments)
         if name in ("floor", "ceiling"):

@@ -27,8 +27,7 @@ mass: g gram gramme 克 = 1; mg milligram = 1/1000; kg kilogram kilo 千克 公�
 mass: t ton tonne 吨 = 1000000; oz ounce = 28.349523125; lb pound = 453.59237
 dollar: dollar usd buck 美元 = 1; cent penny pennies = 1/100
 euro: euro eur = 1 | sterling: sterling gbp = 1 | yen: yen jpy 円 日元 = 1
-yuan: yuan cny rmb 元 块 = 1; jiao 角 = 1/10
-rupee: rupee inr rs = 1; paisa paise = 1/100
+yuan: yuan cny rmb 元 块 = 1; jiao 角 = 1/10 | rupee: rupee inr rs = 1; paisa paise = 1/100
 joule: j joule = 1; kj kilojoule = 1000 | watt: w watt = 1; kw kilowatt = 1000
 newton: n newton = 1 | volt: v volt = 1 | pascal: pa pascal = 1 | time^-1: hz hertz = 1
 degree: degree 度 = 1 | radian: radian rad = 1 | cup: cup = 1
@@ -62,6 +61,7 @@ _CURRENCY = {
 }  # fmt: skip
 # A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
+_BEFORE_UNIT = {")", "}", "]", "%", "!", r"\pi", r"\degree"}  # besides numbers and words
 _IGNORED = {"the", "a", "an", "each", "total", "altogether", "exactly", "only", "same"}
 _FACTORS = """
 dozen=12 score=20 gross=144 hundred=100 lakh=1e5 lac=1e5 crore=1e7 myriad=1e4 quadrillion=1e15
@@ -191,9 +191,7 @@ def is_blurring(token: Token) -> bool:
 
 
 def _starts_unit(token: Token, before: Token) -> bool:
-    if before.kind == "op" and before.text not in (")", "}", "]", "%", "!"):
-        return False
-    if before.kind == "cmd" and before.text not in (r"\pi", r"\degree"):
+    if before.kind in ("op", "cmd") and before.text not in _BEFORE_UNIT:
         return False
     if token.kind == "text" or token.text == r"\degree" or token.text in _CURRENCY:
         return True
@@ -217,11 +215,10 @@ def _is_named(tokens: list[Token]) -> bool:
 def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
     """(tokens of the value, unit or None, scale): `\\$5`, `5 m/s`, `3 million dollars`."""
     signed = 1 if tokens and tokens[0].text == "-" else 0
-    prefix = None
+    behind = []
     if len(tokens) > signed + 1 and tokens[signed].text in _CURRENCY:
-        prefix = tokens[signed]
+        behind = [tokens[signed]]
         tokens = tokens[:signed] + tokens[signed + 1 + (tokens[signed + 1].text == ".") :]
-    behind = [prefix] if prefix else []
     for at in range(1, len(tokens)):
         if _starts_unit(tokens[at], tokens[at - 1]) or _is_named(tokens[at - 1 :]):
             if found := read_unit(tokens[at:] + behind):
