@@ -63,10 +63,7 @@ def read_pair(row: Row | BadRow) -> tuple[str, list[str]]:
 
 
 def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: Callable) -> list[Row]:
-    """The output rows of some (place, row), in order; those that have an `error` name the place.
-
-    `grade_texts` is `grade_all`, with its flags, or `grade_short_all`.
-    """
+    """The output rows of some (place, row), in order; those that have an `error` name the place."""
     outputs: list[Row] = []
     pairs: dict[int, tuple[str, list[str]]] = {}
     for at, (where, row) in enumerate(rows):

@@ -26,7 +26,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,16 +75,11 @@ class Worker:
         quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
         # A socket because its time-outs hold both ways and for descriptors above select's 1,023.
         self._socket, theirs = socket.socketpair()
-        try:
+        with theirs:
             # Its own session: out of reach of the terminal's Ctrl-C, and killed as one.
             self._process = subprocess.Popen(
                 self._command, stdin=theirs, env=os.environ | env, start_new_session=True, **quiet
             )
-        except OSError:
-            self._socket.close()
-            raise
-        finally:
-            theirs.close()
         self._received = b""
 
     def kill(self) -> None:
@@ -159,9 +154,7 @@ class Worker:
         return json.loads(line)
 
 
-def _end(
-    owner: int, executor: ThreadPoolExecutor, workers: list[Worker], idle: queue.SimpleQueue
-) -> None:
+def _end(owner: int, executor: Executor, workers: list[Worker], idle: queue.SimpleQueue) -> None:
     if os.getpid() != owner:
         for worker in workers:
             worker.disown()
@@ -172,7 +165,6 @@ def _end(
     taken = [idle.get() for _ in workers]
     for worker in taken:
         worker.stop()
-    for worker in taken:
         idle.put(worker)  # a thread that just took up a call needs one to learn of the end
 
 

@@ -152,7 +152,7 @@ class _Evaluation:
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         if name == "root":
-            base, exponent = arguments[0], 1 / arguments[1]
+            base, exponent = arguments[0], 1 / arguments[1]  # by zero: undefined
             return Fraction(0) if base == 0 else self.power(base, exponent)
         if name in ("factorial", "binomial"):
             return self.combinatorial(name, arguments)
@@ -194,8 +194,7 @@ class _Evaluation:
             divisor = self.mp.cos(x) if name in ("tan", "sec") else self.mp.sin(x)
             if abs(divisor) < self.mp.mpf(10) ** (10 - self.digits):
                 raise Undefined
-        short = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
-        return getattr(self.mp, short.get(name, name))(x)
+        return getattr(self.mp, name.replace("arc", "a"))(x)
 
     def logarithm(self, name: str, arguments: list[Any]) -> Any:
         if any(value == 0 or (not self.is_complex and value < 0) for value in arguments):
@@ -206,9 +205,7 @@ class _Evaluation:
         elif name == "log" and len(logs) == 1:
             # Base 10 or e, and only the question knows: any other base makes neither guess.
             logs.append(self.mp.mpf("1.618"))
-        if logs[1:] == [0]:
-            raise Undefined
-        return logs[0] / logs[1] if logs[1:] else logs[0]
+        return logs[0] / logs[1] if logs[1:] else logs[0]  # by zero: undefined
 
     def combinatorial(self, name: str, arguments: list[Any]) -> Any:
         if any(abs(value) > MAX_FACTORIAL for value in arguments):
@@ -270,26 +267,24 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
     return True  # both are zero: nothing smaller is computed with
 
 
-_STYLES = (
-    "positive", "large", "integer", "negative", "small", "mixed", "large", "negative integer",
-)  # fmt: skip
+_KINDS = ["positive", "large", "integer", "negative", "small", "mixed", "large", "negative integer"]
 
 
 def _points(names: list[str]) -> list[dict[str, Fraction]]:
     """Fixed rational points of every sign and size, integers among them."""
     generator = random.Random(20260501)
     points = []
-    for style in _STYLES:
+    for kind in _KINDS:
         point = {}
         for name in names:
             value = Fraction(generator.randrange(1009, 9973), 3571)  # 0.28 to 2.8
-            if style == "small":
+            if kind == "small":
                 value /= 4
-            elif style == "large":
+            elif kind == "large":
                 value *= 23
-            elif "integer" in style:
+            elif "integer" in kind:
                 value = Fraction(generator.randrange(2, 12))
-            if "negative" in style or (style == "mixed" and generator.random() < 0.5):
+            if "negative" in kind or (kind == "mixed" and generator.random() < 0.5):
                 value = -value
             point[name] = value
         points.append(point)

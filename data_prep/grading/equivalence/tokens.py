@@ -95,8 +95,7 @@ _REWRITES = [
     (r"\\textcolor\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", ""),
     (r"\\\\\s*\[[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\"),
     (r"\\([%#&_])", r"\1"),
-    (r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})", r"\\degree "),
-    (r"(?<=\d)\s*\\circ(?![A-Za-z])", r"\\degree "),
+    (r"(?:\^|(?<=\d))\s*\\circ(?![A-Za-z])|\^\s*\{\s*\\(?:circ|degree)\s*\}", r"\\degree "),
     (r"\\{2,}(?=\s*(?:\]|$))", ""),
 ]
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -277,9 +276,8 @@ def tokenise(text: str, thousands: bool = True) -> list[Token]:
 
 def _group_text(text: str, at: int) -> tuple[str, int]:
     """Content of the brace group (or the one character) at `at`, and where it ends."""
-    while at < len(text) and text[at] == " ":
-        at += 1
-    if at >= len(text) or text[at] != "{":
+    at = re.compile(" *").match(text, at).end()
+    if not text.startswith("{", at):
         return text[at : at + 1], at + 1
     depth = 0
     for brace in re.finditer(r"\\.|[{}]", text[at:], re.DOTALL):

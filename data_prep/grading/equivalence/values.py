@@ -21,8 +21,7 @@ length: dm decimeter decimetre 分米 = 1/10; in inch inches = 0.0254; ft foot f
 length: yd yard = 0.9144; mi mile = 1609.344
 length^3: l liter litre 升 = 1/1000; ml milliliter millilitre 毫升 = 1/1000000
 time: s sec second 秒 = 1; ms millisecond = 1/1000; min minute 分钟 = 60
-time: h hr hour 小时 = 3600; day 天 = 86400; week = 604800
-month: month 个月 = 1; yr year 年 = 12
+time: h hr hour 小时 = 3600; day 天 = 86400; week = 604800 | month: month 个月 = 1; yr year 年 = 12
 mass: g gram gramme 克 = 1; mg milligram = 1/1000; kg kilogram kilo 千克 公斤 = 1000
 mass: t ton tonne 吨 = 1000000; oz ounce = 28.349523125; lb pound = 453.59237
 dollar: dollar usd buck 美元 = 1; cent penny pennies = 1/100
@@ -59,6 +58,7 @@ _CURRENCY = {
     "₩": "won", "₽": "ruble", "₺": "lira", "₫": "dong", "₪": "shekel", "฿": "baht", "₱": "peso",
     "₦": "naira", "₴": "hryvnia", "Rs": "rupee",
 }  # fmt: skip
+_SYMBOLS = _CURRENCY | {r"\degree": "degree", "/": "/"}
 # A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
 _BEFORE_UNIT = {")", "}", "]", "%", "!", r"\pi", r"\degree"}  # besides numbers and words
@@ -105,12 +105,8 @@ def _flatten(tokens: list[Token]) -> list[str] | None:
         at += 1
         if token.kind in ("text", "word"):
             flat += [word.lower() for word in _words(token)]
-        elif token.text == r"\degree":
-            flat.append("degree")
-        elif token.text in _CURRENCY:
-            flat.append(_CURRENCY[token.text])
-        elif token.text == "/":
-            flat.append("/")
+        elif token.text in _SYMBOLS:
+            flat.append(_SYMBOLS[token.text])
         elif token.text == "^":
             if not (match := _EXPONENT.match(" ".join(t.text for t in tokens[at : at + 4]))):
                 return None
