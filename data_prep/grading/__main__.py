@@ -13,7 +13,6 @@ which becomes FILE at the end.
 
 import argparse
 import contextlib
-import functools
 import gzip
 import json
 import os
@@ -21,6 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,7 +41,6 @@ FLAGS = {
 }
 HINT = """  most rows lack a thought: bare answers go with --form answer, and completions of prompts
   that end with <think> with --think_prefilled"""
-PIPE_CLOSED = 141  # what a shell reports of a tool that was ended by a closed pipe
 
 
 def _text(row: Row, key: str, value: Any) -> str:
@@ -116,9 +115,8 @@ def _open_output(out: str | None, opened: contextlib.ExitStack) -> BinaryIO:
 
 
 def _grade_file(args: argparse.Namespace, verdicts: Counter[str], errors: list[str]) -> None:
-    grade_texts = grade_short_all
-    if args.form == "completion":
-        grade_texts = functools.partial(grade_all, **{flag: getattr(args, flag) for flag in FLAGS})
+    flags = {flag: getattr(args, flag) for flag in FLAGS}
+    grade_texts = grade_short_all if args.form == "answer" else partial(grade_all, **flags)
     rows = read_rows_and_faults(args.file)
     chunk = list(islice(rows, CHUNK_ROWS))  # first: a file that is refused leaves no --out
     with contextlib.ExitStack() as opened:
@@ -146,9 +144,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("file", metavar="FILE", help="JSON lines (or a list, CSV, parquet)")
-    forms = {"choices": ["completion", "answer"], "default": "completion"}
-    parser.add_argument("--form", **forms, help="completion: texts with their thought "
-                        "(default); answer: bare answers or short texts")  # fmt: skip
+    text = "completion: texts with their thought (default); answer: bare answers or short texts"
+    parser.add_argument("--form", choices=["completion", "answer"], default="completion", help=text)
     parser.add_argument("--out", metavar="FILE", help="default: standard output")
     for flag, text in FLAGS.items():
         parser.add_argument(f"--{flag}", action="store_true", help=text)
@@ -175,7 +172,7 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:
         # Python flushes standard output once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(PIPE_CLOSED)
+        sys.exit(141)  # what a shell reports of a tool that was ended by a closed pipe
     except KeyboardInterrupt:
         kept = f"; their verdicts are in {args.out}{PARTIAL}" if args.out else ""
         sys.stderr.write(f"\ninterrupted after {verdicts.total():,} rows{kept}\n")

@@ -109,23 +109,22 @@ class Worker:
         """Wait for the import, or start again; raises RuntimeError with the worker's own words."""
         if self._is_ready:
             return
-        problem = "it ended before it was ready"
-        for _ in range(2):  # killed from outside while it starts: once more
+        for _ in range(2):
             if self._process is None:
                 self.start()
             try:
                 problem = self._receive(time.monotonic() + START_SECONDS)["error"]
+                break
             except TimeoutError:
                 problem = f"not ready after {START_SECONDS:g} s"
-            except OSError:
-                self.stop()
-                continue
-            if problem:
                 break
-            self._is_ready = True
-            return
-        self.stop()
-        raise RuntimeError(f"cannot start a grading worker for {self._function}: {problem}")
+            except OSError:
+                problem = "it ended before it was ready"
+                self.stop()  # killed from outside: once more
+        if problem:
+            self.stop()
+            raise RuntimeError(f"cannot start a grading worker for {self._function}: {problem}")
+        self._is_ready = True
 
     def ask(self, text: str, seconds: float) -> dict[str, Any]:
         """The reply to a request, given as the JSON text of its arguments.

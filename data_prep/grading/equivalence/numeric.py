@@ -228,10 +228,9 @@ def evaluate(tree: Tree, point: dict, digits: int, is_complex: bool) -> tuple[An
     """(value, scale of rounding errors, bits of the longest number); or Undefined, TooLarge."""
     evaluation = _Evaluation(point, digits, is_complex)
     try:
-        value = evaluation.value(tree)
+        return evaluation.value(tree), evaluation.scale, evaluation.bits
     except (ZeroDivisionError, OverflowError) as error:
         raise Undefined from error
-    return value, evaluation.scale, evaluation.bits
 
 
 DIGITS, CONFIRMING_DIGITS, MANY_DIGITS = 50, 300, 2_000
@@ -276,13 +275,10 @@ def _points(names: list[str]) -> list[dict[str, Fraction]]:
     points = []
     for kind in _KINDS:
         point = {}
+        scale = {"small": Fraction(1, 4), "large": 23}.get(kind, 1)
         for name in names:
-            value = Fraction(generator.randrange(1009, 9973), 3571)  # 0.28 to 2.8
-            if kind == "small":
-                value /= 4
-            elif kind == "large":
-                value *= 23
-            elif "integer" in kind:
+            value = scale * Fraction(generator.randrange(1009, 9973), 3571)  # scale * 0.28 to 2.8
+            if "integer" in kind:
                 value = Fraction(generator.randrange(2, 12))
             if "negative" in kind or (kind == "mixed" and generator.random() < 0.5):
                 value = -value

@@ -313,10 +313,9 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
 def canonical(tokens: list[Token]) -> str:
     """The tokens as one text in which print no longer differs; for comparison as written."""
     pieces: list[str] = []
-    wordy = ("word", "text")
     for previous, token in zip([None, *tokens], tokens, strict=False):
         kinds = (previous.kind if previous else "", token.kind)
-        is_gap = token.spaced and kinds[0] in wordy and kinds[1] in wordy
+        is_gap = token.spaced and {"word", "text"}.issuperset(kinds)
         if is_gap or kinds in (("num", "num"), ("cmd", "word")):
             pieces.append(" ")
         pieces.append(token.text)
