@@ -254,9 +254,7 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return a == b
         mp = context()
-        a, b = (
-            mp.mpf(v.numerator) / v.denominator if isinstance(v, Fraction) else v for v in (a, b)
-        )
+        a, b = mp.convert(a), mp.convert(b)
         error = max(scale_a, scale_b, abs(a), abs(b)) * mp.mpf(10) ** (5 - digits)
         if abs(a - b) > error:
             return False

@@ -298,10 +298,8 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
     if re.fullmatch(r"[A-Za-z]", content.strip()):
         return [Token("word", content.strip(), spaced)]
     if re.fullmatch(r"[^\d\\(){}^_=<>|+*/\[\],;:]*", content):
-        pieces = map(str.strip, re.split(r"\b(and|or)\b", " ".join(content.split())))
-        return [
-            Token("word" if len(p) == 1 and p.isalpha() else "text", p, True) for p in pieces if p
-        ]
+        pieces = filter(None, re.split(r" ?\b(and|or)\b ?", " ".join(content.split())))
+        return [Token("word" if len(p) == 1 and p.isalpha() else "text", p, True) for p in pieces]
     inner = tokenise(content)
     for at, token in enumerate(inner):  # words stay words even where they look like a product
         if token.kind == "word" and len(token.text) > 1:
@@ -356,10 +354,8 @@ def split(tokens: list[Token], is_separator: Callable[[Token], bool]) -> tuple[l
 
 def wraps(tokens: list[Token]) -> bool:
     """Whether the first token opens a bracket that only the last one closes."""
-    if len(tokens) < 2 or tokens[0].text not in OPENING or tokens[-1].text not in CLOSING:
-        return False
     depths = _depths(tokens)
-    return depths[-1] == 0 and 0 not in depths[:-1]
+    return depths[:1] == [1] and depths[-1] == 0 and 0 not in depths[:-1]
 
 
 def is_balanced(tokens: list[Token]) -> bool:

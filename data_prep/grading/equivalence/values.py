@@ -189,10 +189,8 @@ def is_blurring(token: Token) -> bool:
 def _starts_unit(token: Token, before: Token) -> bool:
     if before.kind in ("op", "cmd") and before.text not in _BEFORE_UNIT:
         return False
-    if token.kind == "text" or token.text == r"\degree" or token.text in _CURRENCY:
-        return True
     if token.kind != "word":
-        return False
+        return token.kind == "text" or token.text == r"\degree" or token.text in _CURRENCY
     if len(token.text) == 1:
         return token.spaced and token.text in _SPACED_LETTERS and before.kind == "num"
     known = token.text.lower() in _TABLE or token.text in _RATES or token.text in _SIZES
@@ -231,8 +229,7 @@ def ratio(first: Unit, second: Unit) -> Fraction | None:
         powers = {side.get("unit", side.get("length", 1)) for side in (ours, theirs)}
         is_any = 1 in (ours.get("unit"), theirs.get("unit"))
         return Fraction(1) if is_any or len(powers) == 1 else None
-    counted, other = first.things, second.things
-    if ours != theirs or (counted and other and not (counted <= other or other <= counted)):
+    if ours != theirs or not (first.things <= second.things or second.things <= first.things):
         return None
     return first.size / second.size
 
