@@ -21,7 +21,6 @@ gone, even by kill -9: each process watches the one above it, and the timer ends
 
 import gc
 import json
-import mmap
 import os
 import pkgutil
 import resource
@@ -30,6 +29,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from mmap import mmap
 from socket import socket
 from typing import Any
 
@@ -67,7 +67,7 @@ def _next_request(channel: socket, supervisor: int) -> bytes:
 
 
 def _serve(
-    channel: socket, function: Callable, timeout: float, at_work: mmap.mmap, supervisor: int
+    channel: socket, function: Callable, timeout: float, at_work: mmap, supervisor: int
 ) -> int:
     """Answer requests until the pool is gone or this server has had its share; the exit code.
 
@@ -104,11 +104,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _fork_server(
-    channel: socket,
-    function: Callable,
-    timeout: float,
-    memory_bytes: int,
-    at_work: mmap.mmap,
+    channel: socket, function: Callable, timeout: float, memory_bytes: int, at_work: mmap
 ) -> tuple[int, int]:
     """Fork a server; returns its pid and a descriptor that becomes readable when it ends."""
     ended, held_by_server = os.pipe()
@@ -132,7 +128,7 @@ def _supervise(
     channel: socket, function: Callable, timeout: float, memory_bytes: int, parent: int
 ) -> None:
     """Keep a server running until the pool is gone; say what a request came to that killed it."""
-    at_work = mmap.mmap(-1, 8)
+    at_work = mmap(-1, 8)
     while True:
         server, ended = _fork_server(channel, function, timeout, memory_bytes, at_work)
         # A process forked by the trainer may hold a copy of the pool's socket, and then the end of

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from contextlib import closing
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -51,16 +52,10 @@ def strict():
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What the workers were asked."""
-    texts, ask = [], Worker.ask
-
-    def note(self, text, seconds):
-        texts.append(text)
-        return ask(self, text, seconds)
-
-    monkeypatch.setattr(Worker, "ask", note)
-    return texts
+def asked():
+    """The calls that the workers were asked to make."""
+    with patch.object(Worker, "ask", autospec=True, side_effect=Worker.ask) as ask:
+        yield ask.call_args_list
 
 
 def supervisor_of(pool):
@@ -158,7 +153,6 @@ def test_closing_ends_calls_on_the_way_and_every_process(single):
 
 def test_a_forked_process_makes_its_own_pool(monkeypatch):
     monkeypatch.setattr(pool_module, "FUNCTION", EVAL)
-    monkeypatch.setattr(pool_module, "_share_of_cpus", lambda: 1)
     pool_module.shared_pool.cache_clear()
     pool = pool_module.shared_pool()
     assert pool is pool_module.shared_pool()
@@ -179,7 +173,6 @@ def test_a_forked_process_makes_its_own_pool(monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert psutil.Process(supervisor).status() != psutil.STATUS_ZOMBIE
     assert pool.call("5 + 6").value == 11
-    pool.close()
     pool_module.shared_pool.cache_clear()
 
 
