@@ -26,7 +26,6 @@ from benchmarks.table import Interval, about, publish, sum_ratio_interval
 from data_prep.config import parse, run_cli
 from data_prep.grading import pool as grading_pool
 from data_prep.grading.grade import grade_all
-from data_prep.grading.pool import FUNCTION, TIMEOUT_SECONDS, GradingPool
 from data_prep.reading.rows import read_rows
 
 Outcome = tuple[float, bool | None]  # seconds; None: the grader raised or was killed
@@ -129,7 +128,7 @@ def load(name: str) -> Callable[[Sequence[Case]], list[Outcome]]:
     """A grader by its name in `GRADERS`, ready to go."""
     num_workers = GRADERS[name][1]
     if num_workers:
-        grading_pool._shared = GradingPool(FUNCTION, num_workers, TIMEOUT_SECONDS)
+        grading_pool._share_of_cpus = lambda: num_workers
 
         def ours(cases: Sequence[Case]) -> list[Outcome]:
             grades = grade_all([c.completion for c in cases], [c.gold for c in cases])

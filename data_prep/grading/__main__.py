@@ -13,21 +13,21 @@ which becomes FILE at the end.
 
 import argparse
 import contextlib
-import functools
 import gzip
 import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_prep.config import UserError, run_cli
 from data_prep.grading.equivalence.compare import is_parseable
-from data_prep.grading.grade import Grade, grade_all, grade_short_all
+from data_prep.grading.grade import grade_all, grade_short_all
 from data_prep.grading.pool import logger as pool_logger
 from data_prep.manifest import PARTIAL, encodable, open_whole
 from data_prep.quiet import clean, one_line, quiet_loggers
@@ -39,13 +39,8 @@ FLAGS = {
     "answer_tags": "the answer is between <answer> and </answer>, not in a box",
     "final_number": "where there is no box, the number that the text ends with counts",
 }
-HINT = (
-    "  most rows lack a thought: bare answers go with --form answer, and completions of prompts\n"
-    "  that end with <think> with --think_prefilled"
-)
-PIPE_CLOSED = 141  # what a shell reports of a tool that was ended by a closed pipe
-
-GradeTexts = Callable[[list[str], list[list[str]]], list[Grade]]
+HINT = """  most rows lack a thought: bare answers go with --form answer, and completions of prompts
+  that end with <think> with --think_prefilled"""
 
 
 def _text(row: Row, key: str, value: Any) -> str:
@@ -66,7 +61,7 @@ def read_pair(row: Row | BadRow) -> tuple[str, list[str]]:
     return _text(row, "prediction", row.get("prediction")), golds
 
 
-def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: GradeTexts) -> list[Row]:
+def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: Callable) -> list[Row]:
     """The output rows of some (place, row), in order; those that have an `error` name the place."""
     outputs: list[Row] = []
     pairs: dict[int, tuple[str, list[str]]] = {}
@@ -108,26 +103,24 @@ def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: flo
     return "\n".join(lines) + "\n"
 
 
-@contextlib.contextmanager
-def _open_output(out: str | None) -> Iterator[BinaryIO]:
+def _open_output(out: str | None, opened: contextlib.ExitStack) -> BinaryIO:
     """Standard output, or a file that gets its name only when it is complete."""
     if out is None:
-        yield sys.stdout.buffer
-        return
-    with contextlib.ExitStack() as opened:
-        try:
-            file = opened.enter_context(open_whole(out, "wb", keep_partial=True))
-        except OSError as error:
-            raise UserError(f"{out}{PARTIAL}: {error.strerror}; choose another --out") from error
-        yield opened.enter_context(gzip.open(file, "wb")) if out.endswith(".gz") else file
+        return sys.stdout.buffer
+    try:
+        file = opened.enter_context(open_whole(out, "wb", keep_partial=True))
+    except OSError as error:
+        raise UserError(f"{out}{PARTIAL}: {error.strerror}; choose another --out") from error
+    return opened.enter_context(gzip.open(file, "wb")) if out.endswith(".gz") else file
 
 
-def _grade_file(
-    args: argparse.Namespace, grade_texts: GradeTexts, verdicts: Counter[str], errors: list[str]
-) -> None:
+def _grade_file(args: argparse.Namespace, verdicts: Counter[str], errors: list[str]) -> None:
+    flags = {flag: getattr(args, flag) for flag in FLAGS}
+    grade_texts = grade_short_all if args.form == "answer" else partial(grade_all, **flags)
     rows = read_rows_and_faults(args.file)
     chunk = list(islice(rows, CHUNK_ROWS))  # first: a file that is refused leaves no --out
-    with _open_output(args.out) as file:
+    with contextlib.ExitStack() as opened:
+        file = _open_output(args.out, opened)
         while chunk:
             for output in grade_rows(chunk, grade_texts):
                 line = json.dumps(output, ensure_ascii=False) + "\n"
@@ -151,9 +144,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("file", metavar="FILE", help="JSON lines (or a list, CSV, parquet)")
-    forms = {"choices": ["completion", "answer"], "default": "completion"}
-    parser.add_argument("--form", **forms, help="completion: texts with their thought "
-                        "(default); answer: bare answers or short texts")  # fmt: skip
+    text = "completion: texts with their thought (default); answer: bare answers or short texts"
+    parser.add_argument("--form", choices=["completion", "answer"], default="completion", help=text)
     parser.add_argument("--out", metavar="FILE", help="default: standard output")
     for flag, text in FLAGS.items():
         parser.add_argument(f"--{flag}", action="store_true", help=text)
@@ -171,20 +163,16 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = _parse(argv)
     quiet_loggers(pool_logger.name)  # it tells of every time-out, and so do the rows
-    grade_texts = grade_short_all
-    if args.form == "completion":
-        flags = {flag: getattr(args, flag) for flag in FLAGS}
-        grade_texts = functools.partial(grade_all, **flags)
     verdicts: Counter[str] = Counter()
     errors: list[str] = []
     start = time.perf_counter()
     try:
-        _grade_file(args, grade_texts, verdicts, errors)
+        _grade_file(args, verdicts, errors)
         sys.stderr.write(summarise(args.file, verdicts, errors, time.perf_counter() - start))
     except BrokenPipeError:
         # Python flushes standard output once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(PIPE_CLOSED)
+        sys.exit(141)  # what a shell reports of a tool that was ended by a closed pipe
     except KeyboardInterrupt:
         kept = f"; their verdicts are in {args.out}{PARTIAL}" if args.out else ""
         sys.stderr.write(f"\ninterrupted after {verdicts.total():,} rows{kept}\n")

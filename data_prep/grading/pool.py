@@ -3,8 +3,8 @@
 A call may hang, eat memory or be in C code; the process that runs it (`pool_worker`) is killed and
 another takes over.
 
-    with GradingPool("package.module:function", num_workers=2, timeout=2.0) as pool:
-        outcomes = pool.map([("1/2", "0.5"), ("x+1", "1+x")])
+    pool = GradingPool("package.module:function", num_workers=2, timeout=2.0)
+    outcomes = pool.map([("1/2", "0.5"), ("x+1", "1+x")])
 
 The workers are started by exec, so they inherit no CUDA context, thread or lock of the trainer, and
 any thread may call. No pool library keeps all of that: Pebble's breaks when an idle worker is
@@ -12,6 +12,7 @@ killed or a forked process exits, and it imports the main script in every worker
 """
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -23,9 +24,9 @@ import sys
 import threading
 import time
 import weakref
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,16 +75,11 @@ class Worker:
         quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
         # A socket because its time-outs hold both ways and for descriptors above select's 1,023.
         self._socket, theirs = socket.socketpair()
-        try:
+        with theirs:
             # Its own session: out of reach of the terminal's Ctrl-C, and killed as one.
             self._process = subprocess.Popen(
                 self._command, stdin=theirs, env=os.environ | env, start_new_session=True, **quiet
             )
-        except OSError:
-            self._socket.close()
-            raise
-        finally:
-            theirs.close()
         self._received = b""
 
     def kill(self) -> None:
@@ -113,23 +109,22 @@ class Worker:
         """Wait for the import, or start again; raises RuntimeError with the worker's own words."""
         if self._is_ready:
             return
-        problem = "it ended before it was ready"
-        for _ in range(2):  # killed from outside while it starts: once more
+        for _ in range(2):
             if self._process is None:
                 self.start()
             try:
                 problem = self._receive(time.monotonic() + START_SECONDS)["error"]
+                break
             except TimeoutError:
                 problem = f"not ready after {START_SECONDS:g} s"
-            except OSError:
-                self.stop()
-                continue
-            if problem:
                 break
-            self._is_ready = True
-            return
-        self.stop()
-        raise RuntimeError(f"cannot start a grading worker for {self._function}: {problem}")
+            except OSError:
+                problem = "it ended before it was ready"
+                self.stop()  # killed from outside: once more
+        if problem:
+            self.stop()
+            raise RuntimeError(f"cannot start a grading worker for {self._function}: {problem}")
+        self._is_ready = True
 
     def ask(self, text: str, seconds: float) -> dict[str, Any]:
         """The reply to a request, given as the JSON text of its arguments.
@@ -158,9 +153,7 @@ class Worker:
         return json.loads(line)
 
 
-def _end(
-    owner: int, executor: ThreadPoolExecutor, workers: list[Worker], idle: queue.SimpleQueue
-) -> None:
+def _end(owner: int, executor: Executor, workers: list[Worker], idle: queue.SimpleQueue) -> None:
     if os.getpid() != owner:
         for worker in workers:
             worker.disown()
@@ -171,7 +164,6 @@ def _end(
     taken = [idle.get() for _ in workers]
     for worker in taken:
         worker.stop()
-    for worker in taken:
         idle.put(worker)  # a thread that just took up a call needs one to learn of the end
 
 
@@ -185,8 +177,6 @@ class GradingPool:
         timeout: wall-clock seconds per call. No call takes more than 1.2 times as long.
         memory_bytes: address space per worker; no limit on macOS.
         cache_size: outcomes kept, the least recently used forgotten first.
-
-    `counts` holds the calls made by status and, as "cached", those answered without one.
     """
 
     def __init__(
@@ -197,10 +187,9 @@ class GradingPool:
         memory_bytes: int = MEMORY_BYTES,
         cache_size: int = CACHE_SIZE,
     ) -> None:
-        self.counts: Counter[str] = Counter()
         self._function, self._timeout, self._cache_size = function, timeout, cache_size
         self._cache: OrderedDict[str, Outcome] = OrderedDict()
-        self._lock = threading.Lock()  # of cache and counts
+        self._lock = threading.Lock()  # of the cache
         self._owner = os.getpid()
         # Threads because an interrupt (Ctrl-C) reaches the main thread only: a call that was sent
         # is always waited for by a thread that cannot be interrupted, so no reply goes astray.
@@ -212,12 +201,6 @@ class GradingPool:
         for _ in range(num_workers):
             workers.append(Worker(function, timeout, memory_bytes))
             self._idle.put(workers[-1])
-
-    def __enter__(self) -> "GradingPool":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End every worker. Calls on the way raise; also runs at exit and when forgotten."""
@@ -250,8 +233,6 @@ class GradingPool:
         finally:
             for future in futures.values():
                 future.cancel()
-        with self._lock:
-            self.counts["cached"] += len(texts) - len(futures)
         return [outcomes[text] for text in texts]
 
     def _check_usable(self) -> None:
@@ -261,15 +242,14 @@ class GradingPool:
             raise RuntimeError("the grading pool is closed; make a new one")
 
     def _run(self, text: str) -> Outcome:
-        """Make one call on an idle worker; count it, keep its outcome, log it if over the limit."""
+        """Make one call on an idle worker; keep its outcome, log it if over the limit."""
         worker = self._idle.get()
         try:
             outcome, keep = self._ask(worker, text)
         finally:
             self._idle.put(worker)
-        with self._lock:
-            self.counts[outcome.status] += 1
-            if keep:
+        if keep:
+            with self._lock:
                 self._cache[text] = outcome
                 while len(self._cache) > self._cache_size:
                     self._cache.popitem(last=False)
@@ -300,19 +280,6 @@ class GradingPool:
         return Outcome(None, "error", seconds, "the worker was killed, twice"), False
 
 
-_shared: GradingPool | None = None
-_shared_lock = threading.Lock()
-
-
-def _forget_shared_pool() -> None:
-    global _shared, _shared_lock
-    _shared, _shared_lock = None, threading.Lock()
-
-
-# The parent's workers are not a forked child's to use, and the lock may have been held.
-os.register_at_fork(after_in_child=_forget_shared_pool)
-
-
 def _share_of_cpus() -> int:
     """How many workers this process may keep busy: its CPUs, shared with the node's other ranks."""
     can_tell = hasattr(os, "sched_getaffinity")  # not on macOS
@@ -321,10 +288,10 @@ def _share_of_cpus() -> int:
     return max(1, min(MAX_WORKERS, num_cpus // num_ranks))
 
 
+@functools.cache  # of threads that first come at once each makes one, and the last is kept
 def shared_pool() -> GradingPool:
     """The grader's pool of this process, made at the first call: plain numbers never need one."""
-    global _shared
-    with _shared_lock:
-        if _shared is None:
-            _shared = GradingPool(FUNCTION, _share_of_cpus(), TIMEOUT_SECONDS)
-        return _shared
+    return GradingPool(FUNCTION, _share_of_cpus(), TIMEOUT_SECONDS)
+
+
+os.register_at_fork(after_in_child=shared_pool.cache_clear)  # the workers are the parent's

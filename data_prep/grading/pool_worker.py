@@ -20,16 +20,17 @@ gone, even by kill -9: each process watches the one above it, and the timer ends
 """
 
 import gc
-import importlib
 import json
-import mmap
 import os
+import pkgutil
 import resource
 import select
 import signal
 import sys
 import time
 from collections.abc import Callable
+from mmap import mmap
+from socket import socket
 from typing import Any
 
 REQUESTS_PER_SERVER = 1_000  # then forked again: sympy's and antlr's caches only ever grow
@@ -50,12 +51,7 @@ def _reply(number: int, status: str, **fields: Any) -> bytes:
     return json.dumps(reply).encode() + b"\n"
 
 
-def _send(channel: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(channel, data) :]
-
-
-def _next_request(channel: int, supervisor: int) -> bytes:
+def _next_request(channel: socket, supervisor: int) -> bytes:
     """The next line; empty when the pool or the supervisor is gone."""
     line = b""
     while not line.endswith(b"\n"):
@@ -63,7 +59,7 @@ def _next_request(channel: int, supervisor: int) -> bytes:
         if os.getppid() != supervisor:  # leaves the request unread, so the pool makes it elsewhere
             return b""
         if is_waiting:
-            chunk = os.read(channel, 1 << 16)
+            chunk = channel.recv(1 << 16)
             if not chunk:
                 return b""
             line += chunk
@@ -71,7 +67,7 @@ def _next_request(channel: int, supervisor: int) -> bytes:
 
 
 def _serve(
-    channel: int, function: Callable, timeout: float, at_work: mmap.mmap, supervisor: int
+    channel: socket, function: Callable, timeout: float, at_work: mmap, supervisor: int
 ) -> int:
     """Answer requests until the pool is gone or this server has had its share; the exit code.
 
@@ -97,7 +93,7 @@ def _serve(
             seconds = time.monotonic() - start
             data = _reply(number, "error", error=_one_line(error), seconds=seconds)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _send(channel, data)
+        channel.sendall(data)
         at_work[:] = bytes(8)
     return RECYCLED
 
@@ -108,7 +104,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _fork_server(
-    channel: int, function: Callable, timeout: float, memory_bytes: int, at_work: mmap.mmap
+    channel: socket, function: Callable, timeout: float, memory_bytes: int, at_work: mmap
 ) -> tuple[int, int]:
     """Fork a server; returns its pid and a descriptor that becomes readable when it ends."""
     ended, held_by_server = os.pipe()
@@ -129,10 +125,10 @@ def _fork_server(
 
 
 def _supervise(
-    channel: int, function: Callable, timeout: float, memory_bytes: int, parent: int
+    channel: socket, function: Callable, timeout: float, memory_bytes: int, parent: int
 ) -> None:
     """Keep a server running until the pool is gone; say what a request came to that killed it."""
-    at_work = mmap.mmap(-1, 8)
+    at_work = mmap(-1, 8)
     while True:
         server, ended = _fork_server(channel, function, timeout, memory_bytes, at_work)
         # A process forked by the trainer may hold a copy of the pool's socket, and then the end of
@@ -153,25 +149,24 @@ def _supervise(
                 -signal.SIGKILL: ("timeout", "killed, as by a machine that is out of memory"),
                 OVER_MEMORY: ("timeout", f"over {memory_bytes / 2**30:.3g} GiB of memory"),
             }.get(code, ("error", f"died of signal {-code}" if code < 0 else f"exited with {code}"))
-            _send(channel, _reply(number, status, error=problem))
+            channel.sendall(_reply(number, status, error=problem))
 
 
 def main() -> None:
     path, timeout, memory_bytes, parent = sys.argv[1:]
-    channel = os.dup(0)
+    channel = socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as null:
         os.dup2(null.fileno(), 0)  # a function that reads its input must not eat a request
     # Both outlive exec: a blocked timer would not kill, an ignored child could not be waited for.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
-        module, _, name = path.partition(":")
-        function = getattr(importlib.import_module(module), name)
+        function = pkgutil.resolve_name(path)
     except Exception as error:
-        _send(channel, _reply(0, "error", error=_one_line(error)))
+        channel.sendall(_reply(0, "error", error=_one_line(error)))
         return
     gc.freeze()  # a collection in the server would copy every page it shares with the supervisor
-    _send(channel, _reply(0, "ready"))
+    channel.sendall(_reply(0, "ready"))
     _supervise(channel, function, float(timeout), int(memory_bytes), int(parent))
 
 

@@ -45,12 +45,6 @@ def _bits(value: Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def _check_size(value: Fraction) -> Fraction:
-    if _bits(value) > MAX_BITS:
-        raise TooLarge("a number too large to compute with")
-    return value
-
-
 class _Evaluation:
     """One evaluation at one point and precision."""
 
@@ -83,8 +77,10 @@ class _Evaluation:
     def keep(self, value: Any) -> Any:
         """Check one intermediate value, and remember its magnitude."""
         if isinstance(value, Fraction):
+            if _bits(value) > MAX_BITS:
+                raise TooLarge("a number too large to compute with")
             self.bits = max(self.bits, _bits(value))
-            return _check_size(value)
+            return value
         is_unreal = not self.is_complex and isinstance(value, self.mp.mpc)
         if is_unreal or not self.mp.isfinite(value):
             raise Undefined
@@ -156,12 +152,8 @@ class _Evaluation:
 
     def call(self, name: str, arguments: list[Any]) -> Any:
         if name == "root":
-            base, degree = arguments
-            if degree == 0:
-                raise Undefined
-            if base == 0:
-                return Fraction(0)
-            return self.power(base, 1 / degree)
+            base, exponent = arguments[0], 1 / arguments[1]  # by zero: undefined
+            return Fraction(0) if base == 0 else self.power(base, exponent)
         if name in ("factorial", "binomial"):
             return self.combinatorial(name, arguments)
         if name in ("floor", "ceiling"):
@@ -202,8 +194,7 @@ class _Evaluation:
             divisor = self.mp.cos(x) if name in ("tan", "sec") else self.mp.sin(x)
             if abs(divisor) < self.mp.mpf(10) ** (10 - self.digits):
                 raise Undefined
-        short = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
-        return getattr(self.mp, short.get(name, name))(x)
+        return getattr(self.mp, name.replace("arc", "a"))(x)
 
     def logarithm(self, name: str, arguments: list[Any]) -> Any:
         if any(value == 0 or (not self.is_complex and value < 0) for value in arguments):
@@ -214,9 +205,7 @@ class _Evaluation:
         elif name == "log" and len(logs) == 1:
             # Base 10 or e, and only the question knows: any other base makes neither guess.
             logs.append(self.mp.mpf("1.618"))
-        if logs[1:] == [0]:
-            raise Undefined
-        return logs[0] / logs[1] if logs[1:] else logs[0]
+        return logs[0] / logs[1] if logs[1:] else logs[0]  # by zero: undefined
 
     def combinatorial(self, name: str, arguments: list[Any]) -> Any:
         if any(abs(value) > MAX_FACTORIAL for value in arguments):
@@ -239,10 +228,9 @@ def evaluate(tree: Tree, point: dict, digits: int, is_complex: bool) -> tuple[An
     """(value, scale of rounding errors, bits of the longest number); or Undefined, TooLarge."""
     evaluation = _Evaluation(point, digits, is_complex)
     try:
-        value = evaluation.value(tree)
+        return evaluation.value(tree), evaluation.scale, evaluation.bits
     except (ZeroDivisionError, OverflowError) as error:
         raise Undefined from error
-    return value, evaluation.scale, evaluation.bits
 
 
 DIGITS, CONFIRMING_DIGITS, MANY_DIGITS = 50, 300, 2_000
@@ -266,9 +254,7 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
         if isinstance(a, Fraction) and isinstance(b, Fraction):
             return a == b
         mp = context()
-        a, b = (
-            mp.mpf(v.numerator) / v.denominator if isinstance(v, Fraction) else v for v in (a, b)
-        )
+        a, b = mp.convert(a), mp.convert(b)
         error = max(scale_a, scale_b, abs(a), abs(b)) * mp.mpf(10) ** (5 - digits)
         if abs(a - b) > error:
             return False
@@ -278,26 +264,21 @@ def _agree(left: Tree, right: Tree, point: dict, is_complex: bool) -> bool:
     return True  # both are zero: nothing smaller is computed with
 
 
-_STYLES = (
-    "positive", "large", "integer", "negative", "small", "mixed", "large", "negative integer",
-)  # fmt: skip
+_KINDS = ["positive", "large", "integer", "negative", "small", "mixed", "large", "negative integer"]
 
 
 def _points(names: list[str]) -> list[dict[str, Fraction]]:
     """Fixed rational points of every sign and size, integers among them."""
     generator = random.Random(20260501)
     points = []
-    for style in _STYLES:
+    for kind in _KINDS:
         point = {}
+        scale = {"small": Fraction(1, 4), "large": 23}.get(kind, 1)
         for name in names:
-            value = Fraction(generator.randrange(1009, 9973), 3571)  # 0.28 to 2.8
-            if style == "small":
-                value /= 4
-            elif style == "large":
-                value *= 23
-            elif "integer" in style:
+            value = scale * Fraction(generator.randrange(1009, 9973), 3571)  # scale * 0.28 to 2.8
+            if "integer" in kind:
                 value = Fraction(generator.randrange(2, 12))
-            if "negative" in style or (style == "mixed" and generator.random() < 0.5):
+            if "negative" in kind or (kind == "mixed" and generator.random() < 0.5):
                 value = -value
             point[name] = value
         points.append(point)

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho"
@@ -29,8 +30,6 @@ _CHARACTERS = {
     "¥": r"\yen ", "￥": r"\yen ", "¢": r"\text{ cents}", "∑": r"\sum ", "∫": r"\int ",
     "‰": r"\text{ per mille}", "∶": ":", "，": ", ", "、": ", ", "。": ".", "＄": r"\$",
 }  # fmt: skip
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n")
-_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 
 
@@ -39,12 +38,13 @@ def _to_ascii(text: str) -> str:
     text = _INVISIBLE.sub("", text)
     if text.isascii():
         return text
-    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
-    text = re.sub("[₀₁₂₃₄₅₆₇₈₉ₙ]+", lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
+    nfkc = partial(unicodedata.normalize, "NFKC")
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+", lambda run: f"^{{{nfkc(run[0])}}}", text)
+    text = re.sub("[₀₁₂₃₄₅₆₇₈₉ₙ]+", lambda run: f"_{{{nfkc(run[0])}}}", text)
     pieces = []
     for character in text:
         form = unicodedata.decomposition(character).partition(" ")[0]
-        plain = unicodedata.normalize("NFKC", character)
+        plain = nfkc(character)
         if character in _CHARACTERS:
             plain = _CHARACTERS[character]
         elif form == "<fraction>":
@@ -101,10 +101,8 @@ _REWRITES = [
     ),
     (r"\\textcolor\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", ""),
     (r"\\\\\s*\[[\d.]+\s*(?:pt|em|ex|mm|cm)\]", r"\\\\"),
-    (r"\\%", "%"),
-    (r"\\([#&_])", r"\1"),
-    (r"\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})", r"\\degree "),
-    (r"(?<=\d)\s*\\circ(?![A-Za-z])", r"\\degree "),
+    (r"\\([%#&_])", r"\1"),
+    (r"(?:\^|(?<=\d))\s*\\circ(?![A-Za-z])|\^\s*\{\s*\\(?:circ|degree)\s*\}", r"\\degree "),
     (r"\\{2,}(?=\s*(?:\]|$))", ""),
 ]
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -114,6 +112,7 @@ _ORDINAL = re.compile(
     r"|(?<=\^)\{\s*(?:st|nd|rd|th)\s*\}|(?<!\s)(?:st|nd|rd|th)(?![A-Za-z]))"
 )
 _APOSTROPHES = re.compile(r"(?<![\w.'])[1-9]\d{0,2}(?:'\d{3})+(?![\d'])")
+_BARE_DOLLAR = re.compile(r"(?<!\\)\$")
 
 
 def _drop_delimiters(text: str) -> str:
@@ -122,12 +121,9 @@ def _drop_delimiters(text: str) -> str:
     for mark in ("**", "__", "`", "*"):
         if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
             text = text[len(mark) : -len(mark)].strip()
-    bare = re.sub(r"\\\$", "", text).count("$")
-    if bare == 0:
-        return text
-    if bare % 2:
+    if len(_BARE_DOLLAR.findall(text)) % 2:
         text = re.sub(r"(?<!\\)\$(?=\s*[\d.])", r"\\$", text, count=1)
-    return re.sub(r"(?<!\\)\$", "", text)
+    return _BARE_DOLLAR.sub("", text)
 
 
 # 0.666… with a repetend written at least three times.
@@ -145,8 +141,7 @@ def normalise(text: str) -> str:
         text = _COMMAND.sub(lambda match: _RENAMES.get(match[1], match[0]), text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\^)", r"\\times ", text)  # 3 x 10^5
     text = text.removeprefix(r"\approx")
-    if re.search("st|nd|rd|th|'", text):
-        text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), _ORDINAL.sub("", text))
+    text = _APOSTROPHES.sub(lambda match: match[0].replace("'", ""), _ORDINAL.sub("", text))
     text = _REPEATING.sub(r"\1\\overline{\2}", " ".join(text.split()))
     while text and text[-1] in ".,;" and not text.endswith(("..", "\\,", "\\;")):
         text = text[:-1].rstrip()
@@ -168,13 +163,14 @@ _NUMBERS = {
     "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20,
     "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
 }  # fmt: skip
-GROUPS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-PARTS = {
+_GROUPS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_PARTS = {
     "half": 2, "halve": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8,
     "ninth": 9, "twelfth": 12, "hundredth": 100,
 }  # fmt: skip
-_REGULAR = {word: n for word, n in (_NUMBERS | GROUPS).items() if n > 3 and word[-1] in "dnrxy"}
-PARTS |= {re.sub("y$", "ie", word) + "th": n for word, n in _REGULAR.items()}
+_REGULAR = {word: n for word, n in (_NUMBERS | _GROUPS).items() if n > 3 and word[-1] in "dnrxy"}
+_PARTS |= {re.sub("y$", "ie", word) + "th": n for word, n in _REGULAR.items()}
+SCALES = _GROUPS | {word: Fraction(1, n) for word, n in _PARTS.items()}
 
 
 def read_number_words(text: str) -> Fraction | None:
@@ -184,7 +180,7 @@ def read_number_words(text: str) -> Fraction | None:
     if words[:1] in (["minus"], ["negative"]):
         sign, words = -1, words[1:]
     bottom = 1
-    if len(words) > 1 and (part := PARTS.get(words[-1]) or PARTS.get(words[-1][:-1])):
+    if len(words) > 1 and (part := _PARTS.get(words[-1]) or _PARTS.get(words[-1][:-1])):
         bottom, words = part, words[:-1]
     number = _cardinal(words)
     if number is None or (bottom > 1 < number and not text.rstrip().endswith("s")):
@@ -204,8 +200,8 @@ def _cardinal(words: list[str]) -> int | None:
             group, last = group + number, 10 if number > 19 else 1
         elif word == "hundred" and last == 1 and 0 < group < 10:
             group, last = group * 100, 100
-        elif word in GROUPS and 0 < group < 1000 and (not total or total > 1000 * GROUPS[word]):
-            total, group, last = total + group * GROUPS[word], 0, 1000
+        elif word in _GROUPS and 0 < group < 1000 and (not total or total > 1000 * _GROUPS[word]):
+            total, group, last = total + group * _GROUPS[word], 0, 1000
         else:
             return None
     return total + group if words else None
@@ -247,7 +243,6 @@ CLOSING = {")", "]", "}", r"\}", r"\rangle", r"\rfloor", r"\rceil", r"\end"}
 _OPERATORS = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne", ":=": "=", "**": "^"}
 # sec is a second more often than a secant.
 _SPELLED = (FUNCTIONS - {"sec"}) | {"pi", "infty", "sqrt", "theta", "alpha", "beta"}
-_SPELLED_OTHERWISE = {"infinity": "infty", "inf": "infty", "oo": "infty"}
 
 
 def tokenise(text: str, thousands: bool = True) -> list[Token]:
@@ -272,8 +267,8 @@ def tokenise(text: str, thousands: bool = True) -> list[Token]:
             content, at = _group_text(text, at)
             tokens += _text_tokens(content, spaced)
         else:
-            if kind == "word" and token.lower() in _SPELLED_OTHERWISE:
-                kind, token = "cmd", "\\" + _SPELLED_OTHERWISE[token.lower()]
+            if kind == "word" and token.lower() in ("infinity", "inf", "oo"):
+                kind, token = "cmd", r"\infty"
             elif kind == "word" and token in _SPELLED:
                 kind, token = "cmd", "\\" + token
             elif kind == "word" and token.lower() in AGGREGATES and text[at : at + 1] == "(":
@@ -289,9 +284,8 @@ def tokenise(text: str, thousands: bool = True) -> list[Token]:
 
 def _group_text(text: str, at: int) -> tuple[str, int]:
     """Content of the brace group (or the one character) at `at`, and where it ends."""
-    while at < len(text) and text[at] == " ":
-        at += 1
-    if at >= len(text) or text[at] != "{":
+    at = re.compile(" *").match(text, at).end()
+    if not text.startswith("{", at):
         return text[at : at + 1], at + 1
     depth = 0
     for brace in re.finditer(r"\\.|[{}]", text[at:], re.DOTALL):
@@ -303,7 +297,7 @@ def _group_text(text: str, at: int) -> tuple[str, int]:
 
 def _text_tokens(content: str, spaced: bool) -> list[Token]:
     """Upright text: words stay text, anything with digits or mathematics in it is read as such."""
-    content = re.sub(r"(?<!\\)\$", "", content)
+    content = _BARE_DOLLAR.sub("", content)
     spaced = spaced or content.startswith(" ")
     if content.strip() in FUNCTIONS | AGGREGATES - {"min"}:  # \operatorname{arctan}
         return [Token("cmd", "\\" + content.strip(), spaced)]
@@ -313,8 +307,8 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
         kind = "word" if content.strip().isalpha() else "op"
         return [Token(kind, content.strip(), spaced)]
     if re.fullmatch(r"[^\d\\(){}^_=<>|+*/\[\],;:]*", content):
-        pieces = re.split(r"\b(and|or)\b", " ".join(content.split()))
-        return [_word_token(piece.strip()) for piece in pieces if piece.strip()]
+        pieces = filter(None, re.split(r" ?\b(and|or)\b ?", " ".join(content.split())))
+        return [Token("word" if re.fullmatch("[A-Za-z]", p) else "text", p, True) for p in pieces]
     inner = tokenise(content)
     for at, token in enumerate(inner):  # words stay words even where they look like a product
         if token.kind == "word" and len(token.text) > 1:
@@ -323,39 +317,30 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
     return inner
 
 
-def _word_token(words: str) -> Token:
-    is_letter = len(words) == 1 and words.isalpha() and words.isascii()
-    return Token("word" if is_letter else "text", words, True)
-
-
 def canonical(tokens: list[Token]) -> str:
     """The tokens as one text in which print no longer differs; for comparison as written."""
     pieces: list[str] = []
-    wordy = ("word", "text")
     for previous, token in zip([None, *tokens], tokens, strict=False):
         kinds = (previous.kind if previous else "", token.kind)
-        is_gap = token.spaced and kinds[0] in wordy and kinds[1] in wordy
+        is_gap = token.spaced and {"word", "text"}.issuperset(kinds)
         if is_gap or kinds in (("num", "num"), ("cmd", "word")):
             pieces.append(" ")
         pieces.append(token.text)
     return "".join(pieces)
 
 
-_NUMBER = re.compile(r"(\d*)\.?(\d*)(?:\\(?:overline|dot)\s*\{?(\d+)\}?|\((\d+)\)|[eE]([+-]?\d+))?")
+_REPEATING_PART = re.compile(r"\\(?:overline|dot)\s*\{?|\(")
 
 
 def to_fraction(number: str) -> Fraction:
     """Exact value of a number token: digits, a repeating part, or a decimal exponent."""
-    whole, decimals, repeating, in_brackets, exponent = _NUMBER.fullmatch(number).groups()
-    value = Fraction(int((whole + decimals) or "0"), 10 ** len(decimals))
-    if repeating := repeating or in_brackets:
-        if "." not in number:
-            raise Unreadable(number)
-        value += Fraction(int(repeating), 10 ** len(decimals) * (10 ** len(repeating) - 1))
-    if exponent:
-        if abs(int(exponent)) > 999:
-            raise Unreadable(number)
-        value *= Fraction(10) ** int(exponent)
+    plain, *repeating = _REPEATING_PART.split(number.rstrip("})"))
+    if abs(int(plain.lower().partition("e")[2] or 0)) > 999:
+        raise Unreadable(number)
+    value = Fraction(f"0{plain}")
+    for digits in repeating:  # at most one
+        num_decimals = len(plain.partition(".")[2])
+        value += Fraction(int(digits), 10**num_decimals * (10 ** len(digits) - 1))
     return value
 
 
@@ -378,20 +363,15 @@ def split(tokens: list[Token], is_separator: Callable[[Token], bool]) -> tuple[l
 
 def wraps(tokens: list[Token]) -> bool:
     """Whether the first token opens a bracket that only the last one closes."""
-    if len(tokens) < 2 or tokens[0].text not in OPENING or tokens[-1].text not in CLOSING:
-        return False
     depths = _depths(tokens)
-    return depths[-1] == 0 and 0 not in depths[:-1]
+    return depths[:1] == [1] and depths[-1] == 0 and 0 not in depths[:-1]
 
 
 def is_balanced(tokens: list[Token]) -> bool:
     """Whether every brace that opens is closed, in order."""
-    depth = 0
-    for token in tokens:
-        depth += (token.text in ("{", r"\{")) - (token.text in ("}", r"\}"))
-        if depth < 0:
-            return False
-    return depth == 0
+    steps = ((t.text in ("{", r"\{")) - (t.text in ("}", r"\}")) for t in tokens)
+    depths = [0, *accumulate(steps)]
+    return min(depths) == depths[-1] == 0
 
 
 def nesting(tokens: list[Token]) -> int:

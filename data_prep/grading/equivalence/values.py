@@ -14,8 +14,7 @@ from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import (
     FUNCTIONS,
-    GROUPS,
-    PARTS,
+    SCALES,
     Token,
     read_number_words,
     word_set,
@@ -29,30 +28,20 @@ length: dm decimeter decimetre 分米 = 1/10; in inch inches = 0.0254; ft foot f
 length: yd yard = 0.9144; mi mile = 1609.344
 length^3: l liter litre 升 = 1/1000; ml milliliter millilitre 毫升 = 1/1000000
 time: s sec second 秒 = 1; ms millisecond = 1/1000; min minute 分钟 = 60
-time: h hr hour 小时 = 3600; day 天 = 86400; week = 604800
-time^-1: hz hertz = 1
-month: month 个月 = 1; yr year 年 = 12
+time: h hr hour 小时 = 3600; day 天 = 86400; week = 604800 | month: month 个月 = 1; yr year 年 = 12
 mass: g gram gm gramme 克 = 1; mg milligram = 1/1000; kg kilogram kilo 千克 公斤 = 1000
 mass: t ton tonne 吨 = 1000000; oz ounce = 28.349523125; lb pound = 453.59237
 dollar: dollar usd buck 美元 = 1; cent penny pennies = 1/100
-euro: euro eur = 1
-sterling: sterling gbp = 1
-yen: yen jpy 円 日元 = 1
-yuan: yuan cny rmb 元 块 = 1; jiao 角 = 1/10
-rupee: rupee inr rs = 1; paisa paise = 1/100
-cup: cup = 1
-degree: degree 度 = 1
-radian: radian rad = 1
-newton: n newton = 1
-joule: j joule = 1; kj kilojoule = 1000
-watt: w watt = 1; kw kilowatt = 1000
-volt: v volt = 1
-pascal: pa pascal = 1
+euro: euro eur = 1 | sterling: sterling gbp = 1 | yen: yen jpy 円 日元 = 1
+yuan: yuan cny rmb 元 块 = 1; jiao 角 = 1/10 | rupee: rupee inr rs = 1; paisa paise = 1/100
+joule: j joule = 1; kj kilojoule = 1000 | watt: w watt = 1; kw kilowatt = 1000
+newton: n newton = 1 | volt: v volt = 1 | pascal: pa pascal = 1 | time^-1: hz hertz = 1
+degree: degree 度 = 1 | radian: radian rad = 1 | cup: cup = 1
 """
 # name: (dimension, exact size in the dimension's base unit, exponent of the dimension)
 _TABLE: dict[str, tuple[str, Fraction, int]] = {}
-for _line in _MEASURES.strip().splitlines():
-    _dimension, _, _units = _line.partition(": ")
+for _measures in re.split(r"\n| \| ", _MEASURES.strip()):
+    _dimension, _, _units = _measures.partition(": ")
     _dimension, _, _exponent = _dimension.partition("^")
     for _names, _, _size in (unit.partition(" = ") for unit in _units.split("; ")):
         _TABLE |= dict.fromkeys(_names.split(), (_dimension, Fraction(_size), int(_exponent or 1)))
@@ -77,8 +66,10 @@ _CURRENCY = {
     "₩": "won", "₽": "ruble", "₺": "lira", "₫": "dong", "₪": "shekel", "฿": "baht", "₱": "peso",
     "₦": "naira", "₴": "hryvnia", "Rs": "rupee",
 }  # fmt: skip
+_SYMBOLS = _CURRENCY | {r"\degree": "degree", "/": "/"}
 # A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
+_BEFORE_UNIT = {")", "}", "]", "%", "!", r"\pi", r"\degree"}  # besides numbers and words
 _IGNORED = {"the", "a", "an", "each", "total", "altogether", "exactly", "only", "same"}
 _FACTORS = """
 十=10 百=100 千=1000 万=1e4 亿=1e8 打=12 dozen=12 doz=12 ten=10 score=20 gross=144 hundred=100
@@ -86,8 +77,7 @@ lakh=1e5 lac=1e5 crore=1e7 myriad=1e4 quadrillion=1e15 quintillion=1e18 doubled=
 trebled=3 quadrupled=4 quintupled=5 halved=1/2 quartered=1/4 mille=1000 mn=1e6 bn=1e9
 ppm=1/1000000 ppb=1/1000000000 basis=1/10000
 """
-SCALES = GROUPS | {word: Fraction(1, n) for word, n in PARTS.items()}
-SCALES |= {word: Fraction(size) for word, size in re.findall(r"(\w+)=(\S+)", _FACTORS)}
+_SIZES = SCALES | {word: Fraction(size) for word, size in re.findall(r"(\w+)=(\S+)", _FACTORS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +115,8 @@ def _flatten(tokens: list[Token]) -> list[str] | None:
         at += 1
         if token.kind in ("text", "word"):
             flat += [word.lower() for word in _words(token)]
-        elif token.text == r"\degree":
-            flat.append("degree")
-        elif token.text in _CURRENCY:
-            flat.append(_CURRENCY[token.text.rstrip(".")])
-        elif token.text == "/":
-            flat.append("/")
+        elif token.text in _SYMBOLS:
+            flat.append(_SYMBOLS[token.text])
         elif token.text == "^":
             if not (match := _EXPONENT.match(" ".join(t.text for t in tokens[at : at + 4]))):
                 return None
@@ -169,7 +155,7 @@ def read_unit(tokens: list[Token]) -> tuple[Unit, Fraction] | None:
             return None
         if re.fullmatch("[b-z]", word) and not (_find(word) or word in "cfk"):
             return None  # 5 cm^2 x, but 20 degrees C
-        factor = SCALES.get(word) or SCALES.get(_singular(word))
+        factor = _SIZES.get(word) or _SIZES.get(_singular(word))
         if word == "of":
             if things or dimensions:
                 break  # 3 cups of flour, but 3 tenths of a mile
@@ -214,19 +200,15 @@ def is_blurring(token: Token) -> bool:
 
 
 def _starts_unit(token: Token, before: Token) -> bool:
-    if before.kind == "op" and before.text not in (")", "}", "]", "%", "!"):
+    if before.kind in ("op", "cmd") and before.text not in _BEFORE_UNIT:
         return False
-    if before.kind == "cmd" and before.text not in (r"\pi", r"\degree"):
-        return False
-    if token.kind == "text" or token.text in _CURRENCY:
-        return True
     if token.text == r"\degree":
         return before.kind != "word"
     if token.kind != "word":
-        return False
+        return token.kind == "text" or token.text in _CURRENCY
     if len(token.text) == 1:
         return token.spaced and token.text in _SPACED_LETTERS and before.kind == "num"
-    known = token.text.lower() in _TABLE or token.text in _RATES or token.text in SCALES
+    known = token.text.lower() in _TABLE or token.text in _RATES or token.text in _SIZES
     return known or (token.spaced and len(token.text) > 3) or token.text in ("sq", "cu", "per")
 
 
@@ -242,11 +224,10 @@ def _is_named(tokens: list[Token]) -> bool:
 def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
     """(tokens of the value, unit or None, scale): `\\$5`, `5 m/s`, `3 million dollars`."""
     signed = 1 if tokens and tokens[0].text == "-" else 0
-    prefix = None
+    behind = []
     if len(tokens) > signed + 1 and tokens[signed].text.rstrip(".") in _CURRENCY:
-        prefix = tokens[signed]
+        behind = [tokens[signed]]
         tokens = tokens[:signed] + tokens[signed + 1 + (tokens[signed + 1].text == ".") :]
-    behind = [prefix] if prefix else []
     is_function = any(token.text[1:] in FUNCTIONS for token in tokens)
     for at in range(1, len(tokens)):
         if is_function and tokens[at].text == r"\degree":
@@ -266,8 +247,7 @@ def ratio(first: Unit, second: Unit) -> Fraction | None:
         is_any = 1 in (ours.get("unit"), theirs.get("unit"))
         powers = {side.pop("unit", side.pop("length", 1)) for side in (ours, theirs)}
         return Fraction(1) if is_any or (len(powers) == 1 and ours == theirs) else None
-    counted, other = first.things, second.things
-    if ours != theirs or (counted and other and not (counted <= other or other <= counted)):
+    if ours != theirs or not (first.things <= second.things or second.things <= first.things):
         return None
     return first.size / second.size
 

@@ -89,7 +89,7 @@ def test_integers_are_graded_without_sympy_and_without_a_child():
         "assert grade(r'<think>a</think>\\boxed{19}', '18').verdict == 'wrong'\n"
         "assert grade(r'<think>a</think>\\boxed{\\frac12}', '0.5').verdict == 'right'\n"
         "assert not {'math_verify', 'sympy', 'mpmath', 'torch'} & set(sys.modules)\n"
-        "assert pool._shared is None"
+        "assert not pool.shared_pool.cache_info().currsize"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
