@@ -21,6 +21,7 @@ _FORMULA = re.compile(
 )
 _OPERATION = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim)(?![A-Za-z])")
 _BRACES = re.compile(r"\{[^{}]*\}")  # \sum_{k=1}^{4} k = 10 is worked out
+_NAMES = re.compile(r"\d+|(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z])")  # a copy has no other
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?!.*[\d+*^!\\])")
 _FRACTION = re.compile(r"[-+]?\d*(?:\\frac\{?(\d+?)\}?\{?(\d+)\}?|(\d+)/(\d+))(?!.*[\d+*^!\\])")
 MAX_CHARS, MAX_FORMULAS = 500, 100  # of a formula; in a question
@@ -35,8 +36,10 @@ def is_restated(prediction: str, question: str, golds: Sequence[str]) -> bool:
     result = _BRACES.sub("", prediction).rpartition("=")[2]
     if _OPERATION.search(result) and not any(map(_OPERATION.search, golds)):
         return True
-    is_number = _NUMBER.fullmatch(prediction.strip())
-    if not question or is_number or _expressions(prediction).isdisjoint(_formulas(question)):
+    is_there = set(_NAMES.findall(prediction)) <= set(_NAMES.findall(question))
+    if not question or not is_there or _NUMBER.fullmatch(prediction.strip()):
+        return False
+    if _expressions(prediction).isdisjoint(_formulas(question)):
         return False
     return not any(_expressions(gold) & _formulas(question) for gold in golds)
 

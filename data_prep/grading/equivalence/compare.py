@@ -283,6 +283,8 @@ class Comparison:
         value = parts[0]
         if relation.ops[-1] == r"\in" and relations.is_empty(value):
             return None
+        if relations.is_equation(relation.parts[0], value):
+            return None
         for op, part in zip(ops, parts[1:], strict=True):
             agrees = op == "=" and self.same(value, part) is True
             if not (agrees or (op == r"\approx" and relations.is_rounded(value, part))):

@@ -198,7 +198,7 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     return None if is_several else Choice(text, letter, value)
 
 
-_PARAMETER = re.compile(r"[A-Za-z] \( ([a-df-hj-z]) \) = (?=.*\1)")
+_PARAMETER = re.compile(r"([A-Za-z]) \( (?!\1)([a-df-hj-z]) \) = (?=.*\2)")
 _BOUND = re.compile(
     r"\\(?:sum|prod) _ \{ ([A-Za-z]) =|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
 )
@@ -237,9 +237,15 @@ def _spelled_minus(token: Token) -> Token:
     return Token("op", "-", token.spaced) if is_minus else token
 
 
-def _tokens(text: str, functions: str, thousands: bool = True) -> list[Token]:
+@functools.lru_cache(maxsize=4096)
+def _spelled(text: str, functions: str, thousands: bool) -> tuple[Token, ...]:
     tokens = _rename_bound(tokenise(normalise(text), thousands))
-    return list(map(_spelled_minus, _with_calls(tokens, functions) if functions else tokens))
+    return tuple(map(_spelled_minus, _with_calls(tokens, functions) if functions else tokens))
+
+
+def _tokens(text: str, functions: str, thousands: bool = True) -> list[Token]:
+    is_grouped = _GROUPED.search(normalise(text))  # or the two are the same
+    return list(_spelled(text, functions, thousands or not is_grouped))
 
 
 @functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
@@ -272,7 +278,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
             readings.append(measured)
     readings += filter(None, [read_compound(tokens)])
     if parameter := _PARAMETER.match(" ".join(token.text for token in tokens)):
-        readings.append(read_tokens(_named(tokens, parameter[1], "\u2118")))  # f(t) = 2t
+        readings.append(read_tokens(_named(tokens, parameter[2], "\u2118")))  # f(t) = 2t
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
 
 
@@ -288,6 +294,7 @@ def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
         return Scalar(canonical(tokens), tree, unit, is_guess=guess)
 
 
+_GROUPED = re.compile(r"\d[, ]\d{3}")
 _NO_NAME = re.compile("(?<![a-z])(?:mod|base|or|not|if|when|where|unless|otherwise)(?![a-z])")
 
 

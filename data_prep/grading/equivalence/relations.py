@@ -56,6 +56,14 @@ def is_label(value: Value) -> bool:
     return is_name and not is_negative and names_only(value.tree)
 
 
+def is_equation(label: Value, value: Value) -> bool:
+    """Whether a label that names a value has a variable of that value: `\\tan x = 2x`."""
+    if not isinstance(label, Scalar) or not isinstance(value, Scalar):
+        return False
+    is_value = label.tree[0] == "call" and label.tree[1] in ("abs", *TRIGONOMETRIC)
+    return is_value and bool(variables(label.tree) & variables(value.tree))
+
+
 def label_of(relation: Relation) -> Value:
     """The part that names the others: the first, or in `5 = x` the second."""
     first, second = relation.parts[:2]

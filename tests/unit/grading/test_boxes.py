@@ -46,6 +46,15 @@ PARTS = [
     "$x \\ne {}$",
     "$x\\neq {}$",
     "It does not equal ${}$.",
+    "It is NOT ${}$.",
+    "${}$ is wrong.",
+    "{} is not the answer.",
+    "$\\pm {}$",
+    "$-({})$",
+    "$\\left({}\\right)^2$",
+    "$\\log_2 {}$",
+    "${}\\sqrt{{2}}$",
+    "${}\\pi$",
 ]
 WHOLE = [
     "{}",
@@ -86,7 +95,8 @@ def test_what_stands_for_itself_is(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["$-{}$", "$x=-{}$", "\\[ -{} \\]", "\\( -{} \\)", "$\\Rightarrow -{}$", "-{}"]
+    "text",
+    ["$-{}$", "$x=-{}$", "\\[ -{} \\]", "\\( -{} \\)", "$\\Rightarrow -{}$", "-{}", "$ - {}$"],
 )
 def test_a_leading_minus_belongs_to_it(text):
     assert prediction(text.format(BOX)) == "-5"
@@ -105,6 +115,8 @@ def test_a_part_next_to_a_whole_one_still_counts_as_a_second_answer():
         ("21", r"\{1, 2\}", "right"),
         ("12", r"x=1 \text{ or } x=2", "right"),
         ("123", "3,1,2", "right"),
+        (["1", "2", "1, 2"], "1,2", "right"),
+        (["1", "2", "1, 3"], "1,3", "several_answers"),
         ("12", "2", "several_answers"),  # hedging
         ("12", "1,3", "several_answers"),
         ("123", "1,2", "several_answers"),
