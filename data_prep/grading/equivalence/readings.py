@@ -95,10 +95,10 @@ def _is_usual(condition: Value) -> bool:
     """Whether it only says that a letter counts: `k \\in \\mathbb{Z}`, `n \\ge 1`; or is real."""
     if not isinstance(condition, Relation) or len(condition.parts) != 2:
         return False
-    letters = relations.all_variables(condition) - {*"ZNRxyz"}
     if condition.ops == (r"\in",):
         name = _SET_NAME.sub("", condition.parts[1].text)
-        return name == "R" or (bool(letters) and name[:1] in ("Z", "N"))
+        return name == "R" or (condition.parts[0].text not in "xyz" and name[:1] in ("Z", "N"))
+    letters = relations.all_variables(condition) - {*"xyz"}
     between = as_interval(condition)
     low = between.items[0] if between and between.items[1] == INFINITY else None
     return bool(letters) and isinstance(low, Scalar) and (exact_value(low.tree) or 0) in (0, 1)
