@@ -376,9 +376,6 @@ _OPTIONS = re.compile(
 )
 _LEAD = re.compile(r"(?:[\s*_$({:]|\\text|option\b|choice\b|is\b)*", re.IGNORECASE)
 _OPTION_WORD = re.compile(r"\b(?:option|choice)(?:\s+is)?(?:[\s*_$({:]|\\text)*\Z", re.IGNORECASE)
-_SIDE_BY_SIDE = re.compile(
-    r"(?:[\s,;/$&.*]|\\[()\[\]]|\b(?:or|and|maybe|perhaps)\b)*", re.IGNORECASE
-)
 _UNCLOSED_NUMBER = re.compile(
     r"\\boxed\{\s*((?:[-+]\s?)?(?:\\?\$)?\d[\d,]*(?:\.\d+)?)\s*(?:\Z|\n|\$|\.(?:\s|\Z))"
 )
@@ -459,7 +456,7 @@ def _side_by_side_boxes(text: str) -> str:
     *others, (start, _, last) = [box for box in _boxes(text) if box[2].strip()]
     run = [last]
     for before, end, box in others[: -MAX_SPELLINGS - 1 : -1]:
-        if not _SIDE_BY_SIDE.fullmatch(text[end:start]):
+        if not _HEDGE.fullmatch(text[end:start]):
             break
         run.insert(0, box)
         start = before

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain, product
+from itertools import chain, pairwise, product
 
 from data_prep.grading.equivalence import relations
 from data_prep.grading.equivalence.numeric import exact_value, identical, is_defined
@@ -410,12 +410,7 @@ def can_be_asked(value: Opaque | Scalar | Words) -> bool:
     bound = {match[6] for match in found if match.startswith(r"\lim")}
     if bound and not {t.text for t in tokens if t.kind == "word"} <= bound | {"e"}:
         return False  # a limit with free letters
-    before = [None, *tokens]
-    if num_operators and any(
-        token.text == "_" and previous.kind == "word"
-        for previous, token in zip(before, tokens, strict=False)
-        if previous
-    ):
+    if num_operators and any(b.text == "_" and a.kind == "word" for a, b in pairwise(tokens)):
         return False  # a_k is no constant of a sum over k
     is_whole = len(found) == num_operators and value.text.count("=") == "".join(found).count("=")
     return is_whole and _is_mathematics(tokens) and not _is_bomb(tokens)

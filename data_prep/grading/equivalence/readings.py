@@ -117,14 +117,14 @@ def _conditional(tokens: list[Token]) -> list[Value]:
     if isinstance(condition, Relation) and condition.ops == (r"\in",):
         variable, where = condition.parts[0].text, condition.parts[1].text
         if name := _SET_NAMES.get(_SET_NAME.sub("", where)):
-            return [read_tokens(_named(head, variable, name))]
+            return [read_tokens(_renamed(head, {variable: name}))]
     return [Sequence(canonical(tokens), "conditional", (read_tokens(head), condition))]
 
 
-def _named(tokens: list[Token], variable: str, name: str) -> list[Token]:
+def _renamed(tokens: list[Token], names: dict[str, str]) -> list[Token]:
     is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
     return [
-        replace(token, text=token.text.replace(variable, name)) if is_one else token
+        replace(token, text=token.text.translate(str.maketrans(names))) if is_one else token
         for token, is_one in zip(tokens, is_name, strict=True)
     ]
 
@@ -212,12 +212,7 @@ def _rename_bound(tokens: list[Token]) -> list[Token]:
         return tokens
     free = {c for token in tokens for c in token.text if token.kind == "word"} - {*bound, "d"}
     new = (letter for letter in "kjlmnpqrst" if letter not in free)
-    renamed = str.maketrans(dict(zip(dict.fromkeys(bound), new, strict=False)))
-    is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
-    return [
-        replace(token, text=token.text.translate(renamed)) if is_one else token
-        for token, is_one in zip(tokens, is_name, strict=True)
-    ]
+    return _renamed(tokens, dict(zip(dict.fromkeys(bound), new, strict=False)))
 
 
 def _with_calls(tokens: list[Token], functions: str) -> list[Token]:
@@ -278,7 +273,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
             readings.append(measured)
     readings += filter(None, [read_compound(tokens)])
     if parameter := _PARAMETER.match(" ".join(token.text for token in tokens)):
-        readings.append(read_tokens(_named(tokens, parameter[2], "\u2118")))  # f(t) = 2t
+        readings.append(read_tokens(_renamed(tokens, {parameter[2]: "\u2118"})))  # f(t) = 2t
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
 
 
