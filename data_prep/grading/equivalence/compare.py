@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import chain, pairwise, product
 
 from data_prep.grading.equivalence import relations
-from data_prep.grading.equivalence.numeric import exact_value, identical, is_defined
+from data_prep.grading.equivalence.numeric import exact_value, identical, is_defined, is_number
 from data_prep.grading.equivalence.readings import read, read_bare
 from data_prep.grading.equivalence.relations import as_interval, by_label, is_label, labels, names
 from data_prep.grading.equivalence.tokens import (
@@ -64,6 +64,8 @@ def _same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
     if theirs.is_guess and ours.unit is None:
         return False
     if (ours.percent and theirs.unit) or (ours.unit and theirs.percent):
+        return False
+    if ours.percent != theirs.percent and not is_number(ours.tree):
         return False
     if ours.unit and theirs.unit:
         factor = ratio(ours.unit, theirs.unit)

@@ -244,7 +244,7 @@ def ratio(first: Unit, second: Unit) -> Fraction | None:
     ours, theirs = dict(first.dimensions), dict(second.dimensions)
     if "unit" in ours or "unit" in theirs:
         # `18 units` may be anything, `18 square units` any area.
-        is_any = 1 in (ours.get("unit"), theirs.get("unit"))
+        is_any = {ours.get("unit"), theirs.get("unit")} == {1, None}
         powers = {side.pop("unit", side.pop("length", 1)) for side in (ours, theirs)}
         return Fraction(1) if is_any or (len(powers) == 1 and ours == theirs) else None
     if ours != theirs or not (first.things <= second.things or second.things <= first.things):
