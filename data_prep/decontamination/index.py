@@ -43,7 +43,9 @@ LONG = 15  # questions that may gain or lose so many numbers:
 STRAY = 2
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
-MAX_TORN, MAX_TORN_SHARE = 4, 0.1  # n-grams that a text put in between may tear
+PIECE = 3  # words of which a question may be put together anew
+MAX_LEFT = 0.15  # of its words that no piece holds
+MIN_PART = 8  # of a question cut short
 MAX_AROUND = 6  # words before the question, or around a short one
 MAX_PREAMBLE = 40  # words of prose before a short question that ends the text
 SHORT = 10  # questions, of which what is asked may be all in a figure
@@ -123,49 +125,58 @@ class EvalIndex:
             if not asks_about_figure(self._words[at]) or _share_gold(answers, theirs):
                 return self._match(at, 1.0, "exact")
         best = None
-        for share, at in self._candidates(words):
+        for at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
-            if not kind and self._is_torn(at, share, words, answers):
-                score, kind = share, "reworded"
+            if not kind and (pieces := self._is_in_pieces(at, words, answers)):
+                score, kind = pieces, "reworded"
             if not kind and is_retold(self._words[at], words):
                 kind = "reworded"
             if kind and at not in exact and (best is None or score > best.score):
                 best = self._match(at, score, kind)
         return best
 
-    def _candidates(self, words: list[str]) -> list[tuple[float, int]]:
-        """(share, number) of the questions of whose n-grams the largest shares are there."""
+    def _candidates(self, words: list[str]) -> list[int]:
+        """The questions of whose n-grams the largest shares are there."""
         hits: Counter[int] = Counter()
         for gram in _ngrams(words):
             hits.update(self._postings.get(gram, ()))
         shares = [
             (-count / max(1, len(self._words[at]) - NGRAM + 1), at) for at, count in hits.items()
         ]
-        return [(-less, at) for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
+        return [at for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
 
-    def _is_torn(self, at: int, share: float, words: list[str], answers: Sequence[str]) -> bool:
-        """Whether nearly all n-grams of a candidate are there, a table between them, say."""
+    def _is_in_pieces(self, at: int, words: list[str], answers: Sequence[str]) -> float:
+        """The share of a candidate that is there, in another order or with other text in between.
+
+        0.0 where too little of it is there, or one of its numbers or signs is not.
+        """
         theirs = self._words[at]
-        num_grams = len(theirs) - NGRAM + 1
-        return (
-            len(theirs) >= DISTINCT
-            and (1 - share) * num_grams <= max(MAX_TORN, MAX_TORN_SHARE * num_grams)
-            and self._numbers[at] <= Counter(numbers(words))
-            and _share_gold(answers, self._questions[at].answers)
-        )
+        left = _not_in(theirs, words)
+        if (
+            len(theirs) < SHORT
+            or len(left) > MAX_LEFT * len(theirs)
+            or not all(word.isalpha() and len(word) > 1 for word in left)
+            or not self._numbers[at] <= Counter(numbers(words))
+            or not _share_gold(answers, self._questions[at].answers)
+        ):
+            return 0.0
+        return 1 - len(left) / len(theirs)
 
     def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
         """(coverage, kind) of a candidate; the kind is "" where it is another question."""
         theirs = self._words[at]
-        aligned, start, stop = _align(theirs, words)
+        same, start, stop = _align(theirs, words)
+        aligned = len(same)
         coverage = aligned / len(theirs)
         span = words[start:stop]
         likeness = 2 * aligned / (len(theirs) + len(span))
-        is_held = aligned >= max(DISTINCT, MIN_HELD * len(words))
+        is_held = aligned >= max(MIN_PART, MIN_HELD * len(words))
         if not is_held and min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_same_gold = _share_gold(answers, self._questions[at].answers)
-        if is_held and is_same_gold and Counter(numbers(span)) <= self._numbers[at]:
+        mine = Counter(numbers(span))
+        is_kept = numbers(same) == numbers(span) or not numbers(_not_in(span, theirs))
+        if is_held and is_same_gold and is_kept and mine <= self._numbers[at]:
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
@@ -180,7 +191,6 @@ class EvalIndex:
             return coverage, "embedded"
         if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
             return coverage, ""
-        mine = Counter(numbers(span))
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
         is_close = likeness >= MIN_CLOSE and min(missing, more) == 0 and missing + more <= STRAY
         if missing == more == 0 or (is_close and len(theirs) >= LONG):
@@ -192,8 +202,8 @@ class EvalIndex:
         return Match(one.source, one.id, one.question, round(score, 4), kind)
 
 
-def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
-    """Where `theirs` occurs in `words`: words in common, first position, last position plus one.
+def _align(theirs: list[str], words: list[str]) -> tuple[list[str], int, int]:
+    """Where `theirs` occurs in `words`: the words in common, first position, last position plus one.
 
     A common subsequence also picks up single words far from the rest. Of its runs those are kept
     that together have most words, less half of the words between them (Kadane's maximum).
@@ -210,7 +220,15 @@ def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
     # What took the place of missing first and last words belongs to it.
     start = max(0, best[0].dest_start - best[0].src_start)
     stop = min(len(words), best[-1].dest_end + len(theirs) - best[-1].src_end)
-    return sum(run.dest_end - run.dest_start for run in best), start, stop
+    return [word for run in best for word in words[run.dest_start : run.dest_end]], start, stop
+
+
+def _not_in(theirs: list[str], words: list[str]) -> list[str]:
+    """The words of `theirs` that are in no run of `PIECE` words of both."""
+    known = set(zip(*(words[start:] for start in range(PIECE)), strict=False))
+    grams = zip(*(theirs[start:] for start in range(PIECE)), strict=False)
+    held = {at + step for at, gram in enumerate(grams) if gram in known for step in range(PIECE)}
+    return [word for at, word in enumerate(theirs) if at not in held]
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
