@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -224,11 +224,27 @@ def _align(theirs: list[str], words: list[str]) -> tuple[list[str], int, int]:
 
 
 def _not_in(theirs: list[str], words: list[str]) -> list[str]:
-    """The words of `theirs` that are in no run of `PIECE` words of both."""
-    known = set(zip(*(words[start:] for start in range(PIECE)), strict=False))
-    grams = zip(*(theirs[start:] for start in range(PIECE)), strict=False)
-    held = {at + step for at, gram in enumerate(grams) if gram in known for step in range(PIECE)}
-    return [word for at, word in enumerate(theirs) if at not in held]
+    """The words of `theirs` that are in no run of `PIECE` words of both; each is used once."""
+    words, left, at = list(words), [], 0
+    starts = defaultdict(list)
+    for start in range(len(words) - PIECE + 1):
+        starts[tuple(words[start : start + PIECE])].append(start)
+    while at < len(theirs):
+        found = starts.get(tuple(theirs[at : at + PIECE]), ())
+        runs = [(_same_start(theirs[at:], words[start:]), start) for start in found]
+        size, start = max(runs, default=(0, 0))
+        if size < PIECE:
+            left.append(theirs[at])
+            at += 1
+        else:
+            words[start : start + size] = [""] * size
+            at += size
+    return left
+
+
+def _same_start(first: list[str], second: list[str]) -> int:
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return sum(1 for _ in same)
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
