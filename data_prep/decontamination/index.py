@@ -175,8 +175,7 @@ class EvalIndex:
             return coverage, ""
         is_same_gold = _share_gold(answers, self._questions[at].answers)
         mine = Counter(numbers(span))
-        is_kept = numbers(same) == numbers(span) or not numbers(_not_in(span, theirs))
-        if is_held and is_same_gold and is_kept and mine <= self._numbers[at]:
+        if is_held and is_same_gold and _keeps_numbers(span, theirs, same) and mine <= self._numbers[at]:
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
@@ -192,8 +191,11 @@ class EvalIndex:
         if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
             return coverage, ""
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
-        is_close = likeness >= MIN_CLOSE and min(missing, more) == 0 and missing + more <= STRAY
-        if missing == more == 0 or (is_close and len(theirs) >= LONG):
+        # A number that is missing may be another one elsewhere.
+        is_whole = missing == 0 or Counter(numbers(words)) <= self._numbers[at]
+        is_close = likeness >= MIN_CLOSE and missing + more <= STRAY and (more == 0 or missing == 0)
+        is_same = missing == more == 0 and _keeps_numbers(theirs, words, same)
+        if is_same or (is_close and is_whole and len(theirs) >= LONG):
             return coverage, "reworded"
         return coverage, ""
 
@@ -245,6 +247,11 @@ def _not_in(theirs: list[str], words: list[str]) -> list[str]:
 def _same_start(first: list[str], second: list[str]) -> int:
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
     return sum(1 for _ in same)
+
+
+def _keeps_numbers(theirs: list[str], words: list[str], same: list[str]) -> bool:
+    """Whether the numbers of `theirs` are those `same`, or stand between the same words at least."""
+    return numbers(same) == numbers(theirs) or not numbers(_not_in(theirs, words))
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
@@ -354,16 +361,14 @@ def is_retold(first: list[str], second: list[str]) -> bool:
         return False
     mine, theirs = Counter(numbers(first)), Counter(numbers(second))
     # The last run may be what the two ask for.
-    signs = [
-        any(not word[0].isalnum() for word in words)
-        for tag, *both in runs[:-1]
-        if tag != "equal"
-        for words in both
-    ]
+    changed = [both for tag, *both in runs[:-1] if tag != "equal"]
+    signs = [any(not word[0].isalnum() for word in words) for both in changed for words in both]
+    is_exchanged = all(any(map(numbers, side)) for side in zip(*changed, strict=True)) if changed else False
     return (
         sum(map(len, same)) >= MIN_RETOLD * num_words
         and (mine <= theirs or theirs <= mine)
         and sum(signs) <= 1
+        and not is_exchanged
     )
 
 
