@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import accumulate, groupby, takewhile
 from pathlib import Path
 
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -23,6 +23,7 @@ from data_prep.decontamination.benchmarks import BENCHMARKS, load_benchmark
 from data_prep.decontamination.text import (
     content,
     numbers,
+    sentences,
     text_keys,
     tokenise,
     without_choices,
@@ -46,8 +47,7 @@ DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
 PIECE = 3  # words of which a question may be put together anew
 MAX_LEFT = 0.15  # of its words that no piece holds
 MIN_PART = 8  # of a question cut short
-MAX_AROUND = 6  # words before the question, or around a short one
-MAX_PREAMBLE = 40  # words of prose before a short question that ends the text
+MAX_AROUND = 6  # words before the question, or around a short one that is no sentence of its own
 SHORT = 10  # questions, of which what is asked may be all in a figure
 GAP_COST = 0.5
 # Up to so many letters a token may be a name of a formula (x, ABC, sin), which has its place.
@@ -126,7 +126,7 @@ class EvalIndex:
                 return self._match(at, 1.0, "exact")
         best = None
         for at in self._candidates(words):
-            score, kind = self._compare(at, words, answers)
+            score, kind = self._compare(at, question, words, answers)
             if not kind and (pieces := self._is_in_pieces(at, words, answers)):
                 score, kind = pieces, "reworded"
             if not kind and is_retold(self._words[at], words):
@@ -162,7 +162,9 @@ class EvalIndex:
             return 0.0
         return 1 - len(left) / len(theirs)
 
-    def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
+    def _compare(
+        self, at: int, question: str, words: list[str], answers: Sequence[str]
+    ) -> tuple[float, str]:
         """(coverage, kind) of a candidate; the kind is "" where it is another question."""
         theirs = self._words[at]
         same, start, stop = _align(theirs, words)
@@ -180,10 +182,9 @@ class EvalIndex:
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_short = len(theirs) < SHORT
-        is_prose = all(word.isalpha() and len(word) > 1 for word in words[:start])
-        most_around = MAX_PREAMBLE if is_prose and stop == len(words) else MAX_AROUND
-        if is_short and len(words) - len(span) > most_around * is_same_gold:
-            return coverage, ""
+        if is_short and len(words) - len(span) > MAX_AROUND * is_same_gold:
+            is_apart = is_same_gold and numbers(theirs) and _are_sentences(question, start, stop)
+            return coverage, "embedded" if is_apart and same_wording(theirs, span) else ""
         if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
         if same_wording(theirs, span):
@@ -223,6 +224,12 @@ def _align(theirs: list[str], words: list[str]) -> tuple[list[str], int, int]:
     start = max(0, best[0].dest_start - best[0].src_start)
     stop = min(len(words), best[-1].dest_end + len(theirs) - best[-1].src_end)
     return [word for run in best for word in words[run.dest_start : run.dest_end]], start, stop
+
+
+def _are_sentences(question: str, start: int, stop: int) -> bool:
+    """Whether the content words from `start` to `stop` are sentences of their own."""
+    sizes = [len(content(tokenise(sentence))) for sentence in sentences(question)]
+    return {start, stop} <= {0, *accumulate(sizes)}
 
 
 def _not_in(theirs: list[str], words: list[str]) -> list[str]:

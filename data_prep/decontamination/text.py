@@ -206,6 +206,11 @@ def without_choices(question: str) -> str:
     return question[:first].strip() if count >= _MIN_CHOICES else ""
 
 
+def sentences(question: str) -> list[str]:
+    """The sentences and lines of a question."""
+    return re.split(r"[.?!][^\w\s(\[{\\]*\s+|\n", question)
+
+
 def without_options(question: str) -> str:
     """A question of ARC or GPQA without the lines of its options, which editions order freely."""
     return question.rpartition("\n\nA. ")[0] or question
