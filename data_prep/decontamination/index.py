@@ -183,7 +183,7 @@ class EvalIndex:
             return coverage, ""
         is_short = len(theirs) < SHORT
         if is_short and len(words) - len(span) > MAX_AROUND * is_same_gold:
-            is_apart = is_same_gold and numbers(theirs) and _are_sentences(question, start, stop)
+            is_apart = is_same_gold and _are_sentences(question, start, stop)
             return coverage, "embedded" if is_apart and same_wording(theirs, span) else ""
         if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
