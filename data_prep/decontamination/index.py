@@ -157,7 +157,10 @@ class EvalIndex:
             or len(left) > MAX_LEFT * len(theirs)
             or not all(word.isalpha() and len(word) > 1 for word in left)
             or not self._numbers[at] <= Counter(numbers(words))
-            or not _share_gold(answers, self._questions[at].answers)
+        ):
+            return 0.0
+        if not _share_gold(answers, self._questions[at].answers) and (
+            left or len(theirs) < DISTINCT or not Counter(formula(theirs)) <= Counter(formula(words))
         ):
             return 0.0
         return 1 - len(left) / len(theirs)
