@@ -160,7 +160,7 @@ class EvalIndex:
         ):
             return 0.0
         if not _share_gold(answers, self._questions[at].answers) and (
-            left or len(theirs) < DISTINCT or not Counter(formula(theirs)) <= Counter(formula(words))
+            left or len(theirs) < LONG or not Counter(formula(theirs)) <= Counter(formula(words))
         ):
             return 0.0
         return 1 - len(left) / len(theirs)
