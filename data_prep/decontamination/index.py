@@ -127,7 +127,7 @@ class EvalIndex:
         best = None
         for at in self._candidates(words):
             score, kind = self._compare(at, question, words, answers)
-            if not kind and (pieces := self._is_in_pieces(at, words, answers)):
+            if not kind and (pieces := self._is_in_pieces(at, question, words, answers)):
                 score, kind = pieces, "reworded"
             if not kind and is_retold(self._words[at], words):
                 kind = "reworded"
@@ -145,7 +145,9 @@ class EvalIndex:
         ]
         return [at for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
 
-    def _is_in_pieces(self, at: int, words: list[str], answers: Sequence[str]) -> float:
+    def _is_in_pieces(
+        self, at: int, question: str, words: list[str], answers: Sequence[str]
+    ) -> float:
         """The share of a candidate that is there, in another order or with other text in between.
 
         0.0 where too little of it is there, or one of its numbers or signs is not.
@@ -160,10 +162,15 @@ class EvalIndex:
         ):
             return 0.0
         if not _share_gold(answers, self._questions[at].answers) and (
-            left or len(theirs) < LONG or not Counter(formula(theirs)) <= Counter(formula(words))
+            left or len(theirs) < DISTINCT and not self._has_sentences(at, question)
         ):
             return 0.0
         return 1 - len(left) / len(theirs)
+
+    def _has_sentences(self, at: int, question: str) -> bool:
+        """Whether every sentence of a candidate is one of the question's."""
+        theirs = Counter(map(tuple, _by_sentence(self._questions[at].question)))
+        return theirs <= Counter(map(tuple, _by_sentence(question)))
 
     def _compare(
         self, at: int, question: str, words: list[str], answers: Sequence[str]
@@ -195,13 +202,14 @@ class EvalIndex:
         if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
             return coverage, ""
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
-        # A number that is missing may be another one elsewhere.
-        is_whole = missing == 0 or Counter(numbers(words)) <= self._numbers[at]
-        is_close = likeness >= MIN_CLOSE and missing + more <= STRAY and (more == 0 or missing == 0)
-        is_same = missing == more == 0 and _keeps_numbers(theirs, words, same)
-        if is_same or (is_close and is_whole and len(theirs) >= LONG):
-            return coverage, "reworded"
-        return coverage, ""
+        if missing == more == 0:
+            is_same = _keeps_numbers(theirs, words, same)
+        else:
+            # A number that is missing may be another one elsewhere.
+            is_whole = missing == 0 or Counter(numbers(words)) <= self._numbers[at]
+            is_close = likeness >= MIN_CLOSE and missing + more <= STRAY
+            is_same = is_whole and is_close and min(missing, more) == 0 and len(theirs) >= LONG
+        return coverage, "reworded" if is_same else ""
 
     def _match(self, at: int, score: float, kind: str) -> Match:
         one = self._questions[at]
@@ -231,8 +239,11 @@ def _align(theirs: list[str], words: list[str]) -> tuple[list[str], int, int]:
 
 def _are_sentences(question: str, start: int, stop: int) -> bool:
     """Whether the content words from `start` to `stop` are sentences of their own."""
-    sizes = [len(content(tokenise(sentence))) for sentence in sentences(question)]
-    return {start, stop} <= {0, *accumulate(sizes)}
+    return {start, stop} <= {0, *accumulate(map(len, _by_sentence(question)))}
+
+
+def _by_sentence(question: str) -> list[list[str]]:
+    return [content(tokenise(sentence)) for sentence in sentences(question)]
 
 
 def _not_in(theirs: list[str], words: list[str]) -> list[str]:
