@@ -46,7 +46,8 @@ MIN_HELD = 0.9  # of the training question, where it is the evaluation question 
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
 PIECE = 3  # words of which a question may be put together anew
 MAX_LEFT = 0.15  # of its words that no piece holds
-MIN_PART = 8  # of a question cut short
+MIN_PART = 6  # words of an evaluation question cut short
+MIN_PART_SHARE = 0.4  # of its words, or DISTINCT of them
 MAX_AROUND = 6  # words before the question, or around a short one that is no sentence of its own
 SHORT = 10  # questions, of which what is asked may be all in a figure
 GAP_COST = 0.5
@@ -182,7 +183,9 @@ class EvalIndex:
         coverage = aligned / len(theirs)
         span = words[start:stop]
         likeness = 2 * aligned / (len(theirs) + len(span))
-        is_held = aligned >= max(MIN_PART, MIN_HELD * len(words))
+        is_held = aligned >= max(
+            MIN_HELD * len(words), min(DISTINCT, max(MIN_PART, MIN_PART_SHARE * len(theirs)))
+        )
         if not is_held and min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_same_gold = _share_gold(answers, self._questions[at].answers)
