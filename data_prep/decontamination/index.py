@@ -13,7 +13,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, takewhile
+from itertools import accumulate, groupby
+from os.path import commonprefix
 from pathlib import Path
 
 from rapidfuzz.distance import LCSseq, Levenshtein
@@ -154,19 +155,16 @@ class EvalIndex:
         0.0 where too little of it is there, or one of its numbers or signs is not.
         """
         theirs = self._words[at]
+        if len(theirs) < SHORT or not self._numbers[at] <= Counter(numbers(words)):
+            return 0.0
         left = _not_in(theirs, words)
-        if (
-            len(theirs) < SHORT
-            or len(left) > MAX_LEFT * len(theirs)
-            or not all(word.isalpha() and len(word) > 1 for word in left)
-            or not self._numbers[at] <= Counter(numbers(words))
-        ):
+        is_prose = all(word.isalpha() and len(word) > 1 for word in left)
+        if not is_prose or len(left) > MAX_LEFT * len(theirs):
             return 0.0
-        if not _share_gold(answers, self._questions[at].answers) and (
-            left or len(theirs) < DISTINCT and not self._has_sentences(at, question)
-        ):
-            return 0.0
-        return 1 - len(left) / len(theirs)
+        if not left and (len(theirs) >= DISTINCT or self._has_sentences(at, question)):
+            return 1.0
+        is_same_gold = _share_gold(answers, self._questions[at].answers)
+        return is_same_gold * (1 - len(left) / len(theirs))
 
     def _has_sentences(self, at: int, question: str) -> bool:
         """Whether every sentence of a candidate is one of the question's."""
@@ -190,7 +188,8 @@ class EvalIndex:
             return coverage, ""
         is_same_gold = _share_gold(answers, self._questions[at].answers)
         mine = Counter(numbers(span))
-        if is_held and is_same_gold and _keeps_numbers(span, theirs, same) and mine <= self._numbers[at]:
+        is_part = is_held and is_same_gold and mine <= self._numbers[at]
+        if is_part and _keeps_numbers(span, theirs, same):
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
@@ -256,9 +255,10 @@ def _not_in(theirs: list[str], words: list[str]) -> list[str]:
     for start in range(len(words) - PIECE + 1):
         starts[tuple(words[start : start + PIECE])].append(start)
     while at < len(theirs):
-        found = starts.get(tuple(theirs[at : at + PIECE]), ())
-        runs = [(_same_start(theirs[at:], words[start:]), start) for start in found]
-        size, start = max(runs, default=(0, 0))
+        rest = theirs[at:]
+        found = starts.get(tuple(rest[:PIECE]), ())[:MAX_POSTINGS]
+        sizes = [(len(commonprefix([rest, words[i : i + len(rest)]])), i) for i in found]
+        size, start = max(sizes, default=(0, 0))
         if size < PIECE:
             left.append(theirs[at])
             at += 1
@@ -266,11 +266,6 @@ def _not_in(theirs: list[str], words: list[str]) -> list[str]:
             words[start : start + size] = [""] * size
             at += size
     return left
-
-
-def _same_start(first: list[str], second: list[str]) -> int:
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
-    return sum(1 for _ in same)
 
 
 def _keeps_numbers(theirs: list[str], words: list[str], same: list[str]) -> bool:
@@ -387,7 +382,7 @@ def is_retold(first: list[str], second: list[str]) -> bool:
     # The last run may be what the two ask for.
     changed = [both for tag, *both in runs[:-1] if tag != "equal"]
     signs = [any(not word[0].isalnum() for word in words) for both in changed for words in both]
-    is_exchanged = all(any(map(numbers, side)) for side in zip(*changed, strict=True)) if changed else False
+    is_exchanged = all(any(numbers(both[side]) for both in changed) for side in (0, 1))
     return (
         sum(map(len, same)) >= MIN_RETOLD * num_words
         and (mine <= theirs or theirs <= mine)

@@ -208,7 +208,7 @@ def without_choices(question: str) -> str:
 
 def sentences(question: str) -> list[str]:
     """The sentences and lines of a question."""
-    return re.split(r"[.?!][^\w\s(\[{\\]*\s+|\n", question)
+    return re.split(r"[.?!][^\w\s(\[{\\]{0,9}\s+|\n", question)
 
 
 def without_options(question: str) -> str:
