@@ -14,10 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from os.path import commonprefix
 from pathlib import Path
 
-from rapidfuzz.distance import LCSseq, Levenshtein
+from rapidfuzz.distance import LCSseq, Levenshtein, Prefix
 
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, load_benchmark
@@ -161,7 +160,8 @@ class EvalIndex:
         is_prose = all(word.isalpha() and len(word) > 1 for word in left)
         if not is_prose or len(left) > MAX_LEFT * len(theirs):
             return 0.0
-        if not left and (len(theirs) >= DISTINCT or self._has_sentences(at, question)):
+        is_distinct = FIGURE_WORDS.isdisjoint(theirs) and not left
+        if is_distinct and (len(theirs) >= DISTINCT or self._has_sentences(at, question)):
             return 1.0
         is_same_gold = _share_gold(answers, self._questions[at].answers)
         return is_same_gold * (1 - len(left) / len(theirs))
@@ -219,7 +219,7 @@ class EvalIndex:
 
 
 def _align(theirs: list[str], words: list[str]) -> tuple[list[str], int, int]:
-    """Where `theirs` occurs in `words`: the words in common, first position, last position plus one.
+    """Where `theirs` occurs in `words`: words in common, first position, last position plus one.
 
     A common subsequence also picks up single words far from the rest. Of its runs those are kept
     that together have most words, less half of the words between them (Kadane's maximum).
@@ -257,7 +257,7 @@ def _not_in(theirs: list[str], words: list[str]) -> list[str]:
     while at < len(theirs):
         rest = theirs[at:]
         found = starts.get(tuple(rest[:PIECE]), ())[:MAX_POSTINGS]
-        sizes = [(len(commonprefix([rest, words[i : i + len(rest)]])), i) for i in found]
+        sizes = [(Prefix.similarity(rest, words[i : i + len(rest)]), i) for i in found]
         size, start = max(sizes, default=(0, 0))
         if size < PIECE:
             left.append(theirs[at])
@@ -269,7 +269,7 @@ def _not_in(theirs: list[str], words: list[str]) -> list[str]:
 
 
 def _keeps_numbers(theirs: list[str], words: list[str], same: list[str]) -> bool:
-    """Whether the numbers of `theirs` are those `same`, or stand between the same words at least."""
+    """Whether the numbers of `theirs` are those in `same`, or stand between the same words."""
     return numbers(same) == numbers(theirs) or not numbers(_not_in(theirs, words))
 
 
