@@ -229,6 +229,11 @@ def question_key(question: str, trace: int = 0) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
+def question_hash(question: str) -> str:
+    """SHA-256 in hex of the normalised question: the same for everyone who has the question."""
+    return hashlib.sha256(normalise_question(question).encode()).hexdigest()
+
+
 def text_keys(question: str) -> list[str | bytes]:
     """Keys of which one is equal where two questions count as the same text.
 
