@@ -6,6 +6,8 @@ over half of the tokens (arXiv:2411.15124). Templates and stock phrases make suc
 rows of mathematics, and rewordings escape them. Here the n-grams are short, over words that carry
 content, and only name candidates; a candidate counts where the numbers of the evaluation question
 recur and enough of its words align in order, how much depends on whether the golds are one value.
+With text put in between, sentences in another order or a part left out, its words still come in
+runs, which are laid side by side like tiles (`_not_in`).
 """
 
 import json
@@ -69,8 +71,8 @@ class Match:
     Args:
         benchmark, id, question: of the evaluation question.
         score: share of its words that the training question has in the same order, 0..1.
-        kind: "exact" (the same words), "embedded" (all of it inside a longer text), "reworded", or
-            "same letters" (signs may have been lost).
+        kind: "exact" (the same words), "embedded" (all of it inside a longer text), "reworded" (in
+            other words, in pieces or in part), or "same letters" (signs may have been lost).
     """
 
     benchmark: str
@@ -149,9 +151,10 @@ class EvalIndex:
     def _is_in_pieces(
         self, at: int, question: str, words: list[str], answers: Sequence[str]
     ) -> float:
-        """The share of a candidate that is there, in another order or with other text in between.
+        """The share of a candidate's words that are there in pieces, in any order; 0.0 if too few.
 
-        0.0 where too little of it is there, or one of its numbers or signs is not.
+        None of its numbers and signs may be missing. Another gold asks for all of its words, and
+        for whole sentences where it is not long.
         """
         theirs = self._words[at]
         if len(theirs) < SHORT or not self._numbers[at] <= Counter(numbers(words)):
@@ -245,7 +248,7 @@ def _are_sentences(question: str, start: int, stop: int) -> bool:
 
 
 def _by_sentence(question: str) -> list[list[str]]:
-    return [content(tokenise(sentence)) for sentence in sentences(question)]
+    return [words for one in sentences(question) if (words := content(tokenise(one)))]
 
 
 def _not_in(theirs: list[str], words: list[str]) -> list[str]:

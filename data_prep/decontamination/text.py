@@ -207,8 +207,8 @@ def without_choices(question: str) -> str:
 
 
 def sentences(question: str) -> list[str]:
-    """The sentences and lines of a question."""
-    return re.split(r"[.?!][^\w\s(\[{\\]{0,9}\s+|\n", question)
+    """The sentences and lines of a question, without its figures."""
+    return re.split(r"[.?!][^\w\s(\[{\\]{0,9}\s+|\n", _FIGURE.sub(" ", question))
 
 
 def without_options(question: str) -> str:
