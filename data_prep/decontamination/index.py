@@ -15,7 +15,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 from pathlib import Path
 
 from rapidfuzz.distance import LCSseq, Levenshtein, Prefix
@@ -50,7 +50,7 @@ PIECE = 3  # words of which a question may be put together anew
 MAX_LEFT = 0.15  # of its words that no piece holds
 MIN_PART = 6  # words of an evaluation question cut short
 MIN_PART_SHARE = 0.4  # of its words, or DISTINCT of them
-MAX_AROUND = 6  # words before the question, or around a short one that is no sentence of its own
+MAX_AROUND = 6  # words before the question, or around a short one
 SHORT = 10  # questions, of which what is asked may be all in a figure
 GAP_COST = 0.5
 # Up to so many letters a token may be a name of a formula (x, ABC, sin), which has its place.
@@ -153,21 +153,23 @@ class EvalIndex:
     ) -> float:
         """The share of a candidate's words that are there in pieces, in any order; 0.0 if too few.
 
-        None of its numbers and signs may be missing. Another gold asks for all of its words, and
-        for whole sentences where it is not long.
+        None of its numbers and signs may be missing. A short one, or one with another gold, must be
+        there with all of its sentences.
         """
         theirs = self._words[at]
-        if len(theirs) < SHORT or not self._numbers[at] <= Counter(numbers(words)):
+        is_short = len(theirs) < SHORT
+        is_vague = is_short and not self._numbers[at]
+        if is_vague or not self._numbers[at] <= Counter(numbers(words)):
             return 0.0
         left = _not_in(theirs, words)
         is_prose = all(word.isalpha() and len(word) > 1 for word in left)
         if not is_prose or len(left) > MAX_LEFT * len(theirs):
             return 0.0
-        is_distinct = FIGURE_WORDS.isdisjoint(theirs) and not left
-        if is_distinct and (len(theirs) >= DISTINCT or self._has_sentences(at, question)):
+        has_all = not left and (len(theirs) >= DISTINCT or self._has_sentences(at, question))
+        if has_all and len(theirs) >= MIN_PART and FIGURE_WORDS.isdisjoint(theirs):
             return 1.0
-        is_same_gold = _share_gold(answers, self._questions[at].answers)
-        return is_same_gold * (1 - len(left) / len(theirs))
+        is_same = (has_all or not is_short) and _share_gold(answers, self._questions[at].answers)
+        return is_same * (1 - len(left) / len(theirs))
 
     def _has_sentences(self, at: int, question: str) -> bool:
         """Whether every sentence of a candidate is one of the question's."""
@@ -198,8 +200,7 @@ class EvalIndex:
             return coverage, ""
         is_short = len(theirs) < SHORT
         if is_short and len(words) - len(span) > MAX_AROUND * is_same_gold:
-            is_apart = is_same_gold and _are_sentences(question, start, stop)
-            return coverage, "embedded" if is_apart and same_wording(theirs, span) else ""
+            return coverage, ""
         if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
         if same_wording(theirs, span):
@@ -240,11 +241,6 @@ def _align(theirs: list[str], words: list[str]) -> tuple[list[str], int, int]:
     start = max(0, best[0].dest_start - best[0].src_start)
     stop = min(len(words), best[-1].dest_end + len(theirs) - best[-1].src_end)
     return [word for run in best for word in words[run.dest_start : run.dest_end]], start, stop
-
-
-def _are_sentences(question: str, start: int, stop: int) -> bool:
-    """Whether the content words from `start` to `stop` are sentences of their own."""
-    return {start, stop} <= {0, *accumulate(map(len, _by_sentence(question)))}
 
 
 def _by_sentence(question: str) -> list[list[str]]:

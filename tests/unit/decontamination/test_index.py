@@ -138,8 +138,8 @@ COPIES = {
         EGGS,
         False,
     ),
-    "instruction after a short one": (lambda text: text + INSTRUCTION, PRIMES, False),
-    "asides around a short one": (lambda text: f"{ASIDE} {text} {ASIDE}", PRIMES, False),
+    "instruction after a short one": (lambda text: text + INSTRUCTION, PRIMES, True),
+    "asides around a short one": (lambda text: f"{ASIDE} {text} {ASIDE}", PRIMES, True),
 }
 
 
