@@ -192,9 +192,9 @@ class EvalIndex:
         if not is_held and min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_same_gold = _share_gold(answers, self._questions[at].answers)
-        mine = Counter(numbers(span))
+        placed, mine = numbers(same), Counter(numbers(span))
         is_part = is_held and is_same_gold and mine <= self._numbers[at]
-        if is_part and _keeps_numbers(span, theirs, same):
+        if is_part and (len(placed) == mine.total() or not numbers(_not_in(span, theirs))):
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
@@ -209,7 +209,8 @@ class EvalIndex:
             return coverage, ""
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
         if missing == more == 0:
-            is_same = _keeps_numbers(theirs, words, same)
+            # One number may have moved; two may have changed places.
+            is_same = mine.total() - len(placed) <= 1 or not numbers(_not_in(theirs, words))
         else:
             # A number that is missing may be another one elsewhere.
             is_whole = missing == 0 or Counter(numbers(words)) <= self._numbers[at]
@@ -265,11 +266,6 @@ def _not_in(theirs: list[str], words: list[str]) -> list[str]:
             words[start : start + size] = [""] * size
             at += size
     return left
-
-
-def _keeps_numbers(theirs: list[str], words: list[str], same: list[str]) -> bool:
-    """Whether the numbers of `theirs` are those in `same`, or stand between the same words."""
-    return numbers(same) == numbers(theirs) or not numbers(_not_in(theirs, words))
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
