@@ -193,7 +193,9 @@ class EvalIndex:
             return coverage, ""
         is_same_gold = _share_gold(answers, self._questions[at].answers)
         placed, mine = numbers(same), Counter(numbers(span))
-        is_part = is_held and is_same_gold and mine <= self._numbers[at]
+        # What comes before it may begin with the problem's number in a book.
+        has_no_other = Counter(numbers(words[min(start, 1) :])) <= self._numbers[at]
+        is_part = is_held and is_same_gold and has_no_other
         if is_part and (len(placed) == mine.total() or not numbers(_not_in(span, theirs))):
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
@@ -212,8 +214,8 @@ class EvalIndex:
             # One number may have moved; two may have changed places.
             is_same = mine.total() - len(placed) <= 1 or not numbers(_not_in(theirs, words))
         else:
-            # A number that is missing may be another one elsewhere.
-            is_whole = missing == 0 or Counter(numbers(words)) <= self._numbers[at]
+            # What is missing may have become another number elsewhere, or come from elsewhere.
+            is_whole = has_no_other if missing else len(placed) == self._numbers[at].total()
             is_close = likeness >= MIN_CLOSE and missing + more <= STRAY
             is_same = is_whole and is_close and min(missing, more) == 0 and len(theirs) >= LONG
         return coverage, "reworded" if is_same else ""
