@@ -158,8 +158,11 @@ def test_a_changed_copy_is_found_and_none_with_another_number(case):
 def test_numbers_that_changed_places_or_came_from_elsewhere_make_no_copy():
     swapped = BAG.replace("7", "x").replace("3 such", "7 such").replace("x", "3")
     cubes = "Find all of the roots of $(x - 3)^3 + (x - 7)^3 = (2x - 10)^3$ over the reals."
-    index = EvalIndex([Problem(text, "set", text, ("18",)) for text in (BAG, cubes)])
-    for question in (swapped, shuffled(swapped), cubes.replace("3)", "13)", 1) + INSTRUCTION):
+    aside = EGGS.replace("$2", "$5").replace("She sells", "Her 2 dogs bark. She sells")
+    index = EvalIndex([Problem(text, "set", text, ("18",)) for text in (BAG, cubes, EGGS)])
+    moved = shuffled(EGGS.replace("16", "17"))
+    others = (swapped, shuffled(swapped), cubes.replace("3)", "13)", 1) + INSTRUCTION, aside, moved)
+    for question in others:
         assert index.find(question, ["18"]) is None
 
 
@@ -167,6 +170,12 @@ def test_a_part_of_few_words_or_of_little_of_the_question_is_no_copy():
     index = EvalIndex([Problem("1", "set", EGGS, ("18",))])
     for part in ("Janet's ducks lay 16 eggs per day.", "She eats three for breakfast. How much?"):
         assert index.find(part, ["18"]) is None
+
+
+def test_a_number_that_only_moved_is_no_other_number():
+    index = EvalIndex([Problem("1", "set", BAG, ("18",))])
+    moved = BAG.replace(" into 7 portions of 2 kilograms each", " of 2 kilograms each, 7 portions")
+    assert index.find(moved, ["18"]).kind == "reworded"
 
 
 def test_the_gold_decides_about_a_reworded_question(index):
