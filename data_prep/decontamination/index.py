@@ -129,7 +129,7 @@ class EvalIndex:
                 return self._match(at, 1.0, "exact")
         best = None
         for at in self._candidates(words):
-            score, kind = self._compare(at, question, words, answers)
+            score, kind = self._compare(at, words, answers)
             if not kind and (pieces := self._is_in_pieces(at, question, words, answers)):
                 score, kind = pieces, "reworded"
             if not kind and is_retold(self._words[at], words):
@@ -176,9 +176,7 @@ class EvalIndex:
         theirs = Counter(map(tuple, _by_sentence(self._questions[at].question)))
         return theirs <= Counter(map(tuple, _by_sentence(question)))
 
-    def _compare(
-        self, at: int, question: str, words: list[str], answers: Sequence[str]
-    ) -> tuple[float, str]:
+    def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
         """(coverage, kind) of a candidate; the kind is "" where it is another question."""
         theirs = self._words[at]
         same, start, stop = _align(theirs, words)
