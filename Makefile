@@ -35,7 +35,7 @@ $(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(f
 export TOKENIZERS_PARALLELISM := false
 export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
 BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards
-TAKE_ARGS := audit base chaos data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm $(BENCHES)
+TAKE_ARGS := audit base chaos contamination-ledger data data-report difficulty distill eval golden grpo preflight sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
 GOALS := $(MAKECMDGOALS:$(RUN)/%/manifest.json=%)
@@ -67,7 +67,7 @@ START := $(or $(call has,sft),$(DATA)) $(call has,difficulty)
 AUDITED := $(if $(filter off,$(AUDIT)),,$(RUN)/audit/manifest.json)
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) $(call key,tokenizer)
 # What writes into a run starts as one command that owns the run, if there is anything to do.
-WRITES := demo audit sweep data-report $(STAGES) $(if $(YES),clean)
+WRITES := demo audit sweep contamination-ledger data-report $(STAGES) $(if $(YES),clean)
 STARTED := $(filter $(abspath $(RUN)),$(value OWNED_RUN)) $(foreach flag,n q t,$(findstring $(flag),$(filter-out --%,$(firstword -$(MAKEFLAGS)))))
 ifneq ($(if $(strip $(STARTED)),,$(filter $(WRITES),$(GOALS))),)
 AGAIN = $(MAKE) -s --no-print-directory -o $(VENV)/ready $(foreach goal,$(MAKECMDGOALS),$(call text,$(goal))) $(if $(FORCED),FORCE=$(FORCED))
@@ -79,13 +79,15 @@ $(TOLD): own ; @:
 else
 .PHONY: help $(WRITES) preflight $(BENCHES) chaos lint golden house test test-slow vllm-cpu test-vllm clean start
 help: ## show this list; RECIPE=grpo7b (of configs/), LORA=1, SEED=…, DATA_ROOT=…, ARGS="--key value"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
 demo: $(RUN)/report/manifest.json ## the whole pipeline on the embedded default, two CPU cores
 preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=… ACCELERATE=… TOKENIZER=folder)
 	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(call key,gpus tokenizer) $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
 data: $(DATA) ## build the data files
 data-report: $(DATA) ## one page on the data: counts, lengths, mixes, drops
 	@$(PY) -m eval.report.data_report --data $(RUN)/data $(ARGS)
+contamination-ledger: $(DATA) ## hashes and ids of the rows that copy a benchmark, to publish
+	@$(PY) -m data_prep.build.ledger --data $(RUN)/data $(ARGS)
 base: $(call has,base) ## build the tiny random-init base model (recipes with a model.yaml)
 audit: $(if $(COMPLETIONS),,$(DATA) $(call has,base)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
 	@$(RUN_AUDIT) $(call key,completions) $(if $(ARGS),--opens_gate false $(ARGS))

@@ -218,3 +218,12 @@ def read(folder: str | Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise UserError(f"{path}: is damaged ({error}); remove it and run its stage") from error
     return found if isinstance(found, dict) and "stage" in found else None
+
+
+def read_made(folder: str | Path, stage: str) -> dict[str, Any]:
+    """The manifest of a folder whose files are as the stage left them; raises `UserError`."""
+    found = read(folder)
+    if not found or found["stage"] != stage:
+        raise UserError(f"{folder}/{NAME} is missing; run `make {stage}` to its end")
+    check_made(Path(folder))
+    return found

@@ -16,6 +16,7 @@ from data_prep.build.filters import Checked
 from data_prep.build.recipe import FILES, DataArguments, Source, find_files
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import find_benchmark
+from data_prep.decontamination.text import question_hash
 from data_prep.quiet import notice
 from data_prep.schema import Problem
 
@@ -67,6 +68,10 @@ class SetReport:
     def dropped(self) -> Counter[str]:
         """Rows left out, by reason."""
         return sum(self.dropped_of, Counter())
+
+    def public_name(self, number: int) -> str:
+        """What a source is called anywhere: its name on the hub, or that of its file."""
+        return self._sources[number].hub or Path(self._sources[number].file).name
 
     def warn_of_losses(self) -> None:
         """Say which sources lost over half of the rows that the recipe asked for, and to what."""
@@ -185,6 +190,9 @@ class Outputs:
                 "benchmark": match.benchmark,
                 "benchmark_id": match.id,
                 "benchmark_question": match.question[:EXCERPT],
+                "source": report.public_name(source),
+                "question_sha256": question_hash(problem.question),
+                "benchmark_sha256": question_hash(match.question),
                 "score": round(match.score, 3),
                 "kind": match.kind,
             }

@@ -6,6 +6,8 @@ over half of the tokens (arXiv:2411.15124). Templates and stock phrases make suc
 rows of mathematics, and rewordings escape them. Here the n-grams are short, over words that carry
 content, and only name candidates; a candidate counts where the numbers of the evaluation question
 recur and enough of its words align in order, how much depends on whether the golds are one value.
+With text put in between, sentences in another order or a part left out, its words still come in
+runs, which are laid side by side like tiles (`_not_in`).
 """
 
 import json
@@ -16,13 +18,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from rapidfuzz.distance import LCSseq, Levenshtein
+from rapidfuzz.distance import LCSseq, Levenshtein, Prefix
 
 from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, load_benchmark
 from data_prep.decontamination.text import (
     content,
     numbers,
+    sentences,
     text_keys,
     tokenise,
     without_choices,
@@ -43,9 +46,11 @@ LONG = 15  # questions that may gain or lose so many numbers:
 STRAY = 2
 MIN_HELD = 0.9  # of the training question, where it is the evaluation question cut short
 DISTINCT = 20  # questions that no longer one holds by chance, whatever its gold
-MAX_TORN, MAX_TORN_SHARE = 4, 0.1  # n-grams that a text put in between may tear
+PIECE = 3  # words of which a question may be put together anew
+MAX_LEFT = 0.15  # of its words that no piece holds
+MIN_PART = 6  # words of an evaluation question cut short
+MIN_PART_SHARE = 0.4  # of its words, or DISTINCT of them
 MAX_AROUND = 6  # words before the question, or around a short one
-MAX_PREAMBLE = 40  # words of prose before a short question that ends the text
 SHORT = 10  # questions, of which what is asked may be all in a figure
 GAP_COST = 0.5
 # Up to so many letters a token may be a name of a formula (x, ABC, sin), which has its place.
@@ -66,8 +71,8 @@ class Match:
     Args:
         benchmark, id, question: of the evaluation question.
         score: share of its words that the training question has in the same order, 0..1.
-        kind: "exact" (the same words), "embedded" (all of it inside a longer text), "reworded", or
-            "same letters" (signs may have been lost).
+        kind: "exact" (the same words), "embedded" (all of it inside a longer text), "reworded" (in
+            other words, in pieces or in part), or "same letters" (signs may have been lost).
     """
 
     benchmark: str
@@ -123,56 +128,78 @@ class EvalIndex:
             if not asks_about_figure(self._words[at]) or _share_gold(answers, theirs):
                 return self._match(at, 1.0, "exact")
         best = None
-        for share, at in self._candidates(words):
+        for at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
-            if not kind and self._is_torn(at, share, words, answers):
-                score, kind = share, "reworded"
+            if not kind and (pieces := self._is_in_pieces(at, question, words, answers)):
+                score, kind = pieces, "reworded"
             if not kind and is_retold(self._words[at], words):
                 kind = "reworded"
             if kind and at not in exact and (best is None or score > best.score):
                 best = self._match(at, score, kind)
         return best
 
-    def _candidates(self, words: list[str]) -> list[tuple[float, int]]:
-        """(share, number) of the questions of whose n-grams the largest shares are there."""
+    def _candidates(self, words: list[str]) -> list[int]:
+        """The questions of whose n-grams the largest shares are there."""
         hits: Counter[int] = Counter()
         for gram in _ngrams(words):
             hits.update(self._postings.get(gram, ()))
         shares = [
             (-count / max(1, len(self._words[at]) - NGRAM + 1), at) for at, count in hits.items()
         ]
-        return [(-less, at) for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
+        return [at for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
 
-    def _is_torn(self, at: int, share: float, words: list[str], answers: Sequence[str]) -> bool:
-        """Whether nearly all n-grams of a candidate are there, a table between them, say."""
+    def _is_in_pieces(
+        self, at: int, question: str, words: list[str], answers: Sequence[str]
+    ) -> float:
+        """The share of a candidate's words that are there in pieces, in any order; 0.0 if too few.
+
+        None of its numbers and signs may be missing. A short one, or one with another gold, must be
+        there with all of its sentences.
+        """
         theirs = self._words[at]
-        num_grams = len(theirs) - NGRAM + 1
-        return (
-            len(theirs) >= DISTINCT
-            and (1 - share) * num_grams <= max(MAX_TORN, MAX_TORN_SHARE * num_grams)
-            and self._numbers[at] <= Counter(numbers(words))
-            and _share_gold(answers, self._questions[at].answers)
-        )
+        is_short = len(theirs) < SHORT
+        is_vague = is_short and not self._numbers[at]
+        if is_vague or not self._numbers[at] <= Counter(numbers(words)):
+            return 0.0
+        left = _not_in(theirs, words)
+        is_prose = all(word.isalpha() and len(word) > 1 for word in left)
+        if not is_prose or len(left) > MAX_LEFT * len(theirs):
+            return 0.0
+        has_all = not left and (len(theirs) >= DISTINCT or self._has_sentences(at, question))
+        if has_all and len(theirs) >= MIN_PART and FIGURE_WORDS.isdisjoint(theirs):
+            return 1.0
+        is_same = (has_all or not is_short) and _share_gold(answers, self._questions[at].answers)
+        return is_same * (1 - len(left) / len(theirs))
+
+    def _has_sentences(self, at: int, question: str) -> bool:
+        """Whether every sentence of a candidate is one of the question's."""
+        theirs = Counter(map(tuple, _by_sentence(self._questions[at].question)))
+        return theirs <= Counter(map(tuple, _by_sentence(question)))
 
     def _compare(self, at: int, words: list[str], answers: Sequence[str]) -> tuple[float, str]:
         """(coverage, kind) of a candidate; the kind is "" where it is another question."""
         theirs = self._words[at]
-        aligned, start, stop = _align(theirs, words)
+        same, start, stop = _align(theirs, words)
+        aligned = len(same)
         coverage = aligned / len(theirs)
         span = words[start:stop]
         likeness = 2 * aligned / (len(theirs) + len(span))
-        is_held = aligned >= max(DISTINCT, MIN_HELD * len(words))
+        is_held = aligned >= max(
+            MIN_HELD * len(words), min(DISTINCT, max(MIN_PART, MIN_PART_SHARE * len(theirs)))
+        )
         if not is_held and min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_same_gold = _share_gold(answers, self._questions[at].answers)
-        if is_held and is_same_gold and Counter(numbers(span)) <= self._numbers[at]:
+        placed, mine = numbers(same), Counter(numbers(span))
+        # What comes before it may begin with the problem's number in a book.
+        has_no_other = Counter(numbers(words[min(start, 1) :])) <= self._numbers[at]
+        is_part = is_held and is_same_gold and has_no_other
+        if is_part and (len(placed) == mine.total() or not numbers(_not_in(span, theirs))):
             return coverage, "reworded"
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_short = len(theirs) < SHORT
-        is_prose = all(word.isalpha() and len(word) > 1 for word in words[:start])
-        most_around = MAX_PREAMBLE if is_prose and stop == len(words) else MAX_AROUND
-        if is_short and len(words) - len(span) > most_around * is_same_gold:
+        if is_short and len(words) - len(span) > MAX_AROUND * is_same_gold:
             return coverage, ""
         if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
@@ -180,19 +207,23 @@ class EvalIndex:
             return coverage, "embedded"
         if not is_same_gold or (is_short and not _is_short_same(theirs, words)):
             return coverage, ""
-        mine = Counter(numbers(span))
         missing, more = (self._numbers[at] - mine).total(), (mine - self._numbers[at]).total()
-        is_close = likeness >= MIN_CLOSE and min(missing, more) == 0 and missing + more <= STRAY
-        if missing == more == 0 or (is_close and len(theirs) >= LONG):
-            return coverage, "reworded"
-        return coverage, ""
+        if missing == more == 0:
+            # One number may have moved; two may have changed places.
+            is_same = mine.total() - len(placed) <= 1 or not numbers(_not_in(theirs, words))
+        else:
+            # What is missing may have become another number elsewhere, or come from elsewhere.
+            is_whole = has_no_other if missing else len(placed) == self._numbers[at].total()
+            is_close = likeness >= MIN_CLOSE and missing + more <= STRAY
+            is_same = is_whole and is_close and min(missing, more) == 0 and len(theirs) >= LONG
+        return coverage, "reworded" if is_same else ""
 
     def _match(self, at: int, score: float, kind: str) -> Match:
         one = self._questions[at]
         return Match(one.source, one.id, one.question, round(score, 4), kind)
 
 
-def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
+def _align(theirs: list[str], words: list[str]) -> tuple[list[str], int, int]:
     """Where `theirs` occurs in `words`: words in common, first position, last position plus one.
 
     A common subsequence also picks up single words far from the rest. Of its runs those are kept
@@ -210,7 +241,31 @@ def _align(theirs: list[str], words: list[str]) -> tuple[int, int, int]:
     # What took the place of missing first and last words belongs to it.
     start = max(0, best[0].dest_start - best[0].src_start)
     stop = min(len(words), best[-1].dest_end + len(theirs) - best[-1].src_end)
-    return sum(run.dest_end - run.dest_start for run in best), start, stop
+    return [word for run in best for word in words[run.dest_start : run.dest_end]], start, stop
+
+
+def _by_sentence(question: str) -> list[list[str]]:
+    return [words for one in sentences(question) if (words := content(tokenise(one)))]
+
+
+def _not_in(theirs: list[str], words: list[str]) -> list[str]:
+    """The words of `theirs` that are in no run of `PIECE` words of both; each is used once."""
+    words, left, at = list(words), [], 0
+    starts = defaultdict(list)
+    for start in range(len(words) - PIECE + 1):
+        starts[tuple(words[start : start + PIECE])].append(start)
+    while at < len(theirs):
+        rest = theirs[at:]
+        found = starts.get(tuple(rest[:PIECE]), ())[:MAX_POSTINGS]
+        sizes = [(Prefix.similarity(rest, words[i : i + len(rest)]), i) for i in found]
+        size, start = max(sizes, default=(0, 0))
+        if size < PIECE:
+            left.append(theirs[at])
+            at += 1
+        else:
+            words[start : start + size] = [""] * size
+            at += size
+    return left
 
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
@@ -320,16 +375,14 @@ def is_retold(first: list[str], second: list[str]) -> bool:
         return False
     mine, theirs = Counter(numbers(first)), Counter(numbers(second))
     # The last run may be what the two ask for.
-    signs = [
-        any(not word[0].isalnum() for word in words)
-        for tag, *both in runs[:-1]
-        if tag != "equal"
-        for words in both
-    ]
+    changed = [both for tag, *both in runs[:-1] if tag != "equal"]
+    signs = [any(not word[0].isalnum() for word in words) for both in changed for words in both]
+    is_exchanged = all(any(numbers(both[side]) for both in changed) for side in (0, 1))
     return (
         sum(map(len, same)) >= MIN_RETOLD * num_words
         and (mine <= theirs or theirs <= mine)
         and sum(signs) <= 1
+        and not is_exchanged
     )
 
 

@@ -206,6 +206,11 @@ def without_choices(question: str) -> str:
     return question[:first].strip() if count >= _MIN_CHOICES else ""
 
 
+def sentences(question: str) -> list[str]:
+    """The sentences and lines of a question, without its figures."""
+    return re.split(r"[.?!][^\w\s(\[{\\]{0,9}\s+|\n", _FIGURE.sub(" ", question))
+
+
 def without_options(question: str) -> str:
     """A question of ARC or GPQA without the lines of its options, which editions order freely."""
     return question.rpartition("\n\nA. ")[0] or question
@@ -222,6 +227,11 @@ def question_key(question: str, trace: int = 0) -> bytes:
     """16 bytes that are equal for equal normalised questions and trace numbers."""
     text = f"{trace} {normalise_question(question)}"
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def question_hash(question: str) -> str:
+    """SHA-256 in hex of the normalised question: the same for everyone who has the question."""
+    return hashlib.sha256(normalise_question(question).encode()).hexdigest()
 
 
 def text_keys(question: str) -> list[str | bytes]:

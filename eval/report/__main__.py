@@ -25,7 +25,7 @@ STATE = "trainer_state.json"
 def main() -> None:
     (args,) = parse(__doc__, EvalArguments, owns="report_dir")
     checkpoints = split_checkpoints(args.checkpoints)
-    evaluation = numbers.read_made(args.output_dir, "eval")
+    evaluation = manifest.read_made(args.output_dir, "eval")
     results = {name: numbers.read_result(Path(args.output_dir) / name) for name in checkpoints}
     numbers.check_results(results, args, checkpoints)
     started = manifest.start(args.report_dir)

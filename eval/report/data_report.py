@@ -25,7 +25,6 @@ from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.quiet import one_line
 from data_prep.reading.rows import read_rows
 from eval.report import plots
-from eval.report.numbers import read_made
 from eval.report.render import Table, render
 
 STAGE = "data-report"
@@ -54,7 +53,7 @@ class DataReportArguments:
 def main() -> None:
     (args,) = parse(__doc__, DataReportArguments)
     data = Path(args.data)
-    build = read_made(data, "data")
+    build = manifest.read_made(data, "data")
     tokenizer = None
     if args.tokenizer:
         tokenizer = load_tokenizer(args.tokenizer, "tokenizer", needs=()).backend_tokenizer

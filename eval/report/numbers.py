@@ -15,7 +15,6 @@ from typing import Any
 
 from pyarrow.dataset import dataset
 
-from data_prep import manifest
 from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
 from eval.harness.metrics import (
@@ -49,15 +48,6 @@ class Result:
     folder: Path
     scores: dict[str, Any]  # its `scores.json`
     rows: dict[tuple[str, str], Rows]  # by task and mode
-
-
-def read_made(folder: str | Path, stage: str) -> dict[str, Any]:
-    """The manifest of a folder whose files are as the stage left them; raises `UserError`."""
-    found = manifest.read(folder)
-    if not found or found["stage"] != stage:
-        raise UserError(f"{folder}/{manifest.NAME} is missing; run `make {stage}` to its end")
-    manifest.check_made(Path(folder))
-    return found
 
 
 def read_result(folder: Path) -> Result:

@@ -108,6 +108,76 @@ def test_clean_questions_are_not(index, case):
     assert index.find(question, [gold]) is None
 
 
+ASIDE = "Her neighbor Lena owns 12 cows and 9 goats."
+INSTRUCTION = (
+    " Use the following format. Step 1: what is known. Step 2: what is sought. Step 3: the plan. "
+    "After that, write the result on a line of its own, in at most 50 words."
+)
+BAG = (
+    "A bag of flour is divided into 7 portions of 2 kilograms each. How many kilograms of flour "
+    "were in 3 such bags?"
+)
+
+
+def shuffled(text):
+    first, *others = re.split(r"(?<=[.?]) ", text)
+    return " ".join([*others, first])
+
+
+# A change, the question that is changed, and whether the copy counts whatever its gold.
+COPIES = {
+    "an aside, long": (lambda text: text.replace("She sells", f"{ASIDE} She sells"), EGGS, True),
+    "an aside, middle": (lambda text: text.replace("How many", f"{ASIDE} How many"), BAG, True),
+    "an aside within a sentence": (lambda text: text.replace("of 2", f"of {ASIDE} 2"), BAG, False),
+    "shuffled": (shuffled, EGGS, True),
+    "shuffled, two sentences": (shuffled, BAG, True),
+    "the end is missing": (lambda text: text.rpartition(" How")[0], BAG, False),
+    "the start is missing": (lambda text: text[len("A bag of flour is") :], BAG, False),
+    "the middle is missing": (
+        lambda text: text.replace(" and bakes muffins for her friends every day with four", ""),
+        EGGS,
+        False,
+    ),
+    "instruction after a short one": (lambda text: text + INSTRUCTION, PRIMES, True),
+    "asides around a short one": (lambda text: f"{ASIDE} {text} {ASIDE}", PRIMES, True),
+}
+
+
+@pytest.mark.parametrize("case", COPIES)
+def test_a_changed_copy_is_found_and_none_with_another_number(case):
+    change, question, is_any_gold = COPIES[case]
+    index = EvalIndex([Problem("1", "set", question, ("18",))])
+    copy = change(question)
+    assert copy != question and index.find(copy, ["18"]).kind in ("embedded", "reworded")
+    assert (index.find(copy, ["20"]) is not None) == is_any_gold
+    number = re.search(r"\d+", question)[0]
+    for other in ("10", "9"):
+        assert index.find(change(question.replace(number, other, 1)), ["18"]) is None
+
+
+def test_numbers_that_changed_places_or_came_from_elsewhere_make_no_copy():
+    swapped = BAG.replace("7", "x").replace("3 such", "7 such").replace("x", "3")
+    cubes = "Find all of the roots of $(x - 3)^3 + (x - 7)^3 = (2x - 10)^3$ over the reals."
+    aside = EGGS.replace("$2", "$5").replace("She sells", "Her 2 dogs bark. She sells")
+    index = EvalIndex([Problem(text, "set", text, ("18",)) for text in (BAG, cubes, EGGS)])
+    moved = shuffled(EGGS.replace("16", "17"))
+    others = (swapped, shuffled(swapped), cubes.replace("3)", "13)", 1) + INSTRUCTION, aside, moved)
+    for question in others:
+        assert index.find(question, ["18"]) is None
+
+
+def test_a_part_of_few_words_or_of_little_of_the_question_is_no_copy():
+    index = EvalIndex([Problem("1", "set", EGGS, ("18",))])
+    for part in ("Janet's ducks lay 16 eggs per day.", "She eats three for breakfast. How much?"):
+        assert index.find(part, ["18"]) is None
+
+
+def test_a_number_that_only_moved_is_no_other_number():
+    index = EvalIndex([Problem("1", "set", BAG, ("18",))])
+    moved = BAG.replace(" into 7 portions of 2 kilograms each", " of 2 kilograms each, 7 portions")
+    assert index.find(moved, ["18"]).kind == "reworded"
+
+
 def test_the_gold_decides_about_a_reworded_question(index):
     reworded = EGGS.replace("bakes muffins for her friends every day", "gives her friends").replace(
         "farmers' market daily", "market"

@@ -1,0 +1,59 @@
+"""The copies of benchmark questions that a build left out, as hashes and ids: to be published.
+
+    python -m data_prep.build.ledger --data runs/tiny-cpu/data
+
+Writes `<run>/contamination-ledger/ledger.jsonl` from the pairs that the build found, and, last,
+`manifest.json`. Each line is one row: the file that it was read for, its source (name on the hub,
+or of the file) and id, the benchmark and the id of its question there, kind and score of the match,
+and a hash of each text (`text.question_hash`). No text is in it.
+"""
+
+import json
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from data_prep import manifest
+from data_prep.build.write import CONTAMINATION
+from data_prep.config import UserError, parse, run_cli
+from data_prep.reading.rows import read_rows
+
+STAGE = "contamination-ledger"
+LEDGER = "ledger.jsonl"
+COLUMNS = (
+    "file", "source", "id", "benchmark", "benchmark_id", "kind", "score",
+    "question_sha256", "benchmark_sha256",
+)  # fmt: skip
+
+
+@dataclass
+class LedgerArguments:
+    """Keys of the command line; there is no YAML for this one."""
+
+    data: str = field(metadata={"help": "folder of a data build"})
+
+
+def main() -> None:
+    (args,) = parse(__doc__, LedgerArguments)
+    data = Path(args.data)
+    build = manifest.read_made(data, "data")
+    folder = data.resolve().parent / STAGE
+    started = manifest.start(folder)
+    number = 0
+    with manifest.open_whole(folder / LEDGER) as ledger:
+        for where, pair in read_rows(data / CONTAMINATION):
+            # The recipe's own test and validation sets are no benchmarks.
+            if pair["benchmark"] not in build["decontamination"]:
+                continue
+            if missing := [column for column in COLUMNS if column not in pair]:
+                raise UserError(f"{where}: {missing[0]}: missing; FORCE=1 make data writes it")
+            ledger.write(json.dumps({column: pair[column] for column in COLUMNS}) + "\n")
+            number += 1
+    inputs = manifest.hash_inputs([data / CONTAMINATION])
+    counts = {"copies": number}
+    manifest.write(folder, STAGE, asdict(args), inputs, counts, started, [LEDGER])
+    sys.stdout.write(f"{STAGE}: {number:,} copies of benchmark questions in {folder / LEDGER}\n")
+
+
+if __name__ == "__main__":
+    run_cli(main)
