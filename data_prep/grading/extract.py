@@ -32,6 +32,7 @@ class Extraction:
 # What makes of a box a part of a larger expression: an operator with an operand on its other side.
 _OPERATOR = r"(?:[-+*/\u00d7\u00f7\u00b7\u2212]|\\(?:times|cdot|div|pm|mp)(?![A-Za-z]))"
 _LEFT = re.compile(
+    r"(?<![A-Za-z\d.])\d+$|"
     rf"(?:(?<!\\)[\d)}}\]]|\\pi|(?<![A-Za-z\\])[A-Za-z])\s*(?:{_OPERATOR}|\^\{{?)\s*$"
     r"|[-\u2212]\s*(?:\\left)?\(\s*$|\\(?:pm|mp|log|ln|lg|exp|sin|cos|tan)(?![a-z])[^\s$]*\s*$"
     r"|\\[dt]?frac\s*\{[^{}]*\}\s*\{\s*$|\\(?:[dt]?frac|sqrt(?:\[[^\]]*\])?)\s*\{?\s*$"
@@ -47,7 +48,7 @@ _SCALE = re.compile(
     r"(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
 )
 _DENIED = re.compile(
-    r"(?:\b(?:can)?not|n't|\bnever|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
+    r"(?:\b(?:can)?not|n't|\bnever|不是|并非|不等于|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
     r"\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$",
     re.IGNORECASE,
 )
@@ -275,8 +276,10 @@ def _final_statement(text: str) -> Extraction:
     text = _POLITE.sub("", text.strip()[-MAX_STATEMENT:]).replace("```", " ").strip()
     if (whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)) and _MARKER.search(whole[1]):
         text = whole[1].strip()
-    if len(re.findall(r"(?<!\\)\$", text)) % 2:
-        text = _PRICE.sub(r"\$", text)
+    signs = re.findall(r"(?<!\\)\$(?=(\d?))", text)
+    if len(signs) % 2:
+        price = r"(?<!\\)\$" if all(signs) else _PRICE
+        text = re.sub(price, r"\\$", text)
     if markers := list(_MARKER.finditer(text)):
         stated = text[markers[-1].end() :].strip()
         first = _NEXT_SENTENCE.split(stated.partition("\n")[0], maxsplit=1)[0]

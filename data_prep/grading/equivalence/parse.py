@@ -326,7 +326,12 @@ def parse(tokens: list[Token]) -> Tree:
 
 def is_conjunction(token: Token) -> bool:
     """Whether a token is "and" or "or"."""
-    return token.kind in ("text", "word") and token.text.strip(" ,").lower() in ("and", "or")
+    return token.kind in ("text", "word") and token.text.strip(" ,").lower() in (
+        "and",
+        "or",
+        "或",
+        "和",
+    )
 
 
 def read_words(tokens: list[Token]) -> Value | None:

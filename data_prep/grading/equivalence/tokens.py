@@ -94,6 +94,9 @@ _REWRITES = [
     (r"\^\s*(?:\\prime|\{\s*\\prime\s*\})", "'"),
     (r"\{([-+])\}", r"\1"),
     (r"\\textsuperscript(?![a-z])", "^"),
+    (r"\\(frac|binom)\s*([A-Za-z\d])\s*([A-Za-z\d])", r"\\\1{\2}{\3}"),
+    (r"([\^_])\s*\{\s*(\w)\s*\}(?!\s*[\w.])", r"\1\2"),
+    (r"\(\s*\\(?:mathrm|text)\s*\{\s*mod\s*\}\s*(\w+)\s*\)", r"\\pmod \1"),
     (r"\bUS\s*(?=\\\$)", ""),
     (
         r"\\\{\s*\\begin\s*\{array\}\s*(?:\{[lcr]*\})?([\s\S]*?)\\end\s*\{array\}(?!\s*\\\})",
@@ -108,7 +111,7 @@ _REWRITES = [
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 # The letters of an ordinal, raised or not: 12th, 12^{th}, 12^{\text{th}}; and Swiss thousands.
 _ORDINAL = re.compile(
-    r"(?<=\d)(?:\s*\^)?\s*(?:(?:\{\s*)?\\text\s*\{\s*(?:st|nd|rd|th)\s*\}(?:\s*\})?"
+    r"(?<=\d)(?:\s*\^)?\s*(?:(?:\{\s*)?\\text\s*(?:\{\s*)?(?:st|nd|rd|th)(?![A-Za-z])(?:\s*\}){0,2}"
     r"|(?<=\^)\{\s*(?:st|nd|rd|th)\s*\}|(?<!\s)(?:st|nd|rd|th)(?![A-Za-z]))"
 )
 _APOSTROPHES = re.compile(r"(?<![\w.'])[1-9]\d{0,2}(?:'\d{3})+(?![\d'])")
