@@ -34,14 +34,16 @@ _OPERATOR = r"(?:[-+*/\u00d7\u00f7\u00b7\u2212]|\\(?:times|cdot|div|pm|mp)(?![A-
 _LEFT = re.compile(
     r"(?<![A-Za-z\d.])\d+$|"
     rf"(?:(?<!\\)[\d)}}\]]|\\pi|(?<![A-Za-z\\])[A-Za-z])\s*(?:{_OPERATOR}|\^\{{?)\s*$"
-    r"|[-\u2212]\s*(?:\\left)?\(\s*$|\\(?:pm|mp|log|ln|lg|exp|sin|cos|tan)(?![a-z])[^\s$]*\s*$"
+    r"|[-\u2212]\s*(?:\\left)?\(\s*$|\\(?:pm|mp|log|ln|lg|exp|sin|cos|tan)(?![a-z])[^\s$=]*\s*$"
     r"|\\[dt]?frac\s*\{[^{}]*\}\s*\{\s*$|\\(?:[dt]?frac|sqrt(?:\[[^\]]*\])?)\s*\{?\s*$"
 )
 _RIGHT = re.compile(
     rf"\s*(?:{_OPERATOR}"
     r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
-    r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:[dt]?frac|sqrt|pi)(?![A-Za-z])"
-    r"|[\s$.)\]*]*(?:is|are|was)(?:n't)?\s+(?:\w+ly\s+)?(?:not\s+(?:the\s+)?|in)?(?:wrong|correct|false|right|answer)\b)"
+    r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:sqrt|pi)(?![A-Za-z])"
+    r"|\\[dt]?frac(?!\s*\{\s*\\(?:text|mathrm))"
+    r"|[\s$.)\]*]*(?:is|are|was)(?:\s+(?:\w+ly\s+)?(?:wrong|incorrect|false)\b"
+    r"|(?:n't|\s+not)\s+(?:the\s+)?(?:correct|right|answer)\b))"
 )
 _SCALE = re.compile(
     r"(?:[\s$~]|\\[,;: ]|\\(?:text|mathrm|textrm)\s*\{)*"

@@ -49,6 +49,8 @@ PARTS = [
     "It is NOT ${}$.",
     "${}$ is wrong.",
     "{} is not the answer.",
+    "{} isn't right.",
+    "2{}",
     "$\\pm {}$",
     "$-({})$",
     "$\\left({}\\right)^2$",
@@ -81,6 +83,9 @@ WHOLE = [
     "It is not 4 but {}.",
     "$y = 2x$, so ${}$",
     "${}$ millimetres",
+    "${}$ is correct.",
+    "$\\log_2 32 = {}$",
+    "${}\\frac{{\\text{{ m}}}}{{\\text{{ s}}}}$",
 ]
 
 
