@@ -29,16 +29,26 @@ class Extraction:
     several: tuple[str, ...] = ()  # answers, together one where the gold is a list of as many
 
 
-# What makes of a box a part of a larger expression: an operator with an operand on its other side.
+# What makes of a box a part of a larger expression: something between it and the start of its
+# formula or the relation before it; an operator with an operand on its other side.
 _OPERATOR = r"(?:[-+*/\u00d7\u00f7\u00b7\u2212]|\\(?:times|cdot|div|pm|mp)(?![A-Za-z]))"
-_LEFT = re.compile(
-    r"(?<![A-Za-z\d.])\d+$|"
-    rf"(?:(?<!\\)[\d)}}\]]|\\pi|(?<![A-Za-z\\])[A-Za-z])\s*(?:{_OPERATOR}|\^\{{?)\s*$"
-    r"|[-\u2212]\s*(?:\\left)?\(\s*$|\\(?:pm|mp|log|ln|lg|exp|sin|cos|tan)(?![a-z])[^\s$=]*\s*$"
-    r"|\\[dt]?frac\s*\{[^{}]*\}\s*\{\s*$|\\(?:[dt]?frac|sqrt(?:\[[^\]]*\])?)\s*\{?\s*$"
+_START = re.compile(
+    r"\$|\\[(\[]|[&:,;\n=<>\u2248\u2264\u2265]|\\\\[(\[]?|\\q?quad(?![A-Za-z])"
+    r"|\\(?:approx|therefore|Rightarrow|implies|to|iff|equiv|in|sim|[lg](?:e|eq|t|eqslant))(?![A-Za-z])"
 )
+_NOTHING = re.compile(
+    r"(?:[\s{.\u2212-]|\\[!,;: ]"
+    r"|\\(?:left|displaystyle|[lL]arge|huge|bf|bm|mathbf|boldsymbol|underline)(?![A-Za-z])"
+    r"|\\(?:color|textcolor|text|mathrm|textbf)\s*\{[^{}]*\})*"
+)
+_TURNED = re.compile(
+    r"\b(?:twice|double|triple|half|minus|negative|except|different\s+from|square\s+of)"
+    r"(?:\s+of)?[\s$*({\[\\]*$",
+    re.IGNORECASE,
+)
+_TOUCHING = re.compile(r"(?<![A-Za-z\d.])(?:\d+|[A-Za-z])$")
 _RIGHT = re.compile(
-    rf"\s*(?:{_OPERATOR}"
+    rf"\d|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
     r"(?:\s*(?:\(?\d|\\(?:[dt]?frac|sqrt|pi|boxed)(?![A-Za-z]))|[A-Za-z](?![A-Za-z]))"
     r"|(?:\\right)?\)?\s*\^(?!\s*\{?\s*\\circ)|!(?=\s*\$)|\\(?:sqrt|pi)(?![A-Za-z])"
     r"|\\[dt]?frac(?!\s*\{\s*\\(?:text|mathrm))"
@@ -47,10 +57,11 @@ _RIGHT = re.compile(
 )
 _SCALE = re.compile(
     r"(?:[\s$~]|\\[,;: ]|\\(?:text|mathrm|textrm)\s*\{)*"
-    r"(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
+    r"(?:(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
+    r"|(?:ten|hundred|thousand|million)ths?(?![A-Za-z])|[\u4e07\u4ebf])"
 )
 _DENIED = re.compile(
-    r"(?:\b(?:can)?not|n't|\bnever|不是|并非|不等于|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
+    r"(?:\b(?:can)?not|n't|\bnever|\b(?:no\s+es|pas|nicht)\b|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
     r"\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$",
     re.IGNORECASE,
 )
@@ -69,10 +80,25 @@ def find_answers(text: str) -> list[str]:
     found, is_answer = [], False
     for start, end, content in _boxes(text):
         before, after = text[max(0, start - MAX_AROUND) : start], text[end : end + MAX_AROUND]
-        is_part = _LEFT.search(before) or _DENIED.search(before)
+        is_part = _is_part(before, after) or _DENIED.search(before)
         is_answer |= not (is_part or _RIGHT.match(after) or _SCALE.match(after))
         found.append(f"-{content}" if _MINUS.search(before) else content)
     return found if is_answer else []
+
+
+def _is_part(before: str, after: str) -> bool:
+    """Whether what is before a box, in its formula or in words, makes of it something else."""
+    closing = re.match(r"(?:\\right)?\)", after) if before.endswith("(") else None
+    is_bracketed = closing is not None
+    if closing:
+        before, after = before[:-1].removesuffix("\\left"), after[closing.end() :]
+    is_raised = after.startswith("^") or before.rstrip().endswith(("-", "\u2212"))
+    if (is_bracketed and is_raised) or _TURNED.search(before):
+        return True
+    start = max((match.end() for match in _START.finditer(before)), default=0)
+    prefix = before[start:]
+    is_formula = start and before[start - 1] not in ":,;\n" and not _plain_words(prefix)
+    return bool(_TOUCHING.search(prefix) or (is_formula and not _NOTHING.fullmatch(prefix)))
 
 
 def find_boxes(text: str) -> list[str]:
@@ -207,7 +233,10 @@ _MARKER = re.compile(
     rf"{_FILLERS}|(?:\\?#){{4}}\s*",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"^(?:(?:option|choice)\s+|[a-z ]{3,40}:[ \t]+|=)\s*", re.IGNORECASE)
+_LABEL = re.compile(
+    r"^(?:(?:option|choice|(?:so|thus|hence|then|therefore),?(?=\s+[-\d(]))\s+|[a-z ]{3,40}:[ \t]+|=)\s*",
+    re.IGNORECASE,
+)
 _POLITE = re.compile(r"[.\s]*I hope (?:it|this) (?:is correct|helps).*", re.IGNORECASE | re.DOTALL)
 _MATHS = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\*\*(.+?)\*\*", re.DOTALL
@@ -279,9 +308,8 @@ def _final_statement(text: str) -> Extraction:
     if (whole := re.fullmatch(r"\\text\s*\{([^{}]*)\}", text)) and _MARKER.search(whole[1]):
         text = whole[1].strip()
     signs = re.findall(r"(?<!\\)\$(?=(\d?))", text)
-    if len(signs) % 2:
-        price = r"(?<!\\)\$" if all(signs) else _PRICE
-        text = re.sub(price, r"\\$", text)
+    if all(signs) or len(signs) % 2:  # $5 + $3 = $8, not $5$
+        text = re.sub(r"(?<!\\)\$" if all(signs) else _PRICE, r"\\$", text)
     if markers := list(_MARKER.finditer(text)):
         stated = text[markers[-1].end() :].strip()
         first = _NEXT_SENTENCE.split(stated.partition("\n")[0], maxsplit=1)[0]
