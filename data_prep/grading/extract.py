@@ -234,7 +234,8 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 _LABEL = re.compile(
-    r"^(?:(?:option|choice|(?:so|thus|hence|then|therefore),?(?=\s+[-\d(]))\s+|[a-z ]{3,40}:[ \t]+|=)\s*",
+    r"^(?:(?:option|choice)\s+|(?:so|thus|hence|then|therefore),?\s+(?=[-\d(])"
+    r"|[a-z ]{3,40}:[ \t]+|=)\s*",
     re.IGNORECASE,
 )
 _POLITE = re.compile(r"[.\s]*I hope (?:it|this) (?:is correct|helps).*", re.IGNORECASE | re.DOTALL)

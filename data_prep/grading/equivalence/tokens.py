@@ -320,15 +320,20 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
     return inner
 
 
+_APART = {("num", "num"), ("cmd", "word")}
+_WORDY = {(one, other) for one in ("word", "text") for other in ("word", "text")}
+
+
 def canonical(tokens: list[Token]) -> str:
     """The tokens as one text in which print no longer differs; for comparison as written."""
     pieces: list[str] = []
-    for previous, token in zip([None, *tokens], tokens, strict=False):
-        kinds = (previous.kind if previous else "", token.kind)
-        is_gap = token.spaced and {"word", "text"}.issuperset(kinds)
-        if is_gap or kinds in (("num", "num"), ("cmd", "word")):
+    before = ""
+    for token in tokens:
+        kinds = (before, token.kind)
+        if kinds in _APART or (token.spaced and kinds in _WORDY):
             pieces.append(" ")
         pieces.append(token.text)
+        before = token.kind
     return "".join(pieces)
 
 
@@ -337,6 +342,8 @@ _REPEATING_PART = re.compile(r"\\(?:overline|dot)\s*\{?|\(")
 
 def to_fraction(number: str) -> Fraction:
     """Exact value of a number token: digits, a repeating part, or a decimal exponent."""
+    if number.isdecimal():
+        return Fraction(int(number))
     plain, *repeating = _REPEATING_PART.split(number.rstrip("})"))
     if abs(int(plain.lower().partition("e")[2] or 0)) > 999:
         raise Unreadable(number)
