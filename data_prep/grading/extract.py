@@ -41,11 +41,6 @@ _NOTHING = re.compile(
     r"|\\(?:left|displaystyle|[lL]arge|huge|bf|bm|mathbf|boldsymbol|underline)(?![A-Za-z])"
     r"|\\(?:color|textcolor|text|mathrm|textbf)\s*\{[^{}]*\})*"
 )
-_TURNED = re.compile(
-    r"\b(?:twice|double|triple|half|minus|negative|except|different\s+from|square\s+of)"
-    r"(?:\s+of)?[\s$*({\[\\]*$",
-    re.IGNORECASE,
-)
 _TOUCHING = re.compile(r"(?<![A-Za-z\d.])(?:\d+|[A-Za-z])$")
 _RIGHT = re.compile(
     rf"\d|\s*(?::\s*\d|(?:\^\{{?\\circ\}}?|\\%)?\s*{_OPERATOR}"
@@ -60,8 +55,11 @@ _SCALE = re.compile(
     r"(?:(?:hundred|thousand|[mb]illion|trillion|dozen|lakh|crore)s?(?![A-Za-z])"
     r"|(?:ten|hundred|thousand|million)ths?(?![A-Za-z])|[\u4e07\u4ebf])"
 )
+# Words before a box that deny what it holds, or make something else of it.
 _DENIED = re.compile(
-    r"(?:\b(?:can)?not|n't|\bnever|\b(?:no\s+es|pas|nicht)\b|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])|\\not\s*=|\u2260)"
+    r"(?:\b(?:can)?not|n't|\bnever|\b(?:no\s+es|pas|nicht)\b|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])"
+    r"|\\not\s*=|\u2260|\b(?:minus|negative|twice|double|triple|half|square|different|except)"
+    r"(?:\s+(?:of|from))?)"
     r"\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$",
     re.IGNORECASE,
 )
@@ -87,14 +85,11 @@ def find_answers(text: str) -> list[str]:
 
 
 def _is_part(before: str, after: str) -> bool:
-    """Whether what is before a box, in its formula or in words, makes of it something else."""
-    closing = re.match(r"(?:\\right)?\)", after) if before.endswith("(") else None
-    is_bracketed = closing is not None
-    if closing:
+    """Whether a box is a part of its formula: something stands before it there."""
+    if before.endswith("(") and (closing := re.match(r"(?:\\right)?\)", after)):
         before, after = before[:-1].removesuffix("\\left"), after[closing.end() :]
-    is_raised = after.startswith("^") or before.rstrip().endswith(("-", "\u2212"))
-    if (is_bracketed and is_raised) or _TURNED.search(before):
-        return True
+        if after.startswith("^") or before.rstrip().endswith(("-", "\u2212")):
+            return True
     start = max((match.end() for match in _START.finditer(before)), default=0)
     prefix = before[start:]
     is_formula = start and before[start - 1] not in ":,;\n" and not _plain_words(prefix)
@@ -333,8 +328,7 @@ def _last_candidate(text: str) -> Extraction:
     bold = [inside for match, inside in found if match[5] and not re.search(r"\d", inside)]
     found = [(match, inside) for match, inside in found if not _is_worded(match, inside)]
     numbers = [(match, match[0]) for match in _NUMBER.finditer(text)]
-    dated = [one for one in numbers if _DATED.search(text[: one[0].start()])]
-    numbers = [one for one in numbers if one not in dated]
+    numbers = [one for one in numbers if not _DATED.search(text[: one[0].start()])]
     if numbers and _is_aside(text, start := _last_sentence(text, numbers)):
         numbers = [one for one in numbers if one[0].end() < start]
     if not found or (numbers and _last_sentence(text, numbers) > found[-1][0].end()):
