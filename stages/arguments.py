@@ -81,6 +81,11 @@ class GrpoArguments(_GuardKeys):
     )
     min_pass_rate: float = setting(0.25, "offline: least pass rate of a problem, 0..1")
     max_pass_rate: float = setting(0.5, "offline: greatest pass rate of a problem, 0..1")
+    prompt_components: int = setting(
+        16,
+        "components of the model's hidden states of the prompts, which tell the curriculum what "
+        "problems are alike; 0: source and level alone",
+    )
     explore_share: float = setting(
         0.05, "share of choices for the problems unused for longest, 0..1"
     )

@@ -180,6 +180,7 @@ def check_rounding(settings: Settings) -> None:
 _READ_BY = {
     "min_pass_rate": ("offline",),
     "max_pass_rate": ("offline",),
+    "prompt_components": ("predictive", "predictive+refill"),
     "explore_share": ("predictive", "predictive+refill"),
     "rest_batches": ("predictive", "refill", "predictive+refill"),
     "half_life": ("predictive", "predictive+refill"),

@@ -7,12 +7,13 @@ generated tokens; here a posterior of each pass rate picks problems whose group 
 The posterior is a Rasch model followed over time (item response theory; the filter is that of
 Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two normals,
 
-    eta_i = level[peers of i] + offset_i        p_i = 1 / (1 + exp(-eta_i))
+    eta_i = weights . features_i + offset_i        p_i = 1 / (1 + exp(-eta_i))
 
-where peers share a source and a level, and a group with k of G right is a binomial observation of
-it, whose correction the two share by their variances. So a group that gets better lifts its peers
-too, and problems not seen for long follow the policy. What is known fades: a level walks by `DRIFT`
-a batch, an offset returns to its prior with a half-life.
+The features say which problems are alike: source and level, and components of the policy's hidden
+states of the prompts, which need no label. A group with k of G right is a binomial observation of
+eta, whose correction weights and offset share by their variances: one group teaches about every
+problem like it, and problems not seen for long follow the policy. What is known fades: the weights
+walk by `DRIFT` a batch, an offset returns to its prior with a half-life.
 
 Decided on raw correctness, never on the summed reward. All processes hold the same state and draw
 the same numbers: they are fed gathered results, and the random stream is keyed on (seed, batch).
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from stages.arguments import GrpoArguments
     from stages.trainer.rollouts import Groups
 
-# Logits. Deviations of the priors: of the peers' levels, and of the problems around their level
-# (estimated as groups come in; the prior counts as so many problems). A walk of 0.1 a batch is
+# Logits. Deviations of the priors: of the weights, and of the problems around what their features
+# say (estimated as groups come in; the prior counts as so many problems). A walk of 0.1 a batch is
 # 1 logit (50 to 73 %) in a hundred batches.
-PRIOR_LEVEL, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 1.5, 20.0
+PRIOR_WEIGHT, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 3.0, 20.0
 DRIFT = 0.1
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
-ARRAYS = ("level", "offset", "spread", "last_used")  # of a saved state
+ARRAYS = ("mean", "covariance", "offset", "spread", "last_used")  # of a saved state
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -78,7 +79,8 @@ class Refill:
 
     def __init__(self, curriculum: "PredictiveCurriculum", max_rounds: int) -> None:
         self.curriculum, self._max_rounds = curriculum, max_rounds
-        self.observe = curriculum.observe
+        self.observe, self.see = curriculum.observe, curriculum.see
+        self.num_components = curriculum.num_components
         self.state_dict, self.load_state_dict = curriculum.state_dict, curriculum.load_state_dict
 
     def choose(self, count: int) -> list[int] | None:
@@ -104,6 +106,8 @@ class PredictiveCurriculum:
         peers: what is known to be alike, one hashable per problem, such as (source, level).
         num_generations: G, rollouts in a group; seed: the same on every process.
         is_predictive: choose by the chance of a useful group; else all problems alike.
+        num_components: of the hidden states of the prompts, which the trainer then computes before
+            the first batch and gives to `see`; 0: peers alone.
         explore_share: share of all choices, in [0, 1], that goes to the problems not used for
             longest: with n problems a batch, each of N is used once in N / (share n) batches.
         rest: batches for which a problem just used is left alone; fewer in a pool so small that
@@ -118,41 +122,55 @@ class PredictiveCurriculum:
         seed: int,
         *,
         is_predictive: bool = True,
+        num_components: int = 0,
         explore_share: float = 0.05,
         rest: int = 3,
         half_life: float = 100.0,
     ) -> None:
-        names = {name: number for number, name in enumerate(dict.fromkeys(peers))}
-        self._peers = np.array([names[name] for name in peers])  # (N,), numbers below P
         self._num_generations, self._seed, self._rest = num_generations, seed, rest
         self._is_predictive, self._explore_share = is_predictive, explore_share
         self._keep = 0.5 ** (1 / half_life)
-        num, num_peers = len(self._peers), len(names)
-        self._level = np.array([[0.0] * num_peers, [PRIOR_LEVEL**2] * num_peers])  # mean, variance
+        self.num_components = num_components
+        self._counts: dict[int, tuple[int, int]] = {}  # offline pass rates
+        num, names = len(peers), {name: number for number, name in enumerate(dict.fromkeys(peers))}
+        one_hot = np.eye(len(names))[[names[peer] for peer in peers]]
+        # Peers that are all of one kind say nothing beyond the constant.
+        self._known = np.hstack([np.ones((num, 1)), one_hot if len(names) > 1 else one_hot[:, :0]])
+        self._set_features(self._known)
         self._offset = np.array([[0.0] * num, [PRIOR_OFFSET**2] * num])  # mean, variance
-        # Sum and count behind the variance of the peers' offsets, shape (2, P).
-        spread = [[PRIOR_COUNT * PRIOR_OFFSET**2] * num_peers, [PRIOR_COUNT] * num_peers]
-        self._spread = np.array(spread)
+        self._spread = np.array([PRIOR_COUNT * PRIOR_OFFSET**2, PRIOR_COUNT])  # sum, count
         self._last_used = np.full(num, -1)  # batch number, -1: never; shape (N,)
         self._batch = 0
+
+    def _set_features(self, features: np.ndarray) -> None:
+        """Start with features of shape (N, D), whose weights are not known."""
+        self._features, size = features, features.shape[1]
+        self._mean, self._covariance = np.zeros(size), np.eye(size) * PRIOR_WEIGHT**2
+
+    def see(self, components: np.ndarray) -> None:
+        """Take further features, (N, `num_components`), each of mean 0 and variance 1."""
+        self._set_features(np.hstack([self._known, components]))
+        if self._counts:
+            self.learn_prior(self._counts)
 
     def choose(self, count: int) -> list[int] | None:
         """Start a batch: the policy has moved and what is known fades; see `Curriculum`."""
         self._batch += 1
-        self._level[1] += DRIFT**2
+        np.fill_diagonal(self._covariance, self._covariance.diagonal() + DRIFT**2)
         keep = self._keep
         self._offset[0] *= keep
         self._offset[1] = keep**2 * self._offset[1] + (1 - keep**2) * self._prior_variance()
         return self.draw(count) if self._is_predictive else None
 
-    def _prior_variance(self) -> np.ndarray:
-        """Variance of every problem's offset before anything is known of itself, shape (N,)."""
-        return (self._spread[0] / self._spread[1])[self._peers]
+    def _prior_variance(self) -> float:
+        """Variance of an offset before anything is known of its problem."""
+        return float(self._spread[0] / self._spread[1])
 
     def _logits(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of every problem's logit, shapes (N,)."""
-        mean, variance = self._level[:, self._peers] + self._offset
-        return mean, variance
+        features = self._features
+        variance = np.einsum("nd,nd->n", features @ self._covariance, features)
+        return features @ self._mean + self._offset[0], variance + self._offset[1]
 
     def pass_rates(self, problems: Sequence[int]) -> list[float]:
         """Expected pass rate of the problems (by index) before their next group, in (0, 1)."""
@@ -161,7 +179,7 @@ class PredictiveCurriculum:
 
     def draw(self, count: int, taken: Iterable[int] = ()) -> list[int]:
         """Draw different problems, the explored first; `taken` ones only where no other is left."""
-        num = len(self._peers)
+        num = len(self._last_used)
         if count > num:
             raise ValueError(f"{count} problems are needed at a time, the pool has {num}")
         taken = set(taken)
@@ -189,41 +207,40 @@ class PredictiveCurriculum:
     ) -> None:
         """Add what groups have shown; `problems` and `num_right` have shape (N groups,)."""
         for problem, right in zip(problems, num_right, strict=True):
-            peer = self._peers[problem]
-            level, offset = self._level[:, peer], self._offset[:, problem]  # views
-            mean, variance = level + offset
+            features, offset = self._features[problem], self._offset[:, problem]  # a view
+            shared = self._covariance @ features  # (D,), covariances of the weights with eta
+            mean, variance = features @ self._mean + offset[0], features @ shared + offset[1]
             (new_mean,), (new_variance,) = add_binomial(
                 *(np.array([x], dtype=float) for x in (mean, variance, right, num_generations))
             )
-            for part in (level, offset):
-                gain = part[1] / variance
-                part[0] += gain * (new_mean - mean)
-                part[1] -= gain**2 * (variance - new_variance)
-            self._spread[:, peer] += offset[0] ** 2 + offset[1], 1.0
+            rise, fall = new_mean - mean, variance - new_variance
+            self._mean += shared / variance * rise
+            self._covariance -= np.outer(shared, shared) / variance**2 * fall
+            offset += offset[1] / variance * rise, -((offset[1] / variance) ** 2) * fall
+            self._spread += offset[0] ** 2 + offset[1], 1.0
             self._last_used[problem] = self._batch
 
     def learn_prior(self, counts: dict[int, tuple[int, int]]) -> None:
         """Start from offline pass rates: `{problem: (num_right, num_samples)}`.
 
-        Levels, spreads and offsets, all unknown yet, are fitted by expectation maximisation.
+        Weights, spread and offsets, all unknown yet, are fitted by expectation maximisation.
         """
+        self._counts = counts
         problems = np.array(list(counts), dtype=int)
         right, total = np.array(list(counts.values())).T
-        peers = self._peers[problems]
-        seen = np.bincount(peers, minlength=len(self._level[0]))
-        shrunk = seen + PRIOR_COUNT
-        level, spread = self._level[0].copy(), np.full(len(seen), PRIOR_OFFSET**2)
+        features, num = self._features[problems], len(problems) + PRIOR_COUNT
+        spread = PRIOR_OFFSET**2
         for _ in range(50):
-            mean, variance = add_binomial(level[peers], spread[peers], right, total)
-            # The levels' own prior holds where all peers are right or all wrong.
-            weight = seen + spread / PRIOR_LEVEL**2
-            level = np.bincount(peers, mean, len(seen)) / weight
-            squares = np.bincount(peers, (mean - level[peers]) ** 2 + variance, len(seen))
-            spread = (squares + PRIOR_COUNT * PRIOR_OFFSET**2) / shrunk
-        self._level = np.array([level, spread / (seen + spread / PRIOR_LEVEL**2)])
-        self._spread = np.array([spread * shrunk, shrunk])
-        self._offset[1] = self._prior_variance()
-        self._offset[:, problems] = mean - level[peers], variance
+            prior = features @ self._mean
+            mean, variance = add_binomial(prior, np.full(len(prior), spread), right, total)
+            precision = features.T @ features / spread + np.eye(len(self._mean)) / PRIOR_WEIGHT**2
+            self._mean = np.linalg.solve(precision, features.T @ mean / spread)
+            squares = ((mean - features @ self._mean) ** 2 + variance).sum()
+            spread = (squares + PRIOR_COUNT * PRIOR_OFFSET**2) / num
+        self._covariance = np.linalg.inv(precision)
+        self._spread = np.array([spread * num, num])
+        self._offset[1] = spread
+        self._offset[:, problems] = mean - features @ self._mean, variance
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as JSON takes it; floats survive the round trip exactly."""
@@ -232,7 +249,7 @@ class PredictiveCurriculum:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of a curriculum over the same problems."""
-        num_saved, num = len(state["last_used"]), len(self._peers)
+        num_saved, num = len(state["last_used"]), len(self._last_used)
         if num_saved != num:
             raise UserError(
                 f"resume_from_checkpoint: its curriculum has {num_saved} problems, this one {num}; "
@@ -307,20 +324,8 @@ def keep_by_pass_rate(
 
 
 def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Which problems are alike: source and level or, without one, the octile of the length."""
-    lengths = [len(row["prompt"][-1]["content"]) for row in rows]
-    by_source: dict[str, list[int]] = {}
-    for row, length in zip(rows, lengths, strict=True):
-        if row.get("level") is None:
-            by_source.setdefault(row.get("source", ""), []).append(length)
-    cuts = {name: np.quantile(found, np.arange(1, 8) / 8) for name, found in by_source.items()}
-    peers = []
-    for row, length in zip(rows, lengths, strict=True):
-        source, level = row.get("source", ""), f"level {row.get('level')}"
-        if row.get("level") is None:
-            level = f"length {int(np.searchsorted(cuts[source], length)) + 1} of 8"
-        peers.append((source, level))
-    return peers
+    """Which problems are alike: those of one source and level."""
+    return [(row.get("source", ""), f"level {row.get('level')}") for row in rows]
 
 
 def build_curriculum(
@@ -334,6 +339,7 @@ def build_curriculum(
         num_generations,
         seed,
         is_predictive="predictive" in args.curriculum,
+        num_components=args.prompt_components if "predictive" in args.curriculum else 0,
         explore_share=args.explore_share,
         rest=args.rest_batches,
         half_life=args.half_life,

@@ -23,6 +23,7 @@ from stages.trainer.curriculum import Curriculum
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
 from stages.trainer.guard_actions import GuardActions, tell
 from stages.trainer.guards import GuardSettings
+from stages.trainer.prompt_states import prompt_components
 from stages.trainer.resume import (
     EpochSampler,
     LoadAtStart,
@@ -379,6 +380,8 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _load_checkpoint(self) -> None:
         """Called as training starts, when the Trainer has loaded what it keeps itself."""
+        if num := getattr(self.curriculum, "num_components", 0):
+            self.curriculum.see(prompt_components(self, num))
         if self.start_checkpoint:
             load_generation_state(self, Path(self.start_checkpoint))
             if self.args.should_save:

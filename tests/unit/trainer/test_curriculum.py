@@ -14,12 +14,13 @@ from data_prep.config import UserError
 from stages.arguments import MODES, GrpoArguments
 from stages.trainer.curriculum import (
     DRIFT,
+    PRIOR_OFFSET,
+    PRIOR_WEIGHT,
     PredictiveCurriculum,
     Refill,
     add_binomial,
     build_curriculum,
     expected_rate,
-    find_peers,
     keep_by_pass_rate,
     useful_chance,
 )
@@ -155,46 +156,67 @@ def test_a_policy_that_gets_better_is_followed():
 
 
 def test_an_update_is_that_of_two_normals_on_a_grid():
-    """Moments of level and offset, each by itself, after 7 of 8: sums over a plane."""
-    curriculum = build(peers=["a", "b"])
+    """Moments of a weight and an offset, each by itself, after 7 of 8: sums over a plane."""
+    curriculum = build(2, num_components=1)
+    curriculum.see(np.array([[1.0], [-1.0]]))
     curriculum.choose(1)
     before = curriculum.state_dict()
-    (level_variance, _), (offset_variance, _) = before["level"][1], before["offset"][1]
-    assert (level_variance, offset_variance) == (1.5**2 + DRIFT**2, 1.5**2)
+    weight_variance, offset_variance = PRIOR_WEIGHT**2 + DRIFT**2, PRIOR_OFFSET**2
+    assert before["covariance"] == [[weight_variance, 0.0], [0.0, weight_variance]]
     curriculum.observe([0], [7], SIZE)
     after = curriculum.state_dict()
-    level, offset = np.meshgrid(np.linspace(-9, 9, 301), np.linspace(-9, 9, 301))
-    weights = np.exp(-(level**2) / (2 * level_variance) - offset**2 / (2 * offset_variance))
-    p = sigmoid(level + offset)
+    # eta is the sum of two weights, whose sum has twice the variance, and of the offset.
+    both, offset = np.meshgrid(np.linspace(-14, 14, 501), np.linspace(-20, 20, 501))
+    weights = np.exp(-(both**2) / (4 * weight_variance) - offset**2 / (2 * offset_variance))
+    p = sigmoid(both + offset)
     weights *= p**7 * (1 - p)
     weights /= weights.sum()
-    for name, values in (("level", level), ("offset", offset)):
-        mean = (weights * values).sum()
-        variance = (weights * (values - mean) ** 2).sum()
-        assert after[name][0][0] == pytest.approx(mean, abs=1e-3)
-        assert after[name][1][0] == pytest.approx(variance, rel=1e-3)
-        assert [after[name][i][1] for i in (0, 1)] == [before[name][i][1] for i in (0, 1)]
+    mean = (weights * offset).sum()
+    assert after["offset"][0] == pytest.approx([mean, 0.0], rel=2e-3)
+    variance = (weights * (offset - mean) ** 2).sum()
+    assert after["offset"][1] == pytest.approx([variance, offset_variance], rel=2e-3)
+    assert np.sum(after["mean"]) == pytest.approx((weights * both).sum(), rel=2e-3)
+    variance = (weights * (both - np.sum(after["mean"])) ** 2).sum()
+    assert np.sum(after["covariance"]) == pytest.approx(variance, rel=2e-3)
+    # The difference of the weights, which eta does not depend on, is as unknown as before.
+    one = np.array([1.0, -1.0])
+    assert one @ after["covariance"] @ one == pytest.approx(2 * weight_variance)
 
 
 def test_forgetting():
-    curriculum = build(2, peers=["a", "b"], half_life=30.0)
+    curriculum = build(2, half_life=30.0)
     curriculum.observe([0], [8], SIZE)
     before = curriculum.state_dict()
-    total, count = (row[0] for row in before["spread"])
+    prior = np.divide(*before["spread"])
     for _ in range(30):
         curriculum.choose(1)
     after = curriculum.state_dict()
     assert after["offset"][0] == pytest.approx([before["offset"][0][0] / 2, 0.0])
-    variance = before["offset"][1][0] / 4 + 3 / 4 * total / count
-    assert after["offset"][1] == pytest.approx([variance, 1.5**2])
+    found = [variance / 4 + 3 / 4 * prior for variance in before["offset"][1]]
+    assert after["offset"][1] == pytest.approx(found)
     # What the policy does to all of them alike is no matter of forgetting, only of doubt.
-    assert after["level"][0] == before["level"][0]
-    doubts = [variance + 30 * DRIFT**2 for variance in before["level"][1]]
-    assert after["level"][1] == pytest.approx(doubts)
+    assert after["mean"] == before["mean"]
+    assert after["covariance"][0][0] == pytest.approx(before["covariance"][0][0] + 30 * DRIFT**2)
     for _ in range(600):
         curriculum.choose(1)
     end = curriculum.state_dict()["offset"]
-    assert end[0] == pytest.approx([0, 0], abs=1e-4) and end[1][0] == pytest.approx(total / count)
+    assert end[0] == pytest.approx([0, 0], abs=1e-4) and end[1] == pytest.approx([prior, prior])
+
+
+def test_a_group_teaches_about_every_problem_like_it():
+    """Without labels: half of the difficulty is in the components, half in each problem alone."""
+    rng = np.random.default_rng(3)
+    components = rng.normal(size=(600, 4))
+    known = components @ np.array([2.0, -2.0, 1.0, 1.0])  # deviation 3.2, as that of the rest
+    rates = sigmoid(known + rng.normal(0, 3.2, 600) - 2)
+    seeing, blind = build(600, num_components=4), build(600)
+    seeing.see(components)
+    uniform = {one: run(one, rates, 30, 16)[1][5:].mean() for one in (seeing, blind)}
+    assert uniform[seeing] < uniform[blind] - 0.08
+    unseen = np.array(seeing.state_dict()["last_used"]) < 0
+    found = np.array(seeing.pass_rates(np.flatnonzero(unseen)))
+    assert unseen.sum() > 200 and np.corrcoef(found, rates[unseen])[0, 1] > 0.5
+    assert np.ptp(blind.pass_rates(np.flatnonzero(unseen))) > 0  # those that it has used
 
 
 # Going on
@@ -299,24 +321,6 @@ def write_counts(path, *rows):
     return str(path)
 
 
-def row(length, **keys):
-    """A row whose question has so many characters."""
-    system = {"role": "system", "content": "x" * 7 * (length % 5)}
-    return {"prompt": [system, {"role": "user", "content": "x" * length}]} | keys
-
-
-def test_peers_by_level_or_length():
-    """80 lengths of one source in eight equal parts; those of another are cut on their own."""
-    rows = [row(1, source="a", level=0), row(9, source="a", level="hard")]
-    assert find_peers(rows) == [("a", "level 0"), ("a", "level hard")]
-    lengths = [(37 * i) % 80 + 1 for i in range(80)]
-    rows = [row(n, source="a") for n in lengths] + [row(100 * n, source="b") for n in lengths]
-    peers = find_peers(rows)
-    expected = [(n - 1) // 10 + 1 for n in lengths]
-    assert peers[:80] == [("a", f"length {part} of 8") for part in expected]
-    assert peers[80:] == [("b", f"length {part} of 8") for part in expected]
-
-
 def test_offline_pass_rates_give_levels_and_spread():
     rng, levels = np.random.default_rng(4), np.repeat([-2.0, 0.0, 3.0], 300)
     rates = 1 / (1 + np.exp(-levels - rng.normal(0, 1, 900)))
@@ -325,22 +329,27 @@ def test_offline_pass_rates_give_levels_and_spread():
     curriculum = PredictiveCurriculum([*levels.tolist(), "unseen"], SIZE, 0)
     curriculum.learn_prior(counts)
     state = curriculum.state_dict()
-    assert state["level"][0] == pytest.approx([-2.0, 0.0, 3.0, 0.0], abs=0.25)
-    spread = np.divide(*state["spread"])  # the prior's 2.25 still counts
-    assert all(0.8 < value < 1.4 for value in spread[:3]) and spread[3] == 1.5**2
-    assert max(state["level"][1][:3]) < 0.02 and state["level"][1][3] == 1.5**2
+    weights = np.array(state["mean"])
+    assert weights[0] + weights[1:4] == pytest.approx([-2.0, 0.0, 3.0], abs=0.25)
+    assert weights[4] == 0.0 and state["covariance"][4][4] == pytest.approx(PRIOR_WEIGHT**2)
+    assert 0.8 < np.divide(*state["spread"]) < 1.8  # the prior's 9 still counts
     found = np.array(curriculum.pass_rates(range(900)))
     unmeasured = np.setdiff1d(range(900), measured)
     doubts = np.array(state["offset"])[1, unmeasured]
-    assert doubts == pytest.approx(spread[np.repeat([0, 1, 2], 300)[unmeasured]])
+    assert doubts == pytest.approx(np.divide(*state["spread"]))
     for level in (-2.0, 0.0, 3.0):  # where nothing is known of a problem, its peers tell
         others = found[unmeasured[levels[unmeasured] == level]]
         assert np.ptp(others) < 1e-9
         assert others[0] == pytest.approx(rates[levels == level].mean(), abs=0.05)
     assert np.abs(found - rates)[measured].mean() < 0.11
+    # Components that come later are fitted to the same counts.
+    hidden = build(900, num_components=1)
+    hidden.learn_prior(counts)
+    hidden.see((levels - levels.mean())[:, None] / levels.std())
+    assert np.corrcoef(np.array(hidden.pass_rates(unmeasured)), rates[unmeasured])[0, 1] > 0.85
 
 
-POOL = [row(n, id=f"p{n}", source="a", level=1) for n in range(6)]
+POOL = [{"id": f"p{n}", "source": "a", "level": 1} for n in range(6)]
 
 
 @pytest.mark.parametrize("mode", MODES)

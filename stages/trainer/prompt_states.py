@@ -1,0 +1,87 @@
+"""What the policy makes of every problem before it tries one: hidden states of the prompts.
+
+One forward pass over each prompt, before the first step. Problems that the model sees as alike are
+about as hard for it, so the curriculum learns from one what to expect of the others (linear probes
+of hidden states, arXiv:1610.01644).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import broadcast_object_list
+
+from data_prep.prompts import render_prompt
+
+FILE = "prompt_components.npy"  # in the output folder, for a resumed run
+BATCH_SIZE = 16  # prompts of one forward pass
+
+
+def prompt_components(trainer: Any, num: int) -> np.ndarray:
+    """Principal components of the hidden states of all prompts of a trainer, (N, num).
+
+    Each has mean 0 and variance 1; 0 where the states have fewer. A collective call: the same on
+    all processes. They belong to the model that the run started from, so a resumed run reads them.
+    """
+    file = Path(trainer.args.output_dir) / FILE
+    found: list[Any] = [None]
+    if trainer.accelerator.is_main_process and file.exists():
+        found = [np.load(file)]
+    broadcast_object_list(found)
+    if found[0] is not None:
+        return found[0]
+    states = prompt_states(trainer)
+    if trainer.accelerator.is_main_process:
+        found = [principal_components(states, num).numpy()]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.save(file, found[0])
+    broadcast_object_list(found)
+    return found[0]
+
+
+def prompt_states(trainer: Any) -> torch.Tensor:
+    """States of all prompts of `train_dataset`, (N, 4 * hidden size), on the main process.
+
+    Of the middle and the last layer, the mean over the tokens and the state of the last token.
+    """
+    accelerator, tokenizer = trainer.accelerator, trainer.processing_class
+    rows = trainer.train_dataset["prompt"]
+    texts = [row if isinstance(row, str) else render_prompt(row, tokenizer) for row in rows]
+    size = BATCH_SIZE * accelerator.num_processes
+    by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    padded = by_length + by_length[-1:] * (-len(texts) % size)  # whole batches for every process
+    model, was_training = trainer.model_wrapped, trainer.model.training
+    model.eval()
+    few_logits = {"logits_to_keep": 1} if "logits_to_keep" in trainer.model_kwarg_keys else {}
+    parts = []
+    for start in range(0, len(padded), size):
+        first = start + accelerator.process_index * BATCH_SIZE
+        batch = tokenizer(
+            [texts[number] for number in padded[first : first + BATCH_SIZE]],
+            return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False,
+        ).to(accelerator.device)  # fmt: skip
+        with torch.no_grad():
+            layers = model(**batch, output_hidden_states=True, **few_logits).hidden_states
+        mask = batch["attention_mask"].unsqueeze(-1)  # (B, P, 1)
+        last = mask.sum(dim=1, keepdim=True).expand(-1, -1, layers[-1].size(-1)) - 1  # (B, 1, H)
+        states = []
+        for layer in (layers[len(layers) // 2], layers[-1]):  # (B, P, H)
+            states += (layer * mask).sum(dim=1) / mask.sum(dim=1), layer.gather(1, last).squeeze(1)
+        gathered = accelerator.gather(torch.cat(states, dim=1).float())
+        if accelerator.is_main_process:
+            parts.append(gathered.cpu())
+    model.train(was_training)
+    if not parts:
+        return torch.empty(0)
+    return torch.cat(parts)[: len(texts)][torch.tensor(by_length).argsort()]
+
+
+def principal_components(states: torch.Tensor, num: int) -> torch.Tensor:
+    """Of standardised columns, each of variance 1: shape (N, H) -> (N, num)."""
+    states = (states - states.mean(dim=0)) / (states.std(dim=0) + 1e-6)
+    num_found = min(num, *states.shape)
+    with torch.random.fork_rng(devices=[]):  # the algorithm is a random one
+        torch.manual_seed(0)
+        left, _, _ = torch.pca_lowrank(states, q=num_found, niter=4)
+    return torch.nn.functional.pad(left * len(states) ** 0.5, (0, num - num_found))
