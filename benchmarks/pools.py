@@ -12,10 +12,10 @@ TOP = 32
 PREFIXES = ("Old", "Dear", "Big", "Poor")
 KINDS = {"sft": "train", "grpo": "rl", "validation": "validation", "test": "test"}
 BANDS = {
-    "crowded": [1] * 10 + [2, 3, 4, 5] + [6] * 6,
+    "crowded": [1] * 8 + [2, 3, 4, 5] + [6] * 4,
     "mild": [1, 2, 2, 3, 3, 4, 4, 5, 5, 6],
 }
-CROSS = {"sft": 0.033, "crowded": 0.5, "mild": 0.2}
+CROSS = {"sft": 0.033, "crowded": 0.65, "mild": 0.2}
 
 
 def chain(rng, level, crosses):

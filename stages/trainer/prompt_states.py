@@ -53,7 +53,6 @@ def prompt_states(trainer: Any) -> torch.Tensor:
     padded = by_length + by_length[-1:] * (-len(texts) % size)  # whole batches for every process
     model, was_training = trainer.model_wrapped, trainer.model.training
     model.eval()
-    few_logits = {"logits_to_keep": 1} if "logits_to_keep" in trainer.model_kwarg_keys else {}
     parts = []
     for start in range(0, len(padded), size):
         first = start + accelerator.process_index * BATCH_SIZE
@@ -62,7 +61,7 @@ def prompt_states(trainer: Any) -> torch.Tensor:
             return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False,
         ).to(accelerator.device)  # fmt: skip
         with torch.no_grad():
-            layers = model(**batch, output_hidden_states=True, **few_logits).hidden_states
+            layers = model(**batch, output_hidden_states=True, logits_to_keep=1).hidden_states
         mask = batch["attention_mask"].unsqueeze(-1)  # (B, P, 1)
         last = mask.sum(dim=1, keepdim=True).expand(-1, -1, layers[-1].size(-1)) - 1  # (B, 1, H)
         states = []

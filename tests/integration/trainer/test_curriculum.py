@@ -6,11 +6,13 @@ What one process does two do as well: `test_parallel`, and with a curriculum `te
 import copy
 from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 
 from data_prep import manifest
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import build_curriculum
+from stages.trainer.prompt_states import FILE
 from tests.integration.trainer.recorders import (
     SIZE,
     generation_batches,
@@ -161,6 +163,8 @@ def train(run_stage, monkeypatch, pool):
             values |= {"train_file": str(pool[0]), "num_completions_to_print": 0} | settings
             folder = run_stage("grpo", **values)
         ((trainer, twin),) = trainers
+        if getattr(twin, "num_components", 0):
+            twin.see(np.load(f"{trainer.args.output_dir}/{FILE}"))
         num = sum(len(one["rows"]) for step in steps for one in step["rounds"])
         assert manifest.read(folder)["counts"]["completions"] == num
         assert steps[-1]["num_completions"] == num

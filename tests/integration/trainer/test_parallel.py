@@ -2,15 +2,18 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from stages.trainer.prompt_states import FILE
 from tests.integration.trainer.recorders import record_batches
 from tests.integration.trainer.runs import read_history
 
@@ -116,9 +119,17 @@ def test_two_processes_do_what_one_does(train, alone, stage, config, settings, t
 
 @needs_deepspeed
 def test_zero3_generates_and_trains(fork_server, write_recipe, tmp_path):
-    """With completions of the model itself, whose weights lie in two processes."""
-    recipe = write_recipe("grpo", per_device_train_batch_size=4, beta=0.1)
-    fork_server.finish(recipe, 2, config="zero3")
+    """With completions and prompt states of the model, whose weights lie in two processes."""
+    settings = {"per_device_train_batch_size": 4, "beta": 0.1, "curriculum": "predictive"}
+    components = {}
+    for num_processes, config in ((1, None), (2, "zero3")):
+        recipe = write_recipe("grpo", **settings, prompt_components=3)
+        shutil.rmtree(tmp_path / "grpo", ignore_errors=True)
+        fork_server.finish(recipe, num_processes, config=config)
+        components[num_processes] = np.load(tmp_path / "grpo" / FILE)
+    assert np.abs(components[1]).sum() > 0
+    # Components have no sign of their own.
+    assert np.allclose(np.abs(components[1]), np.abs(components[2]), atol=1e-3)
     AutoModelForCausalLM.from_pretrained(tmp_path / "grpo")
     assert len(list(tmp_path.glob("grpo/checkpoint-2/global_step2/*_model_states.pt"))) == 2
 

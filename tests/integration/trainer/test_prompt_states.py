@@ -1,0 +1,59 @@
+"""Hidden states of the prompts: each problem's own, however batched, and their components."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from data_prep.prompts import render_prompt
+from stages.trainer import prompt_states as module
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def trainer(tiny_model_dir, tmp_path):
+    """What is read of a trainer whose 21 prompts, messages and a string, have unlike lengths."""
+    messages = [
+        [{"role": "user", "content": "Mia has 5 pens. " * (1 + 7 * n % 5) + str(n)}]
+        for n in range(21)
+    ]
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir).train()
+    return SimpleNamespace(
+        accelerator=Accelerator(cpu=True), model=model, model_wrapped=model,
+        processing_class=AutoTokenizer.from_pretrained(tiny_model_dir),
+        train_dataset=Dataset.from_list([{"prompt": one} for one in messages]),
+        args=SimpleNamespace(output_dir=str(tmp_path / "out")),
+    )  # fmt: skip
+
+
+def test_states_are_those_of_each_prompt_by_itself(trainer):
+    found = module.prompt_states(trainer)
+    assert trainer.model.training and found.shape == (21, 4 * trainer.model.config.hidden_size)
+    trainer.model.eval()
+    for messages, row in zip(trainer.train_dataset["prompt"], found, strict=True):
+        text = render_prompt(messages, trainer.processing_class)
+        ids = trainer.processing_class(text, return_tensors="pt", add_special_tokens=False)
+        with torch.no_grad():
+            layers = trainer.model(**ids, output_hidden_states=True).hidden_states
+        middle, last = layers[len(layers) // 2][0], layers[-1][0]
+        wanted = torch.cat([middle.mean(0), middle[-1], last.mean(0), last[-1]])
+        torch.testing.assert_close(row, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_a_resumed_run_reads_what_the_first_has_written(trainer, monkeypatch):
+    state = torch.get_rng_state()
+    first = module.prompt_components(trainer, 4)
+    assert first.shape == (21, 4) and torch.equal(state, torch.get_rng_state())
+    assert np.allclose(first.mean(axis=0), 0, atol=1e-5) and np.allclose(first.std(axis=0), 1)
+    monkeypatch.setattr(module, "prompt_states", lambda trainer: pytest.fail("has been there"))
+    assert (module.prompt_components(trainer, 4) == first).all()
+
+
+def test_more_components_than_there_are_say_nothing(trainer):
+    found = module.principal_components(torch.eye(3), 8)
+    assert found.shape == (3, 8) and not found[:, 3:].any() and found[:, 0].any()
