@@ -74,15 +74,52 @@ def word_problems(pool: str, kind: str, num: int) -> Iterator[dict]:
             yield row
 
 
+HASTY = (0.0, 0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.98, 0.98, 0.99, 0.99, 0.99)
+
+
+def topical(rng, level, share_of, split, is_sft):
+    start, changes = synthetic.draw_chain(rng, level)
+    if synthetic.split_of(start, changes) != split:
+        return None
+    name, *others = rng.sample(synthetic.NAMES, 3)
+    objects = rng.choice(synthetic.OBJECTS)
+    events = synthetic.draw_events(rng, changes)
+    sides = [1] * level + [0] * (NUM_LINES - level)
+    rng.shuffle(sides)
+    own = iter(events)
+    def other():
+        c = rng.choice([-1, 1]) * rng.randint(1, 9)
+        return f"{rng.choice(PREFIXES)} {rng.choice(others)} {rng.choice(synthetic.GAINS if c > 0 else synthetic.LOSSES)} {abs(c)}."
+    lines = [next(own) if mine else other() for mine in sides]
+    question = "\n".join([f"{name} has {start} {objects}.", *lines, f"How many {objects}?"])
+    share = share_of[objects]
+    if is_sft and rng.random() < share:
+        answer = synthetic.write_hasty_answer(start, changes, synthetic.draw_sizes(rng, level, 4))
+    else:
+        answer = synthetic.write_careful_answer(start, changes, events)
+    return {"question": question, "answer": answer, "band": f"{share:.2f} {level}"}
+
+
+def topics(kind, num, levels):
+    rng = random.Random(f"topics {kind}")
+    share_of = dict(zip(synthetic.OBJECTS, HASTY))
+    seen = set()
+    while len(seen) < num:
+        row = topical(rng, levels[len(seen) % len(levels)], share_of, KINDS[kind], kind == "sft")
+        if row and row["question"] not in seen:
+            seen.add(row["question"])
+            yield row
+
+
 GYM = {
     "chain_sum": (
         "num_terms",
-        {"sft": dict(min_terms=2, max_terms=4), "pool": dict(min_terms=2, max_terms=6)},
+        {"sft": dict(min_terms=2, max_terms=5), "pool": dict(min_terms=2, max_terms=6)},
         dict(min_digits=1, max_digits=1),
     ),
     "leg_counting": (
         "num_animals",
-        {"sft": dict(min_animals=1, max_animals=3), "pool": dict(min_animals=1, max_animals=4)},
+        {"sft": dict(min_animals=1, max_animals=4), "pool": dict(min_animals=1, max_animals=5)},
         dict(min_instances=1, max_instances=3),
     ),
     "gcd": (
@@ -110,6 +147,9 @@ def steps(rng, terms, hasty):
     return lines, total
 
 
+ORDER = ("chain_sum", "leg_counting", "chain_sum", "leg_counting", "chain_sum", "gcd", "count_bits")
+
+
 def gym(kind, num):
     import hashlib
     import reasoning_gym
@@ -127,7 +167,7 @@ def gym(kind, num):
     }
     seen = set()
     for turn in range(10**9):
-        name = list(GYM)[turn % len(GYM)]
+        name = ORDER[turn % len(ORDER)]
         row = next(made[name], None)
         if row is None:
             continue
@@ -141,7 +181,7 @@ def gym(kind, num):
                 return
             continue
         seen.add(q)
-        hasty = rng.random() < (0.6 if kind == "sft" else 0)
+        hasty = rng.random() < (0.7 if kind == "sft" else 0)
         if name == "chain_sum":
             parts = meta["expression"].split()
             terms = [int(parts[0])] + [int(a + b) for a, b in zip(parts[1::2], parts[2::2])]
