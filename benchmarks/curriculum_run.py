@@ -13,6 +13,7 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import Any
 
+from benchmarks import rivals
 from benchmarks.overhead import build_stock
 from data_prep import manifest
 from data_prep.config import UNSET, parse, run_cli
@@ -139,6 +140,9 @@ def main() -> None:
         trainer = build_stock(rows, args, grpo, model, tokenizer)
     else:
         problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
+        if args.mode in rivals.RIVALS:
+            build = rivals.build
+            grpo_stage.build_curriculum = lambda rows, _, *rest: build(args.mode, rows, *rest)
         trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
     steps, found = [], []
 
