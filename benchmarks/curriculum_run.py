@@ -10,7 +10,9 @@ import json
 import time
 from dataclasses import dataclass, field
 from functools import update_wrapper
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks import rivals
@@ -46,14 +48,14 @@ class Recorder:
     def __init__(self, reward: Any, num_generations: int) -> None:
         self._reward, self._size = reward, num_generations
         self.tokens = 0
-        self.groups: list[int] = []  # right rollouts of each group in this step
+        self.groups: list[float] = []  # right ones of G, of each group or part of one in this step
         update_wrapper(self, reward)
 
     def __call__(self, **batch: Any) -> list[float]:
         values = self._reward(**batch)
         self.tokens += sum(map(len, batch["completion_ids"]))
-        right = [value > 0 for value in values]
-        self.groups += [sum(right[n : n + self._size]) for n in range(0, len(right), self._size)]
+        for _, group in groupby(zip(batch["id"], values, strict=True), lambda pair: pair[0]):
+            self.groups.append(self._size * fmean(value > 0 for _, value in group))
         return values
 
 

@@ -7,7 +7,7 @@ PCL (arXiv:2510.01135) trains a value model of the policy's size and is not here
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,28 +35,30 @@ class Uniform:
         self._rng = np.random.default_rng(seed)
         self._order: list[int] = []  # what is left of this pass
         self._num_passes = 0  # begun so far
+        self._taken: set[int] = set()  # in this batch
 
     def choose(self, count: int) -> list[int] | None:
         """Start a batch; see `Curriculum`."""
+        self._taken.clear()
         return self._next(count)
 
     def _is_skipped(self, problem: int) -> bool:
         """Whether this pass goes on without the problem."""
         return False
 
-    def _next(self, count: int, taken: Iterable[int] = ()) -> list[int]:
-        """The next different problems; `taken` ones wait, and come where no other is left."""
-        found, waiting, taken = [], [], set(taken)
+    def _next(self, count: int) -> list[int]:
+        """The next problems; those of this batch wait, and come where no other is left."""
+        found, waiting = [], []
         while len(found) < count:
             if not self._order:
                 self._order = self._rng.permutation(self._num_problems).tolist()
                 self._num_passes += 1
             problem = self._order.pop()
-            if problem in taken and len(taken) < self._num_problems:
+            if problem in self._taken and len(self._taken) < self._num_problems:
                 waiting.append(problem)
             elif not self._is_skipped(problem):
                 found.append(problem)
-                taken.add(problem)
+                self._taken.add(problem)
         self._order += reversed(waiting)
         return found
 
@@ -100,7 +102,7 @@ class Mopps(Uniform):
 
     def choose(self, count: int) -> list[int] | None:
         """Start a batch; see `Curriculum`."""
-        candidates = np.array(self._next(min(self._ratio * count, self._num_problems)))
+        candidates = np.array(super().choose(min(self._ratio * count, self._num_problems)))
         sampled = self._rng.beta(*self._counts[:, candidates])
         nearest = np.argsort(np.abs(sampled - 0.5), kind="stable")
         return candidates[nearest[:count]].tolist()
@@ -156,9 +158,7 @@ class Greso(Uniform):
                 self._keep[kind] = min(max(moved, 0.05), 0.95)
         self._seen = dict.fromkeys(self._seen, 0)
         self._is_last = False
-        problems = self._next(count)
-        self._taken = list(problems)
-        return problems
+        return super().choose(count)
 
     def skip_chance(self, problem: int) -> float:
         """P(skip) of the problem the next time it comes up."""
@@ -197,9 +197,7 @@ class Greso(Uniform):
         most = GRESO_MOST * size
         self._is_last = needed <= most
         num = math.ceil(max(min(needed, most), GRESO_LEAST * size))
-        problems = self._next(num * groups.world_size, self._taken)
-        self._taken += problems
-        return problems
+        return self._next(num * groups.world_size)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes from batch to batch, as JSON takes it."""
@@ -213,11 +211,70 @@ class Greso(Uniform):
         self._seen = dict(state["seen"])
 
 
+class Speed(Uniform):
+    """SPEED-RL (arXiv:2506.09016): a first part of the group screens more problems than are needed.
+
+    Only problems with some right and some wrong in the first part get the rest of their group. The
+    authors' scripts screen with 4 rollouts, add 12 or 20, and screen 4 times as many problems as a
+    batch trains on, until there are enough.
+
+    Their trainer keeps what is too much, rollouts included, for a later batch, when it is no longer
+    the policy's own. Here it is thrown away, so a batch screens as many at first as the last
+    batch's yield promises not to be too much, and goes on with as many as are still needed; a yield
+    below one quarter counts as that.
+
+    Args:
+        num_first: rollouts that screen; at most half of the group, but two.
+    """
+
+    MAX_ROUNDS = 50  # as theirs, which then end with an error
+
+    def __init__(self, *args: int, num_first: int = 4) -> None:
+        super().__init__(*args)
+        self.num_first = max(2, min(num_first, self._num_generations // 2))
+        self._seen = [0, 0]  # problems screened in this batch, and let through
+        self._yield = 0.25
+
+    def choose(self, count: int) -> list[int] | None:
+        """Start a batch; see `Curriculum`."""
+        if self._seen[0]:
+            self._yield = max(self._seen[1] / self._seen[0], 0.25)
+        self._seen, self._num_rounds = [0, 0], 1
+        return super().choose(int(1 / self._yield) * count)
+
+    def observe(
+        self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
+    ) -> None:
+        """Count what screening lets through."""
+        if num_generations == self.num_first:
+            self._seen[0] += len(problems)
+            self._seen[1] += sum(0 < right < num_generations for right in num_right)
+
+    def next_round(self, groups: "Groups") -> list[int] | None:
+        """Further problems to screen; see `Curriculum`."""
+        missing = int(groups.is_uniform().sum(dim=1).max())
+        if not missing or self._num_rounds == self.MAX_ROUNDS:
+            return None
+        self._num_rounds += 1
+        return self._next(math.ceil(missing / self._yield) * groups.world_size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes from batch to batch, as JSON takes it."""
+        return super().state_dict() | {"seen": list(self._seen), "yield": self._yield}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        super().load_state_dict(state)
+        self._seen, self._yield = list(state["seen"]), state["yield"]
+
+
 RIVALS: dict[str, Callable[[int, int, int], Uniform]] = {
     "uniform": Uniform,
     "mopps": Mopps,
     "mopps-no-decay": partial(Mopps, decay=1.0),
     "greso": Greso,
+    "speed": Speed,
+    "speed-2": partial(Speed, num_first=2),
 }
 
 

@@ -8,30 +8,33 @@ import pytest
 import torch
 
 from benchmarks.rivals import RIVALS, Greso, Mopps, Uniform, build
-from stages.trainer.rollouts import Groups
+from stages.trainer.rollouts import Groups, pick_groups
 
 SIZE = 4  # rollouts in a group
 NUM = 40  # problems
 
 
-def groups_of(problems, num_right, world_size=1):
-    rows = [float(n < right) for right in num_right for n in range(SIZE)]
+def groups_of(problems, num_right, world_size=1, size=SIZE):
+    rows = [float(n < right) for right in num_right for n in range(size)]
     correctness = torch.tensor(rows)
     return Groups(torch.tensor(problems), correctness[:, None], correctness, world_size)
 
 
-def play(rival, batches, world_size=1, seed=0):
+def play(rival, batches, seed=0):
     """Choose, roll out and observe, with all further rounds; gives every list of problems."""
     rng, rates = np.random.default_rng(seed), np.linspace(0, 1, NUM)
-    asked = []
+    size, asked = getattr(rival, "num_first", SIZE), []
     for _ in range(batches):
-        problems = rival.choose(8)
+        problems, rounds, num_right = rival.choose(8), [], []
         while problems:
+            rounds += problems
             asked.append(problems)
-            right = rng.binomial(SIZE, rates[problems]).tolist()
-            rival.observe(problems, right, SIZE)
+            num_right += (right := rng.binomial(size, rates[problems]).tolist())
+            rival.observe(problems, right, size)
+            picked = pick_groups(groups_of(rounds, num_right, size=size).is_uniform(), 8)[0]
+            batch = [(rounds[n], num_right[n]) for n in picked]
             more = getattr(rival, "next_round", lambda _: None)
-            problems = more(groups_of(problems, right, world_size))
+            problems = more(groups_of(*zip(*batch, strict=True), size=size))
     return asked
 
 
@@ -68,8 +71,9 @@ def test_uniform_goes_through_all_problems_pass_by_pass():
 
 
 def test_more_problems_than_there_are_come_again():
-    assert {*Uniform(3, SIZE, 0)._next(2, taken=[0])} == {1, 2}
-    assert len(Uniform(3, SIZE, 0)._next(2, taken=[0, 1, 2])) == 2
+    rival = Uniform(3, SIZE, 0)
+    assert {*rival.choose(1), *rival._next(2)} == {0, 1, 2}
+    assert len(rival._next(4)) == 4
 
 
 # MoPPS
