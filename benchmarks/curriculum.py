@@ -26,6 +26,7 @@ MODES: dict[str, dict[str, Any]] = {
     "stock": {"curriculum": "off"},
     "offline": {"curriculum": "offline"},
     "refill": {"curriculum": "refill"},
+    "dapo": {"curriculum": "refill", "max_refill_rounds": 9},  # its script generates 10 times
     "predictive": {"curriculum": "predictive"},
     "predictive+refill": {"curriculum": "predictive+refill"},
     **{name: {"curriculum": "off"} for name in RIVALS},  # which takes its place

@@ -239,21 +239,22 @@ class Speed(Uniform):
         """Start a batch; see `Curriculum`."""
         if self._seen[0]:
             self._yield = max(self._seen[1] / self._seen[0], 0.25)
-        self._seen, self._num_rounds = [0, 0], 1
+        self._seen, self._num_rounds, self._is_screening = [0, 0], 1, True
         return super().choose(int(1 / self._yield) * count)
 
     def observe(
         self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
     ) -> None:
-        """Count what screening lets through."""
-        if num_generations == self.num_first:
+        """Count what screening lets through; the rests of the groups come after it."""
+        if self._is_screening:
             self._seen[0] += len(problems)
             self._seen[1] += sum(0 < right < num_generations for right in num_right)
 
     def next_round(self, groups: "Groups") -> list[int] | None:
         """Further problems to screen; see `Curriculum`."""
         missing = int(groups.is_uniform().sum(dim=1).max())
-        if not missing or self._num_rounds == self.MAX_ROUNDS:
+        self._is_screening = missing > 0 and self._num_rounds < self.MAX_ROUNDS
+        if not self._is_screening:
             return None
         self._num_rounds += 1
         return self._next(math.ceil(missing / self._yield) * groups.world_size)
