@@ -241,7 +241,10 @@ class MathGRPOTrainer(GRPOTrainer):
         Groups do not move between ranks; all ranks make the same calls.
         """
         size, logs, rank = self.num_generations, self._logs, self.accelerator.process_index
-        num_mine, first = len(inputs) // size, getattr(self.curriculum, "num_first", size)
+        num_mine, first = (
+            len(inputs) // size,
+            min(getattr(self.curriculum, "num_first", size), size),
+        )
         rows = [row for n, row in enumerate(inputs) if n % size < first]
         batches, rounds = [], []
         # TRL's own table holds no more than the rows of a batch.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.rivals import RIVALS, Greso, Mopps, Uniform, build
+from benchmarks.rivals import RIVALS, Greso, Mopps, Speed, Uniform, build
 from stages.trainer.rollouts import Groups, pick_groups
 
 SIZE = 4  # rollouts in a group
@@ -163,3 +163,34 @@ def test_greso_fills_the_batch_up(num_right, world_size, num, is_last):
     again = rival.next_round(groups)
     assert (again is None) == is_last
     assert is_last or not {*again} & {*problems, *new}
+
+
+# SPEED-RL
+
+
+def test_speed_screens_as_many_as_its_last_yield_promises():
+    """First 4 times as many; a quarter at least is let through, by its own count, later."""
+    rival = Speed(NUM, 8, 0)
+    assert rival.num_first == 4 and Speed(NUM, 2, 0).num_first == 2
+    first = rival.choose(4)
+    assert len(first) == 16
+    rival.observe(first, [0, 4, 1, 2, 3, 4, 0, 2] * 2, 4)  # half of them
+    batch = groups_of(first[:4], [0, 2, 2, 4], size=4)
+    more = rival.next_round(batch)
+    assert len(more) == 8 and not {*more} & {*first}  # 2 are missing, at a quarter
+    rival.observe(more, [2] * 8, 4)
+    assert rival.next_round(groups_of(first[:4], [2] * 4, size=4)) is None
+    rival.observe(first[:4], [4] * 4, 4)  # the rests, which say nothing of the screening
+    assert len(rival.choose(4)) == 4  # 16 of 24 were let through
+    rival.observe([0] * 8, [0] * 8, 4)
+    assert len(rival.choose(4)) == 16
+
+
+def test_speed_screens_for_the_rank_that_lacks_most_and_ends():
+    rival = Speed(NUM, SIZE, 0)
+    problems = rival.choose(4)[:4]
+    groups = groups_of(problems, [0, 0, 1, 1], world_size=2, size=2)
+    assert len(rival.next_round(groups)) == 16  # 2 on the first, so 8 on both
+    for _ in range(48):
+        assert rival.next_round(groups)
+    assert rival.next_round(groups) is None
