@@ -241,10 +241,8 @@ class MathGRPOTrainer(GRPOTrainer):
         Groups do not move between ranks; all ranks make the same calls.
         """
         size, logs, rank = self.num_generations, self._logs, self.accelerator.process_index
-        num_mine, first = (
-            len(inputs) // size,
-            min(getattr(self.curriculum, "num_first", size), size),
-        )
+        first = min(getattr(self.curriculum, "num_first", size), size)
+        num_mine = len(inputs) // size
         rows = [row for n, row in enumerate(inputs) if n % size < first]
         batches, rounds = [], []
         # TRL's own table holds no more than the rows of a batch.
@@ -254,18 +252,18 @@ class MathGRPOTrainer(GRPOTrainer):
                 rows = rows if problems is None else self._rows(problems)
                 batches.append(super()._generate_and_score_completions(rows))
                 rounds.append(self._groups)
-                is_uniform = torch.cat([groups.is_uniform() for groups in rounds], dim=1)
-                picked = rows_of(pick_groups(is_uniform, num_mine), first)  # (ranks, n*first)
+                are_uniform = torch.cat([groups.is_uniform() for groups in rounds], dim=1)
+                picked = rows_of(pick_groups(are_uniform, num_mine), first)  # (ranks, n*first)
                 groups = merge_groups(rounds, gathered(rounds, picked), first)
                 if not (problems := self.curriculum.next_round(groups)):
                     break
-            num_uniform = is_uniform.sum() - groups.is_uniform().sum()  # and not trained on
+            num_uniform = are_uniform.sum() - groups.is_uniform().sum()  # and not trained on
             if first < size:
                 self.num_generations = size - first
                 rows = self._rows(groups.problems.tolist())
                 batches.append(super()._generate_and_score_completions(rows))
                 rounds.append(self._groups)
-                picked = add_rest(picked, is_uniform.size(1) * first, first, size)
+                picked = add_rest(picked, are_uniform.size(1) * first, first, size)
         finally:
             self.num_generations, table, self._logs = size, self._logs, logs
         places = gathered(rounds, picked)
@@ -280,7 +278,7 @@ class MathGRPOTrainer(GRPOTrainer):
         metrics = self._metrics["train"]
         merge_metrics(metrics, num_logged, [len(one.rewards) for one in rounds])
         num_uniform += groups.is_uniform().sum()
-        metrics["rollout/uniform_groups"][-1] = (num_uniform / is_uniform.numel()).item()
+        metrics["rollout/uniform_groups"][-1] = (num_uniform / are_uniform.numel()).item()
         metrics["train/uniform_groups"].append(groups.is_uniform().float().mean().item())
         std = rewards.view(-1, size).std(dim=1)
         is_zero = torch.isclose(std, torch.zeros_like(std))
