@@ -25,6 +25,7 @@ REWARD_FUNCS = (
 )  # fmt: skip
 # The rewards that are above 0 for right and for nothing else, and what right is worth over wrong.
 GRADED = {"correctness_reward": 1.0, "rlinf_reward": 10.0}
+DEAD_GROUPS = ("keep", "drop")
 
 
 def steps_per_generation(settings: Any, num_processes: int) -> int:
@@ -94,6 +95,9 @@ class GrpoArguments(_GuardKeys):
         100.0, "batches after which half of what a problem showed is forgotten"
     )
     max_refill_rounds: int = setting(2, "times that the uniform groups of a batch are replaced")
+    dead_groups: str = setting(
+        "keep", "drop: groups whose rewards are all equal count in no part of the loss; or keep"
+    )
     max_mean_ratio: float | None = setting(
         None, "drop a minibatch whose mean importance ratio is above, such as 5.0"
     )
@@ -138,6 +142,7 @@ class GrpoArguments(_GuardKeys):
         for name, is_right, rule in (
             ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}"),
             ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
+            ("dead_groups", self.dead_groups in DEAD_GROUPS, f"be one of {', '.join(DEAD_GROUPS)}"),
             ("length_penalty_start", start < end, f"lie below length_penalty_end, {end}"),
             ("min_pass_rate", self.min_pass_rate <= most, f"be at most max_pass_rate, {most}"),
             ("pass_rates", self.pass_rates or not is_offline, "be set: offline needs it"),

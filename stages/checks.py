@@ -51,7 +51,6 @@ GRPO_INEFFECTIVE = {
     "load_best_model_at_end": _BEST,
     "metric_for_best_model": _BEST,
     "greater_is_better": _BEST,
-    "sync_ref_model": "checkpoints lack the moved reference",
 }
 LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
 
@@ -153,6 +152,8 @@ def check_loss(settings: Settings) -> None:
     )
     message = f"epsilon_high: loss_type: cispo caps ratios there; use 1 or more (got {cap})"
     refuse_if(loss == "cispo" and (cap or 0) < 1, message)
+    message = "sync_ref_model: true needs a reference model: beta above 0 and use_peft: false"
+    refuse_if(settings.sync_ref_model and (settings.use_peft or not settings.beta), message)
 
 
 def check_rounding(settings: Settings) -> None:
@@ -200,7 +201,11 @@ def check_curriculum(settings: Settings) -> None:
     message = f"scale_rewards: must be one of {', '.join(SCALES)} (got {scale!r})"
     refuse_if(scale not in SCALES, message)
     if settings.multi_objective_aggregation == "normalize_then_sum":
-        for key, is_own in (("curriculum", "refill" in mode), ("scale_rewards", scale != "group")):
+        for key, is_own in (
+            ("curriculum", "refill" in mode),
+            ("scale_rewards", scale != "group"),
+            ("dead_groups", settings.dead_groups == "drop"),
+        ):
             refuse_if(
                 is_own,
                 "multi_objective_aggregation: normalize_then_sum would have no effect with "

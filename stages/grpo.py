@@ -129,6 +129,7 @@ def build_trainer(
         update_tokens=args.update_tokens,
         guards=args.guard_settings(),
         keeps_best=not args.validate_only,
+        dead_groups=args.dead_groups,
         **run.trainer_kwargs(model, grpo),
     )
 

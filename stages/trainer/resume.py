@@ -3,11 +3,12 @@
 On a CPU the resumed run has the weights, the prompts and the registered state of an uninterrupted
 one, bit for bit; elsewhere up to the arithmetic's own noise. TRL loses the order of the problems in
 every epoch but the first, the generation batch that a checkpoint lies inside, and the metrics not
-logged yet. A checkpoint gets two more kinds of file, on disk before `trainer_state.json`, the mark
-of a complete one:
+logged yet. A checkpoint gets more files, on disk before `trainer_state.json`, the mark of a
+complete one:
 
     extra_state.json             counters, metrics and completions to be logged, and `extra_state`
     generation_buffer_<rank>.pt  completions that later steps use, if the checkpoint lies inside one
+    reference.pt                 the reference model's weights, if `sync_ref_model` moves them
 """
 
 import json
@@ -23,6 +24,7 @@ from trl.trainer.utils import RepeatSampler
 from data_prep.config import UserError
 
 STATE_FILE, BUFFER_FILE = "extra_state.json", "generation_buffer_{}.pt"
+REFERENCE_FILE = "reference.pt"
 ABANDONED = "abandoned_trainer_state.json"  # the mark of a checkpoint that a roll-back left behind
 
 
@@ -61,6 +63,8 @@ def save_generation_state(trainer: Any, folder: Path) -> None:
     is_inside = trainer._step % (args.steps_per_generation * trainer.num_iterations) != 0
     if is_inside:
         torch.save(trainer._buffered_inputs, folder / BUFFER_FILE.format(args.process_index))
+    if args.should_save and args.sync_ref_model:
+        torch.save(trainer.ref_model.state_dict(), folder / REFERENCE_FILE)
     if args.should_save:
         state = {
             "step": trainer._step,
@@ -100,6 +104,9 @@ def load_generation_state(trainer: Any, folder: Path) -> None:
     elif trainer._step % (args.steps_per_generation * trainer.num_iterations):
         # Between two batches, of another division into micro-batches: the next is generated.
         trainer._step = 0
+    if args.sync_ref_model:
+        weights = torch.load(folder / REFERENCE_FILE, map_location="cpu", weights_only=True)
+        trainer.ref_model.load_state_dict(weights)
     trainer._metrics["train"].clear()
     trainer._metrics["train"].update(state["metrics"])
     trainer.entropy_coef, trainer._last_world_entropy = state["entropy"]

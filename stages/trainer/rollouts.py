@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import isnan, nan_to_num, nanmean
+from torch import inf, isnan, nan_to_num, nanmean
 from torch.nn.functional import pad
 from trl.trainer.utils import nanstd
 
 PROMPT_KEYS = ("prompt_ids", "prompt_mask")  # (B, P)
 COMPLETION_KEYS = (  # (B, C); importance_sampling_ratio also (B, 1)
     "completion_ids", "completion_mask", "old_per_token_logps", "ref_per_token_logps",
-    "sampling_per_token_logps", "importance_sampling_ratio",
+    "sampling_per_token_logps", "importance_sampling_ratio", "tool_mask",
 )  # fmt: skip
 OTHER_KEYS = ("advantages", "num_items_in_batch")  # (B,) and 0-d, recomputed by the caller
 EXTREMES = {"min_": min, "max_": max}  # of completions/min_length and the like
@@ -32,6 +32,12 @@ def is_uniform(correctness: torch.Tensor, num_generations: int) -> torch.Tensor:
     """
     groups = correctness.view(-1, num_generations)  # (N, G)
     return groups.amax(dim=1) == groups.amin(dim=1)
+
+
+def are_dead(rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
+    """Which groups have summed rewards that are all equal, NaN aside: (N*G,) -> (N,), bool."""
+    groups = rewards.view(-1, num_generations)  # (N, G)
+    return nan_to_num(groups, nan=-inf).amax(dim=1) <= nan_to_num(groups, nan=inf).amin(dim=1)
 
 
 @dataclass(frozen=True)

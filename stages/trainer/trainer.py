@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import is_peft_model
+from datasets import Dataset
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
 from data_prep.config import UserError
-from stages.arguments import GRADED
+from stages.arguments import DEAD_GROUPS, GRADED
 from stages.rewards import BatchGrader
 from stages.trainer.curriculum import Curriculum
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
@@ -35,6 +37,7 @@ from stages.trainer.rollouts import (
     add_rest,
     add_rows,
     advantages,
+    are_dead,
     empty_table,
     gathered,
     is_uniform,
@@ -54,18 +57,24 @@ METRIC_NAMES = {
     "rollout/cut_off_rate": "completions/clipped_ratio",
     "train/entropy_loss": "entropy",
 }
+ROW = "row_number"  # the column of `train_dataset` that a curriculum's problems are known by
+# Losses that divide by the number of completions, not by that of their tokens.
+PER_COMPLETION = ("grpo", "sapo", "dr_grpo", "luspo")
 
 
 class MathGRPOTrainer(GRPOTrainer):
     """TRL's `GRPOTrainer` with `rollout/*`, `train/*` and `guard/*` metrics.
 
     Args:
-        curriculum: chooses the problems of each generation batch; None leaves them to TRL. Rows
-            then need an `id`, and the rewards a function that tells right from wrong (`GRADED`).
+        curriculum: chooses the problems of each generation batch; None leaves them to TRL.
         guards: what `GuardActions` does; None watches nothing.
         max_mean_ratio, update_tokens: see `update`.
-        grader: that of the rewards; None without `eval_dataset`, whose rows have a `held_out`.
+        grader: that of the rewards, for an `eval_dataset` whose rows have a `held_out`; without it
+            the evaluation is TRL's.
         keeps_best: whether the model with the highest avg@k is saved.
+        correctness: name of the reward function that is above 0 for right and for nothing else,
+            which a curriculum follows; None: the first of `GRADED`.
+        dead_groups: "drop" leaves groups whose rewards are all equal out of the loss.
 
     Attributes:
         extra_state: name -> object whose `state_dict()` gives JSON values, equal on all processes,
@@ -82,6 +91,8 @@ class MathGRPOTrainer(GRPOTrainer):
         update_tokens: int | None = None,
         grader: BatchGrader | None = None,
         keeps_best: bool = True,
+        correctness: str | None = None,
+        dead_groups: str = "keep",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -94,11 +105,23 @@ class MathGRPOTrainer(GRPOTrainer):
         self._logps: torch.Tensor | None = None  # of that minibatch, with their graph, (B, C)
         self._is_kept: list[bool] = []  # each minibatch of this optimizer step
         self._grader, self._keeps_best = grader, keeps_best
-        self._graded = [i for i, name in enumerate(self.reward_func_names) if name in GRADED]
+        self._rewards = torch.empty(0)  # summed, of the groups to train on, (N*G,)
+        names, self.dead_groups = self.reward_func_names, dead_groups
+        if dead_groups not in DEAD_GROUPS:
+            raise ValueError(f"dead_groups: must be one of {DEAD_GROUPS} (got {dead_groups!r})")
+        wanted = GRADED if correctness is None else (correctness,)
+        self._graded = [i for i, name in enumerate(names) if name in wanted]
+        if not self._graded and not (correctness is None and curriculum is None):
+            raise ValueError(
+                f"correctness: must name the reward function that a curriculum follows, one of "
+                f"{', '.join(names)} (got {correctness!r})"
+            )
         if curriculum is not None:
-            if not self._graded:
-                raise ValueError(f"curriculum: needs one of {', '.join(GRADED)} in reward_funcs")
-            self._index = {key: index for index, key in enumerate(self.train_dataset["id"])}
+            rows = self.train_dataset
+            if not isinstance(rows, Dataset):
+                kind = type(rows).__name__
+                raise ValueError(f"curriculum: needs a Dataset to choose from (got {kind})")
+            self.train_dataset = rows.add_column(ROW, list(range(len(rows))))
             self.extra_state["curriculum"] = curriculum
         self.add_callback(LoadAtStart(self._load_checkpoint))
         self.guard_actions: GuardActions | None = None
@@ -136,12 +159,22 @@ class MathGRPOTrainer(GRPOTrainer):
                 "the backward pass and cannot start again in one process; train with DDP, or "
                 + ("use stop" if rollback else "remove the key")
             )
+        if self.args.sync_ref_model and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            raise UserError("sync_ref_model: a sharded reference cannot be saved; train with DDP")
         if rollback and self.args.save_only_model:
             raise UserError(f"{rollback}: rollback needs save_only_model: false")
-        if self.update_tokens is not None and self.aux_loss_enabled:
+        drops = self.dead_groups == "drop"
+        if self.multi_objective_aggregation == "normalize_then_sum" and (
+            drops or hasattr(self.curriculum, "next_round")
+        ):
             raise UserError(
-                "update_tokens: would balance the experts of each forward pass by themselves; "
-                "remove the key, or set router_aux_loss_coef: 0"
+                f"{'dead_groups: drop' if drops else 'refill'}: looks at summed rewards, which "
+                "multi_objective_aggregation: normalize_then_sum does not; remove one of them"
+            )
+        if drops and self.loss_type in PER_COMPLETION and self._has_other_loss():
+            raise UserError(
+                f"dead_groups: drop with loss_type: {self.loss_type} would scale the entropy bonus "
+                "and the balance of experts too; use loss_type: dapo, or keep"
             )
 
     # The order of problems
@@ -184,6 +217,8 @@ class MathGRPOTrainer(GRPOTrainer):
             batch = super()._generate_and_score_completions(rows)
         if self.guard_actions is not None:
             self.guard_actions.measure_batch(batch, num_logged)
+        if self.dead_groups == "drop":
+            self._drop_dead_groups(batch)
         return batch
 
     def _choose(self, num_mine: int) -> list[int] | None:
@@ -209,6 +244,8 @@ class MathGRPOTrainer(GRPOTrainer):
         # Gathered over processes, shape (N*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self.model.training:
+            if self._grader is None:
+                return rewards
             verdicts = self._grader.verdicts(
                 completions,
                 [row["answers"] for row in inputs],
@@ -219,6 +256,7 @@ class MathGRPOTrainer(GRPOTrainer):
             self._held_out.add(inputs, verdicts, completion_ids_list, self.accelerator)
             return rewards
         self.num_completions += len(rewards)
+        self._rewards = sum_rewards(rewards, self.reward_weights.to(rewards.device))
         if self._graded:
             correctness = (rewards[:, self._graded[0]] > 0).float()  # (N*G,)
             share_uniform = is_uniform(correctness, self.num_generations).float().mean().item()
@@ -226,7 +264,7 @@ class MathGRPOTrainer(GRPOTrainer):
             metrics["rollout/correctness"].append(correctness.mean().item())
             metrics["rollout/uniform_groups"].append(share_uniform)
         if self.curriculum is not None:
-            mine = [self._index[row["id"]] for row in inputs[:: self.num_generations]]
+            mine = [row[ROW] for row in inputs[:: self.num_generations]]
             problems = self.accelerator.gather(torch.tensor(mine, device=rewards.device))  # (N,)
             num_right = correctness.view(len(problems), -1).sum(dim=1).int().tolist()
             self.curriculum.observe(problems.tolist(), num_right, self.num_generations)
@@ -271,6 +309,7 @@ class MathGRPOTrainer(GRPOTrainer):
         groups = merge_groups(rounds, places, size)
         batch = merge_batches(batches, picked[rank], self.processing_class.pad_token_id)
         rewards = sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device))
+        self._rewards = rewards
         values = advantages(self.scale_rewards, rewards, size)
         add_rows(logs, table, places.tolist())
         logs["advantages"].extend(values.tolist())
@@ -286,6 +325,18 @@ class MathGRPOTrainer(GRPOTrainer):
         metrics["frac_reward_zero_std"][-1] = is_zero.float().mean().item()
         return batch
 
+    def _drop_dead_groups(self, batch: dict[str, Any]) -> None:
+        """Leave groups whose rewards are all equal out of the loss, and of what divides it."""
+        is_dead = are_dead(self._rewards, self.num_generations)  # (N,), of all processes
+        mine = is_dead.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
+        mask = batch["completion_mask"]
+        is_out = mine.repeat_interleave(self.num_generations).unsqueeze(1)  # (B, 1)
+        batch["completion_mask"] = mask = mask.masked_fill(is_out, 0)
+        num_tokens = (mask * batch.get("tool_mask", 1)).sum()
+        batch["num_items_in_batch"] = self.accelerator.gather(num_tokens).sum()
+        if self.loss_type in PER_COMPLETION:
+            batch["loss_scale"] = len(is_dead) / (~is_dead).sum().clamp(min=1)
+
     def compute_loss(
         self,
         model: torch.nn.Module,
@@ -298,6 +349,8 @@ class MathGRPOTrainer(GRPOTrainer):
             loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
             if self.max_mean_ratio is not None:
                 loss = self._drop_if_far(loss, inputs)
+            if "loss_scale" in inputs:
+                loss = loss * inputs["loss_scale"]
         finally:
             self._minibatch = self._logps = None
         if self.guard_actions is not None:
@@ -314,12 +367,15 @@ class MathGRPOTrainer(GRPOTrainer):
         **kwargs: Any,
     ) -> tuple:
         if self.update_tokens is not None:
+            # Below LoRA's adapters and the LM head.
+            whole = self.model.get_base_model() if is_peft_model(self.model) else self.model
             model = PackedForward(
                 model,
                 self.update_tokens,
                 is_packed="flash" in str(self.model.config._attn_implementation),
                 agree=lambda counts: self.accelerator.gather(counts.unsqueeze(0)).amax(dim=0),
                 has_gradient=self._has_gradient(),
+                backbone=whole.base_model if kwargs.get("compute_aux_loss") else None,
             )
             batch_size = None  # `update_tokens` bounds the passes
         outputs = super()._get_per_token_logps_and_entropies(
@@ -332,13 +388,18 @@ class MathGRPOTrainer(GRPOTrainer):
     def _has_gradient(self) -> torch.Tensor | None:
         """Rows of the minibatch whose gradient can differ from 0, shape (B,); None: all."""
         is_update = self._minibatch is not None and torch.is_grad_enabled()
-        if not is_update or self.beta != 0.0 or self._has_entropy_bonus():
+        if not is_update or self._has_other_loss():
             return None
+        is_in = self._minibatch["completion_mask"].any(dim=1)  # (B,)
         values = self._minibatch["advantages"]  # (B,) or (B, C)
-        return values.reshape(len(values), -1).ne(0).any(dim=1)
+        return is_in if self.beta else is_in & values.reshape(len(values), -1).ne(0).any(dim=1)
 
     def _has_entropy_bonus(self) -> bool:
         return self.entropy_coef != 0.0 or self.use_adaptive_entropy
+
+    def _has_other_loss(self) -> bool:
+        """Whether the loss has terms beside those of policy and reference."""
+        return self._has_entropy_bonus() or self.aux_loss_enabled
 
     def _drop_if_far(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         """The loss, or zero where the mean ratio over all processes is above `max_mean_ratio`."""
@@ -398,6 +459,8 @@ class MathGRPOTrainer(GRPOTrainer):
     # Evaluation
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        if self._grader is None:
+            return super().evaluate(*args, **kwargs)
         was_training, table, writes_table = self.model.training, self._logs, self.log_completions
         # TRL would write it over the training's of this step.
         self._logs, self.log_completions = copy.deepcopy(table), False
@@ -418,6 +481,8 @@ class MathGRPOTrainer(GRPOTrainer):
         return metrics
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        if self._grader is None:
+            return super().evaluation_loop(*args, **kwargs)
         ends = {*self.eos_token_ids, self.processing_class.pad_token_id}
         self._held_out = HeldOutCounts(self.num_generations_eval, ends)
         output = super().evaluation_loop(*args, **kwargs)
@@ -425,6 +490,8 @@ class MathGRPOTrainer(GRPOTrainer):
         return output
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> tuple:
+        if self._grader is None:
+            return super().prediction_step(model, inputs, *args, **kwargs)
         # TRL's would go on to a loss: another forward pass over the batch, for a number that says
         # nothing, as the advantages of a group sum to zero.
         self._prepare_inputs(inputs)

@@ -40,6 +40,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainerCallback
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from data_prep.config import UserError
 
@@ -102,6 +103,7 @@ class PackedForward:
             processes. Sharded and replicated models exchange data in every pass, so all processes
             must make as many; those with fewer rows make them with two tokens.
         has_gradient: rows whose gradient can differ from 0, bool, shape (B,); None for all.
+        backbone: of a mixture of experts, the part of the model that gives its routers' logits.
     """
 
     model: Callable[..., Any]
@@ -109,6 +111,7 @@ class PackedForward:
     is_packed: bool
     agree: Callable[[torch.Tensor], torch.Tensor]
     has_gradient: torch.Tensor | None = None
+    backbone: torch.nn.Module | None = None
     num_passes: list[int] = field(default_factory=list)  # with and without gradient, last call
 
     def __call__(
@@ -123,17 +126,17 @@ class PackedForward:
         offsets = torch.arange(input_ids.size(1), device=input_ids.device)
         columns = [offsets[:n] + start for n, start in zip(lengths.tolist(), starts, strict=True)]
         parts: dict[str, list[torch.Tensor]] = {name: [] for name in FIELDS}
-        places, zero = [], 0.0
+        places, zero, gates = [], 0.0, []
         for rows, is_graded in self._passes(lengths):
             # Two tokens of the first row where there is nothing to do but to keep in step.
             chosen = [(row, columns[row]) for row in rows] or [(0, columns[0][:2])]
+            inputs = self._inputs(input_ids, labels, chosen)
             with nullcontext() if is_graded else torch.no_grad():
-                outputs = self.model(
-                    **self._inputs(input_ids, labels, chosen), **kwargs
-                )  # (b, W - 1) each, or (1, T - 1) packed
+                outputs, routed = self._run(inputs, kwargs)  # (b, W - 1) each, or (1, T - 1) packed
             if not rows:
                 zero = zero + outputs.log_probs.sum() * 0.0
                 continue
+            gates.append(routed)
             scored = self._scored(chosen, outputs.log_probs)
             for name in FIELDS:
                 if getattr(outputs, name) is not None:
@@ -147,7 +150,27 @@ class PackedForward:
         }
         entropy = values["entropy"].view(shape) if "entropy" in values else None
         log_probs = values["log_probs"].view(shape) + zero
-        return SimpleNamespace(log_probs=log_probs, entropy=entropy, aux_loss=None)
+        balance = self._balance(gates) if self.backbone is not None else None
+        return SimpleNamespace(log_probs=log_probs, entropy=entropy, aux_loss=balance)
+
+    def _run(self, inputs: dict[str, torch.Tensor], kwargs: dict[str, Any]) -> tuple[Any, tuple]:
+        """One pass: its outputs, and the routers' logits of its tokens, (T, E) for each layer."""
+        if self.backbone is None:
+            return self.model(**inputs, **kwargs), ()
+        found: list[tuple] = []
+        hook = self.backbone.register_forward_hook(
+            lambda *call: found.append(call[2].router_logits)
+        )
+        outputs = self.model(**inputs, **kwargs)
+        hook.remove()
+        is_token = inputs.get("attention_mask", inputs["input_ids"] >= 0).flatten().bool()
+        return outputs, tuple(gate[is_token] for gate in found[0])
+
+    def _balance(self, gates: list[tuple]) -> torch.Tensor:
+        """The experts' balance over the tokens of all passes, as TRL's over those of its one."""
+        config = self.backbone.config.get_text_config()
+        layers = tuple(torch.cat(layer) for layer in zip(*gates, strict=True))
+        return load_balancing_loss_func(layers, config.num_experts, config.num_experts_per_tok)
 
     def _passes(self, lengths: torch.Tensor) -> list[tuple[list[int], bool]]:
         """Rows of each pass, and whether it has a gradient; those with one go first.

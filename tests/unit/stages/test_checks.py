@@ -118,7 +118,10 @@ def check_all(settings):
         # what Hugging Face takes and fails on later
         ({"dtype": None, "temperature": "1e-3"}, None),
         ({"use_peft": True, "lora_r": 0}, "lora_r"),
-        ({"sync_ref_model": True}, "sync_ref_model"),
+        ({"sync_ref_model": True, "beta": 0.0}, "sync_ref_model"),
+        ({"sync_ref_model": True, "beta": 0.1, "use_peft": True}, "sync_ref_model"),
+        ({"sync_ref_model": True, "beta": 0.1}, None),
+        ({"dead_groups": "all"}, "dead_groups"),
         ({"loss_type": "cispo"}, "epsilon_high"),  # a cap of 0.2
         ({"loss_type": "cispo", "epsilon_high": 0.28}, "epsilon_high"),
         ({"loss_type": "cispo", "epsilon_high": 5.0}, None),

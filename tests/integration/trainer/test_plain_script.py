@@ -1,0 +1,286 @@
+"""The trainer in a plain TRL script: the one of the docs, and what such scripts may ask for."""
+
+import re
+import runpy
+import sys
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from trl import GRPOConfig, GRPOTrainer
+
+from data_prep.config import UserError
+from stages.trainer.curriculum import PredictiveCurriculum, Refill
+from stages.trainer.trainer import MathGRPOTrainer
+
+pytestmark = pytest.mark.integration
+ROWS = [{"prompt": f"{a} + {b} =", "total": a + b} for a in range(6) for b in range(4)]
+
+
+def my_reward(completions, total, **_):
+    """The model writes noise: call some of it right."""
+    return [float(zlib.crc32(text.encode()) % 3 == 0) for text in completions]
+
+
+@pytest.fixture
+def build(tiny_model_dir, tmp_path):
+    """A trainer over 24 rows without ids; `trl` are settings of `GRPOConfig`."""
+
+    def call(cls=MathGRPOTrainer, rounds=None, model=tiny_model_dir, folder="out", trl=(), **ours):
+        settings = {
+            "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 6,
+            "max_steps": 3, "learning_rate": 1e-2, "logging_steps": 1, "report_to": "none",
+            "use_cpu": True, "bf16": False, "disable_tqdm": True,
+        }  # fmt: skip
+        args = GRPOConfig(str(tmp_path / folder), **settings | dict(trl))
+        if cls is MathGRPOTrainer and "curriculum" not in ours:
+            own = PredictiveCurriculum([0] * len(ROWS), args.num_generations, args.seed)
+            ours["curriculum"] = own if rounds is None else Refill(own, rounds)
+            ours.setdefault("correctness", "my_reward")
+        ours.setdefault("train_dataset", Dataset.from_list(ROWS))
+        return cls(str(model), my_reward, args, **ours)
+
+    return call
+
+
+def used(trainer):
+    """Problems that the curriculum has seen groups of."""
+    last_used = trainer.curriculum.state_dict()["last_used"]
+    return {problem for problem, batch in enumerate(last_used) if batch >= 0}
+
+
+def test_the_script_of_the_docs_runs(tiny_model_dir, tmp_path, monkeypatch):
+    page = (Path(__file__).parents[3] / "docs" / "grpo.md").read_text(encoding="utf-8")
+    (script,) = (
+        text for text in re.findall(r"```python\n(.*?)```", page, re.S) if "GRPOConfig(" in text
+    )
+    assert len([line for line in script.splitlines() if line.strip()]) <= 15
+    (tmp_path / "mine.py").write_text(script)
+    (tmp_path / "my-model").symlink_to(tiny_model_dir)
+    monkeypatch.chdir(tmp_path)
+    trainer = runpy.run_path("mine.py")["trainer"]
+    assert trainer.state.global_step == 20 and len(used(trainer)) == 20
+    assert "rollout/correctness" in trainer.state.log_history[-2]
+
+
+CASES = {
+    "refill": {"rounds": 2},
+    "iterations": {"rounds": 2, "trl": {"num_iterations": 2, "steps_per_generation": 2,
+                                        "per_device_train_batch_size": 4}},
+    "TRL's order": {"trl": {"shuffle_dataset": False}, "choose": lambda count: None},
+    "dropped": {"rounds": 1, "dead_groups": "drop", "trl": {"loss_type": "grpo", "beta": 0.1}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_without_ids_are_told_apart(build, case):
+    """And what is observed of a problem is what its own rollouts have earned."""
+    seen = []
+    settings = dict(CASES[case])
+    choose = settings.pop("choose", None)
+    trainer = build(**settings)
+    observe = trainer.curriculum.observe
+    trainer.curriculum.observe = lambda *args: (seen.append(args), observe(*args))
+    if choose is not None:
+        trainer.curriculum.choose = choose
+    calculate = trainer._calculate_rewards
+
+    def check(inputs, prompts, completions, ids):
+        rewards = calculate(inputs, prompts, completions, ids)
+        problems, num_right, size = seen[-1]
+        assert [row["prompt"] for row in inputs[::size]] == [ROWS[i]["prompt"] for i in problems]
+        assert num_right == rewards.view(-1, size).sum(dim=1).tolist()
+        return rewards
+
+    trainer._calculate_rewards = check
+    trainer.train()
+    assert seen and (choose is None or seen[0][0] == [0, 1])
+
+
+def test_what_a_script_gets_wrong_is_named(build):
+    stream = Dataset.from_list(ROWS).to_iterable_dataset()
+    both = {"multi_objective_aggregation": "normalize_then_sum"}
+    bonus = {"entropy_coef": 0.1, "loss_type": "grpo"}
+    for key, error, settings in (
+        ("correctness", ValueError, {"correctness": None}),
+        ("correctness", ValueError, {"correctness": "reward", "curriculum": None}),
+        ("curriculum", ValueError, {"train_dataset": stream}),
+        ("dead_groups", ValueError, {"dead_groups": True}),
+        ("refill: .*normalize_then_sum", UserError, {"rounds": 1, "trl": both}),
+        ("dead_groups: .*normalize_then_sum", UserError, {"dead_groups": "drop", "trl": both}),
+        ("dead_groups: .*entropy", UserError, {"dead_groups": "drop", "trl": bonus}),
+    ):
+        with pytest.raises(error, match=key):
+            build(**settings).train()
+
+
+def test_without_a_grader_the_evaluation_is_trls(build):
+    """Of one set and of several, in batches and between steps."""
+    sets = {"one": Dataset.from_list(ROWS[:4]), "other": Dataset.from_list(ROWS[4:8])}
+    keys = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "max_steps": 2}
+    logs = []
+    for cls in (GRPOTrainer, MathGRPOTrainer):
+        more = {} if cls is GRPOTrainer else {"curriculum": None}
+        trainer = build(cls, trl=keys, eval_dataset=sets, **more)
+        trainer.train()
+        logs.append([
+            {key: value for key, value in log.items() if "time" not in key and "second" not in key}
+            for log in trainer.state.log_history
+            if any(key.startswith("eval_") for key in log)
+        ])  # fmt: skip
+    assert logs[0] == logs[1] and {"eval_one_loss", "eval_reward"} <= logs[0][0].keys()
+
+
+def test_a_moved_reference_is_that_of_a_resumed_run(build, tmp_path):
+    keys = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "max_steps": 4,
+            "save_steps": 2, "save_strategy": "steps"}  # fmt: skip
+    whole = build(trl=keys)
+    start = [part.clone() for part in whole.ref_model.parameters()]
+    whole.train()
+    resumed = build(trl=keys)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    pairs = [*zip(whole.ref_model.parameters(), resumed.ref_model.parameters(), strict=True)]
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert not all(torch.equal(old, new) for old, (new, _) in zip(start, pairs, strict=True))
+
+
+@pytest.fixture
+def mixture_dir(tiny_model_dir, tmp_path):
+    """A tiny mixture of experts whose balance is in the loss."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    torch.manual_seed(0)
+    config = Qwen3MoeConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        moe_intermediate_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+        num_experts=4, num_experts_per_tok=2, router_aux_loss_coef=0.5, initializer_range=0.3,
+        bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    Qwen3MoeForCausalLM(config).save_pretrained(tmp_path / "mixture")
+    tokenizer.save_pretrained(tmp_path / "mixture")
+    return tmp_path / "mixture"
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_experts_are_balanced_over_all_passes(build, mixture_dir, lora):
+    """Loss, gradient and balance are TRL's, which runs a micro-batch in one pass."""
+    from peft import LoraConfig
+
+    logs = []
+    for cls, ours in ((GRPOTrainer, {}), (MathGRPOTrainer, {"update_tokens": 30})):
+        more = ours | ({} if cls is GRPOTrainer else {"curriculum": None})
+        more |= {"peft_config": LoraConfig(target_modules=["q_proj"])} if lora else {}
+        trainer = build(cls, model=mixture_dir, trl={"max_steps": 2}, **more)
+        trainer.train()
+        logs.append([log for log in trainer.state.log_history if "aux_loss" in log])
+    assert len(logs[0]) == 2
+    for stock, found in zip(*logs, strict=True):
+        for key in ("loss", "grad_norm", "aux_loss", "entropy"):
+            assert found[key] == pytest.approx(stock[key], rel=1e-4, abs=1e-6), key
+
+
+def test_a_samplers_log_probs_correct_the_loss(build):
+    """As with vLLM, whose place a function takes; groups of two rounds are merged with theirs."""
+
+    def sample(prompts, trainer):
+        generator = torch.Generator().manual_seed(len(weights))
+        weights.append(0)
+        ids = torch.randint(10, 200, (len(prompts), 6), generator=generator).tolist()
+        prompt_ids = trainer.processing_class(prompts)["input_ids"]
+        return {
+            "prompt_ids": prompt_ids,
+            "completion_ids": ids,
+            "logprobs": [[-5.0] * 6] * len(ids),
+        }
+
+    weights = []
+    trainer = build(rounds=2, rollout_func=sample, update_tokens=60)
+    trainer.use_vllm, trainer._last_loaded_step = True, 0
+    trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+    trainer.train()
+    logs = trainer.state.log_history[:3]
+    assert len(weights) > 3 and all(
+        "sampling/importance_sampling_ratio/mean" in log for log in logs
+    )
+    assert any(log["grad_norm"] for log in logs)
+
+
+# Dead groups
+
+LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "luspo", "sapo", "cispo", "vespo")
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_a_dropped_group_is_as_if_never_generated(build, loss_type):
+    """The loss and its gradient, KL included, are those of the other group alone."""
+    keys = {"loss_type": loss_type, "beta": 0.1, "epsilon_high": 2.0, "disable_dropout": True}
+    keys |= {"importance_sampling_level": "sequence"} if loss_type == "luspo" else {}
+    trainer = build(trl=keys, curriculum=None, dead_groups="drop")
+    trainer.current_gradient_accumulation_steps = 1
+    generator = torch.Generator().manual_seed(0)
+    length = torch.tensor([6, 3, 2, 5, 1, 6, 4, 4])
+    rewards = torch.tensor([1.0, 0, 0, 1, 0.3, 0.3, torch.nan, 0.3])
+    batch = {
+        "prompt_ids": torch.randint(10, 200, (8, 4), generator=generator),
+        "prompt_mask": torch.ones(8, 4, dtype=torch.long),
+        "completion_ids": torch.randint(10, 200, (8, 6), generator=generator),
+        "completion_mask": (torch.arange(6) < length.unsqueeze(1)).long(),
+        "ref_per_token_logps": torch.full((8, 6), -5.0),
+        "advantages": torch.tensor([1.0, -1, -1, 1, 0, 0, 0, 0]),
+        "num_items_in_batch": length.sum(),
+    }
+    alone = {key: value[:4] if value.ndim else length[:4].sum() for key, value in batch.items()}
+    trainer._rewards = rewards
+    trainer._drop_dead_groups(batch)
+    found = []
+    for inputs in (batch, alone):
+        trainer.model.zero_grad()
+        loss = trainer.compute_loss(trainer.model.train(), inputs)
+        loss.backward()
+        found.append([loss.detach(), *(part.grad.clone() for part in trainer.model.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert found[0][0] != 0
+
+
+# Several processes
+
+
+def train_as_one_of_two(model, folder):
+    """The whole of a script's process; what it holds in the end is printed."""
+    args = GRPOConfig(
+        folder, num_generations=4, per_device_train_batch_size=4, max_completion_length=6,
+        max_steps=3, report_to="none", use_cpu=True, bf16=False, disable_tqdm=True,
+        ddp_find_unused_parameters=False, num_iterations=2, beta=0.1, sync_ref_model=True,
+        ref_model_sync_steps=1, learning_rate=1e-2, eval_strategy="steps", eval_steps=2,
+        per_device_eval_batch_size=4, logging_steps=1,
+    )  # fmt: skip
+    curriculum = Refill(PredictiveCurriculum([0] * len(ROWS), 4, args.seed), 1)
+    parts = {"curriculum": curriculum, "dead_groups": "drop", "update_tokens": 40}
+    trainer = MathGRPOTrainer(
+        model, my_reward, args, Dataset.from_list(ROWS), Dataset.from_list(ROWS[:4]),
+        correctness="my_reward", **parts,
+    )  # fmt: skip
+    choose, seen = trainer._choose, []
+    trainer._choose = lambda inputs: seen.append(choose(inputs)) or seen[-1]
+    trainer.train()
+    for model in (trainer.model, trainer.ref_model):
+        print("END", float(sum(part.double().abs().sum() for part in model.parameters())))  # noqa: T201
+    print("END", curriculum.state_dict())  # noqa: T201
+    print("OWN", [row["prompt"] for rows in seen for row in rows[::4]])  # noqa: T201
+    sys.exit()
+
+
+def test_two_processes_hold_one_model_and_one_curriculum(fork_server, tiny_model_dir, tmp_path):
+    setup = (train_as_one_of_two, str(tiny_model_dir), str(tmp_path / "out"))
+    lines = fork_server.finish(tmp_path / "script", 2, setup=setup)
+    ends, own = (
+        [[line for line in part if line.startswith(mark)] for part in lines]
+        for mark in ("END", "OWN")
+    )
+    assert ends[0] == ends[1] and len(ends[0]) == 3
+    assert own[0] != own[1] and own[0]
