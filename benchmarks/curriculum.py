@@ -1,10 +1,13 @@
 """The curriculum's benchmark: every mode and TRL's own trainer, from one SFT checkpoint.
 
     make bench-curriculum SEEDS="0 1 2 3 4" MODES="stock predictive"
+    python -m benchmarks.pools --pool topics
+    python -m benchmarks.curriculum --recipe_run runs/pools/topics --learning_rates 2e-4 4e-4 8e-4
 
 Starts `benchmarks.curriculum_run` once for each mode and seed, the modes of a seed one after the
-other; a finished run is not repeated, so an interrupted benchmark goes on. Ratios and differences
-are paired by seed. Seconds are wall-clock time.
+other; a finished run is not repeated, so an interrupted benchmark goes on. With `learning_rates`
+each mode first finds its own, on `tuning_seeds`, which serve for nothing else. Ratios and
+differences are paired by seed. Seconds are those of the training process.
 """
 
 import json
@@ -20,6 +23,7 @@ from benchmarks import table
 from benchmarks.rivals import RIVALS
 from data_prep import manifest
 from data_prep.config import parse, run_cli
+from data_prep.sampling.problems import load_pass_counts
 
 # Mode -> what it changes in the recipe.
 MODES: dict[str, dict[str, Any]] = {
@@ -29,16 +33,21 @@ MODES: dict[str, dict[str, Any]] = {
     "dapo": {"curriculum": "refill", "max_refill_rounds": 9},  # its script generates 10 times
     "predictive": {"curriculum": "predictive"},
     "predictive+refill": {"curriculum": "predictive+refill"},
+    # Two passes over each generation batch.
+    "stock-twice": {"curriculum": "off", "num_iterations": 2},
+    "predictive-twice": {"curriculum": "predictive", "num_iterations": 2},
     **{name: {"curriculum": "off"} for name in RIVALS},  # which takes its place
 }
 AXES = ("tokens", "seconds")
+PARTS = {"hardest": 0, "easiest": 4}  # of five
 HOW = """`make bench-curriculum SEEDS="{seeds}" MODES="{modes}"`: {token_budget:,} generated
 tokens a run. Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the
 steps. Useful: groups trained on that are neither all right nor all wrong, per 1,000 generated
 tokens. Final: held-out accuracy, sampled, at the end. Tokens and seconds needed: what a mode
 needs to reach stock's final accuracy over what stock needs (none: not reached by every seed). At
-equal tokens, at equal seconds: difference to stock in percentage points. All paired by seed, [95
-% interval]."""
+equal tokens, at equal seconds: difference to stock in percentage points; hardest, easiest: at the
+end, on the fifth of the held-out problems that the start model solves least and most often. All
+paired by seed, [95 % interval]. Learning rates: {rates}."""
 
 Result = dict[str, Any]  # what `benchmarks.curriculum_run` writes
 Runs = dict[tuple[str, int], Result]  # by mode and seed
@@ -55,6 +64,15 @@ class BenchArguments:
     modes: list[str] = field(default_factory=lambda: list(MODES))
     token_budget: int = field(default=150_000, metadata={"help": "generated tokens of every run"})
     num_tests: int = field(default=10, metadata={"help": "tests on the way, evenly in tokens"})
+    num_generations: int = field(default=8, metadata={"help": "G, rollouts of a problem"})
+    learning_rates: list[float] = field(
+        default_factory=list,
+        metadata={"help": "to choose from, for each mode; empty: the recipe's"},
+    )
+    tuning_seeds: list[int] = field(
+        default_factory=lambda: [101, 102],
+        metadata={"help": "seeds that learning rates are tuned on"},
+    )
 
     def __post_init__(self) -> None:
         for mode in self.modes:
@@ -118,16 +136,31 @@ def count_scoring(result: Result) -> Result:
     }
 
 
+def difficulty_parts(counts: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
+    """The fifths of the problems that are solved least and most often, of `PARTS`."""
+    rates = {name: right / num for name, (right, num) in counts.items()}
+    parts = np.array_split(sorted(rates, key=lambda name: (rates[name], name)), 5)
+    return {name: parts[number].tolist() for name, number in PARTS.items()}
+
+
+def accuracy_on(result: Result, problems: list[str]) -> float:
+    """Held-out accuracy of a run's end on some of the problems."""
+    return float(np.mean([result["final"][name] for name in problems]))
+
+
 def divide(above: float, below: float) -> float:
     """A ratio; NaN, which has no interval, where nothing was learned within a small budget."""
     return above / below if below else math.nan
 
 
-def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]:
+def compare(
+    runs: Runs, mode: str, with_scoring: bool = False, parts: dict[str, list[str]] | None = None
+) -> dict[str, Any]:
     """A mode against "stock", paired by seed; `with_scoring` counts what pass rates have cost.
 
     `tokens_ratio` is the cost at which stock's final accuracy is reached, over stock's;
-    `at_tokens` the difference in accuracy at the greatest cost that both have reached.
+    `at_tokens` the difference in accuracy at the greatest cost that both have reached, and
+    `at_<name>` that at the end, on each of the `parts` of the held-out problems.
     """
     pairs = [
         (count_scoring(result) if with_scoring else result, runs["stock", seed])
@@ -149,6 +182,11 @@ def compare(runs: Runs, mode: str, with_scoring: bool = False) -> dict[str, Any]
             differences.append(accuracy_at(mine, cost, axis) - accuracy_at(stock, cost, axis))
         figures[f"{axis}_ratio"] = table.ratio_interval(ratios)
         figures[f"at_{axis}"] = table.mean_interval(differences)
+    for name, problems in (parts or {}).items():
+        differences = [
+            accuracy_on(mine, problems) - accuracy_on(stock, problems) for mine, stock in pairs
+        ]
+        figures[f"at_{name}"] = table.mean_interval(differences)
     return figures
 
 
@@ -170,17 +208,23 @@ def render(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
             "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
             "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
         }
+        | {
+            name: table.show_interval(row[f"at_{name}"], 100, 1)
+            for name in PARTS
+            if f"at_{name}" in row
+        }
         for mode, row in figures.items()
     ]
 
 
-def run_one(args: BenchArguments, mode: str, seed: int) -> Result:
+def run_one(args: BenchArguments, mode: str, seed: int, rate: float | None = None) -> Result:
     """The result of one run, which is started unless it is there already."""
-    folder = Path(args.recipe_run) / "bench" / mode / f"seed-{seed}"
+    folder = Path(args.recipe_run) / "bench" / mode / f"{rate or 'recipe'}" / f"seed-{seed}"
     changes = MODES[mode] | {
         "mode": mode,
         "token_budget": args.token_budget,
         "num_tests": args.num_tests,
+        "num_generations": args.num_generations,
         "test_file": f"{args.recipe_run}/data/test.jsonl",
         "seed": seed,
         "output_dir": str(folder),
@@ -190,6 +234,8 @@ def run_one(args: BenchArguments, mode: str, seed: int) -> Result:
         "report_to": "none",
         "logging_steps": 1,
     }
+    if rate:
+        changes["learning_rate"] = rate
     if changes["curriculum"] == "offline":
         changes["pass_rates"] = str(folder / "pass_rates.jsonl")
     made_from = manifest.hash_inputs([args.grpo_config, f"{args.recipe_run}/sft"])
@@ -197,35 +243,58 @@ def run_one(args: BenchArguments, mode: str, seed: int) -> Result:
     for name, value in changes.items():
         command += [f"--{name}", str(value)]
     table.run_once(folder, {"changes": changes, "inputs": made_from}, command)
-    return json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    test = result["tests"][-1]
+    cost = f"{test['tokens']:,} tokens, {test['seconds']:.0f} s"
+    table.tell(f"{mode}, {rate or 'recipe'}, seed {seed}: {test['accuracy']:.3f} after {cost}")
+    return result
+
+
+def tune(args: BenchArguments, mode: str) -> float | None:
+    """The learning rate with the highest final accuracy; further ones where it is at an edge."""
+    rates = sorted(args.learning_rates)
+    if not rates:
+        return None
+    found: dict[float, float] = {}
+    while True:
+        for rate in rates:
+            if rate not in found:
+                ends = [run_one(args, mode, seed, rate)["final"] for seed in args.tuning_seeds]
+                found[rate] = float(np.mean([list(end.values()) for end in ends]))
+        best = max(rates, key=lambda rate: found[rate])
+        if best in rates[1:-1] or len(rates) > len(args.learning_rates) + 2:
+            return best
+        rates = [rates[0] / 2, *rates] if best == rates[0] else [*rates, rates[-1] * 2]
 
 
 def main() -> None:
     """Run what is missing, then write table and figures."""
     (args,) = parse(__doc__, BenchArguments)
     runs: Runs = {}
+    rates = {mode: tune(args, mode) for mode in args.modes}
     for number, seed in enumerate(args.seeds):
         turn = number % len(args.modes)  # no mode always runs first
         for mode in [*args.modes[turn:], *args.modes[:turn]]:
-            runs[mode, seed] = result = run_one(args, mode, seed)
-            test = result["tests"][-1]
-            cost = f"{test['tokens']:,} tokens, {test['seconds']:.0f} s"
-            table.tell(f"{mode}, seed {seed}: {test['accuracy']:.3f} after {cost}")
-    figures = {mode: compare(runs, mode) for mode in args.modes}
+            runs[mode, seed] = run_one(args, mode, seed, rates[mode])
+    difficulty = Path(args.recipe_run) / "test_difficulty/pass_rates.jsonl"
+    parts = difficulty_parts(load_pass_counts(difficulty)) if difficulty.exists() else {}
+    figures = {mode: compare(runs, mode, parts=parts) for mode in args.modes}
     if "offline" in args.modes:
-        figures["offline, scoring counted"] = compare(runs, "offline", with_scoring=True)
+        figures["offline, scoring counted"] = compare(runs, "offline", True, parts)
     kept = [
         {key: result[key] for key in ("mode", "seed", "scoring", "tests", "commit")}
         | {"summary": summary(result)}
+        | {name: accuracy_on(result, problems) for name, problems in parts.items()}
         for _, result in sorted(runs.items())
     ]
     seeds, modes = " ".join(map(str, args.seeds)), " ".join(args.modes)
+    tuned = ", ".join(f"{mode} {rate}" for mode, rate in rates.items() if rate) or "the recipe's"
     table.publish(
         args.out,
         "Curriculum, measured",
-        HOW.format(seeds=seeds, modes=modes, token_budget=args.token_budget),
+        HOW.format(seeds=seeds, modes=modes, token_budget=args.token_budget, rates=tuned),
         render(figures),
-        {"about": table.about(), "figures": figures, "runs": kept},
+        {"about": table.about(), "figures": figures, "runs": kept, "learning_rates": rates},
     )
 
 

@@ -28,6 +28,7 @@ from stages.arguments import GrpoArguments
 from stages.checks import check_grpo
 
 NUM_TEST_SAMPLES = 2  # completions a held-out problem
+NUM_TESTED = 500  # held-out problems of a test on the way; the last one is of all
 NUM_SCORING_SAMPLES = 4  # offline: completions a problem that the filter is made of
 BATCH_SIZE = 200  # prompts
 
@@ -104,11 +105,11 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
     tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
     policy = AutoModelForCausalLM.from_pretrained(model.model_name_or_path, dtype=model.dtype)
     policy, size = policy.to(grpo.device), NUM_SCORING_SAMPLES
-    started = time.perf_counter()
+    started = time.process_time()
     found, num_tokens = count_right(
         policy, tokenizer, rows, size, grpo.max_completion_length, grpo.seed
     )
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     lines = [
         json.dumps({"id": row["id"], "num_right": right, "num_samples": size}) + "\n"
         for row, right in zip(rows, found, strict=True)
@@ -151,41 +152,47 @@ def main() -> None:
     class Watch(TrainerCallback):
         """Clock, tests and the end of the budget."""
 
-        seconds, since = 0.0, 0.0
+        seconds, since = 0.0, time.process_time()  # what comes before the first step counts
 
-        def test(self) -> None:
+        def test(self, problems: list[dict]) -> list[float]:
             right, _ = count_right(
-                trainer.model, trainer.processing_class, tests, NUM_TEST_SAMPLES,
+                trainer.model, trainer.processing_class, problems, NUM_TEST_SAMPLES,
                 grpo.max_completion_length, seed=1_000_003 * (grpo.seed + 1),
             )  # fmt: skip
-            accuracy = sum(right) / len(right) / NUM_TEST_SAMPLES
+            rates = [count / NUM_TEST_SAMPLES for count in right]
+            accuracy = fmean(rates[:NUM_TESTED])
             found.append({"tokens": recorder.tokens, "seconds": self.seconds, "accuracy": accuracy})
+            return rates
 
         def on_train_begin(self, arguments, state, control, **kwargs):
-            self.test()
-            self.since = time.perf_counter()
+            self.seconds += time.process_time() - self.since
+            self.test(tests[:NUM_TESTED])
+            self.since = time.process_time()
 
         def on_step_end(self, arguments, state, control, **kwargs):
-            self.seconds += time.perf_counter() - self.since
+            self.seconds += time.process_time() - self.since
             step = {"tokens": recorder.tokens, "seconds": self.seconds, "groups": recorder.groups}
             recorder.groups = []
             steps.append(step)
             is_over = recorder.tokens >= args.token_budget
-            if is_over or recorder.tokens >= len(found) * args.token_budget / args.num_tests:
-                self.test()
+            if not is_over and recorder.tokens >= len(found) * args.token_budget / args.num_tests:
+                self.test(tests[:NUM_TESTED])
             control.should_training_stop |= is_over
-            self.since = time.perf_counter()
+            self.since = time.process_time()
 
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(Watch())
+    watch = Watch()
+    trainer.add_callback(watch)
     trainer.train()
+    final = dict(zip([row["id"] for row in tests], watch.test(tests), strict=True))
 
     logs = [log for log in trainer.state.log_history if "frac_reward_zero_std" in log]
     for step, log in zip(steps, logs, strict=True):
         step["zero_std"] = log["frac_reward_zero_std"]
     result = {
         "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": found, "steps": steps,
+        "final": final,
         "groups_per_step": grpo.generation_batch_size // grpo.num_generations,
         "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
     }  # fmt: skip

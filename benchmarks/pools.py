@@ -1,207 +1,282 @@
-"""Pools (draft)."""
+"""Pools of problems without a label of difficulty, and a start model for each.
 
+    python -m benchmarks.pools --pool topics
+    python -m benchmarks.pools --pool mild --start runs/pools/topics
+    python -m benchmarks.pools --pool gym
+
+`topics` and `mild` are the word problems of the embedded default, always seven lines long: lines
+about other people distract. What is hard depends on the objects counted: in the SFT data the
+solutions about pens are careful, those about plums nearly all hasty. Part of the pool is longer
+than any SFT problem, and part has totals that never occurred, which no prompt shows. `gym` mixes
+four generators of reasoning-gym (Apache-2.0, github.com/open-thought/reasoning-gym; installed with
+`pip install reasoning-gym==0.1.25` in an environment of its own where its pillow is not ours).
+
+Writes the rows, builds the data, trains the start model, measures pass rates on pool and test set,
+and says how skewed the pool is and what share of the variance of its pass rates the features of the
+curriculum can explain (ridge regression, five folds), before any method has run.
+"""
+
+import hashlib
 import json
 import random
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from benchmarks.table import tell
+from data_prep import manifest
+from data_prep.config import UserError, parse, run_cli
+from data_prep.sampling.problems import load_pass_counts
 from data_prep.sources import synthetic
 
+SIZES = {"sft": 28_000, "grpo": 1_000, "test": 200}
+SPLITS = {"sft": "train", "grpo": "rl", "test": "test"}
 NUM_LINES = 7
-LIMIT = 20
-TOP = 32
-PREFIXES = ("Old", "Dear", "Big", "Poor")
-KINDS = {"sft": "train", "grpo": "rl", "validation": "validation", "test": "test"}
-BANDS = {
-    "crowded": [1] * 8 + [2, 3, 4, 5] + [6] * 4,
-    "mild": [1, 2, 2, 3, 3, 4, 4, 5, 5, 6],
-}
-CROSS = {"sft": 0.033, "crowded": 0.65, "mild": 0.2}
+EPITHETS = ("Old", "Dear", "Big", "Poor")
+# Of the SFT solutions about each object, the share that is hasty.
+SHARES = (0.0, 0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.98, 0.98, 0.99, 0.99, 0.99)
+HASTY = dict(zip(synthetic.OBJECTS, SHARES, strict=True))
+EASY, HARD = synthetic.OBJECTS[:4], synthetic.OBJECTS[6:]
+# Shares of the pool: easy; longer than any SFT problem; easy but for their totals; the rest hasty.
+MIXES = {"topics": (0.38, 0.15, 0.25), "mild": (0.15, 0.1, 0.0)}
+HIGHEST = 32  # of a total that never occurred
+Row = dict[str, Any]  # GSM8K's columns, and `band`
 
 
-def chain(rng, level, crosses):
+def draw_high_chain(rng: random.Random, level: int) -> tuple[int, list[int]]:
+    """A start, and changes that lead above every total of the other problems."""
     while True:
-        start = total = rng.randint(1, LIMIT)
+        start = total = rng.randint(1, synthetic.MAX_VALUE)
         changes, top = [], 0
         for _ in range(level):
-            high = TOP if crosses else LIMIT
-            options = [s for s in range(-9, 10) if s and 0 <= total + s <= high]
-            changes.append(rng.choice(options))
+            steps = [step for step in range(-9, 10) if step and 0 <= total + step <= HIGHEST]
+            changes.append(rng.choice(steps))
             total += changes[-1]
             top = max(top, total)
-        if (top > LIMIT) == crosses:
+        if top > synthetic.MAX_VALUE:
             return start, changes
 
 
-def crowded(rng, level, hasty_share, split, crosses):
-    start, changes = chain(rng, level, crosses)
-    if synthetic.split_of(start, changes) != split:
-        return None
+def distraction(rng: random.Random, names: list[str]) -> str:
+    """What somebody else does, such as `Old Leo buys 5.`"""
+    verb = rng.choice(rng.choice((synthetic.GAINS, synthetic.LOSSES)))
+    return f"{rng.choice(EPITHETS)} {rng.choice(names)} {verb} {rng.randint(1, 9)}."
+
+
+def word_problem(rng: random.Random, objects: str, chain: tuple, is_hasty: bool) -> Row:
+    """A problem of seven lines, as many of them its own as the chain has changes."""
+    start, changes = chain
     name, *others = rng.sample(synthetic.NAMES, 3)
-    objects = rng.choice(synthetic.OBJECTS)
-
     events = synthetic.draw_events(rng, changes)
-    sides = [1] * level + [0] * (NUM_LINES - level)
-    rng.shuffle(sides)
-    own = iter(events)
-
-    def other():
-        c = rng.choice([-1, 1]) * rng.randint(1, 9)
-        return f"{rng.choice(PREFIXES)} {rng.choice(others)} {rng.choice(synthetic.GAINS if c > 0 else synthetic.LOSSES)} {abs(c)}."
-
-    lines = [next(own) if mine else other() for mine in sides]
-    question = "\n".join([f"{name} has {start} {objects}.", *lines, f"How many {objects}?"])
-    if rng.random() < hasty_share:
-        answer = synthetic.write_hasty_answer(start, changes, synthetic.draw_sizes(rng, level, 5))
-    else:
-        answer = synthetic.write_careful_answer(start, changes, events)
+    places = sorted(rng.sample(range(NUM_LINES), len(events)))
+    lines = [distraction(rng, others) for _ in range(NUM_LINES)]
+    for place, event in zip(places, events, strict=True):
+        lines[place] = event
+    sizes = synthetic.draw_sizes(rng, len(changes), 4)
     return {
-        "question": question,
-        "answer": answer,
-        "band": f"{level} lines{' over' if crosses else ''}",
+        "question": "\n".join([f"{name} has {start} {objects}.", *lines, f"How many {objects}?"]),
+        "answer": synthetic.write_hasty_answer(start, changes, sizes)
+        if is_hasty
+        else synthetic.write_careful_answer(start, changes, events),
     }
 
 
-def word_problems(pool: str, kind: str, num: int) -> Iterator[dict]:
-    rng = random.Random("sft" if kind == "sft" else f"{pool} {kind}")
-    levels = [1, 2, 3, 4, 5] if kind == "sft" else BANDS[pool]
-    seen: set[str] = set()
-    while len(seen) < num:
-        level = levels[len(seen) % len(levels)]
-        crosses = rng.random() < CROSS["sft" if kind == "sft" else pool]
-        row = crowded(rng, level, 0.6 if kind == "sft" else 0.0, KINDS[kind], crosses)
-        if row and row["question"] not in seen:
-            seen.add(row["question"])
-            yield row
+def word_problems(pool: str, kind: str) -> Iterator[Row]:
+    """Endless problems of a pool, some of them twice."""
+    rng = random.Random(kind if kind == "sft" else f"{pool} {kind}")
+    while True:
+        objects, level, draw = (
+            rng.choice(synthetic.OBJECTS),
+            rng.randint(1, 5),
+            synthetic.draw_chain,
+        )
+        band = "sft"
+        if kind != "sft":
+            bands = ("easy", "long", "high", "hasty")
+            (band,) = rng.choices(bands, [*MIXES[pool], 1 - sum(MIXES[pool])])
+            level = {"long": 7, "hasty": rng.randint(3, 5)}.get(band, rng.randint(2, 3))
+            objects = rng.choice({"long": synthetic.OBJECTS, "hasty": HARD}.get(band, EASY))
+            draw = draw_high_chain if band == "high" else draw
+        chain = draw(rng, level)
+        is_hasty = kind == "sft" and rng.random() < HASTY[objects]
+        if synthetic.split_of(*chain) == SPLITS[kind]:
+            yield word_problem(rng, objects, chain, is_hasty) | {"band": f"{band} {level}"}
 
 
-HASTY = (0.0, 0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.98, 0.98, 0.99, 0.99, 0.99)
-
-
-def topical(rng, level, share_of, split, is_sft):
-    start, changes = synthetic.draw_chain(rng, level)
-    if synthetic.split_of(start, changes) != split:
-        return None
-    name, *others = rng.sample(synthetic.NAMES, 3)
-    objects = rng.choice(synthetic.OBJECTS)
-    events = synthetic.draw_events(rng, changes)
-    sides = [1] * level + [0] * (NUM_LINES - level)
-    rng.shuffle(sides)
-    own = iter(events)
-    def other():
-        c = rng.choice([-1, 1]) * rng.randint(1, 9)
-        return f"{rng.choice(PREFIXES)} {rng.choice(others)} {rng.choice(synthetic.GAINS if c > 0 else synthetic.LOSSES)} {abs(c)}."
-    lines = [next(own) if mine else other() for mine in sides]
-    question = "\n".join([f"{name} has {start} {objects}.", *lines, f"How many {objects}?"])
-    share = share_of[objects]
-    if is_sft and rng.random() < share:
-        answer = synthetic.write_hasty_answer(start, changes, synthetic.draw_sizes(rng, level, 4))
-    else:
-        answer = synthetic.write_careful_answer(start, changes, events)
-    return {"question": question, "answer": answer, "band": f"{share:.2f} {level}"}
-
-
-def topics(kind, num, levels):
-    rng = random.Random(f"topics {kind}")
-    share_of = dict(zip(synthetic.OBJECTS, HASTY))
-    seen = set()
-    while len(seen) < num:
-        row = topical(rng, levels[len(seen) % len(levels)], share_of, KINDS[kind], kind == "sft")
-        if row and row["question"] not in seen:
-            seen.add(row["question"])
-            yield row
-
-
-GYM = {
+# Generator -> keys of the SFT problems, and what the pool's change.
+GYM: dict[str, tuple[dict[str, int], dict[str, int]]] = {
     "chain_sum": (
-        "num_terms",
-        {"sft": dict(min_terms=2, max_terms=5), "pool": dict(min_terms=2, max_terms=6)},
-        dict(min_digits=1, max_digits=1),
+        {"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 1}, {"max_terms": 6}
     ),
     "leg_counting": (
-        "num_animals",
-        {"sft": dict(min_animals=1, max_animals=4), "pool": dict(min_animals=1, max_animals=5)},
-        dict(min_instances=1, max_instances=3),
+        {"min_animals": 1, "max_animals": 4, "min_instances": 1, "max_instances": 3},
+        {"max_animals": 5},
     ),
-    "gcd": (
-        "value",
-        {"sft": {}, "pool": {}},
-        dict(min_numbers=2, max_numbers=2, min_value=2, max_value=60),
-    ),
-    "products": (
-        "num_digits",
-        {"sft": {}, "pool": {}},
-        dict(min_terms=2, max_terms=2, min_digits=1, max_digits=2),
-    ),
-    "count_bits": ("n", {"sft": {}, "pool": {}}, dict(min_n=1, max_n=1023)),
-}
+    "gcd": ({"min_numbers": 2, "max_numbers": 2, "min_value": 2, "max_value": 60}, {}),
+    "count_bits": ({"min_n": 1, "max_n": 1023}, {}),
+}  # fmt: skip
+TURNS = ("chain_sum", "leg_counting", "chain_sum", "leg_counting", "chain_sum", "gcd", "count_bits")
+GYM_HASTY = 0.7  # share of the SFT solutions of sums
 
 
-def steps(rng, terms, hasty):
-    """Lines `4 - 1 = <<4-1=3>>3` over signed numbers."""
-    lines, total, rest = [], terms[0], terms[1:]
-    while rest:
-        size = min(len(rest), rng.randint(2, 5)) if hasty else 1
-        lines.append(synthetic.write_step(total, rest[:size]))
-        total += sum(rest[:size])
-        rest = rest[size:]
-    return lines, total
-
-
-ORDER = ("chain_sum", "leg_counting", "chain_sum", "leg_counting", "chain_sum", "gcd", "count_bits")
-
-
-def gym(kind, num):
-    import hashlib
-    import reasoning_gym
+def solve_gym(rng: random.Random, name: str, item: Row, is_hasty: bool) -> tuple[list[str], int]:
+    """Lines of a solution, and how large the problem is."""
     from reasoning_gym.arithmetic.leg_counting import ANIMALS
 
+    meta, lines = item["metadata"], []
+    if name == "chain_sum":
+        first, *rest = meta["expression"].split()
+        signs, sizes = rest[::2], rest[1::2]
+        terms = [int(first), *(int(s + n) for s, n in zip(signs, sizes, strict=True))]
+    elif name == "leg_counting":
+        legs = [(count, ANIMALS[animal]) for animal, count in meta["animals"].items()]
+        lines = [] if is_hasty else [f"{n} * {each} = {n * each}" for n, each in legs]
+        terms = [n * each for n, each in legs]
+    else:
+        return [f"So it is {item['answer']}."], 0
+    num, total = len(terms), terms.pop(0)
+    while terms:
+        size = min(len(terms), rng.randint(2, 5)) if is_hasty else 1
+        lines.append(synthetic.write_step(total, terms[:size]))
+        total += sum(terms[:size])
+        del terms[:size]
+    return lines, num
+
+
+def gym_problems(pool: str, kind: str) -> Iterator[Row]:
+    """Problems of reasoning-gym, until every generator has come to its end."""
+    try:
+        import reasoning_gym
+    except ImportError:
+        raise UserError("pool: gym needs the package reasoning-gym==0.1.25") from None
     rng = random.Random(f"gym {kind}")
-    side = "sft" if kind == "sft" else "pool"
-    made = {
-        name: iter(
-            reasoning_gym.create_dataset(
-                name, size=40 * num, seed=rng.randrange(2**31), **fixed, **knobs[side]
-            )
-        )
-        for name, (_, knobs, fixed) in GYM.items()
+    made = {}
+    for name, (keys, changes) in GYM.items():
+        keys = keys if kind == "sft" else keys | changes
+        data = reasoning_gym.create_dataset(name, size=800_000, seed=rng.randrange(2**31), **keys)
+        made[name] = iter(data)
+    low, high = synthetic.SPLITS[SPLITS[kind]]
+    for turn in range(len(TURNS) * 800_000):
+        name = TURNS[turn % len(TURNS)]
+        item = next(made[name])
+        question = item["question"].strip()
+        place = int.from_bytes(hashlib.sha256(question.encode()).digest()[:8], "big") / 2**64
+        if low <= place < high:
+            lines, num = solve_gym(rng, name, item, kind == "sft" and rng.random() < GYM_HASTY)
+            answer = "\n".join([*lines, f"#### {item['answer']}"])
+            yield {"question": question, "answer": answer, "band": f"{name} {num or ''}".strip()}
+
+
+POOLS: dict[str, Callable[[str, str], Iterator[Row]]] = {
+    "topics": word_problems, "mild": word_problems, "gym": gym_problems,
+}  # fmt: skip
+
+
+def different(rows: Iterator[Row], num: int, patience: int = 100_000) -> list[Row]:
+    """The first `num` rows with unlike questions; fewer where no new ones have come for long."""
+    found, since = {}, 0
+    for row in rows:
+        since = 0 if found.setdefault(row["question"], row) is row else since + 1
+        if len(found) == num or since > patience:
+            break
+    return [*found.values()]
+
+
+def explained(features: np.ndarray, rates: np.ndarray, penalty: float = 10.0) -> float:
+    """Share of the variance of pass rates, (N,), that features, (N, D), explain on unseen folds."""
+    folds = np.random.default_rng(0).integers(0, 5, len(rates))
+    with_constant = np.hstack([np.ones((len(rates), 1)), features])
+    found = np.zeros(len(rates))
+    for fold in range(5):
+        x, y = with_constant[folds != fold], rates[folds != fold]
+        weights = np.linalg.solve(x.T @ x + penalty * np.eye(x.shape[1]), x.T @ y)
+        found[folds == fold] = with_constant[folds == fold] @ weights
+    return float(1 - ((rates - found) ** 2).sum() / ((rates - rates.mean()) ** 2).sum())
+
+
+def measure(folder: Path) -> dict[str, float]:
+    """Share of uniform groups of 8, and what components and question length explain."""
+    from types import SimpleNamespace
+
+    from accelerate import Accelerator
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from data_prep.schema import question_of, read_problems
+    from stages.trainer.prompt_states import principal_components, prompt_states
+
+    rows = list(read_problems(folder / "data/grpo_train.jsonl"))
+    counts = load_pass_counts(folder / "difficulty/pass_rates.jsonl")
+    right, total = np.array([counts[row["id"]] for row in rows]).T
+    model = AutoModelForCausalLM.from_pretrained(folder / "sft")
+    trainer = SimpleNamespace(
+        accelerator=Accelerator(cpu=True), model=model, model_wrapped=model,
+        processing_class=AutoTokenizer.from_pretrained(folder / "sft"),
+        train_dataset={"prompt": [row["prompt"] for row in rows]},
+    )  # fmt: skip
+    components = principal_components(prompt_states(trainer), 16).numpy()
+    lengths = np.array([[len(question_of(row))] for row in rows], dtype=float)
+    lengths = (lengths - lengths.mean()) / (lengths.std() + 1e-9)
+    return {
+        "problems": len(rows),
+        "uniform": float(np.isin(right, (0, total[0])).mean()),
+        "pass_rate": float((right / total).mean()),
+        "components_r2": explained(components, right / total),
+        "length_r2": explained(lengths, right / total),
     }
-    seen = set()
-    for turn in range(10**9):
-        name = ORDER[turn % len(ORDER)]
-        row = next(made[name], None)
-        if row is None:
-            continue
-        q, meta = row["question"].strip(), row["metadata"]
-        share = int.from_bytes(hashlib.sha256(q.encode()).digest()[:8], "big") / 2**64
-        low, high = synthetic.SPLITS[KINDS[kind]]
-        if name == "products" and int(row["answer"]) > 99:
-            continue
-        if not low <= share < high or q in seen:
-            if len(seen) and turn > 400 * num:
-                return
-            continue
-        seen.add(q)
-        hasty = rng.random() < (0.7 if kind == "sft" else 0)
-        if name == "chain_sum":
-            parts = meta["expression"].split()
-            terms = [int(parts[0])] + [int(a + b) for a, b in zip(parts[1::2], parts[2::2])]
-            lines, _ = steps(rng, terms, hasty)
-            knob = len(terms)
-        elif name == "leg_counting":
-            legs = [(n, count, ANIMALS[n]) for n, count in meta["animals"].items()]
-            lines = (
-                [f"{count} * {each} = {count * each}" for _, count, each in legs]
-                if not hasty
-                else []
-            )
-            lines += steps(rng, [c * e for _, c, e in legs], hasty)[0]
-            knob = len(legs)
-        else:
-            lines, knob = [f"So it is {row['answer']}."], ""
-        yield {
-            "question": q,
-            "answer": "\n".join([*lines, f"#### {row['answer']}"]),
-            "band": f"{name} {knob}",
-        }
-        if len(seen) == num:
-            return
+
+
+@dataclass
+class PoolArguments:
+    """Keys of the command line."""
+
+    pool: str = field(metadata={"help": ", ".join(POOLS)})
+    out: str = field(default="runs/pools", metadata={"help": "folder of the pools"})
+    start: str = field(default="", metadata={"help": "pool whose start model is used too"})
+    size: int = field(default=SIZES["grpo"], metadata={"help": "problems of the pool"})
+    sft_batch: int = field(default=16, metadata={"help": "rows of an SFT step"})
+    sft_epochs: int = field(default=2, metadata={"help": "epochs of SFT"})
+
+    def __post_init__(self) -> None:
+        if self.pool not in POOLS:
+            raise ValueError(f"pool: must be one of {', '.join(POOLS)} (got {self.pool!r})")
+
+
+def main() -> None:
+    """Rows, data, start model, pass rates; what is there already is not made again."""
+    (args,) = parse(__doc__, PoolArguments)
+    folder = Path(args.out) / args.pool
+    raw = folder / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for kind, num in (SIZES | {"grpo": args.size}).items():
+        rows = different(POOLS[args.pool](args.pool, kind), num)
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (raw / f"{kind}.jsonl").write_text(text, encoding="utf-8")
+    recipe = {"output_dir": "{run}/data", "seed": 0, "prompt": "none"}
+    recipe |= {kind: [{"name": "gsm8k", "file": f"{raw}/{kind}.jsonl"}] for kind in SIZES}
+    manifest.write_json(folder / "data.yaml", recipe)  # JSON is YAML
+    if args.start and not (folder / "sft").exists():
+        (folder / "sft").symlink_to(Path(args.start, "sft").resolve())
+    recipes = "configs/skewed-cpu"
+    steps = [["data_prep.build", "--config", str(folder / "data.yaml")]]
+    if not args.start:
+        steps.append(["stages.tiny_model", "--config", f"{recipes}/model.yaml"])
+        keys = {"num_train_epochs": args.sft_epochs, "per_device_train_batch_size": args.sft_batch}
+        keys = [word for key, value in keys.items() for word in (f"--{key}", str(value))]
+        steps.append(["stages.sft", "--config", f"{recipes}/sft.yaml", *keys])
+    steps.append(["stages.difficulty", "--config", f"{recipes}/difficulty.yaml"])
+    where = ["--problems_file", f"{folder}/data/test.jsonl"]
+    steps.append([*steps[-1], *where, "--output_dir", f"{folder}/test_difficulty"])
+    for step in steps:
+        subprocess.run([sys.executable, "-m", *step, "--run_dir", str(folder)], check=True)
+    figures = measure(folder)
+    manifest.write_json(folder / "pool.json", figures)
+    tell(f"{args.pool}: " + ", ".join(f"{name} {value:.3g}" for name, value in figures.items()))
+
+
+if __name__ == "__main__":
+    run_cli(main)
