@@ -37,11 +37,10 @@ FILTER = {
 }
 # Kinds of healthy run: in words, as keys, and how many seeds.
 HEALTHY: dict[str, tuple[str, dict[str, Any], int]] = {
-    "on-policy": ("`curriculum: off`", {"curriculum": "off"}, 7),
-    "minibatches": (
-        "`curriculum: off`, two optimizer steps a generation",
-        {"curriculum": "off", "per_device_train_batch_size": 64, "steps_per_generation": 2}
-        | {"max_mean_ratio": 5.0},
+    "on-policy": ("`curriculum: off`", {"curriculum": "off", "log_completions": True}, 7),
+    "reused": (
+        "`curriculum: off`, `num_iterations: 2`, learning rate x 2",
+        {"curriculum": "off", "num_iterations": 2, "learning_rate": 4e-4},
         7,
     ),
     "chosen": (
@@ -66,6 +65,10 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"save_strategy": "steps", "save_steps": 5, "save_total_limit": 4},
     ),
     "stale-engine": ("completions from an engine that keeps the first weights", ENGINE),
+    "tags-engine": (
+        "from step 10 on another 5 % of a step's completions end in a second `</answer>`",
+        {"curriculum": "off", "max_steps": 30},
+    ),
     "bf16-weights": (
         "`dtype: bfloat16`, learning rate 5e-7",
         {"dtype": "bfloat16", "learning_rate": 5e-7, "max_steps": 10},
@@ -130,7 +133,7 @@ def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
     }
     for key, value in settings.items():
         command += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
-    command += ["--fresh"] if name == "fresh-engine" else []
+    command += {"fresh-engine": ["--fresh"], "tags-engine": ["--tags"]}.get(name, [])
     files = [args.grpo_config, f"{args.recipe_run}/sft", f"{args.recipe_run}/difficulty"]
     key = {"settings": settings, "guards": asdict(GuardSettings())}
     key["inputs"] = manifest.hash_inputs(files)
