@@ -3,8 +3,8 @@
     python -m benchmarks.engine --config configs/tiny-cpu/grpo.yaml --steps_per_generation 2
 
 The engine keeps its first weights, or with `--fresh` takes the trained ones at every generation:
-stale weights, as the guards' benchmark and tests need them, without vLLM. With `--tags` it is fresh,
-and from step 10 on another 5 % of a step's completions end in a second `</answer>`, as those of
+stale weights, as the guards' benchmark and tests need them, without vLLM. `--tags` is fresh too;
+from step 10 on another 5 % of a step's completions end in `</answer></answer>`, as those of
 published runs did when they collapsed.
 """
 
@@ -53,7 +53,7 @@ class Engine:
         completions = [row[:n] for row, n in zip(ids.tolist(), lengths, strict=True)]
         logps = [row[:n] for row, n in zip(logps, lengths, strict=True)]
         if self.adds_tags:
-            tag = trainer._tokenizer.encode(ANSWER_CLOSE, add_special_tokens=False)
+            tag = trainer._tokenizer.encode(2 * ANSWER_CLOSE, add_special_tokens=False)
             num_spoiled = max(0, trainer.state.global_step - 9) * len(completions) // 20
             for at, row in enumerate(completions[:num_spoiled]):
                 completions[at] = [*row[:-1], *tag, row[-1]]

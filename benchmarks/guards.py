@@ -30,12 +30,13 @@ LIMITS = {
 # Two steps share a generation, or TRL has no log-probs of its own to compare the engine's with.
 ENGINE = {"per_device_train_batch_size": 64, "steps_per_generation": 2, "max_steps": 30}
 TOO_FAST = {"learning_rate": 2e-2, "max_steps": 40}
+SMALL = {"per_device_train_batch_size": 64}
 FILTER = {
     "curriculum": "offline",
     "pass_rates": "{run}/difficulty/pass_rates.jsonl",
     "max_steps": 20,
 }
-# Kinds of healthy run: in words, as keys, and how many seeds.
+# Kinds of healthy run: in words, as keys, and how many seeds. Steps of 8 groups are the noisier.
 HEALTHY: dict[str, tuple[str, dict[str, Any], int]] = {
     "on-policy": ("`curriculum: off`", {"curriculum": "off", "log_completions": True}, 7),
     "reused": (
@@ -46,7 +47,7 @@ HEALTHY: dict[str, tuple[str, dict[str, Any], int]] = {
     "chosen": (
         "`curriculum: predictive+refill`, evaluation every 20 steps",
         {"curriculum": "predictive+refill", "eval_strategy": "steps", "eval_steps": 20}
-        | {"eval_problems": 32},
+        | {"eval_problems": 16, "num_generations_eval": 4},
         6,
     ),
 }
@@ -66,8 +67,8 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "stale-engine": ("completions from an engine that keeps the first weights", ENGINE),
     "tags-engine": (
-        "from step 10 on another 5 % of a step's completions end in a second `</answer>`",
-        {"curriculum": "off", "max_steps": 30},
+        "from step 10 on another 5 % of a step's completions end in `</answer></answer>`",
+        SMALL | {"curriculum": "off", "max_steps": 25},
     ),
     "bf16-weights": (
         "`dtype: bfloat16`, learning rate 5e-7",
@@ -87,7 +88,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         FILTER | {"min_pass_rate": 1.0, "max_pass_rate": 1.0},
     ),
     **{
-        f"{kind}-{seed}": (f"{words}, seed {seed}", keys | {"seed": seed})
+        f"{kind}-{seed}": (f"{words}, seed {seed}", SMALL | keys | {"seed": seed})
         for kind, (words, keys, num_seeds) in HEALTHY.items()
         for seed in range(num_seeds)
     },

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import torch
 
 TAG = re.compile("|".join(map(re.escape, (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE))))
-# `</answer></answer>`, `</answer><answer>`, `<answer><answer>`, however long what is before.
-DOUBLED = re.compile(r"</(think|answer)>\s*</?\1>|<(think|answer)>\s*<\2>")
+# A block right behind one of its kind, or a tag twice in tags without text between, however long
+# what is before: `</answer><answer>`, `</answer></answer>`, `</answer></think></answer>`.
+DOUBLED = re.compile(rf"</(think|answer)>\s*<\1>|({TAG.pattern})\s*(?:(?:{TAG.pattern})\s*)*?\2")
 RECENT = 10  # steps too young for the reference
 SPAN = 40  # steps of the reference
 
@@ -141,7 +142,7 @@ class Guards:
         mean cut-off rate > `best_reference`'s + `cut_off_rise`  and  mean reward < its
 
     `no_signal` looks at the last 10 steps, or as many as have 3 / `min_signal` groups: none of them
-    informative is then no bad luck (95 %, the rule of three). All cut off is judged at once.
+    informative is then no bad luck (95 %, the rule of three). All cut off counts as none, at once.
     """
 
     def __init__(self, settings: GuardSettings) -> None:
