@@ -14,12 +14,12 @@ log, against the second half. Levels, topics and other hints of a prompt are not
 """
 
 import collections
-import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, takewhile
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from stages.trainer.curriculum import PredictiveCurriculum
 
 ABILITIES = np.linspace(-9, 9, 61)  # logits
 NUM_SCORING = 4  # offline: completions a problem that the filter is made of
+MODES = ("off", "offline", "refill", "predictive", "predictive+refill")
 NEEDED = ("step", "prompt", "completion")
 
 
@@ -138,56 +139,80 @@ def reward_column(frames: dict[str, Any], wanted: str | None) -> str:
     return str(wanted)
 
 
+@dataclass
+class Run:
+    """Rows of one file, one after the other, that have the same prompt."""
+
+    path: str
+    batch: int
+    start: int
+    prompt: str
+    rewards: np.ndarray
+    texts: list[str]
+
+
+def find_runs(frames: dict[str, Any], column: str) -> list[Run]:
+    """The rows of all files, parted by prompt."""
+    runs = []
+    for batch, (path, frame) in enumerate(frames.items()):
+        rewards, texts = frame[column].to_numpy(dtype=float), [*map(text_of, frame["completion"])]
+        start = 0
+        for prompt, rows in groupby(map(text_of, frame["prompt"])):
+            end = start + len(list(rows))
+            runs.append(Run(path, batch, start, prompt, rewards[start:end], texts[start:end]))
+            start = end
+    return runs
+
+
 def read_log(args: ReplayArguments) -> Log:
     """The groups of the files; those with a completion that has no verdict are left out."""
     frames = read_frames(args.files)
     if len(frames) < 4:
         raise UserError(f"files: {len(frames)} generations; at least 4 are needed")
-    column, count = reward_column(frames, args.reward), len
-    if args.tokenizer:
-        from transformers import AutoTokenizer
-
-        tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
-        count = functools.partial(count_tokens, tokenizer)
-    # Runs of rows with one prompt: (file, first row, prompt, rows).
-    runs = []
-    for path, frame in frames.items():
-        start = 0
-        for prompt, rows in groupby(map(text_of, frame["prompt"])):
-            runs.append((path, start, prompt, length := len(list(rows))))
-            start += length
-    size = args.num_generations or collections.Counter(run[-1] for run in runs).most_common(1)[0][0]
+    column = reward_column(frames, args.reward)
+    runs, count = find_runs(frames, column), length_counter(args.tokenizer)
+    lengths = collections.Counter(len(run.texts) for run in runs)
+    size = args.num_generations or lengths.most_common(1)[0][0]
     if size < 2:
         raise UserError("files: most prompts have one row; --num_generations says how many a group")
     names: dict[str, int] = {}
-    batches = {path: batch for batch, path in enumerate(frames)}
-    groups, costs = [], {False: [], True: []}
-    for path, start, prompt, length in runs:
-        if length % size:
+    groups: list[tuple[int, int, int]] = []
+    costs: dict[bool, list[int]] = {False: [], True: []}
+    for run in runs:
+        if len(run.texts) % size:
             raise UserError(
-                f"{path}: row {start}: {length} rows of one prompt are no groups of {size}; "
-                "--num_generations says how many rollouts a group has"
+                f"{run.path}: row {run.start}: {len(run.texts)} rows of one prompt are no groups "
+                f"of {size}; --num_generations says how many rollouts a group has"
             )
-        frame = frames[path].iloc[start : start + length]
-        for at in range(0, length, size):
-            rewards = frame[column].to_numpy(dtype=float)[at : at + size]
+        for at in range(0, len(run.texts), size):
+            rewards = run.rewards[at : at + size]
             if np.isnan(rewards).any():
                 continue
-            texts = map(text_of, frame["completion"].iloc[at : at + size])
-            for reward, text in zip(rewards, texts, strict=True):
+            for reward, text in zip(rewards, run.texts[at : at + size], strict=True):
                 costs[bool(reward > 0)].append(count(text))
-            problem = names.setdefault(prompt, len(names))
-            groups.append((problem, batches[path], int((rewards > 0).sum())))
+            problem = names.setdefault(run.prompt, len(names))
+            groups.append((problem, run.batch, int((rewards > 0).sum())))
     if not groups:
         raise UserError(f"{column}: no group has a number for every completion")
-    every = np.mean([*costs[False], *costs[True]])
-    means = tuple(float(np.mean(costs[is_right] or every)) for is_right in (False, True))
-    return Log(*np.array(groups).T, size, means)
+    if {right for *_, right in groups} <= {0, size}:
+        raise UserError(f"{column}: no group is informative: nothing can be foretold from the log")
+    mean = fmean([*costs[False], *costs[True]])
+    wrong, right = (fmean(found) if found else mean for found in costs.values())
+    return Log(*np.array(groups).T, size, (wrong, right))
 
 
-def count_tokens(tokenizer: Any, text: str) -> int:
-    """Tokens of a completion, with the one that ends it."""
-    return len(tokenizer.encode(text, add_special_tokens=False)) + 1
+def length_counter(tokenizer_path: str | None) -> Callable[[str], int]:
+    """What gives a completion's length: tokens with the one that ends it, or characters."""
+    if not tokenizer_path:
+        return len
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--tokenizer: {tokenizer_path}: no tokenizer there ({reason})") from error
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False)) + 1
 
 
 class Pool:
@@ -282,56 +307,71 @@ def simulate(pool: Pool, mode: str, num_batches: int, count: int, seed: int) -> 
     return {"dead": 1 - useful / generated, "cost": spent / useful if useful else np.inf}
 
 
-def check_halves(log: Log) -> tuple[float, float]:
-    """Share of dead groups in the second half of the log: predicted from the first, and seen."""
+def check_halves(log: Log) -> tuple[float, float, float]:
+    """Dead groups in the second half of the log: predicted from the first, and seen, as shares.
+
+    Then how far the two may be apart by chance alone (95 %), as of two samples.
+    """
     is_first = log.batch < (log.batch.min() + log.batch.max() + 1) / 2
     pool, second = Pool(log.part(is_first), log.problem.max() + 1), log.part(~is_first)
-    return float(pool.dead_chance(second.problem, second.batch).mean()), float(second.dead().mean())
+    predicted = float(pool.dead_chance(second.problem, second.batch).mean())
+    sizes = 1 / is_first.sum() + 1 / (~is_first).sum()
+    margin = 1.96 * (predicted * (1 - predicted) * sizes) ** 0.5
+    return predicted, float(second.dead().mean()), float(margin)
+
+
+def predict(log: Log, num_problems: int, num_simulations: int) -> dict[str, dict[str, float]]:
+    """Mode -> means of what `simulate` finds, over as many generations as were logged."""
+    pool, num_batches = Pool(log, num_problems), len(np.unique(log.batch))
+    found = {}
+    for mode in MODES:
+        count = round(len(log.problem) / num_batches)
+        runs = [simulate(pool, mode, num_batches, count, n) for n in range(num_simulations)]
+        found[mode] = {key: fmean(run[key] for run in runs) for key in runs[0]}
+    return found
+
+
+def render(found: dict[str, dict[str, float]], total: float, unit: str) -> list[dict[str, str]]:
+    """The rows of the table."""
+    rows = []
+    for mode, mean in found.items():
+        saved = 1 - mean["cost"] / found["off"]["cost"] if mean["cost"] < np.inf else np.nan
+        values = {
+            "dead groups": f"{mean['dead']:.1%}",
+            f"{unit} for one informative group": f"{mean['cost']:,.0f}",
+            "saved": f"{saved:.0%}",
+            f"of the log's {total:,.0f} {unit}": f"{total * saved:,.0f}",
+        }
+        values = {key: "none" if "nan" in x or x == "inf" else x for key, x in values.items()}
+        rows.append({"curriculum": mode} | values)
+    return rows
 
 
 def main() -> None:
     """Print what was logged, the check, and the table of the modes."""
     words = sys.argv[1:]
     files = list(takewhile(lambda word: not word.startswith("-"), words))
-    (args,) = parse(
-        __doc__, ReplayArguments, argv=(["--files", *files] if files else []) + words[len(files) :]
-    )
+    if not files and not {"-h", "--help"} & {*words}:
+        raise UserError("no files; give the completions_<step>.parquet of one run")
+    argv = ["--files", *files, *words[len(files) :]] if files else words
+    (args,) = parse(__doc__, ReplayArguments, argv=argv)
     log = read_log(args)
-    num_seen, num_batches = int(log.problem.max()) + 1, len(np.unique(log.batch))
+    num_seen, num_groups = int(log.problem.max()) + 1, len(log.problem)
     num_problems = args.pool_size or num_seen
-    count = round(len(log.problem) / num_batches)
-    if num_problems < max(num_seen, count):
-        raise UserError(f"pool_size: {num_problems} problems; the log alone has {num_seen}")
-    predicted, seen = check_halves(log)
-    pool = Pool(log, num_problems)
-    found = {
-        mode: [simulate(pool, mode, num_batches, count, n) for n in range(args.num_simulations)]
-        for mode in ("off", "offline", "refill", "predictive", "predictive+refill")
-    }
-    means = {
-        mode: {key: float(np.mean([run[key] for run in runs])) for key in ("dead", "cost")}
-        for mode, runs in found.items()
-    }
-    unit = "tokens" if args.tokenizer else "characters"
+    if num_problems < num_seen:
+        raise UserError(f"--pool_size: {num_problems}, but the log has {num_seen} problems")
+    predicted, seen, margin = check_halves(log)
     num_right = int(log.right.sum())
-    total = num_right * log.costs[1] + (len(log.right) * log.size - num_right) * log.costs[0]
-    rows = []
-    for mode, mean in means.items():
-        share = mean["cost"] / means["off"]["cost"]
-        row = {"curriculum": mode, "dead groups": f"{mean['dead']:.1%}"}
-        row[f"{unit} for one informative group"] = f"{mean['cost']:,.0f}"
-        row["saved"] = f"{1 - share:.0%}"
-        row[f"of the log's {total:,.0f} {unit}"] = f"{total * (1 - share):,.0f}"
-        rows.append(row)
+    total = num_right * log.costs[1] + (num_groups * log.size - num_right) * log.costs[0]
+    unit = "tokens" if args.tokenizer else "characters"
+    rows = render(predict(log, num_problems, args.num_simulations), total, unit)
     lines = [
-        f"{len(log.problem):,} groups of {log.size} in {num_batches} generations, {num_seen:,} "
-        f"problems of {num_problems:,}; dead: {log.dead().mean():.1%}",
-        f"Check: of the second half's groups {predicted:.1%} dead by the first half, "
-        f"{seen:.1%} in the log",
-        "",
-        markdown(rows),
-        "",
-        f"offline counts the {NUM_SCORING} completions a problem that its filter is made of.",
+        f"{num_groups:,} groups of {log.size} in {len(np.unique(log.batch))} generations, "
+        f"{num_seen:,} of {num_problems:,} problems; dead: {log.dead().mean():.1%}",
+        f"Check: the first half predicts {predicted:.1%} dead groups for the second, which has "
+        f"{seen:.1%}; chance alone: {100 * margin:.1f} points",
+        f"\n{markdown(rows)}\n",
+        f"offline pays for {NUM_SCORING} completions a problem, of which its filter is made",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

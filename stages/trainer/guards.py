@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 TAG = re.compile("|".join(map(re.escape, (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE))))
-# A block right behind one of its kind, or a tag twice in tags without text between, however long
-# what is before: `</answer><answer>`, `</answer></answer>`, `</answer></think></answer>`.
+# `</answer><answer>`, or a tag twice among tags without text between: `</answer></think></answer>`.
 DOUBLED = re.compile(rf"</(think|answer)>\s*<\1>|({TAG.pattern})\s*(?:(?:{TAG.pattern})\s*)*?\2")
 RECENT = 10  # steps too young for the reference
 SPAN = 40  # steps of the reference

@@ -296,7 +296,7 @@ def test_repeated_ngrams(ids, size, share):
         (f"<think>{'so ' * 99}</think><answer>4</answer><answer>5</answer>", 1),
         (f"<think>{'so ' * 99}</think>\\boxed{{4}}</answer>\n</think></answer>", 1),
         ("<think>\n\n</think>\n\n<answer></answer>", 0),
-        ("\\boxed{4}</answer>", 0),  # one stray tag repeats nothing
+        ("<td>1</td><td>2</td></answer>", 0),  # one stray tag repeats nothing
         # With other text between, as where a base model goes on with questions of its own, the
         # share counts: of 100 characters the last 20.
         ("x" * 64 + "</think>" + "y" * 8 + "</think>" + "z" * 12, 20 / 100),
