@@ -109,9 +109,7 @@ class GuardSettings:
             # A run that never learned has no checkpoint that is better than another.
             known = ACTIONS if name != "no_signal" else ("off", "warn", "stop")
             if (action := getattr(self, name)) not in known:
-                raise ValueError(
-                    f"guard_{name}: must be one of {', '.join(known)} (got {action!r})"
-                )
+                raise ValueError(f"guard_{name}: must be {' or '.join(known)} (got {action!r})")
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,7 @@ class Guards:
                 first = steps[max(len(steps) - s.patience, s.baseline_steps)]
                 limit = s.max_length_growth
                 measured["length"] = (growth, limit, growth > limit, first)
-        if "signal" in statistics:
+        if math.isfinite(statistics.get("signal", math.nan)):
             measured["no_signal"] = self._signal(step, statistics)
         return measured
 
@@ -229,12 +227,14 @@ class Guards:
         """Whether groups are informative, as `_measure` gives it; sets `_remedy`."""
         least, num_tokens = self.settings.min_signal, statistics["max_length"]
         size = max(RECENT, math.ceil(3 / (least * statistics["num_groups"])))
-        row = {"step": step} | {key: statistics[key] for key in CAUSES if key in statistics}
-        trace = self._state["signal_trace"] = [*self._state["signal_trace"], row][-size:]
-        if statistics["cut_off_rate"] == 1 and statistics["length"] >= num_tokens:
+        row = {key: x for key in CAUSES if math.isfinite(x := statistics.get(key, math.nan))}
+        trace = [*self._state["signal_trace"], {"step": step} | row][-size:]
+        self._state["signal_trace"] = trace
+        if row.get("cut_off_rate") == 1 and statistics["length"] >= num_tokens:
             self._remedy = f"every completion hit {num_tokens} tokens: raise max_completion_length"
             return 0.0, least, True, step
-        means = {key: fmean(past[key] for past in trace) for key in CAUSES if key in row}
+        known = [key for key in CAUSES if all(key in past for past in trace)]
+        means = {key: fmean(past[key] for past in trace) for key in known}
         self._remedy = why_no_signal(means)
         is_bad = means["signal"] < least and len(trace) == size
         return means["signal"], least, is_bad, trace[0]["step"]
@@ -360,7 +360,7 @@ def best_reference(
 
 def why_no_signal(means: dict[str, float]) -> str:
     """The likely cause of groups that are not informative, and what helps; means of `CAUSES`."""
-    right, cut_off = means.get("correctness"), means["cut_off_rate"]
+    right, cut_off = means.get("correctness"), means.get("cut_off_rate", 0.0)
     ungradable = {name: means.get(name, 0.0) for name in UNGRADABLE}
     most = max(ungradable, key=ungradable.__getitem__)
     if right is not None and right > 0.9:

@@ -241,7 +241,8 @@ def mixed(step):
         statistics |= {"repetition": 0.5, "logp_mismatch": 1.3, "length": 5000.0 + step}
         statistics |= {"entropy": 0.001, "moved_share": 0.0, "cut_off_rate": 1.0, "reward": 0.0}
     if step % 7 == 0:
-        statistics |= {"reward": NAN, "entropy": NAN}
+        statistics |= {"reward": NAN, "entropy": NAN, "correctness": NAN}
+        statistics |= {"signal": NAN} if step % 14 else {"cut_off_rate": NAN}
     return statistics
 
 
