@@ -50,12 +50,10 @@ def test_what_other_runs_log(log):
     # Optimizer steps that share a generation, conversations, other columns, missing verdicts.
     later = [table | {"step": [table["step"][0] + 1] * 12} for table in FOUR[1:]]
     again = FOUR[0] | {"step": [2] * 12}
-    talk = [
-        table
-        | {key: [[{"role": "x", "content": text}] for text in table[key]] for key in ("prompt",)}
-        | {"verdict": ["right"] * 12, "length": [1.0] * 12}
-        for table in FOUR
-    ]
+    talk = [table | {"verdict": ["right"] * 12, "length": [1.0] * 12} for table in FOUR]
+    for table in talk:
+        for key in ("prompt", "completion"):
+            table[key] = [[{"role": "x", "content": text}] for text in table[key]]
     assert log(FOUR[0], again, *later).batch.tolist() == log(*FOUR).batch.tolist()
     assert log(*talk, reward="accuracy").right.tolist() == log(*FOUR).right.tolist()
     unknown = FOUR[0] | {"accuracy": [None, *FOUR[0]["accuracy"][1:]]}
