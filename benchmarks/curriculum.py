@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from benchmarks import table
+from benchmarks.rivals import RIVALS
 from data_prep import manifest
 from data_prep.config import parse, run_cli
 
@@ -25,8 +26,10 @@ MODES: dict[str, dict[str, Any]] = {
     "stock": {"curriculum": "off"},
     "offline": {"curriculum": "offline"},
     "refill": {"curriculum": "refill"},
+    "dapo": {"curriculum": "refill", "max_refill_rounds": 9},  # its script generates 10 times
     "predictive": {"curriculum": "predictive"},
     "predictive+refill": {"curriculum": "predictive+refill"},
+    **{name: {"curriculum": "off"} for name in RIVALS},  # which takes its place
 }
 AXES = ("tokens", "seconds")
 HOW = """`make bench-curriculum SEEDS="{seeds}" MODES="{modes}"`: {token_budget:,} generated

@@ -10,9 +10,12 @@ import json
 import time
 from dataclasses import dataclass, field
 from functools import update_wrapper
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from benchmarks import rivals
 from benchmarks.overhead import build_stock
 from data_prep import manifest
 from data_prep.config import UNSET, parse, run_cli
@@ -45,14 +48,14 @@ class Recorder:
     def __init__(self, reward: Any, num_generations: int) -> None:
         self._reward, self._size = reward, num_generations
         self.tokens = 0
-        self.groups: list[int] = []  # right rollouts of each group in this step
+        self.groups: list[float] = []  # right ones of G, of each group or part of one in this step
         update_wrapper(self, reward)
 
     def __call__(self, **batch: Any) -> list[float]:
         values = self._reward(**batch)
         self.tokens += sum(map(len, batch["completion_ids"]))
-        right = [value > 0 for value in values]
-        self.groups += [sum(right[n : n + self._size]) for n in range(0, len(right), self._size)]
+        for _, group in groupby(zip(batch["id"], values, strict=True), lambda pair: pair[0]):
+            self.groups.append(self._size * fmean(value > 0 for _, value in group))
         return values
 
 
@@ -139,6 +142,9 @@ def main() -> None:
         trainer = build_stock(rows, args, grpo, model, tokenizer)
     else:
         problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
+        if args.mode in rivals.RIVALS:
+            build = rivals.build
+            grpo_stage.build_curriculum = lambda rows, _, *rest: build(args.mode, rows, *rest)
         trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
     steps, found = [], []
 

@@ -5,6 +5,7 @@ rows of one process, and on `Groups`, which holds what all processes know of all
 N = B / G groups, P prompt tokens (padded on the left), C completion tokens (padded on the right).
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,44 +59,90 @@ class Groups:
         return is_uniform(self.correctness, self.size).view(self.world_size, -1)
 
 
-def pair_groups(is_bad: torch.Tensor, is_good: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which groups of the batch, (ranks, N), to replace by which new ones, (ranks, M), both bool.
+def pick_groups(is_bad: torch.Tensor, num: int) -> torch.Tensor:
+    """Which of each rank's groups, bool of shape (ranks, M), to train on: shape (ranks, `num`).
 
-    On every rank as many as it has of both; numbers counted over all ranks, shapes (n,).
+    The first `num`, bad ones replaced by the first good ones behind them as far as there are any.
     """
-    num = torch.minimum(is_bad.sum(dim=1), is_good.sum(dim=1)).unsqueeze(1)
+    is_old, is_new = is_bad[:, :num], ~is_bad[:, num:]
+    count = torch.minimum(is_old.sum(dim=1), is_new.sum(dim=1)).unsqueeze(1)
     # The first so many of each row.
-    old, new = (mask & (mask.cumsum(dim=1) <= num) for mask in (is_bad, is_good))
-    return old.flatten().nonzero().flatten(), new.flatten().nonzero().flatten()
+    old, new = (mask & (mask.cumsum(dim=1) <= count) for mask in (is_old, is_new))
+    picked = torch.arange(num, device=is_bad.device).repeat(len(is_bad), 1)
+    picked[old] = num + new.nonzero()[:, 1]
+    return picked
 
 
 def rows_of(groups: torch.Tensor, size: int) -> torch.Tensor:
-    """Row numbers of groups of `size` rows: shape (n,) -> (n*size,)."""
-    return (groups.unsqueeze(1) * size + torch.arange(size, device=groups.device)).flatten()
+    """Row numbers of groups of `size` rows: shape (..., n) -> (..., n*size)."""
+    return (groups.unsqueeze(-1) * size + torch.arange(size, device=groups.device)).flatten(-2)
 
 
-def replace_rows(
-    batch: dict[str, Any], other: dict[str, Any], old: torch.Tensor, new: torch.Tensor, pad_id: int
-) -> dict[str, Any]:
-    """`batch` with its rows `old` replaced by the rows `new` of `other`, both outputs of TRL.
+def add_rest(rows: torch.Tensor, start: int, first: int, size: int) -> torch.Tensor:
+    """Groups' rows with the rest of each group: (ranks, n*first) -> (ranks, n*size).
 
-    `advantages` and `num_items_in_batch` are still those of `batch`.
+    The rests were generated in the groups' order and are numbered from `start`, on each rank.
+    """
+    firsts = rows.view(len(rows), -1, first)
+    num, more = firsts.size(1), size - first
+    rests = start + torch.arange(num * more, device=rows.device).view(num, more)
+    return torch.cat([firsts, rests.expand(len(rows), -1, -1)], dim=2).flatten(1)
+
+
+def gathered(rounds: list[Groups], rows: torch.Tensor) -> torch.Tensor:
+    """Each rank's rows, (ranks, n), among the rows of all ranks, round by round: (ranks*n,)."""
+    places, first = [], 0
+    for one in rounds:
+        numbers = torch.arange(len(one.rewards), device=rows.device)
+        places.append(first + numbers.view(one.world_size, -1))
+        first += len(one.rewards)
+    return torch.cat(places, dim=1).gather(1, rows).flatten()
+
+
+def merge_groups(rounds: list[Groups], places: torch.Tensor, size: int) -> Groups:
+    """Groups of `size` rollouts, each of one problem, from what several rounds have generated."""
+    problems = torch.cat([one.problems.repeat_interleave(one.size) for one in rounds])
+    rewards, correctness = (
+        torch.cat([getattr(one, name) for one in rounds])[places]
+        for name in ("rewards", "correctness")
+    )
+    return Groups(problems[places[::size]], rewards, correctness, rounds[0].world_size)
+
+
+def merge_batches(batches: list[dict[str, Any]], rows: torch.Tensor, pad_id: int) -> dict[str, Any]:
+    """The rows of several outputs of TRL, numbered through, as one.
+
+    `advantages` and `num_items_in_batch` are still those of the first.
     """
     known = (*PROMPT_KEYS, *COMPLETION_KEYS, *OTHER_KEYS)
-    if unknown := sorted({*batch, *other} - {*known}):
-        raise ValueError(f"refill cannot merge {', '.join(unknown)}; use another curriculum")
-    merged = dict(batch)
+    if unknown := sorted({key for batch in batches for key in batch} - {*known}):
+        raise ValueError(f"curriculum: cannot merge {', '.join(unknown)}; use one without rounds")
+    merged = dict(batches[0])
     for key in (*PROMPT_KEYS, *COMPLETION_KEYS):
-        if key in batch:
-            width = max(batch[key].size(1), other[key].size(1))
+        if key in merged:
+            width = max(batch[key].size(1) for batch in batches)
             fill = pad_id if key.endswith("_ids") else 0
             wide = []
-            for values in (batch[key], other[key]):
-                missing = width - values.size(1)
+            for batch in batches:
+                missing = width - batch[key].size(1)
                 sides = (missing, 0) if key in PROMPT_KEYS else (0, missing)
-                wide.append(pad(values, sides, value=fill))
-            merged[key] = wide[0].index_copy(0, old, wide[1][new])
+                wide.append(pad(batch[key], sides, value=fill))
+            merged[key] = torch.cat(wide)[rows]
     return merged
+
+
+def empty_table(logs: dict[str, Any]) -> dict[str, Any]:
+    """A table of completions as TRL's, for any number of rows."""
+    return {name: defaultdict(list) if isinstance(logs[name], dict) else [] for name in logs}
+
+
+def add_rows(logs: dict[str, Any], table: dict[str, Any], places: list[int]) -> None:
+    """Add rows of `table` to TRL's table of completions, in place; its advantages are left out."""
+    for name, values in table.items():
+        if isinstance(values, dict):
+            add_rows(logs[name], values, places)
+        elif values and name != "advantages":
+            logs[name].extend(values[place] for place in places)
 
 
 def merge_metrics(
@@ -103,7 +150,7 @@ def merge_metrics(
 ) -> None:
     """Make the values that each of several rounds has logged one value a batch, in place.
 
-    `num_logged` is the number before the batch; the groups of each round, `sizes`, are the weights.
+    `num_logged` is the number before the batch; the rollouts of each round, `sizes`, the weights.
     """
     for name, values in metrics.items():
         first = num_logged.get(name, 0)

@@ -8,7 +8,6 @@ evaluation.
 
 import copy
 import math
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,17 @@ from stages.trainer.resume import (
 )
 from stages.trainer.rollouts import (
     Groups,
+    add_rest,
+    add_rows,
     advantages,
     are_dead,
+    empty_table,
+    gathered,
     is_uniform,
+    merge_batches,
+    merge_groups,
     merge_metrics,
-    pair_groups,
-    replace_rows,
+    pick_groups,
     rows_of,
     sum_rewards,
 )
@@ -202,22 +206,27 @@ class MathGRPOTrainer(GRPOTrainer):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
         num_logged = {name: len(values) for name, values in self._metrics["train"].items()}
-        batch = super()._generate_and_score_completions(self._choose(inputs))
+        problems = self._choose(len(inputs) // self.num_generations)
         if hasattr(self.curriculum, "next_round"):
-            batch = self._generate_again(batch, num_logged)
+            batch = self._generate_in_rounds(inputs, problems, num_logged)
+        else:
+            rows = inputs if problems is None else self._rows(problems)
+            batch = super()._generate_and_score_completions(rows)
         if self.guard_actions is not None:
             self.guard_actions.measure_batch(batch, num_logged)
         if self.dead_groups == "drop":
             self._drop_dead_groups(batch)
         return batch
 
-    def _choose(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The curriculum's rows in place of TRL's."""
-        num_groups = len(inputs) // self.num_generations * self.accelerator.num_processes
+    def _choose(self, num_mine: int) -> list[int] | None:
+        """The curriculum's problems for all processes; None for those of TRL."""
+        num_groups = num_mine * self.accelerator.num_processes
         problems = self.curriculum.choose(num_groups) if self.curriculum is not None else None
-        if problems is not None and len(problems) != num_groups:
+        more = 0 if problems is None else len(problems) - num_groups
+        can_be_more = hasattr(self.curriculum, "next_round") and more > 0
+        if more and not (can_be_more and more % self.accelerator.num_processes == 0):
             raise ValueError(f"curriculum: chose {len(problems)} problems, {num_groups} are needed")
-        return inputs if problems is None else self._rows(problems)
+        return problems
 
     def _rows(self, problems: list[int]) -> list[dict[str, Any]]:
         """This process's part of the problems, each repeated for its rollouts."""
@@ -259,52 +268,56 @@ class MathGRPOTrainer(GRPOTrainer):
             self._groups = Groups(problems, rewards, correctness, self.accelerator.num_processes)
         return rewards
 
-    def _generate_again(self, batch: dict[str, Any], num_logged: dict[str, int]) -> dict[str, Any]:
-        """Replace uniform groups by useful ones of other problems as long as the curriculum wants.
+    def _generate_in_rounds(
+        self, inputs: list[dict[str, Any]], problems: list[int] | None, num_logged: dict[str, int]
+    ) -> dict[str, Any]:
+        """Generate as long as the curriculum wants, and train on the informative groups.
 
+        With `num_first`, the rest of a group is generated when it is known that it is trained on.
         Groups do not move between ranks; all ranks make the same calls.
         """
-        groups, rank = self._groups, self.accelerator.process_index
-        sizes = [len(groups.problems)]  # groups that each round has generated
-        while problems := self.curriculum.next_round(groups):
-            table = [list(column) for column in self._table()]
-            new_batch = super()._generate_and_score_completions(self._rows(problems))
-            new = self._groups
-            sizes.append(len(problems))
-            is_bad, is_good = groups.is_uniform(), ~new.is_uniform()
-            old, new_ones = pair_groups(is_bad, is_good)
-            old_rows, new_rows = rows_of(old, new.size), rows_of(new_ones, new.size)
-            groups = Groups(
-                groups.problems.index_copy(0, old, new.problems[new_ones]),
-                groups.rewards.index_copy(0, old_rows, new.rewards[new_rows]),
-                groups.correctness.index_copy(0, old_rows, new.correctness[new_rows]),
-                groups.world_size,
-            )
-            for values, column in zip(table, self._table(), strict=True):
-                # TRL keeps as many rows as a batch has, so the new ones have pushed others out.
-                added = list(column)[-len(new.rewards) :]
-                for old_row, new_row in zip(old_rows.tolist(), new_rows.tolist(), strict=True):
-                    values[old_row] = added[new_row]
-                column.extend(values)
-            num_mine, num_new = is_bad.size(1) * new.size, is_good.size(1) * new.size
-            is_mine = old_rows // num_mine == rank
-            batch = replace_rows(
-                batch,
-                new_batch,
-                old_rows[is_mine] % num_mine,
-                new_rows[is_mine] % num_new,
-                self.processing_class.pad_token_id,
-            )
+        size, logs, rank = self.num_generations, self._logs, self.accelerator.process_index
+        first = min(getattr(self.curriculum, "num_first", size), size)
+        num_mine = len(inputs) // size
+        rows = [row for n, row in enumerate(inputs) if n % size < first]
+        batches, rounds = [], []
+        # TRL's own table holds no more than the rows of a batch.
+        self.num_generations, self._logs = first, empty_table(logs)
+        try:
+            while True:
+                rows = rows if problems is None else self._rows(problems)
+                batches.append(super()._generate_and_score_completions(rows))
+                rounds.append(self._groups)
+                are_uniform = torch.cat([groups.is_uniform() for groups in rounds], dim=1)
+                picked = rows_of(pick_groups(are_uniform, num_mine), first)  # (ranks, n*first)
+                groups = merge_groups(rounds, gathered(rounds, picked), first)
+                if not (problems := self.curriculum.next_round(groups)):
+                    break
+            num_uniform = are_uniform.sum() - groups.is_uniform().sum()  # and not trained on
+            if first < size:
+                self.num_generations = size - first
+                rows = self._rows(groups.problems.tolist())
+                batches.append(super()._generate_and_score_completions(rows))
+                rounds.append(self._groups)
+                picked = add_rest(picked, are_uniform.size(1) * first, first, size)
+        finally:
+            self.num_generations, table, self._logs = size, self._logs, logs
+        places = gathered(rounds, picked)
+        groups = merge_groups(rounds, places, size)
+        batch = merge_batches(batches, picked[rank], self.processing_class.pad_token_id)
         rewards = sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device))
         self._rewards = rewards
-        values = advantages(self.scale_rewards, rewards, groups.size)
-        self._logs["advantages"].extend(values.tolist())  # pushes TRL's own out
+        values = advantages(self.scale_rewards, rewards, size)
+        add_rows(logs, table, places.tolist())
+        logs["advantages"].extend(values.tolist())
         batch["advantages"] = values.chunk(self.accelerator.num_processes)[rank]
         batch["num_items_in_batch"] = self.accelerator.gather(batch["completion_mask"].sum()).sum()
         metrics = self._metrics["train"]
-        merge_metrics(metrics, num_logged, sizes)
+        merge_metrics(metrics, num_logged, [len(one.rewards) for one in rounds])
+        num_uniform += groups.is_uniform().sum()
+        metrics["rollout/uniform_groups"][-1] = (num_uniform / are_uniform.numel()).item()
         metrics["train/uniform_groups"].append(groups.is_uniform().float().mean().item())
-        std = rewards.view(-1, groups.size).std(dim=1)
+        std = rewards.view(-1, size).std(dim=1)
         is_zero = torch.isclose(std, torch.zeros_like(std))
         metrics["frac_reward_zero_std"][-1] = is_zero.float().mean().item()
         return batch
@@ -319,11 +332,6 @@ class MathGRPOTrainer(GRPOTrainer):
         batch["num_items_in_batch"] = self.accelerator.gather(num_tokens).sum()
         if self.loss_type in PER_COMPLETION:
             batch["loss_scale"] = len(is_dead) / (~is_dead).sum().clamp(min=1)
-
-    def _table(self) -> list[deque]:
-        """Columns of TRL's table of completions: a row for each of the batch, of all processes."""
-        columns = (self._logs[name] for name in ("prompt", "completion"))
-        return [*columns, *self._logs["rewards"].values(), *self._logs["extra"].values()]
 
     def compute_loss(
         self,

@@ -265,8 +265,8 @@ def train_as_one_of_two(model, folder):
         model, my_reward, args, Dataset.from_list(ROWS), Dataset.from_list(ROWS[:4]),
         correctness="my_reward", **parts,
     )  # fmt: skip
-    choose, seen = trainer._choose, []
-    trainer._choose = lambda inputs: seen.append(choose(inputs)) or seen[-1]
+    find_rows, seen = trainer._rows, []
+    trainer._rows = lambda problems: seen.append(find_rows(problems)) or seen[-1]
     trainer.train()
     for model in (trainer.model, trainer.ref_model):
         print("END", float(sum(part.double().abs().sum() for part in model.parameters())))  # noqa: T201

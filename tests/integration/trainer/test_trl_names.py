@@ -141,6 +141,12 @@ WRITTEN = {
          "inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]",
          "else:", "self._generate_and_score_completions(", "return inputs"],
     ),
+    "size of a group and table of completions are looked up in every call": (
+        GRPOTrainer._generate_and_score_completions,
+        ['num_generations = self.num_generations if mode == "train"',
+         "rewards.view(-1, num_generations)", 'self._logs["prompt"].extend(',
+         'self._logs["rewards"][name].extend(', 'self._logs["extra"][column].extend('],
+    ),
     "vLLM is given weights of another step only": (
         GRPOTrainer._generate_single_turn,
         ["if self.state.global_step != self._last_loaded_step:",

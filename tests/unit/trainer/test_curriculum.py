@@ -432,10 +432,12 @@ def test_a_curriculum_with_its_own_next_round(monkeypatch):
     trainer.guard_actions, trainer.train_dataset, trainer.num_generations = None, range(4), 2
     trainer.dead_groups = "keep"
     trainer.scale_rewards, trainer.reward_weights = "none", torch.ones(1)
-    trainer._metrics = {"train": defaultdict(list, frac_reward_zero_std=[0.5])}
+    logged = {"frac_reward_zero_std": [0.5], "rollout/uniform_groups": [0.5]}
+    trainer._metrics = {"train": defaultdict(list, logged)}
     columns = {name: deque(maxlen=6) for name in ("prompt", "completion", "advantages")}
     trainer._logs = columns | {"rewards": {}, "extra": {}}
     batch = trainer._generate_and_score_completions([None] * 6)
     assert batch["prompt_ids"].flatten().tolist() == [3, 3, 1, 1, 2, 2] == [*columns["prompt"]]
     assert batch["advantages"].tolist() == [-0.5, 0.5, 0.5, -0.5, 0.0, 0.0]
     assert trainer._metrics["train"]["frac_reward_zero_std"][-1] == pytest.approx(1 / 3)
+    assert trainer._metrics["train"]["rollout/uniform_groups"] == pytest.approx([0.6])  # of all 5

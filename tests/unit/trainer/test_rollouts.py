@@ -8,12 +8,17 @@ import torch
 from stages.trainer.rollouts import (
     COMPLETION_KEYS,
     PROMPT_KEYS,
+    Groups,
+    add_rest,
     advantages,
     are_dead,
+    gathered,
     is_uniform,
+    merge_batches,
+    merge_groups,
     merge_metrics,
-    pair_groups,
-    replace_rows,
+    pick_groups,
+    rows_of,
     sum_rewards,
 )
 
@@ -48,13 +53,33 @@ def test_are_dead():
     assert are_dead(torch.tensor(rewards).flatten(), 3).tolist() == [True] * 3 + [False] * 2
 
 
-def test_pair_groups():
-    is_bad = torch.tensor([[0, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]]).bool()
-    is_good = torch.tensor([[0, 1, 1], [1, 1, 1], [1, 1, 0]]).bool()
-    old, new = pair_groups(is_bad, is_good)
-    assert old.tolist() == [1, 2, 4] and new.tolist() == [1, 2, 3]
-    old, new = pair_groups(is_bad, torch.zeros(3, 2).bool())
-    assert old.tolist() == new.tolist() == []
+def test_pick_groups():
+    """Four of each rank's: bad ones give way to the first good ones behind, while there are any."""
+    is_bad = torch.tensor([[0, 1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1]])
+    picked = pick_groups(is_bad.bool(), 4)
+    assert picked.tolist() == [[0, 5, 6, 3], [4, 1, 2, 3], [0, 1, 2, 3]]
+    assert pick_groups(is_bad[:, :4].bool(), 4).tolist() == [[0, 1, 2, 3]] * 3
+    assert pick_groups(torch.ones(1, 6).bool(), 4).tolist() == [[0, 1, 2, 3]]
+
+
+def test_rest_of_groups():
+    """Two of three screened groups of 2, and their rests of 1 each behind the 6 screened rows."""
+    rows = rows_of(torch.tensor([[2, 1], [0, 2]]), 2)
+    assert rows.tolist() == [[4, 5, 2, 3], [0, 1, 4, 5]]
+    assert add_rest(rows, 6, 2, 3).tolist() == [[4, 5, 6, 2, 3, 7], [0, 1, 6, 4, 5, 7]]
+
+
+def test_rows_of_several_rounds_are_gathered_by_rank():
+    """All ranks' rows of one round before those of the next; each group of one problem."""
+    first = Groups(index(7, 8), torch.arange(4.0)[:, None], torch.ones(4), 2)
+    second = Groups(index(3, 4, 5, 6), torch.arange(4.0, 12)[:, None], torch.zeros(8), 2)
+    rows = torch.tensor([[0, 1, 4, 5], [2, 3, 4, 5]])  # of the 6 of each rank
+    places = gathered([first, second], rows)
+    assert places.tolist() == [0, 1, 6, 7, 8, 9, 10, 11]
+    merged = merge_groups([first, second], places, 2)
+    assert merged.problems.tolist() == [7, 4, 5, 6] and merged.world_size == 2
+    assert merged.rewards.flatten().tolist() == places.tolist()
+    assert merged.correctness.tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
 
 
 def build_batch(num, prompt, completion, base):
@@ -75,19 +100,19 @@ def test_rows_of_a_wider_batch():
     """Prompts get their padding on the left, completions on the right."""
     batch, other = build_batch(3, 2, 2, 100), build_batch(2, 3, 4, 500)
     kept, kept_other = copy_of(batch), copy_of(other)
-    merged = replace_rows(batch, other, index(2, 0), index(0, 1), PAD)
-    assert merged["prompt_ids"].tolist() == [[510, 511, 512], [PAD, 110, 111], [500, 501, 502]]
+    merged = merge_batches([batch, other], index(3, 1, 4), PAD)
+    assert merged["prompt_ids"].tolist() == [[500, 501, 502], [PAD, 110, 111], [510, 511, 512]]
     assert merged["prompt_mask"].tolist() == [[1, 1, 1], [0, 1, 1], [1, 1, 1]]
     assert merged["completion_ids"].tolist() == [
-        [510, 511, 512, 513], [110, 111, PAD, PAD], [500, 501, 502, 503],
+        [500, 501, 502, 503], [110, 111, PAD, PAD], [510, 511, 512, 513],
     ]  # fmt: skip
     for key in ("completion_mask",):
         assert merged[key].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 1]]
     for key in ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps"):
         assert merged[key].tolist() == [
-            [510, 511, 512, 513], [110, 111, 0, 0], [500, 501, 502, 503],
+            [500, 501, 502, 503], [110, 111, 0, 0], [510, 511, 512, 513],
         ]  # fmt: skip
-    assert merged["importance_sampling_ratio"].tolist() == [[510], [110], [500]]
+    assert merged["importance_sampling_ratio"].tolist() == [[500], [110], [510]]
     assert merged["advantages"].tolist() == [100, 101, 102] and merged["num_items_in_batch"] == 100
     assert all(merged[key].dtype == batch[key].dtype for key in batch)
     assert_same(batch, kept)
@@ -98,8 +123,8 @@ def test_rows_of_a_wider_batch():
 def test_unknown_keys_are_refused(is_in_batch):
     batch, other = build_batch(2, 2, 2, 100), build_batch(2, 2, 2, 500)
     (batch if is_in_batch else other)["pixel_values"] = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match="refill cannot merge pixel_values; use another"):
-        replace_rows(batch, other, index(0), index(0), PAD)
+    with pytest.raises(ValueError, match="curriculum: cannot merge pixel_values; use one without"):
+        merge_batches([batch, other], index(0, 1), PAD)
 
 
 # Advantages
