@@ -3,7 +3,9 @@
     python -m benchmarks.engine --config configs/tiny-cpu/grpo.yaml --steps_per_generation 2
 
 The engine keeps its first weights, or with `--fresh` takes the trained ones at every generation:
-stale weights, as the guards' benchmark and tests need them, without vLLM.
+stale weights, as the guards' benchmark and tests need them, without vLLM. `--tags` is fresh too;
+from step 10 on another 5 % of a step's completions end in `</answer></answer>`, as those of
+published runs did when they collapsed.
 """
 
 import copy
@@ -13,13 +15,14 @@ import sys
 from typing import Any
 
 from data_prep.config import run_cli
+from data_prep.prompts import ANSWER_CLOSE
 
 
 class Engine:
     """A `rollout_func` of TRL that samples with a copy of the weights, the first one if stale."""
 
-    def __init__(self, is_stale: bool) -> None:
-        self.is_stale, self._model = is_stale, None
+    def __init__(self, is_stale: bool, adds_tags: bool = False) -> None:
+        self.is_stale, self.adds_tags, self._model = is_stale, adds_tags, None
 
     def __call__(self, prompts: list, trainer: Any) -> dict[str, list]:
         import torch
@@ -47,23 +50,29 @@ class Engine:
         for row in ids.tolist():
             ends = [at for at, token in enumerate(row) if token in trainer.eos_token_ids]
             lengths.append(ends[0] + 1 if ends else len(row))
-        return {
-            "prompt_ids": prompt_ids,
-            "completion_ids": [r[:n] for r, n in zip(ids.tolist(), lengths, strict=True)],
-            "logprobs": [row[:n] for row, n in zip(logps, lengths, strict=True)],
-        }
+        completions = [row[:n] for row, n in zip(ids.tolist(), lengths, strict=True)]
+        logps = [row[:n] for row, n in zip(logps, lengths, strict=True)]
+        if self.adds_tags:
+            tag = trainer._tokenizer.encode(2 * ANSWER_CLOSE, add_special_tokens=False)
+            num_spoiled = max(0, trainer.state.global_step - 9) * len(completions) // 20
+            for at, row in enumerate(completions[:num_spoiled]):
+                completions[at] = [*row[:-1], *tag, row[-1]]
+                logps[at] = [*logps[at][:-1], *[0.0] * len(tag), logps[at][-1]]
+        return {"prompt_ids": prompt_ids, "completion_ids": completions, "logprobs": logps}
 
 
 def main() -> None:
     """Run the GRPO stage with such an engine."""
-    is_stale = "--fresh" not in sys.argv
-    sys.argv = [word for word in sys.argv if word != "--fresh"]
+    flags = {"--fresh", "--tags"} & {*sys.argv}
+    sys.argv = [word for word in sys.argv if word not in flags]
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # TRL calls rollout_func experimental
     from trl import GRPOTrainer
 
     from stages import grpo
 
-    build = functools.partialmethod(GRPOTrainer.__init__, rollout_func=Engine(is_stale))
+    build = functools.partialmethod(
+        GRPOTrainer.__init__, rollout_func=Engine(not flags, "--tags" in flags)
+    )
     GRPOTrainer.__init__ = build
     grpo.main()
 

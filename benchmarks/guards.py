@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import about, publish, run_once, tell
+from benchmarks.table import about, markdown, publish, run_once, tell
 from data_prep import manifest
 from data_prep.config import parse, run_cli
 from stages.trainer.guards import GuardSettings
@@ -25,10 +25,32 @@ LIMITS = {
     "length": ("max_length_growth", max),
     "alignment": ("max_logp_mismatch", max),
     "weights": ("min_moved_share", min),
+    "no_signal": ("min_signal", min),
 }
 # Two steps share a generation, or TRL has no log-probs of its own to compare the engine's with.
 ENGINE = {"per_device_train_batch_size": 64, "steps_per_generation": 2, "max_steps": 30}
 TOO_FAST = {"learning_rate": 2e-2, "max_steps": 40}
+SMALL = {"per_device_train_batch_size": 64}
+FILTER = {
+    "curriculum": "offline",
+    "pass_rates": "{run}/difficulty/pass_rates.jsonl",
+    "max_steps": 20,
+}
+# Kinds of healthy run: in words, as keys, and how many seeds. Steps of 8 groups are the noisier.
+HEALTHY: dict[str, tuple[str, dict[str, Any], int]] = {
+    "on-policy": ("`curriculum: off`", {"curriculum": "off", "log_completions": True}, 7),
+    "reused": (
+        "`curriculum: off`, `num_iterations: 2`, learning rate x 2",
+        {"curriculum": "off", "num_iterations": 2, "learning_rate": 4e-4},
+        7,
+    ),
+    "chosen": (
+        "`curriculum: predictive+refill`, evaluation every 20 steps",
+        {"curriculum": "predictive+refill", "eval_strategy": "steps", "eval_steps": 20}
+        | {"eval_problems": 16, "num_generations_eval": 4},
+        6,
+    ),
+}
 # Name -> what is changed in the recipe, in words and as keys.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "pays-for-repetition": (
@@ -44,20 +66,42 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"save_strategy": "steps", "save_steps": 5, "save_total_limit": 4},
     ),
     "stale-engine": ("completions from an engine that keeps the first weights", ENGINE),
+    "tags-engine": (
+        "from step 10 on another 5 % of a step's completions end in `</answer></answer>`",
+        SMALL | {"curriculum": "off", "max_steps": 25},
+    ),
     "bf16-weights": (
         "`dtype: bfloat16`, learning rate 5e-7",
         {"dtype": "bfloat16", "learning_rate": 5e-7, "max_steps": 10},
     ),
-    **{f"healthy-{seed}": (f"nothing, seed {seed}", {"seed": seed}) for seed in range(3)},
+    "cut-off": ("`max_completion_length: 12`", {"max_completion_length": 12, "max_steps": 10}),
+    "untrained": (
+        "the untrained model, no SFT",
+        {"model_name_or_path": "{run}/base", "curriculum": "off", "max_steps": 20},
+    ),
+    "too-hard": (
+        "only problems that the SFT model never solved",
+        FILTER | {"min_pass_rate": 0.0, "max_pass_rate": 0.0},
+    ),
+    "too-easy": (
+        "only problems that the SFT model always solved",
+        FILTER | {"min_pass_rate": 1.0, "max_pass_rate": 1.0},
+    ),
+    **{
+        f"{kind}-{seed}": (f"{words}, seed {seed}", SMALL | keys | {"seed": seed})
+        for kind, (words, keys, num_seeds) in HEALTHY.items()
+        for seed in range(num_seeds)
+    },
     "fresh-engine": ("completions from an engine that gets the weights", ENGINE),
     "float32-weights": ("learning rate 5e-7", {"learning_rate": 5e-7, "max_steps": 10}),
 }
-HOW = f"""`make bench-guards`: GRPO of the demo (`tiny-cpu`) from one SFT checkpoint, every guard
-on `warn` with the default limits: {GuardSettings.patience} violating steps in a row fire. Steps
-count from 0, as in `events.jsonl`; in brackets the guard's value. Right: sampled completions of
-the last five steps. The last columns are the worst value of all steps, with the limit;
-`alignment` needs an engine that reports log-probs. `entropy` fires in none of these runs;
-`tests/integration/trainer/test_guards.py` has one of a smaller model where it does."""
+HOW = f"""`make bench-guards`: GRPO of one recipe from one SFT checkpoint, every guard on `warn`
+with the default limits: {GuardSettings.patience} violating steps in a row fire. Steps count from
+0, as in `events.jsonl`; in brackets the guard's value. Right: sampled completions of the last
+five steps. The last columns are the worst value of all steps, with the limit; `alignment` needs an
+engine that reports log-probs. `entropy` fires in none of these runs;
+`tests/integration/trainer/test_guards.py` has one of a smaller model where it does. The second
+table counts, for each kind of healthy run, those in which a guard fired."""
 
 
 @dataclass
@@ -81,12 +125,16 @@ def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
     folder = Path(args.recipe_run) / "bench-guards" / name
     settings = {"save_strategy": "no", "report_to": "none"} | RUNS[name][1]
     settings["max_steps"] = min(settings.get("max_steps", args.max_steps), args.max_steps)
-    settings["output_dir"] = str(folder)
+    settings |= {"output_dir": str(folder), "run_dir": args.recipe_run}
     command = ["-m", "benchmarks.engine" if name.endswith("-engine") else "stages.grpo"]
-    command += ["--config", args.grpo_config, "--run_dir", args.recipe_run]
+    command += ["--config", args.grpo_config]
+    settings = {
+        key: value.replace("{run}", args.recipe_run) if isinstance(value, str) else value
+        for key, value in settings.items()
+    }
     for key, value in settings.items():
         command += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
-    command += ["--fresh"] if name == "fresh-engine" else []
+    command += {"fresh-engine": ["--fresh"], "tags-engine": ["--tags"]}.get(name, [])
     files = [args.grpo_config, f"{args.recipe_run}/sft", f"{args.recipe_run}/difficulty"]
     key = {"settings": settings, "guards": asdict(GuardSettings())}
     key["inputs"] = manifest.hash_inputs(files)
@@ -115,6 +163,21 @@ def read_run(folder: Path) -> dict[str, Any]:
         "fired": fired,
         "worst": {name: LIMITS[name][1](found) for name, found in values.items() if found},
     }
+
+
+def false_alarms(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    """Of each kind of healthy run, and of all: in how many of them each guard has fired."""
+    kinds = {
+        kind: [run for name, run in found.items() if name.startswith(kind)] for kind in HEALTHY
+    }
+    kinds["all"] = [run for runs in kinds.values() for run in runs]
+    rows = []
+    for kind, runs in kinds.items():
+        counts = {name: sum(name in run["fired"] for run in runs) for name in LIMITS}
+        row = {"healthy runs": kind, "runs": str(len(runs))}
+        row["steps"] = str(sum(run["steps"] for run in runs))
+        rows.append(row | {name: str(count) for name, count in counts.items()})
+    return rows
 
 
 def show_fired(fired: dict[str, dict[str, Any]]) -> str:
@@ -150,7 +213,8 @@ def main() -> None:
         found[name] = run = run_one(args, name)
         tell(f"{name}: {show_fired(run['fired'])}; {run['steps']} steps")
     rows = [render(name, run) for name, run in found.items()]
-    publish(args.out, "Guards, measured", HOW, rows, {"about": about(), "runs": found})
+    alarms = markdown(false_alarms(found))
+    publish(args.out, "Guards, measured", HOW, rows, {"about": about(), "runs": found}, alarms)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ RANGES = {
         max_pass_rate explore_share guard_max_repetition guard_max_repetitive_share
         guard_cut_off_rise guard_min_moved_share""",
     "at least 0 and below 1": "adam_beta1 adam_beta2 lora_dropout",
-    "above 0 and at most 1": "top_p vllm_gpu_memory_utilization",
+    "above 0 and at most 1": "top_p vllm_gpu_memory_utilization guard_min_signal",
     "above 0 and at most 2": "temperature",  # vLLM's
     "at least 1e-6 and at most 1": "guard_rollback_lr_factor",
     "at least 1 and at most 10": "guard_patience",  # the guards' RECENT, and their SPAN

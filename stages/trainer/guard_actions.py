@@ -31,6 +31,7 @@ from stages.run import is_main_process
 from stages.runs import last_checkpoint
 from stages.trainer.guards import (
     GUARDS,
+    UNGRADABLE,
     Firing,
     Guards,
     GuardSettings,
@@ -48,6 +49,10 @@ STATISTICS = {
     "cut_off_rate": "completions/clipped_ratio",
     "length": "completions/mean_length",
     "reward": "reward",
+    "correctness": "rollout/correctness",
+    "uniform_groups": "rollout/uniform_groups",
+    "zero_std": "frac_reward_zero_std",
+    **{name: f"rollout/verdict/{name}" for name in UNGRADABLE},
 }
 
 
@@ -100,7 +105,10 @@ class GuardActions(TrainerCallback):
         if self._statistics:
             return
         for ours, key in STATISTICS.items():
-            self._statistics[ours] = fmean(metrics[key][num_logged.get(key, 0) :])
+            if values := metrics.get(key, [])[num_logged.get(key, 0) :]:
+                self._statistics[ours] = fmean(values)
+        if "no_signal" in self.actions:
+            self._add_signal()
         if "repetition" in self.actions:
             is_repetitive = self._repetition(batch) > self.settings.max_repetition
             self._statistics["repetition"] = self._share(is_repetitive)
@@ -108,6 +116,15 @@ class GuardActions(TrainerCallback):
         if "alignment" in self.actions and sampled is not None and ours is not None:
             mismatch = logp_mismatch(ours, sampled, batch["completion_mask"])
             self._statistics["logp_mismatch"] = self._share(mismatch)
+
+    def _add_signal(self) -> None:
+        trainer, found = self.trainer, self._statistics
+        found["max_length"] = trainer.max_completion_length
+        found["num_groups"] = trainer.args.generation_batch_size // trainer.num_generations
+        if not any(trainer.reward_weights[trainer._graded]):  # logged perhaps, but not paid
+            found["uniform_groups"] = found["zero_std"]
+            found.pop("correctness", None)
+        found["signal"] = 1 - found["uniform_groups"]
 
     def _repetition(self, batch: dict[str, Any]) -> torch.Tensor:
         """How repetitive each completion is, also those that TRL has masked; shape (B,)."""

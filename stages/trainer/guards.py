@@ -21,10 +21,16 @@ if TYPE_CHECKING:
     import torch
 
 TAG = re.compile("|".join(map(re.escape, (THINK_OPEN, THINK_CLOSE, ANSWER_OPEN, ANSWER_CLOSE))))
+# `</answer><answer>`, or a tag twice among tags without text between: `</answer></think></answer>`.
+DOUBLED = re.compile(rf"</(think|answer)>\s*<\1>|({TAG.pattern})\s*(?:(?:{TAG.pattern})\s*)*?\2")
 RECENT = 10  # steps too young for the reference
 SPAN = 40  # steps of the reference
 
 ACTIONS = ("off", "warn", "rollback", "stop")
+# Verdicts on completions that have no answer to compare.
+UNGRADABLE = ("no_think", "unclosed_think", "no_answer", "several_answers", "unparseable")
+# Shares of a step's completions, or groups, that tell why its groups are not informative.
+CAUSES = ("signal", "cut_off_rate", "correctness", *UNGRADABLE)
 
 
 class Rule(NamedTuple):
@@ -62,6 +68,7 @@ RULES = {
         "min_moved_share", "share of weights that moved",
         "keep the weights in float32 or raise learning_rate", "moved_share",
     ),
+    "no_signal": Rule("min_signal", "share of informative groups", ""),  # see `why_no_signal`
 }  # fmt: skip
 GUARDS = tuple(RULES)
 
@@ -79,6 +86,7 @@ class GuardSettings:
     length: str = setting("warn", "where completions grow suddenly: off, warn, rollback, stop")
     alignment: str = setting("warn", "where the sampler disagrees: off, warn, rollback, stop")
     weights: str = setting("warn", "where most weights do not move: off, warn, rollback, stop")
+    no_signal: str = setting("warn", "where hardly any group is informative: off, warn, stop")
     # `repeated_ngram_share` says why not fewer; a healthy run's entropy may end near 0.02.
     repetition_ngram: int = setting(8, "n of the n-grams that are compared, tokens")
     max_repetition: float = setting(0.5, "score above which one completion is repetitive, 0..1")
@@ -88,6 +96,7 @@ class GuardSettings:
     max_length_growth: float = setting(2.0, "recent mean length over the reference")
     max_logp_mismatch: float = setting(1.05, "mean exp|log-prob difference| of sampler and trainer")
     min_moved_share: float = setting(0.05, "share of the weights that an optimizer step moves")
+    min_signal: float = setting(0.05, "least share of informative groups, 0..1")
     patience: int = setting(3, "violating steps in a row before a guard acts")
     baseline_steps: int = setting(5, "steps before any verdict on length and end-of-sequence")
     rollback_lr_factor: float = setting(
@@ -97,10 +106,10 @@ class GuardSettings:
 
     def __post_init__(self) -> None:
         for name in GUARDS:
-            if (action := getattr(self, name)) not in ACTIONS:
-                raise ValueError(
-                    f"guard_{name}: must be one of {', '.join(ACTIONS)} (got {action!r})"
-                )
+            # A run that never learned has no checkpoint that is better than another.
+            known = ACTIONS if name != "no_signal" else ("off", "warn", "stop")
+            if (action := getattr(self, name)) not in known:
+                raise ValueError(f"guard_{name}: must be {' or '.join(known)} (got {action!r})")
 
 
 @dataclass(frozen=True)
@@ -128,15 +137,19 @@ class Guards:
     is a violation. `length` looks at `length_growth`, `eos` at the last 10 steps:
 
         mean cut-off rate > `best_reference`'s + `cut_off_rise`  and  mean reward < its
+
+    `no_signal` looks at the last 10 steps, or as many as have 3 / `min_signal` groups: none of them
+    informative is then no bad luck (95 %, the rule of three). All cut off counts as none, at once.
     """
 
     def __init__(self, settings: GuardSettings) -> None:
         self.settings = settings
         self._state: dict[str, Any] = {
-            "streaks": {name: {"count": 0, "since": 0} for name in GUARDS},
+            "streaks": {},
             "best": None,  # cut-off rate and reward of the best reference
             "eos_trace": [],  # [step, cut-off rate, reward] of the last steps
             "length_trace": [],  # [step, length]
+            "signal_trace": [],  # step and `CAUSES` of each
         }
         self.values: dict[str, float] = {}  # the last that each guard has judged
 
@@ -146,8 +159,8 @@ class Guards:
         Args:
             step: optimizer steps behind the weights that wrote the completions, so that the
                 checkpoint of this very number counts as unhealthy.
-            statistics: some of `cut_off_rate`, `reward`, `length` in tokens, and those of `RULES`;
-                means over all completions of all processes.
+            statistics: some of `reward`, `length` in tokens, those of `CAUSES` and `RULES`; means
+                over all completions of all processes. With `signal`: `num_groups`, `max_length`.
         """
         measured = self._measure(step, statistics)
         firings = []
@@ -157,24 +170,26 @@ class Guards:
                 continue
             value, limit, is_violation, first = measured[name]
             self.values[name] = value
-            streak = self._state["streaks"][name]
+            streak = self._state["streaks"].setdefault(name, {"count": 0, "since": 0})
             streak["count"] = streak["count"] + 1 if is_violation else 0
             if streak["count"] == 1:
                 streak["since"] = first
             if streak["count"] == self.settings.patience:
                 rule, since = RULES[name], streak["since"]
                 message = f"{name}: {rule.value} is {value:.4g}, guard_{rule.limit} {limit:g}, "
-                message += f"since step {since}; {rule.remedy}"
+                message += f"since step {since}; {rule.remedy or self._remedy}"
                 firings.append(Firing(name, step, value, limit, action, since, message))
         return firings
 
     def state_dict(self) -> dict[str, Any]:
-        """All that later verdicts depend on, ready for JSON."""
-        return copy.deepcopy(self._state)
+        """All that later verdicts and logs depend on, ready for JSON, which has no NaN."""
+        values = {name: str(value) for name, value in self.values.items()}
+        return copy.deepcopy(self._state | {"values": values})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on as the guards that gave `state` would have, with the same settings."""
-        self._state, self.values = copy.deepcopy(state), {}
+        self._state |= copy.deepcopy(state)  # an older version's lacks what is new
+        self.values = {name: float(x) for name, x in self._state.pop("values", {}).items()}
 
     def _measure(
         self, step: int, statistics: dict[str, float]
@@ -204,7 +219,25 @@ class Guards:
                 first = steps[max(len(steps) - s.patience, s.baseline_steps)]
                 limit = s.max_length_growth
                 measured["length"] = (growth, limit, growth > limit, first)
+        if math.isfinite(statistics.get("signal", math.nan)):
+            measured["no_signal"] = self._signal(step, statistics)
         return measured
+
+    def _signal(self, step: int, statistics: dict[str, float]) -> tuple[float, float, bool, int]:
+        """Whether groups are informative, as `_measure` gives it; sets `_remedy`."""
+        least, num_tokens = self.settings.min_signal, statistics["max_length"]
+        size = max(RECENT, math.ceil(3 / (least * statistics["num_groups"])))
+        row = {key: x for key in CAUSES if math.isfinite(x := statistics.get(key, math.nan))}
+        trace = [*self._state["signal_trace"], {"step": step} | row][-size:]
+        self._state["signal_trace"] = trace
+        if row.get("cut_off_rate") == 1 and statistics["length"] >= num_tokens:
+            self._remedy = f"every completion hit {num_tokens} tokens: raise max_completion_length"
+            return 0.0, least, True, step
+        known = [key for key in CAUSES if all(key in past for past in trace)]
+        means = {key: fmean(past[key] for past in trace) for key in known}
+        self._remedy = why_no_signal(means)
+        is_bad = means["signal"] < least and len(trace) == size
+        return means["signal"], least, is_bad, trace[0]["step"]
 
     def _trace(self, name: str, step: int, statistics: dict[str, float], *keys: str) -> list[int]:
         """Steps of a trace with these statistics added; none where they do not get a verdict."""
@@ -236,11 +269,13 @@ def repeated_ngram_share(ids: list[int], ngram_size: int) -> float:
 
 
 def repeated_tag_share(text: str) -> float:
-    """Share of a text's characters that lie in tag blocks after the first.
+    """Share of a text's characters that lie in tag blocks after the first; 1 with a `DOUBLED` tag.
 
     The text is cut before each `<think>`, `</think>`, `<answer>` and `</answer>`; a piece whose tag
     has come before counts. One thought and one answer score 0, k equal blocks (k - 1) / k.
     """
+    if DOUBLED.search(text):
+        return 1.0
     tags = list(TAG.finditer(text))
     ends = [tag.start() for tag in tags[1:]] + [len(text)]
     seen: set[str] = set()
@@ -256,7 +291,7 @@ def repetition_scores(
 ) -> list[float]:
     """How much of each completion repeats itself, in tokens or in tag blocks, whichever is more.
 
-    From 0 to below 1: near 0 for honest work, near 1 for a loop. Ids are without padding.
+    From 0 to 1: near 0 for honest work, near 1 for a loop. Ids are without padding.
     """
     pairs = zip(completion_ids, texts, strict=True)
     return [max(repeated_ngram_share(ids, ngram_size), repeated_tag_share(t)) for ids, t in pairs]
@@ -321,6 +356,24 @@ def best_reference(
     found = [fmean(reference_window(values, num_baseline)) for values in (cut_off_rates, rewards)]
     is_whole = len(rewards) >= RECENT + SPAN
     return list(best) if best and is_whole and found[1] < best[1] else found
+
+
+def why_no_signal(means: dict[str, float]) -> str:
+    """The likely cause of groups that are not informative, and what helps; means of `CAUSES`."""
+    right, cut_off = means.get("correctness"), means.get("cut_off_rate", 0.0)
+    ungradable = {name: means.get(name, 0.0) for name in UNGRADABLE}
+    most = max(ungradable, key=ungradable.__getitem__)
+    if right is not None and right > 0.9:
+        return "nearly all are right: problems too easy, or learned by now"
+    if cut_off > 0.5:
+        return f"{cut_off:.0%} of the completions are cut off: raise max_completion_length"
+    if right is None:
+        return "all rewards of a group are equal: check reward_funcs"
+    if sum(ungradable.values()) > 0.5:
+        return f"most completions have no answer to compare ({most}): check the answer form"
+    if right < 0.1:
+        return "the policy solves nothing: SFT first, easier problems, check answer form and reward"
+    return "each problem is solved always or never: curriculum: predictive, or other problems"
 
 
 def sample_weights(model: Any, max_elements: int = 1_000_000) -> list["torch.Tensor"]:

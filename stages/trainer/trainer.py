@@ -57,7 +57,7 @@ METRIC_NAMES = {
     "rollout/cut_off_rate": "completions/clipped_ratio",
     "train/entropy_loss": "entropy",
 }
-ROW = "row_number"  # the column of `train_dataset` that a curriculum's problems are known by
+ROW = "curriculum_row"  # a column of `train_dataset`: the number of the row
 # Losses that divide by the number of completions, not by that of their tokens.
 PER_COMPLETION = ("grpo", "sapo", "dr_grpo", "luspo")
 
@@ -117,10 +117,8 @@ class MathGRPOTrainer(GRPOTrainer):
                 f"{', '.join(names)} (got {correctness!r})"
             )
         if curriculum is not None:
-            rows = self.train_dataset
-            if not isinstance(rows, Dataset):
-                kind = type(rows).__name__
-                raise ValueError(f"curriculum: needs a Dataset to choose from (got {kind})")
+            if not isinstance(rows := self.train_dataset, Dataset):
+                raise ValueError(f"curriculum: needs a Dataset, not a {type(rows).__name__}")
             self.train_dataset = rows.add_column(ROW, list(range(len(rows))))
             self.extra_state["curriculum"] = curriculum
         self.add_callback(LoadAtStart(self._load_checkpoint))
@@ -329,9 +327,8 @@ class MathGRPOTrainer(GRPOTrainer):
         """Leave groups whose rewards are all equal out of the loss, and of what divides it."""
         is_dead = are_dead(self._rewards, self.num_generations)  # (N,), of all processes
         mine = is_dead.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
-        mask = batch["completion_mask"]
         is_out = mine.repeat_interleave(self.num_generations).unsqueeze(1)  # (B, 1)
-        batch["completion_mask"] = mask = mask.masked_fill(is_out, 0)
+        mask = batch["completion_mask"].masked_fill_(is_out, 0)
         num_tokens = (mask * batch.get("tool_mask", 1)).sum()
         batch["num_items_in_batch"] = self.accelerator.gather(num_tokens).sum()
         if self.loss_type in PER_COMPLETION:

@@ -157,14 +157,12 @@ class PackedForward:
         """One pass: its outputs, and the routers' logits of its tokens, (T, E) for each layer."""
         if self.backbone is None:
             return self.model(**inputs, **kwargs), ()
-        found: list[tuple] = []
-        hook = self.backbone.register_forward_hook(
-            lambda *call: found.append(call[2].router_logits)
-        )
+        found: list[Any] = []
+        hook = self.backbone.register_forward_hook(lambda *call: found.append(call[2]))
         outputs = self.model(**inputs, **kwargs)
         hook.remove()
         is_token = inputs.get("attention_mask", inputs["input_ids"] >= 0).flatten().bool()
-        return outputs, tuple(gate[is_token] for gate in found[0])
+        return outputs, tuple(gate[is_token] for gate in found[0].router_logits)
 
     def _balance(self, gates: list[tuple]) -> torch.Tensor:
         """The experts' balance over the tokens of all passes, as TRL's over those of its one."""

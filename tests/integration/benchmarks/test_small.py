@@ -17,7 +17,7 @@ GOALS = {
     "bench-data": ("| 2,000 | 1 ", "| 2,000 | 2 "),
     "bench-curriculum": ("| stock ", "| predictive "),
     "bench-overhead": ("TRL's `GRPOTrainer`", "every part off", "guards: warn"),
-    "bench-guards": ("| stale-engine ", "| healthy-0 "),
+    "bench-guards": ("| stale-engine ", "| on-policy-0 "),
 }
 
 

@@ -39,5 +39,5 @@ def without(log, *keys):
 PAYS_FOR_LOOPS = {
     "reward_funcs": ["correctness_reward", "repetition_penalty"], "reward_weights": [0.0, -1.0],
     "repetition_ngram_size": 1, "guard_repetition_ngram": 1, "lr_scheduler_type": "constant",
-    "guard_max_repetition": 0.9,
+    "guard_max_repetition": 0.9, "guard_no_signal": "off",  # a random model never ends
 }  # fmt: skip

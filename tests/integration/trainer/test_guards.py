@@ -58,11 +58,12 @@ def built(train, monkeypatch):
 
 PAYS_FOR_REPETITION = {
     "reward_funcs": ["repetition_penalty"], "reward_weights": [-1.0], "repetition_ngram_size": 1,
-    "max_completion_length": 24, "max_steps": 22,
+    "max_completion_length": 24, "max_steps": 22, "guard_no_signal": "off",
 }  # fmt: skip
 NEVER_ENDS = {
     "reward_funcs": ["pays_for_length"], "reward_weights": [1.0], "max_completion_length": 64,
     "max_steps": 14, "per_device_train_batch_size": 24, "num_generations": 12,
+    "guard_no_signal": "off",
 }  # fmt: skip
 # A small learning rate that moves all of float32 and next to nothing of bfloat16.
 TINY_STEPS = PAYS_FOR_REPETITION | {"learning_rate": 5e-7, "max_steps": 4}
@@ -128,6 +129,12 @@ def test_a_reward_that_pays_for_repetition(watch):
     # Every streak is one line, printed once.
     assert len({(event["guard"], event["since"]) for event in events}) == len(events)
     assert sum(line.startswith("guard ") for line in printed) == len(events)
+    # A random model never ends, from the first step on.
+    events, logs, printed = watch(
+        PAYS_FOR_REPETITION, max_steps=4, max_completion_length=2, guard_no_signal="warn"
+    )
+    dead = assert_fired("no_signal", events, logs, printed, is_low=True)
+    assert [dead] == events and dead["step"] == 2 and "every completion hit 2 " in dead["message"]
 
 
 def test_a_reward_that_pays_for_length_while_it_falls(watch):
@@ -224,6 +231,23 @@ def test_only_a_step_that_should_move_weights_is_judged(changes, share):
         seen.append(watch._moved)
     assert len(seen) == 2
     assert all(math.isnan(moved) if share is None else moved == share for moved in seen)
+
+
+def test_informative_groups_are_those_of_the_rewards_that_are_paid(train, tiny_model_dir):
+    from transformers import AutoTokenizer
+
+    eos = AutoTokenizer.from_pretrained(tiny_model_dir).eos_token_id
+    settings = {"max_steps": 3, "guard_no_signal": "warn"}
+    settings["generation_kwargs"] = {"sequence_bias": [[[eos], 4.0]]}
+    for weight, key in ((1.0, "rollout/uniform_groups"), (0.0, "frac_reward_zero_std")):
+        logs = read_logs(train(reward_weights=[weight, weight - 1], **settings))
+        found = [log["guard/no_signal"] for log in logs]  # means of all steps so far
+        assert found == pytest.approx(
+            [1 - sum(log[key] for log in logs[:n]) / n for n in (1, 2, 3)]
+        )
+        assert weight or any(
+            log["frac_reward_zero_std"] != log["rollout/uniform_groups"] for log in logs
+        )
 
 
 # What a guard does

@@ -19,7 +19,7 @@ WARN = {
     "guard_repetition_ngram": 1, "guard_max_repetition": 0.0, "guard_max_repetitive_share": 0.0,
     "guard_min_moved_share": 1.0,
 }  # fmt: skip
-WARNED = {"repetition", "entropy", "weights"}
+WARNED = {"repetition", "entropy", "weights", "no_signal"}
 OURS = {
     "rollout/rewards", "rollout/response_length", "rollout/cut_off_rate", "rollout/correctness",
     "rollout/uniform_groups", "train/entropy_loss",

@@ -33,9 +33,10 @@ NAN, INF = math.nan, math.inf
 
 @pytest.mark.parametrize("name", GUARDS)
 def test_settings_are_checked(name):
-    for value in ("off", "rollback"):
+    is_late = name != "no_signal"  # it has no healthy checkpoint to go back to
+    for value in ("off", "rollback" if is_late else "stop"):
         GuardSettings(**{name: value})
-    for value in ("halt", True):
+    for value in ("halt", True, *([] if is_late else ["rollback"])):
         with pytest.raises(ValueError, match=f"guard_{name}: must be "):
             GuardSettings(**{name: value})
 
@@ -109,7 +110,9 @@ def healthy(step, rng):
         "logp_mismatch": rng.uniform(1.005, 1.03),
         "entropy": 0.4 - 0.38 * progress,
         "moved_share": rng.uniform(0.3, 0.9),
-    }
+        "signal": sum(rng.random() < 0.3 for _ in range(4)) / 4,
+        "num_groups": 4, "max_length": 4096, "correctness": 0.6 + 0.3 * progress,
+    }  # fmt: skip
 
 
 def blend(low, high, share):
@@ -144,6 +147,7 @@ COLLAPSES = {  # guard, statistics from step 200 on, bad steps within which it f
     ),
     "sampler with stale weights": ("alignment", lambda s, r: {"logp_mismatch": 1.2}, 3),
     "bf16 weights": ("weights", lambda s, r: {"moved_share": 0.01}, 3),
+    "all learned": ("no_signal", lambda s, r: {"signal": 0.0, "correctness": 1.0}, 20),
 }  # fmt: skip
 
 
@@ -201,15 +205,44 @@ def test_the_baseline_is_never_called_unhealthy():
     assert [(firing.step, firing.since) for firing in found[7]] == [(7, 5)]
 
 
+DEAD = {"signal": 0.0, "num_groups": 16, "cut_off_rate": 0.1, "length": 50, "max_length": 96}
+
+
+@pytest.mark.parametrize(
+    ("changes", "step", "remedy"),
+    [
+        ({"correctness": 0.0}, 11, "solves nothing"),
+        ({"correctness": 1.0, "cut_off_rate": 0.6}, 11, "too easy"),
+        ({"correctness": 0.0, "cut_off_rate": 1.0, "length": 96}, 2, "hit 96 tokens"),
+        ({"signal": 0.9, "cut_off_rate": 1.0, "length": 96}, 2, "raise max_completion_length"),
+        ({"correctness": 0.0, "cut_off_rate": 0.9, "no_answer": 0.9}, 11, "90% .* cut off"),
+        ({"correctness": 0.05, "no_answer": 0.5, "no_think": 0.1}, 11, "no answer .*no_answer"),
+        ({}, 11, "reward_funcs"),  # nothing tells right from wrong
+        ({"correctness": 0.5}, 11, "always or never"),
+        ({"correctness": 0.0, "num_groups": 2}, 31, "solves nothing"),  # 60 groups
+        ({"correctness": 0.0, "num_groups": 400}, 11, "solves nothing"),
+        ({"signal": 0.05}, None, None),
+        ({"signal": 0.3, "cut_off_rate": 1.0}, None, None),  # ended by a stop string
+    ],
+)
+def test_a_run_without_signal_is_told_its_likely_cause(changes, step, remedy):
+    guards = Guards(GuardSettings())
+    found = [firing for s in range(60) for firing in guards.observe(s, DEAD | changes)]
+    assert [(f.guard, f.step, f.since) for f in found] == ([("no_signal", step, 0)] if step else [])
+    assert not step or re.search(remedy, found[0].message)
+    assert len(guards.state_dict()["signal_trace"]) <= 30
+
+
 def mixed(step):
     """A trace on which every guard fires now and then."""
     rng = random.Random(f"mixed {step}")
     statistics = healthy(step, rng)
     if step % 40 > 25:
         statistics |= {"repetition": 0.5, "logp_mismatch": 1.3, "length": 5000.0 + step}
-        statistics |= {"entropy": 0.001, "moved_share": 0.0, "cut_off_rate": 0.9, "reward": 0.0}
+        statistics |= {"entropy": 0.001, "moved_share": 0.0, "cut_off_rate": 1.0, "reward": 0.0}
     if step % 7 == 0:
-        statistics |= {"reward": NAN, "entropy": NAN}
+        statistics |= {"reward": NAN, "entropy": NAN, "correctness": NAN}
+        statistics |= {"signal": NAN} if step % 14 else {"cut_off_rate": NAN}
     return statistics
 
 
@@ -223,6 +256,7 @@ def test_a_resumed_run_acts_as_an_uninterrupted_one():
         expected = straight.observe(step, mixed(step))
         assert repr(resumed.observe(step, mixed(step))) == repr(expected)  # NaN equals NaN so
         fired |= {firing.guard for firing in expected}
+        assert repr(resumed.values) == repr(straight.values)  # what the log shows
         state = json.loads(json.dumps(resumed.state_dict(), allow_nan=False))
         assert state == straight.state_dict()
         resumed = Guards(SETTINGS)
@@ -256,10 +290,16 @@ def test_repeated_ngrams(ids, size, share):
         ("no tags at all, no tags at all", 0),
         ("<think>so</think>\n\n\\boxed{4}", 0),
         ("<think>a<b and b>c, 2 < 3 > 1 <br><br></think> 4", 0),  # other tags are text
-        ("<think>so</think>" * 4, 3 / 4),
-        ("<answer>4</answer>" * 10, 9 / 10),
-        ("<think>" * 8 + "</think>" * 8, 7 / 8),  # all but the first of each
-        # 100 characters: the last 20, from the second </think> on, repeat
+        ("<think>so</think>" * 4, 1),
+        # How published runs ended: tags behind a long thought, however few.
+        (f"<think>{'so ' * 99}</think><answer>4</answer></answer>", 1),
+        (f"<think>{'so ' * 99}</think><answer>4</answer>\n<answer>4</answer>", 1),
+        (f"<think>{'so ' * 99}</think><answer>4</answer><answer>5</answer>", 1),
+        (f"<think>{'so ' * 99}</think>\\boxed{{4}}</answer>\n</think></answer>", 1),
+        ("<think>\n\n</think>\n\n<answer></answer>", 0),
+        ("<td>1</td><td>2</td></answer>", 0),  # one stray tag repeats nothing
+        # With other text between, as where a base model goes on with questions of its own, the
+        # share counts: of 100 characters the last 20.
         ("x" * 64 + "</think>" + "y" * 8 + "</think>" + "z" * 12, 20 / 100),
     ],
 )
@@ -277,7 +317,7 @@ def score(*texts, ngram_size=8):
 
 
 def test_the_larger_of_tokens_and_tags_counts():
-    loop, spam = "so 1 + 1 = 2, " * 40, "</think>" * 40
+    loop, spam = "so 1 + 1 = 2, " * 40, "</think>:)" * 40
     assert repetition_scores([[1] * 103, [*range(9)]], [spam, spam], 4) == [0.99, 39 / 40]
     assert repetition_scores([[*range(9)]], [loop], 4) == [0.0]
     with pytest.raises(ValueError):

@@ -11,6 +11,7 @@ from stages.trainer.rollouts import (
     Groups,
     add_rest,
     advantages,
+    are_dead,
     gathered,
     is_uniform,
     merge_batches,
@@ -43,6 +44,13 @@ def test_is_uniform():
     assert is_uniform(correctness, 3).tolist() == [True, True, False, False]
     assert is_uniform(correctness, 2).tolist() == [True, False, True, False, True, False]
     assert is_uniform(torch.ones(4), 4).tolist() == [True]
+
+
+def test_are_dead():
+    """Equal sums, those that nothing has scored aside; a difference of 1e-6 is one."""
+    nan = math.nan
+    rewards = [[0.3, 0.3, 0.3], [0.3, nan, 0.3], [nan] * 3, [1, 0, 1], [nan, 0, 1e-6]]
+    assert are_dead(torch.tensor(rewards).flatten(), 3).tolist() == [True] * 3 + [False] * 2
 
 
 def test_pick_groups():
