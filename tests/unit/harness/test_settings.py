@@ -53,6 +53,7 @@ REFUSED = [
     ("official", ["aime24"], "official: must be of arc_challenge, .*got 'aime24'"),
     ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice"),
     ("test_file", None, "test_file: missing; the task held_out reads it"),
+    ("tasks", ["transfer"], "transfer_file: missing; the task transfer reads it"),
 ]
 
 
