@@ -47,6 +47,6 @@ def test_a_killed_study_goes_on_and_fills_its_table(write_recipe, tmp_path, tiny
     rows = json.loads(page.with_suffix(".json").read_text())["figures"]
     assert {*ARMS.values(), "SFT"} < rows.keys()
     for arm in ARMS.values():
-        assert all(len(values) == 2 for values in rows[arm].values())
-        assert {"test", "transfer", "chain_sum", "seconds"} < rows[arm].keys()
+        assert all(len(rows[arm][name]) == 2 for name in ("test", "transfer", "chain_sum"))
+        assert "seconds" in rows[arm]  # of those that were not killed after their last step
     assert os.path.getsize(page.with_suffix(".png")) and "SFT, best of 2" in page.read_text()
