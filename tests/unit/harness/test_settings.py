@@ -149,8 +149,8 @@ def test_every_setting_that_decides_is_recorded():
     """What is left out names places and titles, or how much is done at once."""
     known = {field.name for field in fields(EvalArguments)}
     assert known - set(run.SETTINGS) == {
-        "checkpoints", "output_dir", "report_dir", "title", "test_file", "transfer_file", "data_root",
-        "batch_size", "vllm_gpu_memory_utilization", "vllm_max_model_length",
+        "checkpoints", "output_dir", "report_dir", "title", "test_file", "transfer_file",
+        "data_root", "batch_size", "vllm_gpu_memory_utilization", "vllm_max_model_length",
     }  # fmt: skip
     assert set(run.SETTINGS) <= known
 
