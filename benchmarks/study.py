@@ -5,7 +5,7 @@
 From one SFT model, each for several seeds: GRPO; its twins that are paid by a coin's toss and for
 the form of an answer alone; SFT continued for as many seconds. And the SFT model itself with n
 samples a problem: the best of them, as if an oracle chose, and the majority. All of them answer the
-recipe's `test_file`, its `transfer_file` (in tiny-cpu longer problems than any trained on) and
+recipe's `test_file`, its `transfer_file` (in tiny-cpu longer problems than GRPO's) and
 `study_unlike.jsonl`, problems of another kind: the first 200 of reasoning-gym 0.1.25's (Apache-2.0)
 `create_dataset("chain_sum", seed=0, size=4000, min_terms=2, max_terms=5, min_digits=1,
 max_digits=1)` that differ and whose totals all stay in 0..20, the numbers that the model knows.
@@ -309,7 +309,7 @@ def draw(path: Path, curves: list[dict], start: dict[str, Answers], arms: dict[s
     left, right = picture.subplots(1, 2)
     if any(row["curve"] for row in curves):
         sweep_page.draw_curves(left, curves)
-    models = {"SFT": [start]} | {ARMS[arm]: runs for arm, runs in arms.items()}
+    models = {ARMS[arm]: runs for arm, runs in arms.items()} | {"SFT": [start]}  # colors as left
     for color, (name, runs) in zip(sweep_page.COLORS, models.items(), strict=False):
         found: dict[Any, list[float]] = defaultdict(list)
         for run in runs:
@@ -323,7 +323,7 @@ def draw(path: Path, curves: list[dict], start: dict[str, Answers], arms: dict[s
     if "transfer" in start:
         first = min(start["transfer"].levels)
         right.axvline(first - 0.5, color="#9aa5b1", linestyle=":")
-        right.annotate("longer than trained on", (first - 0.45, 101), fontsize=8)
+        right.annotate("longer than GRPO's", (first - 0.45, 101), fontsize=8)
     right.set(xlabel="level", ylabel="solved, % of samples", ylim=(0, 105))
     right.spines[["top", "right"]].set_visible(False)
     right.legend(frameon=False, fontsize=8)
