@@ -40,7 +40,7 @@ owner = $(foreach file,$(wildcard $(1)/lib/python3*/site-packages/sft_grpo_math-
 $(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(foreach place,$(call owner,$(venv)),$(call wrong,$(filter-out $(CURDIR),$(if $(findstring %,$(place)),,$(place))),$(venv) belongs to the clone in $(place): choose another VENV; if this clone was moved or copied from there: rm -r $(venv)))))
 export TOKENIZERS_PARALLELISM := false
 export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
-BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards
+BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards study
 TAKE_ARGS := audit base chaos contamination-ledger data data-report difficulty distill eval golden grpo preflight push sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
@@ -142,9 +142,10 @@ bench: BENCH := throughput
 bench-data: BENCH := data_build
 bench-overhead: PAGE := trainer-overhead
 bench-curriculum bench-overhead: BENCH_RECIPE := skewed-cpu# they start with a run of this recipe
-bench-guards: BENCH_RECIPE := $(if $(SMALL),skewed-cpu,tiny-cpu)
+bench-guards study: BENCH_RECIPE := $(if $(SMALL),skewed-cpu,tiny-cpu)
 BENCH_RUN = runs/$(if $(SMALL),small/)$(BENCH_RECIPE)
 bench: ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
+study: ## what GRPO taught the demo: twins, SFT continued, best of n, five seeds (an hour; goes on after a kill)
 $(BENCHES): | $(VENV)/ready
 	$(if $(BENCH_RECIPE),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(BENCH_RECIPE)),difficulty,sft) RECIPE=$(BENCH_RECIPE) RUN=$(BENCH_RUN) SEED= LORA= FORCE= ARGS="$(if $(SMALL),--max_steps 300)")
 	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape sizes seeds modes) \

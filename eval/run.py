@@ -195,8 +195,8 @@ def hash_data(args: EvalArguments) -> dict[str, str]:
     """For each task its problems' origin: `{file: hash}`, and hub ids as they are."""
     found: list[str | Path] = []
     for task in args.tasks:
-        is_own = task == "held_out"
-        found.append(args.test_file if is_own else find_benchmark(task, args.data_root))
+        key = suite.OWN.get(task)
+        found.append(getattr(args, key) if key else find_benchmark(task, args.data_root))
     for task in args.official:
         for metadata in suite.read_official_metadata(task).values():
             hub = metadata["hub"]

@@ -25,7 +25,8 @@ def write_recipe(
         new = changes.get(path.stem, {})
         config = yaml.safe_load(path.read_text(encoding="utf-8")) | new
         for key, number in num_rows.items() if path.stem == "data" else ():
-            config[key][0]["sample"] = number
+            for source in config[key]:
+                source["sample"] = number // len(config[key])
         config = {k: v for k, v in config.items() if v is not None or k not in new}
         (folder / "tiny-cpu" / path.name).write_text(yaml.safe_dump(config), encoding="utf-8")
     (folder / "venv").mkdir()

@@ -71,11 +71,10 @@ def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
         reports: dict[str, SetReport] = {}
         # Evaluation sets first, each checked against those before it.
         own: list[Problem] = []
-        for key in ("test", "validation"):
-            if key in sources:
-                with Workers(number, own) as workers:
-                    reports[key] = build_set(key, sources[key], args, workers, outputs)
-                own = [*own, *read_questions(key, outputs.path(key))]
+        for key in (key for key in sources if key not in TRAINING):
+            with Workers(number, own) as workers:
+                reports[key] = build_set(key, sources[key], args, workers, outputs)
+            own = [*own, *read_questions(key, outputs.path(key))]
         with Workers(number, [*held_out, *own]) as workers:
             for key in TRAINING:
                 if key in sources:

@@ -15,6 +15,7 @@ from data_prep.sources.registry import BUILDERS, known_options
 # Evaluation sets first: the training sets are checked against them.
 FILES = {
     "test": "test.jsonl",
+    "transfer": "transfer.jsonl",
     "validation": "validation.jsonl",
     "sft": "sft_train.jsonl",
     "grpo": "grpo_train.jsonl",
@@ -67,6 +68,7 @@ class DataArguments:
     grpo: list[dict] = setting(list, "sources of grpo_train.jsonl")
     validation: list[dict] = setting(list, "of validation.jsonl")
     test: list[dict] = setting(list, "sources of test.jsonl")
+    transfer: list[dict] = setting(list, "of transfer.jsonl: a test unlike what is trained on")
     prompt: str = setting("none", f"one of {', '.join(PROMPTS)}")
     eval_prompt: str | None = setting(None, "that of validation and test, if it is another")
     answer_form: str | None = setting(None, f"{' or '.join(ANSWER_FORMS)}; else the prompt's")

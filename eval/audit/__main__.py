@@ -24,6 +24,7 @@ from data_prep.config import UserError, parse, run_cli, setting
 from data_prep.quiet import quiet_evaluation
 from eval.audit import page
 from eval.harness.settings import EvalArguments, check_data
+from eval.harness.suite import OWN
 
 THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line
@@ -94,7 +95,7 @@ def read_eval(args: AuditArguments) -> EvalArguments:
             argv += [f"--{key}", str(value)]
     (settings,) = parse(__doc__, EvalArguments, argv=argv)
     # The other sets may be on the hub only: those that cannot be had are reported.
-    check_data(settings, [task for task in settings.tasks if task == "held_out"], [])
+    check_data(settings, [task for task in settings.tasks if task in OWN], [])
     return settings
 
 

@@ -53,7 +53,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
             audit.check_set(name, rows)
         audit.notes += find_notes(args, recipe, settings, sets, skipped)
     yamls = sorted(Path(args.recipe).glob("*.yaml"))
-    files = [*recipe.files.values(), settings.test_file]
+    files = [*recipe.files.values(), settings.test_file, settings.transfer_file]
     return {
         "recipe": args.recipe,
         "tokenizer": recipe.model,

@@ -18,7 +18,7 @@ from data_prep.sampling.hf import cut_at, eos_token_ids
 from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import check_row, read_problems
 from eval.harness.settings import EvalArguments
-from eval.harness.suite import read_problem_rows
+from eval.harness.suite import OWN, read_problem_rows
 
 NO_LIMIT = 1 << 30  # tokens
 
@@ -137,7 +137,7 @@ def collect_sets(
         try:
             found = read_problem_rows(task, **settings.problem_keys())
         except UserError as error:
-            if task == "held_out":
+            if task in OWN:
                 raise
             skipped[task] = str(error)
             continue

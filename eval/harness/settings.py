@@ -13,7 +13,7 @@ from data_prep.config import UserError, setting
 from data_prep.prompts import ANSWER_FORMS, PROMPTS
 from data_prep.sampling import SamplingArguments
 from eval.harness import suite
-from eval.harness.suite import OFFICIAL_TASKS, THINK_TASKS
+from eval.harness.suite import OFFICIAL_TASKS, OWN, THINK_TASKS
 
 
 @dataclass(kw_only=True)
@@ -35,6 +35,7 @@ class EvalArguments(SamplingArguments):
         metadata={"help": f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"},
     )
     test_file: str | None = setting(None, "problems of held_out, in the shape of GRPO rows")
+    transfer_file: str | None = setting(None, "of transfer: problems unlike the trained ones")
     data_root: str | None = setting(None, "folder of the other tasks' local files; else the hub")
     prompt: str = setting("none", f"of the other tasks: {', '.join(PROMPTS)}")
     answer_form: str | None = setting(None, f"{' or '.join(ANSWER_FORMS)}; else the prompt's")
@@ -56,12 +57,13 @@ class EvalArguments(SamplingArguments):
                     raise UserError(f"{key}: {name!r} occurs twice; remove one")
         if not self.tasks and not self.official:
             raise UserError("tasks: [] is empty, and so is official; list at least one task")
-        if "held_out" in self.tasks and not self.test_file:
-            raise UserError("test_file: missing; the task held_out reads it")
+        for task, key in OWN.items():
+            if task in self.tasks and not getattr(self, key):
+                raise UserError(f"{key}: missing; the task {task} reads it")
 
     def problem_keys(self) -> dict:
         """What `eval.harness.suite` takes from a recipe to load the tasks."""
-        keys = ("test_file", "data_root", "prompt", "answer_form", "final_number")
+        keys = (*OWN.values(), "data_root", "prompt", "answer_form", "final_number")
         return {key: getattr(self, key) for key in keys}
 
 
@@ -90,10 +92,11 @@ def check_data(args: EvalArguments, tasks: list[str], official: list[str]) -> No
     root = args.data_root
     if root is not None and not Path(root).is_dir():
         raise UserError(f"data_root: {root} is not a folder; set it to the folder of the data")
-    if "held_out" in tasks and not Path(args.test_file).is_file():
-        raise UserError(f"test_file: {args.test_file} does not exist; `make data` builds it")
     for task in tasks:
-        if root is not None or task == "held_out":
+        key = OWN.get(task)
+        if key and not Path(file := getattr(args, key)).is_file():
+            raise UserError(f"{key}: {file} does not exist; `make data` builds it")
+        if key or root is not None:
             suite.read_problem_rows(task, **args.problem_keys())
     for task in official if root is not None else ():
         for metadata in suite.read_official_metadata(task).values():
@@ -106,7 +109,7 @@ def check_inputs(args: EvalArguments) -> None:
     checkpoints = split_checkpoints(args.checkpoints)
     for name, path in checkpoints.items():
         check_checkpoint(path, f"checkpoints: {name}")
-    asks_hub = not args.data_root and {*args.tasks, *args.official} != {"held_out"}
+    asks_hub = not args.data_root and not {*args.tasks, *args.official} <= OWN.keys()
     if not asks_hub and not any(map(is_hub_id, checkpoints.values())):
         # Read by huggingface_hub when it is imported, so it must be set before that.
         os.environ["HF_HUB_OFFLINE"] = "1"

@@ -29,6 +29,7 @@ FOLDER = Path(__file__).parents[1] / "tasks"
 _FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 THINK_TASKS = [name for name in _FILES if not name.startswith(("official_", "think_common"))]
 OFFICIAL_TASKS = [name[len("official_") :] for name in _FILES if name.startswith("official_")]
+OWN = {"held_out": "test_file", "transfer": "transfer_file"}  # tasks on files of the recipe's own
 MODES = ("greedy", "sampled")
 COLUMNS = ("id", "source", "level", "prompt", "question", "answers", "answer_form")
 KINDS = {"id": str, "source": str, "level": int | float, "question": str}  # or null
@@ -55,15 +56,15 @@ def read_official_metadata(task: str) -> dict[str, dict[str, Any]]:
 # The problems of a task.
 
 
-def read_held_out(test_file: str) -> list[dict]:
-    """Rows of the recipe's own test file with exactly `COLUMNS`.
+def read_own(key: str, test_file: str) -> list[dict]:
+    """Rows of one of the recipe's own test files, named by `key`, with exactly `COLUMNS`.
 
     Raises:
         UserError: no rows, an id that occurs twice, or a value of a kind that no result can hold.
     """
     rows = [{key: row.get(key) for key in COLUMNS} for row in read_problems(test_file)]
     if not rows:
-        raise UserError(f"test_file: {test_file} has no rows; `make data` builds it")
+        raise UserError(f"{key}: {test_file} has no rows; `make data` builds it")
     seen = set()
     for row in rows:
         for key, kind in KINDS.items():
@@ -83,21 +84,20 @@ def read_held_out(test_file: str) -> list[dict]:
 
 def read_problem_rows(
     benchmark: str,
-    test_file: str | None,
     data_root: str | None,
     prompt: str,
     answer_form: str | None = None,
-    **_: Any,
+    **files: Any,
 ) -> list[dict]:
     """The rows (`COLUMNS`) of one think-aware task, before any tokenizer is asked.
 
     Args:
-        benchmark: `held_out`, which reads `test_file`, or one of `BENCHMARKS`.
+        benchmark: one of `OWN`, whose file is one of `files`, or of `BENCHMARKS`.
         data_root: folder of the local files; None asks the hub.
         prompt, answer_form: see `data_prep.schema.grpo_row`; the test file has its own.
     """
-    if benchmark == "held_out":
-        return read_held_out(test_file)
+    if key := OWN.get(benchmark):
+        return read_own(key, files[key])
     problems = load_benchmark(BENCHMARKS[benchmark], data_root)
     return [grpo_row(one, prompt, answer_form) for one in problems]
 

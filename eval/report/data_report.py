@@ -28,7 +28,7 @@ from eval.report import plots
 from eval.report.render import Table, render
 
 STAGE = "data-report"
-ORDER = [FILES[key] for key in ("sft", "grpo", "validation", "test")]
+ORDER = [FILES[key] for key in ("sft", "grpo", "validation", "test", "transfer")]
 NUM_MEASURED = 10_000  # rows of a file: tokenizing all of a large one would take minutes
 NUM_SAMPLES = 5  # rows shown of each file and drop reason
 NUM_PAIRS = 20
@@ -116,8 +116,8 @@ def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
 def describe_benchmarks(build: dict[str, Any]) -> dict[str, Any]:
     """`{benchmark: its number of questions, or why it was not compared}`, own sets included."""
     outputs = build["outputs"]
-    own = {key: outputs[FILES[key]]["rows_out"] for key in ("test", "validation")
-           if FILES[key] in outputs}  # fmt: skip
+    own = {key: outputs[FILES[key]]["rows_out"] for key in FILES
+           if FILES[key] in outputs and key not in TRAINING}  # fmt: skip
     return dict.fromkeys(BENCHMARKS, NOT_LISTED) | build["decontamination"] | own
 
 

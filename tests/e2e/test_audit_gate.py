@@ -10,7 +10,7 @@ import yaml
 from tests import demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-NUM_ROWS = {"sft": 200, "grpo": 20, "validation": 10, "test": 10}
+NUM_ROWS = {"sft": 200, "grpo": 20, "validation": 10, "test": 10, "transfer": 10}
 
 
 class Project:

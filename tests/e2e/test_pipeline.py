@@ -14,7 +14,7 @@ from tests import demo
 
 pytestmark = pytest.mark.e2e
 STAGES = ["data", "base", "sft", "difficulty", "grpo", "eval", "report"]
-NUM_ROWS = {"sft": 400, "grpo": 40, "validation": 20, "test": 20}
+NUM_ROWS = {"sft": 400, "grpo": 40, "validation": 20, "test": 20, "transfer": 20}
 # What makes the recipe short; None leaves out what would fight with the shortened numbers.
 SHORT = {
     "model": {"hidden_size": 64, "num_layers": 2, "intermediate_size": 128},
@@ -79,7 +79,8 @@ def test_cards_have_commands_and_the_scores_of_the_report(run):
     report = json.loads((run / "report/report.json").read_text())
     for name in ("sft", "grpo"):
         card = ModelCard.load(run / name / "README.md")
-        scores = report["scores"][name]["held_out"].values()
+        modes = report["scores"][name].values()
+        scores = [one for task in modes for one in task.values()]
         shown = [round(100 * one["metrics"][one["main"]]["value"], 2) for one in scores]
         assert [one.metric_value for one in card.data.eval_results] == shown
         assert f"python -m stages.{name} --config" in card.text
@@ -107,8 +108,9 @@ def test_every_stage_leaves_a_manifest_and_the_counts_add_up(run, first_output):
     measured = found["difficulty"]["counts"]
     assert measured["problems"] == rows["grpo_train.jsonl"]
     assert sum(measured["num_right_histogram"].values()) == measured["problems"]
-    assert found["eval"]["counts"]["problems"] == rows["test.jsonl"]
-    assert found["eval"]["counts"]["completions"] == rows["test.jsonl"] * (1 + 2)
+    tests = rows["test.jsonl"] + rows["transfer.jsonl"]
+    assert found["eval"]["counts"]["problems"] == tests
+    assert found["eval"]["counts"]["completions"] == tests * (1 + 2)
     assert all(f"\n{stage}: " in "\n" + first_output for stage in STAGES[:-1])
 
 
@@ -122,7 +124,7 @@ def test_each_stage_read_what_the_one_before_wrote(run):
 def test_the_recipe_was_audited_before_grpo(run, first_output):
     audit = json.loads((run / "audit/audit.json").read_text())
     assert audit["passes"] and set(audit["sets"]) == {
-        "sft_train", "grpo_train", "grpo_eval", "held_out",
+        "sft_train", "grpo_train", "grpo_eval", "held_out", "transfer",
     }  # fmt: skip
     assert first_output.index("audit: ") < first_output.index("\ngrpo: ")
 
@@ -138,8 +140,9 @@ def test_no_evaluation_question_was_trained_on(run):
     def questions(name):
         return {normalise_question(row["question"]) for row in read_rows(run / "data" / name)}
 
-    held_out = questions("test.jsonl") | questions("validation.jsonl")
-    assert len(held_out) == NUM_ROWS["test"] + NUM_ROWS["validation"]
+    tests = ("test", "validation", "transfer")
+    held_out = set().union(*(questions(f"{name}.jsonl") for name in tests))
+    assert len(held_out) == sum(NUM_ROWS[name] for name in tests)
     assert not held_out & (questions("sft_train.jsonl") | questions("grpo_train.jsonl"))
     for row in read_rows(run / "data/sft_train.jsonl"):  # nor hidden in what the model saw
         assert normalise_question(row["prompt"][-1]["content"]) not in held_out

@@ -36,7 +36,7 @@ from tests.unit.stages.helpers import write_model
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected.json"
 # Make the recipe short; every other key is tiny-cpu's.
-NUM_ROWS = {"sft": 2400, "grpo": 40, "validation": 20, "test": 20}
+NUM_ROWS = {"sft": 2400, "grpo": 40, "validation": 20, "test": 20, "transfer": 20}
 SHORT = {
     "model": {"hidden_size": 64, "num_layers": 2, "intermediate_size": 128},
     "sft": {"max_steps": 300, "save_steps": 300, "logging_steps": 50, "num_train_epochs": None},
@@ -201,8 +201,8 @@ def refusal(stage: str, flags: list[str]) -> str:
             write_model(run / folder)
         problems = synthetic.load("rl", 80, 0, max_level=2)
         rows = "".join(json.dumps(grpo_row(problem, "none")) + "\n" for problem in problems)
-        for file in ("data/sft_train", "data/grpo_train", "data/validation", "data/test"):
-            (run / f"{file}.jsonl").write_text(rows)
+        for file in ("sft_train", "grpo_train", "validation", "test", "transfer"):
+            (run / f"data/{file}.jsonl").write_text(rows)
         (run / "difficulty/pass_rates.jsonl").write_text("{}\n")
         argv = ["--config", f"configs/tiny-cpu/{stage}.yaml", "--run_dir", name, *flags]
         err = io.StringIO()

@@ -53,6 +53,7 @@ REFUSED = [
     ("official", ["aime24"], "official: must be of arc_challenge, .*got 'aime24'"),
     ("official", ["gsm8k", "gsm8k"], "official: 'gsm8k' occurs twice"),
     ("test_file", None, "test_file: missing; the task held_out reads it"),
+    ("tasks", ["transfer"], "transfer_file: missing; the task transfer reads it"),
 ]
 
 
@@ -148,15 +149,15 @@ def test_every_setting_that_decides_is_recorded():
     """What is left out names places and titles, or how much is done at once."""
     known = {field.name for field in fields(EvalArguments)}
     assert known - set(run.SETTINGS) == {
-        "checkpoints", "output_dir", "report_dir", "title", "test_file", "data_root", "batch_size",
-        "vllm_gpu_memory_utilization", "vllm_max_model_length",
+        "checkpoints", "output_dir", "report_dir", "title", "test_file", "transfer_file",
+        "data_root", "batch_size", "vllm_gpu_memory_utilization", "vllm_max_model_length",
     }  # fmt: skip
     assert set(run.SETTINGS) <= known
 
 
 def test_the_tasks_by_name():
     names = ["aime24", "aime25", "arc_challenge", "brumo25", "cmimc25", "gpqa_diamond", "gsm8k",
-             "hmmt25", "held_out", "math500"]  # fmt: skip
+             "hmmt25", "held_out", "math500", "transfer"]  # fmt: skip
     names.sort()
     assert names == suite.THINK_TASKS
     assert suite.OFFICIAL_TASKS == ["arc_challenge", "gpqa_diamond", "gsm8k", "math500"]
