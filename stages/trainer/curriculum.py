@@ -38,6 +38,8 @@ PRIOR_WEIGHT, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 3.0, 20.0
 DRIFT = 0.1
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
+MAX_LEVELS = 16  # of one source, beyond which ranges of them are alike
+
 ARRAYS = ("mean", "covariance", "offset", "spread", "last_used")  # of a saved state
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
@@ -325,9 +327,23 @@ def keep_by_pass_rate(
     return [row for row in rows if low <= rates.get(row["id"], -1.0) <= high]
 
 
-def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Which problems are alike: those of one source and level."""
-    return [(row.get("source", ""), f"level {row.get('level')}") for row in rows]
+def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """Which problems are alike: those of one source and level; of many levels eight ranges."""
+    by_source: dict[str, set] = {}
+    for row in rows:
+        by_source.setdefault(row.get("source", ""), set()).add(row.get("level"))
+    cuts = {
+        name: np.quantile([level for level in levels if level is not None], np.arange(1, 8) / 8)
+        for name, levels in by_source.items()
+        if len(levels) > MAX_LEVELS
+    }
+    peers = []
+    for row in rows:
+        source, level = row.get("source", ""), row.get("level")
+        if source in cuts and level is not None:
+            level = int(np.searchsorted(cuts[source], level))
+        peers.append((source, level))
+    return peers
 
 
 def build_curriculum(

@@ -21,6 +21,7 @@ from stages.trainer.curriculum import (
     add_binomial,
     build_curriculum,
     expected_rate,
+    find_peers,
     keep_by_pass_rate,
     useful_chance,
 )
@@ -347,6 +348,14 @@ def test_offline_pass_rates_give_levels_and_spread():
     hidden.learn_prior(counts)
     hidden.see((levels - levels.mean())[:, None] / levels.std())
     assert np.corrcoef(np.array(hidden.pass_rates(unmeasured)), rates[unmeasured])[0, 1] > 0.85
+
+
+def test_peers_are_of_one_source_and_level():
+    rows = [{"source": "a", "level": n % 3} for n in range(6)] + [{"source": "b", "level": None}]
+    assert find_peers(rows) == [*[("a", n % 3) for n in range(6)], ("b", None)]
+    rows = [{"source": "a", "level": n / 7} for n in range(80)] + [{"source": "a", "level": None}]
+    peers = find_peers(rows)
+    assert [peers.count(("a", part)) for part in range(8)] == [10] * 8 and peers[-1] == ("a", None)
 
 
 POOL = [{"id": f"p{n}", "source": "a", "level": 1} for n in range(6)]
