@@ -34,7 +34,7 @@ from data_prep.config import UserError, parse, run_cli
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.sources import synthetic
 
-SIZES = {"sft": 28_000, "grpo": 1_000, "test": 200}
+SIZES = {"sft": 28_000, "grpo": 1_000, "test": 2_000}
 SPLITS = {"sft": "train", "grpo": "rl", "test": "test"}
 NUM_LINES = 7
 EPITHETS = ("Old", "Dear", "Big", "Poor")
