@@ -30,6 +30,7 @@ import numpy as np
 
 from benchmarks.table import tell
 from data_prep import manifest
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse, run_cli
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.sources import synthetic
@@ -204,7 +205,7 @@ def measure(folder: Path) -> dict[str, float]:
     from types import SimpleNamespace
 
     from accelerate import Accelerator
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     from data_prep.schema import question_of, read_problems
     from stages.trainer.prompt_states import principal_components, prompt_states
@@ -215,7 +216,7 @@ def measure(folder: Path) -> dict[str, float]:
     model = AutoModelForCausalLM.from_pretrained(folder / "sft")
     trainer = SimpleNamespace(
         accelerator=Accelerator(cpu=True), model=model, model_wrapped=model,
-        processing_class=AutoTokenizer.from_pretrained(folder / "sft"),
+        processing_class=load_tokenizer(str(folder / "sft"), "sft"),
         train_dataset={"prompt": [row["prompt"] for row in rows]},
     )  # fmt: skip
     components = principal_components(prompt_states(trainer), 16).numpy()

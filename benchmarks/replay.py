@@ -26,6 +26,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from benchmarks.table import markdown
+from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse, run_cli
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import PredictiveCurriculum
@@ -205,13 +206,7 @@ def length_counter(tokenizer_path: str | None) -> Callable[[str], int]:
     """What gives a completion's length: tokens with the one that ends it, or characters."""
     if not tokenizer_path:
         return len
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--tokenizer: {tokenizer_path}: no tokenizer there ({reason})") from error
+    tokenizer = load_tokenizer(tokenizer_path, "--tokenizer", needs=())
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False)) + 1
 
 

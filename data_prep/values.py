@@ -17,7 +17,7 @@ RANGES = {
         entropy_coef_delta entropy_target max_tool_calling_iterations num_completions_to_print
         vllm_server_timeout vllm_importance_sampling_clip_min rest_batches length_penalty_start
         length_penalty_max repetition_max_penalty guard_max_rollbacks guard_min_entropy num_workers
-        trace""",
+        trace prompt_components""",
     "at least 0 and at most 4294967295": "seed data_seed",  # NumPy's
     "above 0": """
         num_train_epochs logging_steps eval_steps save_steps repetition_penalty delta half_life
