@@ -44,7 +44,7 @@ SHARES = (0.0, 0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.94, 0.96, 0.98, 0.98, 
 HASTY = dict(zip(synthetic.OBJECTS, SHARES, strict=True))
 EASY, HARD = synthetic.OBJECTS[:4], synthetic.OBJECTS[6:]
 # Shares of the pool: easy; longer than any SFT problem; easy but for their totals; the rest hasty.
-MIXES = {"topics": (0.38, 0.24, 0.13), "mild": (0.15, 0.1, 0.0)}
+MIXES = {"topics": (0.40, 0.25, 0.11), "mild": (0.15, 0.1, 0.0)}
 HIGHEST = 32  # of a total that never occurred
 Row = dict[str, Any]  # GSM8K's columns, and `band`
 
