@@ -171,9 +171,10 @@ def main() -> None:
 
         def on_step_end(self, arguments, state, control, **kwargs):
             self.seconds += time.process_time() - self.since
-            step = {"tokens": recorder.tokens, "seconds": self.seconds, "groups": recorder.groups}
+            if recorder.groups:  # generated for; another pass over the batch has none
+                steps.append({"groups": recorder.groups})
+            steps[-1] |= {"tokens": recorder.tokens, "seconds": self.seconds}
             recorder.groups = []
-            steps.append(step)
             is_over = recorder.tokens >= args.token_budget
             if not is_over and recorder.tokens >= len(found) * args.token_budget / args.num_tests:
                 self.test(tests[:NUM_TESTED])
