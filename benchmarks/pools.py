@@ -33,6 +33,7 @@ from data_prep import manifest
 from data_prep.checkpoints import load_tokenizer
 from data_prep.config import UserError, parse, run_cli
 from data_prep.sampling.problems import load_pass_counts
+from data_prep.schema import question_of, read_problems
 from data_prep.sources import synthetic
 
 SIZES = {"sft": 28_000, "grpo": 1_000, "test": 2_000}
@@ -200,14 +201,13 @@ def explained(features: np.ndarray, rates: np.ndarray, penalty: float = 10.0) ->
     return float(1 - ((rates - found) ** 2).sum() / ((rates - rates.mean()) ** 2).sum())
 
 
-def measure(folder: Path) -> dict[str, float]:
-    """Share of uniform groups of 8, and what components and question length explain."""
+def read_pool(folder: Path, num_components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Components of the prompts of a pool, (N, num), and right ones of all samples, (N,) each."""
     from types import SimpleNamespace
 
     from accelerate import Accelerator
     from transformers import AutoModelForCausalLM
 
-    from data_prep.schema import question_of, read_problems
     from stages.trainer.prompt_states import principal_components, prompt_states
 
     rows = list(read_problems(folder / "data/grpo_train.jsonl"))
@@ -219,11 +219,17 @@ def measure(folder: Path) -> dict[str, float]:
         processing_class=load_tokenizer(str(folder / "sft"), "sft"),
         train_dataset={"prompt": [row["prompt"] for row in rows]},
     )  # fmt: skip
-    components = principal_components(prompt_states(trainer), 16).numpy()
+    return principal_components(prompt_states(trainer), num_components).numpy(), right, total
+
+
+def measure(folder: Path) -> dict[str, float]:
+    """Share of uniform groups of 8, and what components and question length explain."""
+    components, right, total = read_pool(folder, 16)
+    rows = read_problems(folder / "data/grpo_train.jsonl")
     lengths = np.array([[len(question_of(row))] for row in rows], dtype=float)
     lengths = (lengths - lengths.mean()) / (lengths.std() + 1e-9)
     return {
-        "problems": len(rows),
+        "problems": len(right),
         "uniform": float(np.isin(right, (0, total[0])).mean()),
         "pass_rate": float((right / total).mean()),
         "components_r2": explained(components, right / total),
