@@ -14,14 +14,7 @@ from data_prep.grading.equivalence import relations
 from data_prep.grading.equivalence.numeric import exact_value, identical, is_defined, is_number
 from data_prep.grading.equivalence.readings import read, read_bare
 from data_prep.grading.equivalence.relations import as_interval, by_label, is_label, labels, names
-from data_prep.grading.equivalence.tokens import (
-    FUNCTIONS,
-    Token,
-    TooLarge,
-    is_balanced,
-    tokenise,
-    word_set,
-)
+from data_prep.grading.equivalence.tokens import FUNCTIONS, Token, TooLarge, is_balanced, tokenise
 from data_prep.grading.equivalence.values import (
     INFINITY,
     MINUS_INFINITY,
@@ -361,11 +354,11 @@ def _is_interval(item: Value) -> bool:
 # What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked
 # only about texts made of mathematics, and not about those whose size would cost the time limit.
 
-_COMMANDS = FUNCTIONS | word_set("""
-    frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil
-    partial over alpha beta gamma delta theta lambda mu omega phi sigma arccot
-    arcsec arccsc coth
-""")
+_COMMANDS = FUNCTIONS | {
+    "frac", "sqrt", "cdot", "times", "div", "pi", "sum", "prod", "int", "lim", "infty", "to",
+    "binom", "lfloor", "rfloor", "lceil", "rceil", "partial", "over", "alpha", "beta", "gamma",
+    "delta", "theta", "lambda", "mu", "omega", "phi", "sigma", "arccot", "arcsec", "arccsc", "coth",
+}  # fmt: skip
 # Repeating decimals are misread, 1e999999999 is a bomb.
 _READ_WELL = {"word": "[A-Za-z]|d[a-z]", "op": r"[-+*/^_!=(){}[\]|,']", "num": r"[^eE]*[^eE)]"}
 _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}

@@ -13,19 +13,8 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from data_prep.grading.equivalence import relations
+from data_prep.grading.equivalence import parse, relations
 from data_prep.grading.equivalence.numeric import exact_value, is_number
-from data_prep.grading.equivalence.parse import (
-    SIGNS,
-    is_conjunction,
-    parse,
-    read_based,
-    read_compound,
-    read_ratio,
-    read_scalar,
-    read_words,
-    with_sign,
-)
 from data_prep.grading.equivalence.relations import as_interval
 from data_prep.grading.equivalence.tokens import (
     MAX_DEPTH,
@@ -61,7 +50,7 @@ MAX_ITEMS = 64
 
 
 def _is_separator(token: Token) -> bool:
-    return token.text in (",", ";", r"\\", r"\vee") or is_conjunction(token)
+    return token.text in (",", ";", r"\\", r"\vee") or parse.is_conjunction(token)
 
 
 def _read_list(tokens: list[Token]) -> Value | None:
@@ -140,7 +129,7 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
     if tokens[0].text in ("(", "[") and wraps(tokens) and tokens[1].text == r"\begin":
         tokens = tokens[1:-1]
     start = next((at for at, token in enumerate(tokens) if token.text == r"\begin"), 0)
-    factor, tokens = read_scalar(tokens[:start]) if start else None, tokens[start:]
+    factor, tokens = parse.read_scalar(tokens[:start]) if start else None, tokens[start:]
     texts = [token.text for token in tokens]
     if texts[:2] != [r"\begin", "{"] or r"\end" not in texts or len(texts) < 8:
         return None
@@ -215,9 +204,10 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
         return Sequence(text, "set", _read_items(pieces))
     if not separators:
         return None
-    signed = [piece for piece in pieces if any(token.text in SIGNS for token in piece)]
+    signed = [piece for piece in pieces if any(token.text in parse.SIGNS for token in piece)]
     if len(signed) == 1 or any(token.text == r"\mp" for token in inside):
-        return Sequence(text, "list", tuple(read_tokens(with_sign(tokens, at)) for at in (0, 1)))
+        both = (parse.with_sign(tokens, at) for at in (0, 1))
+        return Sequence(text, "list", tuple(map(read_tokens, both)))
     form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
     return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
 
@@ -238,8 +228,8 @@ def read_parity(tokens: list[Token]) -> Value | None:
 
 
 _READERS = (
-    read_based, _read_matrix, _read_list, _read_relation, _read_union,
-    read_ratio, _read_brackets, read_words, read_scalar,
+    parse.read_based, _read_matrix, _read_list, _read_relation, _read_union,
+    parse.read_ratio, _read_brackets, parse.read_words, parse.read_scalar,
 )  # fmt: skip
 
 
@@ -474,7 +464,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
             if tokens[-1].kind == "word" and tokens[-1].text in {t.text for t in tokens[:-1]}:
                 readings = []  # m > 5 m
             readings.append(measured)
-    readings += filter(None, [read_compound(tokens)])
+    readings += filter(None, [parse.read_compound(tokens)])
     if parameter := _PARAMETER.match(" ".join(token.text for token in tokens)):
         readings.append(read_tokens(_renamed(tokens, {parameter[2]: "\u2118"})))  # f(t) = 2t
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
@@ -488,7 +478,7 @@ def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
     is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
     guess = is_gold and is_letter  # 2 t may well be 2 times t
     with contextlib.suppress(Unreadable):
-        tree = ("mul", parse(value), ("num", Fraction(scale)))
+        tree = ("mul", parse.parse(value), ("num", Fraction(scale)))
         return Scalar(canonical(tokens), tree, unit, is_guess=guess)
 
 
