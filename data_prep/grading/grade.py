@@ -117,24 +117,23 @@ def _grade_all(
     find: Callable[[Any], Extraction],
     questions: Iterable[str] | None = None,
 ) -> list[Grade]:
-    started = [time.perf_counter()]
-    found = []
+    found, seconds = [], []
     for text in texts:
+        start = time.perf_counter()
         found.append(find(text))
-        started.append(time.perf_counter())
+        seconds.append(time.perf_counter() - start)
     pairs = [_to_judge(one, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
     judged = iter(judge_all([pair for pair in pairs if pair[0] is not None]))
     grades = []
     asked = repeat("") if questions is None else questions
-    for at, (one, (prediction, accepted), question) in enumerate(
-        zip(found, pairs, asked, strict=False)
-    ):
+    rows = zip(found, pairs, seconds, asked, strict=False)
+    for one, (prediction, accepted), spent, question in rows:
         verdict, more = (one.status, 0.0) if prediction is None else next(judged)
         if verdict == "right" and is_restated(prediction, question, accepted):
             verdict = "wrong"
         if one.several and verdict != "right":
             verdict, prediction = one.status, None
-        grades.append(Grade(verdict, prediction, started[at + 1] - started[at] + more))
+        grades.append(Grade(verdict, prediction, spent + more))
     return grades
 
 

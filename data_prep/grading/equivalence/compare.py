@@ -432,8 +432,6 @@ _PLAIN_NUMBER = re.compile(
     r"\s*(?:\\?\$)?\s*([+-]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*\.?\s*\$?\s*\.?\s*",
     re.ASCII,
 )
-
-
 # A letter before one letter or number in brackets; one before brackets that an "=" follows.
 _CALL = re.compile(
     r"(?<![A-Za-z\\])[a-z]?([A-Za-z])(?:\\left)?\(\s*(?:[A-Za-z]|[\d.]+)\s*(?:\\right)?\)"

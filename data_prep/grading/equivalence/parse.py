@@ -4,6 +4,7 @@ What is no plain algebra raises `Unreadable`, rather than be guessed: it can sti
 """
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import (
@@ -81,9 +82,9 @@ class _Parser:
         return is_there
 
     def expression(self) -> Tree:
-        terms = [self.signed_term()]
+        terms = [self.signed(self.term)]
         while self.peek().text in ("+", "-"):
-            terms.append(self.signed_term())
+            terms.append(self.signed(self.term))
         tree = terms[0] if len(terms) == 1 else ("add", *terms)
         if self.accept(r"\over"):
             tree = ("mul", tree, ("pow", self.expression(), MINUS_ONE))
@@ -91,20 +92,19 @@ class _Parser:
             tree = ("call", "binomial", tree, self.expression())
         return tree
 
-    def signed_term(self) -> Tree:
+    def signed(self, part: Callable[[], Tree]) -> Tree:
+        """A term or factor, with a sign before it or none; two signs are `Unreadable`."""
         negative = self.peek().text in ("+", "-") and self.take().text == "-"
-        if self.peek().text in ("+", "-"):
-            raise Unreadable("two signs")
-        term = self.term()
-        return ("mul", MINUS_ONE, term) if negative else term
+        tree = part()
+        return ("mul", MINUS_ONE, tree) if negative else tree
 
     def term(self) -> Tree:
         factors = [self.mixed_number() or self.power()]
         while True:
             if self.accept("*", r"\cdot", r"\times"):
-                factors.append(self.signed_factor())
+                factors.append(self.signed(self.power))
             elif self.accept("/", r"\div"):
-                factors.append(("pow", self.signed_factor(), MINUS_ONE))
+                factors.append(("pow", self.signed(self.power), MINUS_ONE))
             elif self.starts_factor(self.peek()):
                 if self.peek().kind == "num" and self.tokens[self.at - 1].kind == "num":
                     raise Unreadable("two numbers side by side")
@@ -112,10 +112,6 @@ class _Parser:
             else:
                 factors = keep_order(factors)
                 return factors[0] if len(factors) == 1 else ("mul", *factors)
-
-    def signed_factor(self) -> Tree:
-        negative = self.peek().text in ("+", "-") and self.take().text == "-"
-        return ("mul", MINUS_ONE, self.power()) if negative else self.power()
 
     def starts_factor(self, token: Token) -> bool:
         if token.kind in ("num", "word", "call"):
@@ -295,8 +291,7 @@ class _Parser:
         """`\\gcd(12, 18)` and `\\max\\{3, 5\\}`."""
         closing = {"(": ")", r"\{": r"\}"}.get(self.take().text, "")
         arguments = [self.expression()]
-        while self.peek().text == ",":
-            self.take()
+        while self.accept(","):
             arguments.append(self.expression())
         self.take(closing)
         return ("call", name, *arguments)
@@ -325,21 +320,15 @@ def parse(tokens: list[Token]) -> Tree:
 
 def is_conjunction(token: Token) -> bool:
     """Whether a token is "and" or "or"."""
-    return token.kind in ("text", "word") and token.text.strip(" ,").lower() in (
-        "and",
-        "or",
-        "或",
-        "和",
-    )
+    is_word = token.kind in ("text", "word")
+    return is_word and token.text.strip(" ,").lower() in ("and", "or", "或", "和")
 
 
 def read_words(tokens: list[Token]) -> Value | None:
     """Words, adjacent letters, or a number in words; None for anything else."""
-    if any(
-        t.kind not in ("word", "text") and t.text not in ("'", "-", ".", "!", ":")
-        for t in tokens
-        if not (t.kind == "num" and tokens[0].kind != "num" and len(tokens[0].text) > 2)  # June 20
-    ):
+    is_date = tokens[0].kind != "num" and len(tokens[0].text) > 2  # June 20
+    kinds = ("word", "text", "num") if is_date else ("word", "text")
+    if not all(t.kind in kinds or t.text in ("'", "-", ".", "!", ":") for t in tokens):
         return None
     is_variable = len(tokens) == 1 and len(tokens[0].text) == 1
     if is_variable or not any(t.kind in ("word", "text") for t in tokens):
@@ -415,9 +404,8 @@ def read_compound(tokens: list[Token]) -> Scalar | None:
         return None
     pieces: list[list[Token]] = []
     for before, token in zip([None, *tokens], tokens, strict=False):
-        if token.kind == "num" and (
-            not before or before.kind in ("word", "text") or before.text == ","
-        ):
+        is_first = not before or before.kind in ("word", "text") or before.text == ","
+        if is_first and token.kind == "num":
             pieces.append([])
         if token.text != "," and not is_conjunction(token):
             pieces[-1].append(token)
