@@ -329,9 +329,8 @@ class Comparison:
         if named[1:] and named[0] != named[1]:
             return False  # x = y = 3 names others than x = z = 3
         are_values = our_value is not None and their_value is not None
-        if are_values and named[1:]:
-            return self.same(our_value, their_value)
-        if are_values and relations.may_name_one(*map(relations.label_of, (ours, theirs))):
+        may_be_one = relations.may_name_one(*map(relations.label_of, (ours, theirs)))
+        if are_values and (named[1:] or may_be_one):
             return self.same(our_value, their_value)  # with their units
         if relations.is_solved(theirs) and not relations.is_solved(ours):
             return False  # 2x + 3 = 13 is the question that x = 5 answers

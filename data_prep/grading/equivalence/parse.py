@@ -16,20 +16,17 @@ from data_prep.grading.equivalence.tokens import (
     canonical,
     read_number_words,
     split,
-    to_fraction,
     word_set,
 )
 from data_prep.grading.equivalence.values import (
-    INFINITY,
+    INFINITIES,
     INVERSE,
-    MINUS_INFINITY,
     MINUS_ONE,
     Scalar,
     Sequence,
     Tree,
     Value,
     Words,
-    keep_order,
     ratio,
     split_unit,
 )
@@ -54,6 +51,36 @@ _STARTS = (
 # C_{10}^{3}, as its tokens with spaces between.
 _COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+
+
+_REPEATING_PART = re.compile(r"\\(?:overline|dot)\s*\{?|\(")
+
+
+def _to_fraction(number: str) -> Fraction:
+    """Exact value of a number token: digits, a repeating part, or a decimal exponent."""
+    if number.isdecimal():
+        return Fraction(int(number))
+    plain, *repeating = _REPEATING_PART.split(number.rstrip("})"))
+    if abs(int(plain.lower().partition("e")[2] or 0)) > 999:
+        raise Unreadable(number)
+    value = Fraction(f"0{plain}")
+    for digits in repeating:  # at most one
+        num_decimals = len(plain.partition(".")[2])
+        value += Fraction(int(digits), 10**num_decimals * (10 ** len(digits) - 1))
+    return value
+
+
+def _keep_order(factors: list[Tree]) -> list[Tree]:
+    """A product of capitals with an inverse is one of matrices: A^{-1}B becomes one name."""
+
+    def is_capital(tree: Tree) -> bool:
+        return tree[0] == "var" and tree[1].isupper()
+
+    inverses = [f for f in factors if f[0] == "pow" and is_capital(f[1]) and f[2] == INVERSE]
+    matrices = [f for f in factors if is_capital(f) or f in inverses]
+    if not inverses or len(matrices) == 1:
+        return factors
+    return [*(f for f in factors if f not in matrices), ("var", repr(matrices))]
 
 
 class _Parser:
@@ -110,7 +137,7 @@ class _Parser:
                     raise Unreadable("two numbers side by side")
                 factors.append(self.power())
             else:
-                factors = keep_order(factors)
+                factors = _keep_order(factors)
                 return factors[0] if len(factors) == 1 else ("mul", *factors)
 
     def starts_factor(self, token: Token) -> bool:
@@ -134,7 +161,7 @@ class _Parser:
             if is_integer and inverse[0] == "pow" and inverse[1][0] == "num":
                 if top[1] >= inverse[1][1] or self.peek().text in ("^", "!"):
                     raise Unreadable("neither a mixed number nor a product")
-                return ("add", ("num", to_fraction(first.text)), fraction)
+                return ("add", ("num", _to_fraction(first.text)), fraction)
             self.at = start
         elif second.kind == "num" and second.spaced and second.text.isdigit():
             slash, bottom = self.peek(2), self.peek(3)
@@ -169,8 +196,6 @@ class _Parser:
     def group(self) -> Tree:
         """A macro's argument: a brace group, or one token (of digits, the first: `\\frac12`)."""
         token = self.peek()
-        if token.text in ("{", "("):
-            return self.base()
         if token.kind == "num" and len(token.text) > 1:
             if not token.text.isdigit():
                 raise Unreadable(token.text)
@@ -188,7 +213,7 @@ class _Parser:
 
     def base_at(self, token: Token) -> Tree:
         if token.kind == "num":
-            return ("num", to_fraction(token.text))
+            return ("num", _to_fraction(token.text))
         if token.kind == "word":
             return self.letters(token)
         if token.kind == "call":
@@ -274,11 +299,8 @@ class _Parser:
         return "".join(pieces)
 
     def function(self, name: str) -> Tree:
-        base, power = None, None
-        if name == "log" and self.accept("_"):
-            base = self.group()
-        if self.accept("^"):
-            power = self.exponent()
+        base = self.group() if name == "log" and self.accept("_") else None
+        power = self.exponent() if self.accept("^") else None
         argument = self.argument()
         if power == INVERSE:
             if "arc" + name not in FUNCTIONS:
@@ -417,7 +439,7 @@ def read_compound(tokens: list[Token]) -> Scalar | None:
         size = ratio(unit, first) if unit.dimensions else None
         if len(value) > 1 or not size or not value[0].text.replace(".", "", 1).isdecimal():
             return None
-        part = to_fraction(value[0].text) * size
+        part = _to_fraction(value[0].text) * size
         if above and part >= above:
             return None
         total, above = total + part, size
@@ -443,10 +465,8 @@ def with_sign(tokens: list[Token], at: int) -> list[Token]:
 def read_scalar(tokens: list[Token]) -> Value | None:
     """A number or expression with its unit, or the two of a \\pm; None for anything else."""
     text = canonical(tokens)
-    if text in (r"\infty", r"+\infty"):
-        return INFINITY
-    if text == r"-\infty":
-        return MINUS_INFINITY
+    if text in INFINITIES:
+        return INFINITIES[text]
     if any(token.text in SIGNS for token in tokens):
         both = [read_scalar(with_sign(tokens, at)) for at in (0, 1)]
         return Sequence(text, "list", tuple(both)) if all(both) else None

@@ -28,10 +28,8 @@ from data_prep.grading.equivalence.tokens import (
     wraps,
 )
 from data_prep.grading.equivalence.values import (
-    ALL_REALS,
     INFINITY,
     MINUS_INFINITY,
-    RELATIONS,
     Choice,
     Opaque,
     Relation,
@@ -47,6 +45,8 @@ from data_prep.grading.equivalence.values import (
 )
 
 MAX_ITEMS = 64
+_RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
+_ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
 
 
 def _is_separator(token: Token) -> bool:
@@ -76,7 +76,7 @@ def _read_items(pieces: list[list[Token]]) -> tuple[Value, ...]:
 
 
 def _read_relation(tokens: list[Token]) -> Value | None:
-    pieces, ops = split(tokens, lambda token: token.text in RELATIONS)
+    pieces, ops = split(tokens, lambda token: token.text in _RELATIONS)
     if not ops:
         return None
     if not all(pieces):
@@ -108,7 +108,7 @@ def _elements(value: Value) -> tuple[Value, ...] | None:
 
 def _reals_without(text: str, reals: Value, points: Value) -> Value | None:
     """`\\mathbb{R} \\setminus \\{1, 2\\}` as a union of open intervals, for rational points."""
-    if reals != ALL_REALS or _elements(points) is None:
+    if reals != _ALL_REALS or _elements(points) is None:
         return None
     try:
         ordered = sorted((exact_value(point.tree), point) for point in _elements(points))
@@ -163,7 +163,7 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
 def _is_set_builder(element: list[Token], condition: list[Token]) -> bool:
     is_variable = bool(element) and element[0].kind == "word" and len(element[0].text) == 1
     is_element = is_variable and (len(element) == 1 or element[1].text == r"\in")
-    return is_element and any(token.text in RELATIONS for token in condition)
+    return is_element and any(token.text in _RELATIONS for token in condition)
 
 
 def _read_cell(tokens: list[Token]) -> Value:
@@ -180,7 +180,7 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
     if text in (r"\emptyset", r"\{\}") or text.lower() in _NO_SOLUTION:
         return Sequence(text, "set", ())
     if text in (r"\mathbb{R}", r"\mathbf{R}") or text.lower() in _ALL_REALS_IN_WORDS:
-        return ALL_REALS
+        return _ALL_REALS
     if texts[0] == "]" and texts[-1] in ("[", "]") and len(texts) > 3:  # ]a,b[
         tokens = [Token("op", "("), *tokens[1:-1], Token("op", ")" if texts[-1] == "[" else "]")]
     if len(texts) > 3 and re.fullmatch("[A-Z]'?", texts[0]) and texts[1] == "(":
@@ -262,7 +262,7 @@ def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
             if all(isinstance(item, Relation) for item in items):
                 return tokens[:at], condition
             return (tokens[:at], Words("")) if _GENERAL.fullmatch(token.text) else (tokens, None)
-    is_end = [token.text in RELATIONS or token.text in ("even", "odd") for token in tokens]
+    is_end = [token.text in _RELATIONS or token.text in ("even", "odd") for token in tokens]
     last = max((at for at, is_one in enumerate(is_end) if is_one), default=0)
     for at in range(last, 0, -1):
         rest = tokens[at:]
@@ -324,10 +324,9 @@ def _conditional(tokens: list[Token]) -> list[Value]:
 
 def _renamed(tokens: list[Token], names: dict[str, str]) -> list[Token]:
     is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
-    return [
-        replace(token, text=token.text.translate(str.maketrans(names))) if is_one else token
-        for token, is_one in zip(tokens, is_name, strict=True)
-    ]
+    pairs = zip(tokens, is_name, strict=True)
+    table = str.maketrans(names)
+    return [replace(t, text=t.text.translate(table)) if is_one else t for t, is_one in pairs]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -456,7 +455,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
     if isinstance(readings[0], Scalar | Words):
         readings += filter(None, [_quantity(tokens, is_gold)])
     elif isinstance(relation := readings[0], Relation):
-        pieces, _ = split(tokens, lambda token: token.text in RELATIONS)
+        pieces, _ = split(tokens, lambda token: token.text in _RELATIONS)
         parts = [_quantity(piece, is_gold) for piece in pieces]
         if any(parts):
             both = zip(parts, relation.parts, strict=True)
