@@ -45,14 +45,10 @@ _ENGLISH = word_set("""
 # Commands that make a name of what is in their braces.
 _MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
 # Commands that a factor may start with.
-_STARTS = (
-    FUNCTIONS | AGGREGATES | _LETTERS | _MARKS | {"frac", "sqrt", "binom", "pi", "lfloor", "lceil"}
-)
+_STARTS = word_set("frac sqrt binom pi lfloor lceil") | FUNCTIONS | AGGREGATES | _LETTERS | _MARKS
 # C_{10}^{3}, as its tokens with spaces between.
 _COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
-
-
 _REPEATING_PART = re.compile(r"\\(?:overline|dot)\s*\{?|\(")
 
 
