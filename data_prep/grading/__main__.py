@@ -145,9 +145,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )  # fmt: skip
     parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("file", metavar="FILE", help="JSON lines (or a list, CSV, parquet)")
-    text = (
-        "completion: texts with thought and box (default), or another form of theirs; answer: bare"
-    )
+    text = "completion: texts with thought and box (default), or a form of theirs; answer: bare"
     forms = ["completion", "answer", *ANSWER_FORMS[1:]]
     parser.add_argument("--form", choices=forms, default="completion", help=text)
     parser.add_argument("--out", metavar="FILE", help="default: standard output")

@@ -284,6 +284,7 @@ _EXPLANATION = re.compile(
 )
 _CASES = re.compile(r"\b(?:otherwise|else|unless)\b|\bif\b.*\bif\b", re.IGNORECASE | re.DOTALL)
 _CONCLUSION = re.compile(r"\b(?:so|hence|thus|therefore|makes|giving|total)\b", re.IGNORECASE)
+_RESULT = re.compile("=|then|get|give|leave|equal|come|result")
 _CONTENT = re.compile(r"[a-z]{3,}|\d+")
 _COMMON = {"the", "and", "for", "are", "was", "were", "has", "have", "had", "this", "that", "with"}
 _SENTENCE = re.compile(r"[.!?][*\")]*\s+(?=[A-Z*$\\])")
@@ -323,9 +324,8 @@ def _final_statement(text: str) -> Extraction:
         stated = text[markers[-1].end() :].strip()
         first = _NEXT_SENTENCE.split(stated.partition("\n")[0], maxsplit=1)[0]
         rest = stated[len(first) :]
-        is_hedged = _HEDGE.fullmatch(re.split(r"\d", rest, maxsplit=1)[0]) and re.search(
-            r"\d", rest
-        )
+        gap, *number = re.split(r"\d", rest, maxsplit=1)
+        is_hedged = number and _HEDGE.fullmatch(gap)
         is_stated = re.search(r"\d", first) and not (is_hedged or _CONCLUSION.search(rest))
         stated = first if is_stated else stated  # "as follows. We get 5"
         text = stated.rstrip(" .*_").strip() or text
@@ -367,13 +367,9 @@ def _last_candidate(text: str) -> Extraction:
 
 def _is_aside(text: str, start: int) -> bool:
     """Whether the last sentence is about something else: no word or number of those before it."""
-    last = text[start:].lower()
-    before, after = (
-        {w[:5] for w in _CONTENT.findall(part.lower())} for part in (text[:start], last)
-    )
-    is_result = _CONCLUSION.search(last) or re.search(
-        "=|then|get|give|leave|equal|come|result", last
-    )
+    parts = text[:start].lower(), text[start:].lower()
+    before, after = ({word[:5] for word in _CONTENT.findall(part)} for part in parts)
+    is_result = _CONCLUSION.search(parts[1]) or _RESULT.search(parts[1])
     return not (is_result or before & after - _COMMON) and bool(re.search(r"\d", text[:start]))
 
 

@@ -94,17 +94,14 @@ def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[
 
     "right", "wrong" (also where judging takes too long), or None where nothing readable was found.
     """
-    pairs: list[tuple[str, list[str]]] = []
-    places: list[int | None] = []
+    pairs: list[tuple[str | None, list[str]]] = []
     for completion, gold in zip(completions, golds, strict=True):
         accepted = _as_list(gold)
-        reading = read_leniently(completion, any(map(_OPTION.fullmatch, accepted)))
-        places.append(None if reading is None else len(pairs))
-        if reading is not None:
-            pairs.append((reading, accepted))
-    verdicts = [verdict for verdict, _ in judge_all(pairs)]
+        is_choice = any(map(_OPTION.fullmatch, accepted))
+        pairs.append((read_leniently(completion, is_choice), accepted))
+    judged = iter(judge_all([pair for pair in pairs if pair[0] is not None]))
     names = {"right": "right", "unparseable": None}
-    return [None if at is None else names.get(verdicts[at], "wrong") for at in places]
+    return [None if text is None else names.get(next(judged)[0], "wrong") for text, _ in pairs]
 
 
 def _as_list(golds: Golds) -> list[str]:
@@ -117,24 +114,23 @@ def _grade_all(
     find: Callable[[Any], Extraction],
     questions: Iterable[str] | None = None,
 ) -> list[Grade]:
-    started = [time.perf_counter()]
-    found = []
+    found, seconds = [], []
     for text in texts:
+        start = time.perf_counter()
         found.append(find(text))
-        started.append(time.perf_counter())
+        seconds.append(time.perf_counter() - start)
     pairs = [_to_judge(one, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
     judged = iter(judge_all([pair for pair in pairs if pair[0] is not None]))
     grades = []
     asked = repeat("") if questions is None else questions
-    for at, (one, (prediction, accepted), question) in enumerate(
-        zip(found, pairs, asked, strict=False)
-    ):
+    rows = zip(found, pairs, seconds, asked, strict=False)
+    for one, (prediction, accepted), spent, question in rows:
         verdict, more = (one.status, 0.0) if prediction is None else next(judged)
         if verdict == "right" and is_restated(prediction, question, accepted):
             verdict = "wrong"
         if one.several and verdict != "right":
             verdict, prediction = one.status, None
-        grades.append(Grade(verdict, prediction, started[at + 1] - started[at] + more))
+        grades.append(Grade(verdict, prediction, spent + more))
     return grades
 
 

@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 FUNCTION = "data_prep.grading.equivalence.fallback:compare_in_worker"
 TIMEOUT_SECONDS = 2.0
 MAX_WORKERS = 4
-MEMORY_BYTES = 2 << 30  # address space of one worker
-CACHE_SIZE = 10_000
 # The worker's own timer is exact; the pool steps in only where a worker is stopped or swapped out.
 PATIENCE = 1.15
 START_SECONDS = 120.0  # an import from a cold network disk takes long; a hung one never ends
@@ -62,7 +60,6 @@ class Worker:
         # -P: with -m alone, a file of the current directory would shadow the modules named here.
         self._command = [sys.executable, "-P", "-m", "data_prep.grading.pool_worker", function]
         self._command += [str(timeout), str(memory_bytes), str(os.getpid())]
-        self._process: subprocess.Popen | None = None
         self._is_ready = False
         self._number = 0
         self.start()
@@ -86,7 +83,7 @@ class Worker:
         """Kill supervisor and server; from any thread. One that waits in `ask` gets an OSError."""
         process = self._process
         # Only before it is reaped: its number may then belong to another group.
-        if process is not None and process.returncode is None:
+        if process.returncode is None:
             # PermissionError is macOS's answer for a group of zombies.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -94,23 +91,21 @@ class Worker:
     def stop(self) -> None:
         """Leave no process and no open socket."""
         self.kill()
-        if self._process is not None:
-            self._process.wait()
-            self._socket.close()
-        self._process, self._is_ready = None, False
+        self._process.wait()
+        self._socket.close()
+        self._is_ready = False
 
     def disown(self) -> None:
         """Let go of a forked process's copy: not its child, and a copy that keeps a socket open."""
-        if self._process is not None:
-            self._process.returncode = 0  # or Popen warns of a child left running
-            self._socket.close()
+        self._process.returncode = 0  # or Popen warns of a child left running
+        self._socket.close()
 
     def wait_ready(self) -> None:
         """Wait for the import, or start again; raises RuntimeError with the worker's own words."""
         if self._is_ready:
             return
         for _ in range(2):
-            if self._process is None:
+            if self._process.returncode is not None:  # stopped
                 self.start()
             try:
                 problem = self._receive(time.monotonic() + START_SECONDS)["error"]
@@ -184,8 +179,8 @@ class GradingPool:
         function: str,
         num_workers: int,
         timeout: float,
-        memory_bytes: int = MEMORY_BYTES,
-        cache_size: int = CACHE_SIZE,
+        memory_bytes: int = 2 << 30,
+        cache_size: int = 10_000,
     ) -> None:
         self._function, self._timeout, self._cache_size = function, timeout, cache_size
         self._cache: OrderedDict[str, Outcome] = OrderedDict()

@@ -53,10 +53,8 @@ def correctness_reward(
         answer_form=answer_form,
         final_number=final_number,
     )
-    return [
-        float(one.verdict == "right") if gold else None
-        for one, gold in zip(grades, golds, strict=True)
-    ]
+    pairs = zip(grades, golds, strict=True)
+    return [float(one.verdict == "right") if gold else None for one, gold in pairs]
 
 
 def read_golds(value: Any) -> list[str]:

@@ -14,14 +14,7 @@ from data_prep.grading.equivalence import relations
 from data_prep.grading.equivalence.numeric import exact_value, identical, is_defined, is_number
 from data_prep.grading.equivalence.readings import read, read_bare
 from data_prep.grading.equivalence.relations import as_interval, by_label, is_label, labels, names
-from data_prep.grading.equivalence.tokens import (
-    FUNCTIONS,
-    Token,
-    TooLarge,
-    is_balanced,
-    tokenise,
-    word_set,
-)
+from data_prep.grading.equivalence.tokens import FUNCTIONS, Token, TooLarge, is_balanced, tokenise
 from data_prep.grading.equivalence.values import (
     INFINITY,
     MINUS_INFINITY,
@@ -336,9 +329,8 @@ class Comparison:
         if named[1:] and named[0] != named[1]:
             return False  # x = y = 3 names others than x = z = 3
         are_values = our_value is not None and their_value is not None
-        if are_values and named[1:]:
-            return self.same(our_value, their_value)
-        if are_values and relations.may_name_one(*map(relations.label_of, (ours, theirs))):
+        may_be_one = relations.may_name_one(*map(relations.label_of, (ours, theirs)))
+        if are_values and (named[1:] or may_be_one):
             return self.same(our_value, their_value)  # with their units
         if relations.is_solved(theirs) and not relations.is_solved(ours):
             return False  # 2x + 3 = 13 is the question that x = 5 answers
@@ -361,11 +353,11 @@ def _is_interval(item: Value) -> bool:
 # What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked
 # only about texts made of mathematics, and not about those whose size would cost the time limit.
 
-_COMMANDS = FUNCTIONS | word_set("""
-    frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil
-    partial over alpha beta gamma delta theta lambda mu omega phi sigma arccot
-    arcsec arccsc coth
-""")
+_COMMANDS = FUNCTIONS | {
+    "frac", "sqrt", "cdot", "times", "div", "pi", "sum", "prod", "int", "lim", "infty", "to",
+    "binom", "lfloor", "rfloor", "lceil", "rceil", "partial", "over", "alpha", "beta", "gamma",
+    "delta", "theta", "lambda", "mu", "omega", "phi", "sigma", "arccot", "arcsec", "arccsc", "coth",
+}  # fmt: skip
 # Repeating decimals are misread, 1e999999999 is a bomb.
 _READ_WELL = {"word": "[A-Za-z]|d[a-z]", "op": r"[-+*/^_!=(){}[\]|,']", "num": r"[^eE]*[^eE)]"}
 _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
@@ -439,8 +431,6 @@ _PLAIN_NUMBER = re.compile(
     r"\s*(?:\\?\$)?\s*([+-]?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?)\s*\.?\s*\$?\s*\.?\s*",
     re.ASCII,
 )
-
-
 # A letter before one letter or number in brackets; one before brackets that an "=" follows.
 _CALL = re.compile(
     r"(?<![A-Za-z\\])[a-z]?([A-Za-z])(?:\\left)?\(\s*(?:[A-Za-z]|[\d.]+)\s*(?:\\right)?\)"

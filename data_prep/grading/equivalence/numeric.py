@@ -280,8 +280,6 @@ def _points(names: list[str]) -> list[dict[str, Fraction]]:
 _INTEGRAL = {"floor", "ceiling", "gcd", "lcm"}  # these may differ at integers alone
 NUM_INTEGERS = 200
 _COUNTING = set("ijklmnMN")  # letters that are integers where something is rounded
-
-
 _BENDS = {"abs", "max", "min", "root"}  # these may follow an expression in some places only
 
 

@@ -4,6 +4,7 @@ What is no plain algebra raises `Unreadable`, rather than be guessed: it can sti
 """
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 
 from data_prep.grading.equivalence.tokens import (
@@ -15,20 +16,17 @@ from data_prep.grading.equivalence.tokens import (
     canonical,
     read_number_words,
     split,
-    to_fraction,
     word_set,
 )
 from data_prep.grading.equivalence.values import (
-    INFINITY,
+    INFINITIES,
     INVERSE,
-    MINUS_INFINITY,
     MINUS_ONE,
     Scalar,
     Sequence,
     Tree,
     Value,
     Words,
-    keep_order,
     ratio,
     split_unit,
 )
@@ -47,12 +45,38 @@ _ENGLISH = word_set("""
 # Commands that make a name of what is in their braces.
 _MARKS = word_set("overline vec hat mathbf angle triangle widehat mathcal tilde")
 # Commands that a factor may start with.
-_STARTS = (
-    FUNCTIONS | AGGREGATES | _LETTERS | _MARKS | {"frac", "sqrt", "binom", "pi", "lfloor", "lceil"}
-)
+_STARTS = word_set("frac sqrt binom pi lfloor lceil") | FUNCTIONS | AGGREGATES | _LETTERS | _MARKS
 # C_{10}^{3}, as its tokens with spaces between.
 _COMBINATIONS = re.compile(r"_ (?:\{ (\d+) \}|(\d+)) \^ (?:\{ (\d+) \}|(\d+))(?!\S)")
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil"}
+_REPEATING_PART = re.compile(r"\\(?:overline|dot)\s*\{?|\(")
+
+
+def _to_fraction(number: str) -> Fraction:
+    """Exact value of a number token: digits, a repeating part, or a decimal exponent."""
+    if number.isdecimal():
+        return Fraction(int(number))
+    plain, *repeating = _REPEATING_PART.split(number.rstrip("})"))
+    if abs(int(plain.lower().partition("e")[2] or 0)) > 999:
+        raise Unreadable(number)
+    value = Fraction(f"0{plain}")
+    for digits in repeating:  # at most one
+        num_decimals = len(plain.partition(".")[2])
+        value += Fraction(int(digits), 10**num_decimals * (10 ** len(digits) - 1))
+    return value
+
+
+def _keep_order(factors: list[Tree]) -> list[Tree]:
+    """A product of capitals with an inverse is one of matrices: A^{-1}B becomes one name."""
+
+    def is_capital(tree: Tree) -> bool:
+        return tree[0] == "var" and tree[1].isupper()
+
+    inverses = [f for f in factors if f[0] == "pow" and is_capital(f[1]) and f[2] == INVERSE]
+    matrices = [f for f in factors if is_capital(f) or f in inverses]
+    if not inverses or len(matrices) == 1:
+        return factors
+    return [*(f for f in factors if f not in matrices), ("var", repr(matrices))]
 
 
 class _Parser:
@@ -81,9 +105,9 @@ class _Parser:
         return is_there
 
     def expression(self) -> Tree:
-        terms = [self.signed_term()]
+        terms = [self.signed(self.term)]
         while self.peek().text in ("+", "-"):
-            terms.append(self.signed_term())
+            terms.append(self.signed(self.term))
         tree = terms[0] if len(terms) == 1 else ("add", *terms)
         if self.accept(r"\over"):
             tree = ("mul", tree, ("pow", self.expression(), MINUS_ONE))
@@ -91,31 +115,26 @@ class _Parser:
             tree = ("call", "binomial", tree, self.expression())
         return tree
 
-    def signed_term(self) -> Tree:
+    def signed(self, part: Callable[[], Tree]) -> Tree:
+        """A term or factor, with a sign before it or none; two signs are `Unreadable`."""
         negative = self.peek().text in ("+", "-") and self.take().text == "-"
-        if self.peek().text in ("+", "-"):
-            raise Unreadable("two signs")
-        term = self.term()
-        return ("mul", MINUS_ONE, term) if negative else term
+        tree = part()
+        return ("mul", MINUS_ONE, tree) if negative else tree
 
     def term(self) -> Tree:
         factors = [self.mixed_number() or self.power()]
         while True:
             if self.accept("*", r"\cdot", r"\times"):
-                factors.append(self.signed_factor())
+                factors.append(self.signed(self.power))
             elif self.accept("/", r"\div"):
-                factors.append(("pow", self.signed_factor(), MINUS_ONE))
+                factors.append(("pow", self.signed(self.power), MINUS_ONE))
             elif self.starts_factor(self.peek()):
                 if self.peek().kind == "num" and self.tokens[self.at - 1].kind == "num":
                     raise Unreadable("two numbers side by side")
                 factors.append(self.power())
             else:
-                factors = keep_order(factors)
+                factors = _keep_order(factors)
                 return factors[0] if len(factors) == 1 else ("mul", *factors)
-
-    def signed_factor(self) -> Tree:
-        negative = self.peek().text in ("+", "-") and self.take().text == "-"
-        return ("mul", MINUS_ONE, self.power()) if negative else self.power()
 
     def starts_factor(self, token: Token) -> bool:
         if token.kind in ("num", "word", "call"):
@@ -138,7 +157,7 @@ class _Parser:
             if is_integer and inverse[0] == "pow" and inverse[1][0] == "num":
                 if top[1] >= inverse[1][1] or self.peek().text in ("^", "!"):
                     raise Unreadable("neither a mixed number nor a product")
-                return ("add", ("num", to_fraction(first.text)), fraction)
+                return ("add", ("num", _to_fraction(first.text)), fraction)
             self.at = start
         elif second.kind == "num" and second.spaced and second.text.isdigit():
             slash, bottom = self.peek(2), self.peek(3)
@@ -173,8 +192,6 @@ class _Parser:
     def group(self) -> Tree:
         """A macro's argument: a brace group, or one token (of digits, the first: `\\frac12`)."""
         token = self.peek()
-        if token.text in ("{", "("):
-            return self.base()
         if token.kind == "num" and len(token.text) > 1:
             if not token.text.isdigit():
                 raise Unreadable(token.text)
@@ -192,7 +209,7 @@ class _Parser:
 
     def base_at(self, token: Token) -> Tree:
         if token.kind == "num":
-            return ("num", to_fraction(token.text))
+            return ("num", _to_fraction(token.text))
         if token.kind == "word":
             return self.letters(token)
         if token.kind == "call":
@@ -278,11 +295,8 @@ class _Parser:
         return "".join(pieces)
 
     def function(self, name: str) -> Tree:
-        base, power = None, None
-        if name == "log" and self.accept("_"):
-            base = self.group()
-        if self.accept("^"):
-            power = self.exponent()
+        base = self.group() if name == "log" and self.accept("_") else None
+        power = self.exponent() if self.accept("^") else None
         argument = self.argument()
         if power == INVERSE:
             if "arc" + name not in FUNCTIONS:
@@ -295,8 +309,7 @@ class _Parser:
         """`\\gcd(12, 18)` and `\\max\\{3, 5\\}`."""
         closing = {"(": ")", r"\{": r"\}"}.get(self.take().text, "")
         arguments = [self.expression()]
-        while self.peek().text == ",":
-            self.take()
+        while self.accept(","):
             arguments.append(self.expression())
         self.take(closing)
         return ("call", name, *arguments)
@@ -325,21 +338,15 @@ def parse(tokens: list[Token]) -> Tree:
 
 def is_conjunction(token: Token) -> bool:
     """Whether a token is "and" or "or"."""
-    return token.kind in ("text", "word") and token.text.strip(" ,").lower() in (
-        "and",
-        "or",
-        "或",
-        "和",
-    )
+    is_word = token.kind in ("text", "word")
+    return is_word and token.text.strip(" ,").lower() in ("and", "or", "或", "和")
 
 
 def read_words(tokens: list[Token]) -> Value | None:
     """Words, adjacent letters, or a number in words; None for anything else."""
-    if any(
-        t.kind not in ("word", "text") and t.text not in ("'", "-", ".", "!", ":")
-        for t in tokens
-        if not (t.kind == "num" and tokens[0].kind != "num" and len(tokens[0].text) > 2)  # June 20
-    ):
+    is_date = tokens[0].kind != "num" and len(tokens[0].text) > 2  # June 20
+    kinds = ("word", "text", "num") if is_date else ("word", "text")
+    if not all(t.kind in kinds or t.text in ("'", "-", ".", "!", ":") for t in tokens):
         return None
     is_variable = len(tokens) == 1 and len(tokens[0].text) == 1
     if is_variable or not any(t.kind in ("word", "text") for t in tokens):
@@ -415,9 +422,8 @@ def read_compound(tokens: list[Token]) -> Scalar | None:
         return None
     pieces: list[list[Token]] = []
     for before, token in zip([None, *tokens], tokens, strict=False):
-        if token.kind == "num" and (
-            not before or before.kind in ("word", "text") or before.text == ","
-        ):
+        is_first = not before or before.kind in ("word", "text") or before.text == ","
+        if is_first and token.kind == "num":
             pieces.append([])
         if token.text != "," and not is_conjunction(token):
             pieces[-1].append(token)
@@ -429,7 +435,7 @@ def read_compound(tokens: list[Token]) -> Scalar | None:
         size = ratio(unit, first) if unit.dimensions else None
         if len(value) > 1 or not size or not value[0].text.replace(".", "", 1).isdecimal():
             return None
-        part = to_fraction(value[0].text) * size
+        part = _to_fraction(value[0].text) * size
         if above and part >= above:
             return None
         total, above = total + part, size
@@ -455,10 +461,8 @@ def with_sign(tokens: list[Token], at: int) -> list[Token]:
 def read_scalar(tokens: list[Token]) -> Value | None:
     """A number or expression with its unit, or the two of a \\pm; None for anything else."""
     text = canonical(tokens)
-    if text in (r"\infty", r"+\infty"):
-        return INFINITY
-    if text == r"-\infty":
-        return MINUS_INFINITY
+    if text in INFINITIES:
+        return INFINITIES[text]
     if any(token.text in SIGNS for token in tokens):
         both = [read_scalar(with_sign(tokens, at)) for at in (0, 1)]
         return Sequence(text, "list", tuple(both)) if all(both) else None

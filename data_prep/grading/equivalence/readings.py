@@ -13,19 +13,8 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from data_prep.grading.equivalence import relations
+from data_prep.grading.equivalence import parse, relations
 from data_prep.grading.equivalence.numeric import exact_value, is_number
-from data_prep.grading.equivalence.parse import (
-    SIGNS,
-    is_conjunction,
-    parse,
-    read_based,
-    read_compound,
-    read_ratio,
-    read_scalar,
-    read_words,
-    with_sign,
-)
 from data_prep.grading.equivalence.relations import as_interval
 from data_prep.grading.equivalence.tokens import (
     MAX_DEPTH,
@@ -39,10 +28,8 @@ from data_prep.grading.equivalence.tokens import (
     wraps,
 )
 from data_prep.grading.equivalence.values import (
-    ALL_REALS,
     INFINITY,
     MINUS_INFINITY,
-    RELATIONS,
     Choice,
     Opaque,
     Relation,
@@ -58,10 +45,12 @@ from data_prep.grading.equivalence.values import (
 )
 
 MAX_ITEMS = 64
+_RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
+_ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
 
 
 def _is_separator(token: Token) -> bool:
-    return token.text in (",", ";", r"\\", r"\vee") or is_conjunction(token)
+    return token.text in (",", ";", r"\\", r"\vee") or parse.is_conjunction(token)
 
 
 def _read_list(tokens: list[Token]) -> Value | None:
@@ -87,7 +76,7 @@ def _read_items(pieces: list[list[Token]]) -> tuple[Value, ...]:
 
 
 def _read_relation(tokens: list[Token]) -> Value | None:
-    pieces, ops = split(tokens, lambda token: token.text in RELATIONS)
+    pieces, ops = split(tokens, lambda token: token.text in _RELATIONS)
     if not ops:
         return None
     if not all(pieces):
@@ -119,7 +108,7 @@ def _elements(value: Value) -> tuple[Value, ...] | None:
 
 def _reals_without(text: str, reals: Value, points: Value) -> Value | None:
     """`\\mathbb{R} \\setminus \\{1, 2\\}` as a union of open intervals, for rational points."""
-    if reals != ALL_REALS or _elements(points) is None:
+    if reals != _ALL_REALS or _elements(points) is None:
         return None
     try:
         ordered = sorted((exact_value(point.tree), point) for point in _elements(points))
@@ -140,7 +129,7 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
     if tokens[0].text in ("(", "[") and wraps(tokens) and tokens[1].text == r"\begin":
         tokens = tokens[1:-1]
     start = next((at for at, token in enumerate(tokens) if token.text == r"\begin"), 0)
-    factor, tokens = read_scalar(tokens[:start]) if start else None, tokens[start:]
+    factor, tokens = parse.read_scalar(tokens[:start]) if start else None, tokens[start:]
     texts = [token.text for token in tokens]
     if texts[:2] != [r"\begin", "{"] or r"\end" not in texts or len(texts) < 8:
         return None
@@ -174,7 +163,7 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
 def _is_set_builder(element: list[Token], condition: list[Token]) -> bool:
     is_variable = bool(element) and element[0].kind == "word" and len(element[0].text) == 1
     is_element = is_variable and (len(element) == 1 or element[1].text == r"\in")
-    return is_element and any(token.text in RELATIONS for token in condition)
+    return is_element and any(token.text in _RELATIONS for token in condition)
 
 
 def _read_cell(tokens: list[Token]) -> Value:
@@ -191,7 +180,7 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
     if text in (r"\emptyset", r"\{\}") or text.lower() in _NO_SOLUTION:
         return Sequence(text, "set", ())
     if text in (r"\mathbb{R}", r"\mathbf{R}") or text.lower() in _ALL_REALS_IN_WORDS:
-        return ALL_REALS
+        return _ALL_REALS
     if texts[0] == "]" and texts[-1] in ("[", "]") and len(texts) > 3:  # ]a,b[
         tokens = [Token("op", "("), *tokens[1:-1], Token("op", ")" if texts[-1] == "[" else "]")]
     if len(texts) > 3 and re.fullmatch("[A-Z]'?", texts[0]) and texts[1] == "(":
@@ -215,9 +204,10 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
         return Sequence(text, "set", _read_items(pieces))
     if not separators:
         return None
-    signed = [piece for piece in pieces if any(token.text in SIGNS for token in piece)]
+    signed = [piece for piece in pieces if any(token.text in parse.SIGNS for token in piece)]
     if len(signed) == 1 or any(token.text == r"\mp" for token in inside):
-        return Sequence(text, "list", tuple(read_tokens(with_sign(tokens, at)) for at in (0, 1)))
+        both = (parse.with_sign(tokens, at) for at in (0, 1))
+        return Sequence(text, "list", tuple(map(read_tokens, both)))
     form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
     return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
 
@@ -238,8 +228,8 @@ def read_parity(tokens: list[Token]) -> Value | None:
 
 
 _READERS = (
-    read_based, _read_matrix, _read_list, _read_relation, _read_union,
-    read_ratio, _read_brackets, read_words, read_scalar,
+    parse.read_based, _read_matrix, _read_list, _read_relation, _read_union,
+    parse.read_ratio, _read_brackets, parse.read_words, parse.read_scalar,
 )  # fmt: skip
 
 
@@ -272,7 +262,7 @@ def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
             if all(isinstance(item, Relation) for item in items):
                 return tokens[:at], condition
             return (tokens[:at], Words("")) if _GENERAL.fullmatch(token.text) else (tokens, None)
-    is_end = [token.text in RELATIONS or token.text in ("even", "odd") for token in tokens]
+    is_end = [token.text in _RELATIONS or token.text in ("even", "odd") for token in tokens]
     last = max((at for at, is_one in enumerate(is_end) if is_one), default=0)
     for at in range(last, 0, -1):
         rest = tokens[at:]
@@ -334,10 +324,9 @@ def _conditional(tokens: list[Token]) -> list[Value]:
 
 def _renamed(tokens: list[Token], names: dict[str, str]) -> list[Token]:
     is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
-    return [
-        replace(token, text=token.text.translate(str.maketrans(names))) if is_one else token
-        for token, is_one in zip(tokens, is_name, strict=True)
-    ]
+    pairs = zip(tokens, is_name, strict=True)
+    table = str.maketrans(names)
+    return [replace(t, text=t.text.translate(table)) if is_one else t for t, is_one in pairs]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -466,7 +455,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
     if isinstance(readings[0], Scalar | Words):
         readings += filter(None, [_quantity(tokens, is_gold)])
     elif isinstance(relation := readings[0], Relation):
-        pieces, _ = split(tokens, lambda token: token.text in RELATIONS)
+        pieces, _ = split(tokens, lambda token: token.text in _RELATIONS)
         parts = [_quantity(piece, is_gold) for piece in pieces]
         if any(parts):
             both = zip(parts, relation.parts, strict=True)
@@ -474,7 +463,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
             if tokens[-1].kind == "word" and tokens[-1].text in {t.text for t in tokens[:-1]}:
                 readings = []  # m > 5 m
             readings.append(measured)
-    readings += filter(None, [read_compound(tokens)])
+    readings += filter(None, [parse.read_compound(tokens)])
     if parameter := _PARAMETER.match(" ".join(token.text for token in tokens)):
         readings.append(read_tokens(_renamed(tokens, {parameter[2]: "\u2118"})))  # f(t) = 2t
     return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
@@ -488,7 +477,7 @@ def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
     is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
     guess = is_gold and is_letter  # 2 t may well be 2 times t
     with contextlib.suppress(Unreadable):
-        tree = ("mul", parse(value), ("num", Fraction(scale)))
+        tree = ("mul", parse.parse(value), ("num", Fraction(scale)))
         return Scalar(canonical(tokens), tree, unit, is_guess=guess)
 
 

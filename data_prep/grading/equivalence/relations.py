@@ -33,9 +33,8 @@ def is_label(value: Value) -> bool:
     if isinstance(value, Sequence):
         return value.kind in ("pair", "ratio") and all(map(is_label, value.items))
     if isinstance(value, Opaque):  # P(A \\cap B)
-        return any(t.kind in ("word", "call") for t in value.tokens) and all(
-            t.kind in ("word", "text", "call") or t.text in _IN_NAMES for t in value.tokens
-        )
+        kinds = {token.kind for token in value.tokens if token.text not in _IN_NAMES}
+        return kinds <= {"word", "text", "call"} and not kinds <= {"text"}
     if not isinstance(value, Scalar) or value.unit or value.percent:
         return False
 
@@ -125,12 +124,10 @@ def as_interval(relation: Value) -> Sequence | None:
     """`1 < x \\le 3` or `x > 5` as an interval, `x \\ne 3` as a union; None for others."""
     if not isinstance(relation, Relation):
         return None
-    parts, ops = list(relation.parts), list(relation.ops)
-    if len(parts) == 2 and _bound(parts[0]):
-        parts.reverse()
-        ops = [_FLIPPED.get(ops[0], ops[0])]
-    if len(parts) == 2:
-        variable, bound, op = parts[0], parts[1], ops[0]
+    if len(relation.parts) == 2:
+        (variable, bound), op = relation.parts, relation.ops[0]
+        if _bound(variable):
+            variable, bound, op = bound, variable, _FLIPPED.get(op, op)
         if isinstance(variable, Scalar) and variable.tree[:2] == ("call", "abs"):
             return _interval_of_abs(variable, bound, op)
         if not (isinstance(variable, Scalar) and variable.tree[0] == "var" and _bound(bound)):
@@ -139,7 +136,7 @@ def as_interval(relation: Value) -> Sequence | None:
         above = interval("[" if op == r"\ge" else "(", bound, INFINITY, ")")
         both = Sequence(relation.text, "union", (below, above))
         return {"<": below, r"\le": below, ">": above, r"\ge": above, r"\ne": both}.get(op)
-    if len(parts) != 3:
+    if len(relation.parts) != 3:
         return None
     (low, variable, high), ops = turned(relation).parts, turned(relation).ops
     if not isinstance(variable, Scalar) or variable.tree[0] != "var" or set(ops) - {"<", r"\le"}:

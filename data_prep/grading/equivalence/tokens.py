@@ -337,23 +337,6 @@ def canonical(tokens: list[Token]) -> str:
     return "".join(pieces)
 
 
-_REPEATING_PART = re.compile(r"\\(?:overline|dot)\s*\{?|\(")
-
-
-def to_fraction(number: str) -> Fraction:
-    """Exact value of a number token: digits, a repeating part, or a decimal exponent."""
-    if number.isdecimal():
-        return Fraction(int(number))
-    plain, *repeating = _REPEATING_PART.split(number.rstrip("})"))
-    if abs(int(plain.lower().partition("e")[2] or 0)) > 999:
-        raise Unreadable(number)
-    value = Fraction(f"0{plain}")
-    for digits in repeating:  # at most one
-        num_decimals = len(plain.partition(".")[2])
-        value += Fraction(int(digits), 10**num_decimals * (10 ** len(digits) - 1))
-    return value
-
-
 def _depths(tokens: list[Token]) -> list[int]:
     """How many brackets are open after each token."""
     return list(accumulate((t.text in OPENING) - (t.text in CLOSING) for t in tokens))

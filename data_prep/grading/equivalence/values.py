@@ -281,19 +281,6 @@ def variables(*trees: Tree) -> set[str]:
     return {part[1] for tree in trees for part in subtrees(tree) if part[0] == "var"}
 
 
-def keep_order(factors: list[Tree]) -> list[Tree]:
-    """A product of capitals with an inverse is one of matrices: A^{-1}B becomes one name."""
-
-    def is_capital(tree: Tree) -> bool:
-        return tree[0] == "var" and tree[1].isupper()
-
-    inverses = [f for f in factors if f[0] == "pow" and is_capital(f[1]) and f[2] == INVERSE]
-    matrices = [f for f in factors if is_capital(f) or f in inverses]
-    if not inverses or len(matrices) == 1:
-        return factors
-    return [*(f for f in factors if f not in matrices), ("var", repr(matrices))]
-
-
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """One number or expression, with its unit or per cent sign."""
@@ -357,9 +344,8 @@ class Opaque:
 
 Value = Scalar | Words | Choice | Sequence | Relation | Opaque
 
-RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
 INFINITY, MINUS_INFINITY = Words(r"\infty"), Words(r"-\infty")
-ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
+INFINITIES = {r"\infty": INFINITY, r"+\infty": INFINITY, r"-\infty": MINUS_INFINITY}
 
 
 def is_several(value: Value) -> bool:
