@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from data_prep.grading.equivalence import parse, relations
+from data_prep.grading.equivalence import parse, relations, values
 from data_prep.grading.equivalence.numeric import exact_value, is_number
 from data_prep.grading.equivalence.relations import as_interval
 from data_prep.grading.equivalence.tokens import (
@@ -27,26 +27,11 @@ from data_prep.grading.equivalence.tokens import (
     tokenise,
     wraps,
 )
-from data_prep.grading.equivalence.values import (
-    INFINITY,
-    MINUS_INFINITY,
-    Choice,
-    Opaque,
-    Relation,
-    Scalar,
-    Sequence,
-    Value,
-    Words,
-    interval,
-    is_blurring,
-    is_several,
-    split_unit,
-    variables,
-)
+from data_prep.grading.equivalence.values import Choice, Relation, Scalar, Sequence, Value, Words
 
 MAX_ITEMS = 64
 _RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
-_ALL_REALS = Sequence(r"\mathbb{R}", "pair", (MINUS_INFINITY, INFINITY), ("(", ")"))
+_ALL_REALS = Sequence(r"\mathbb{R}", "pair", (values.MINUS_INFINITY, values.INFINITY), ("(", ")"))
 
 
 def _is_separator(token: Token) -> bool:
@@ -61,7 +46,7 @@ def _read_list(tokens: list[Token]) -> Value | None:
     if len(pieces) == 1:
         return read_tokens(pieces[0])
     if not pieces or len(pieces) > MAX_ITEMS:
-        return Opaque(canonical(tokens), tuple(tokens))
+        return values.Opaque(canonical(tokens), tuple(tokens))
     # \\pm and commas say "both", a plain "or" may offer one value in several forms.
     kind = "alternatives" if {s.strip(" ,").lower() for s in separators} == {"or"} else "list"
     return Sequence(canonical(tokens), kind, _read_items(pieces))
@@ -71,7 +56,7 @@ def _read_items(pieces: list[list[Token]]) -> tuple[Value, ...]:
     """The pieces as values; what is several in itself (\\pm) counts as so many items."""
     flat: list[Value] = []
     for item in map(read_tokens, pieces):
-        flat += item.items if is_several(item) else [item]
+        flat += item.items if values.is_several(item) else [item]
     return tuple(flat)
 
 
@@ -79,8 +64,8 @@ def _read_relation(tokens: list[Token]) -> Value | None:
     pieces, ops = split(tokens, lambda token: token.text in _RELATIONS)
     if not ops:
         return None
-    if not all(pieces):
-        return Opaque(canonical(tokens), ())  # `\le 5` alone says nothing that equals a value
+    if not all(pieces):  # `\le 5` alone says nothing that equals a value
+        return values.Opaque(canonical(tokens), ())
     return Relation(canonical(tokens), tuple(map(read_tokens, pieces)), tuple(ops))
 
 
@@ -94,7 +79,7 @@ def _read_union(tokens: list[Token]) -> Value | None:
         return _reals_without(text, *items) if len(items) == 2 else None
     finite = [_elements(item) for item in items]
     if None not in finite:
-        return Sequence(text, "set", tuple(value for values in finite for value in values))
+        return Sequence(text, "set", tuple(value for items in finite for value in items))
     items = [e[0] if e and len(e) == 1 else v for e, v in zip(finite, items, strict=True)]
     return Sequence(text, "union", tuple(items))
 
@@ -114,9 +99,9 @@ def _reals_without(text: str, reals: Value, points: Value) -> Value | None:
         ordered = sorted((exact_value(point.tree), point) for point in _elements(points))
     except (AttributeError, TypeError, Unreadable):
         return None
-    bounds = [MINUS_INFINITY, *(point for _, point in ordered), INFINITY]
+    bounds = [values.MINUS_INFINITY, *(point for _, point in ordered), values.INFINITY]
     pieces = itertools.pairwise(bounds)
-    return Sequence(text, "union", tuple(interval("(", *piece, ")") for piece in pieces))
+    return Sequence(text, "union", tuple(values.interval("(", *piece, ")") for piece in pieces))
 
 
 _NO_SOLUTION = {"no solution", "no solutions", "no real solution", "no real solutions"}
@@ -241,7 +226,7 @@ def read_tokens(tokens: list[Token]) -> Value:
         value = reader(tokens)
         if value is not None:
             return value
-    return Opaque(canonical(tokens), tuple(tokens))
+    return values.Opaque(canonical(tokens), tuple(tokens))
 
 
 _SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
@@ -287,7 +272,7 @@ def _is_about(condition: Relation, head: list[Token]) -> bool:
         return len(letter) == 1 and any(letter in t.text for t in head if t.kind == "word")
     value = read_tokens(head)
     value = value.parts[-1] if isinstance(value, Relation) and value.ops == ("=",) else value
-    free = variables(value.tree) if isinstance(value, Scalar) else set()
+    free = values.variables(value.tree) if isinstance(value, Scalar) else set()
     is_free = any(part.text in free for part in condition.parts)
     return is_free and _RESTRICTIONS.issuperset(condition.ops)
 
@@ -301,7 +286,7 @@ def _is_usual(condition: Value) -> bool:
         return name == "R" or (condition.parts[0].text not in "xyz" and name[:1] in ("Z", "N"))
     letters = relations.all_variables(condition) - {*"xyz"}
     between = as_interval(condition)
-    low = between.items[0] if between and between.items[1] == INFINITY else None
+    low = between.items[0] if between and between.items[1] == values.INFINITY else None
     return bool(letters) and isinstance(low, Scalar) and (exact_value(low.tree) or 0) in (0, 1)
 
 
@@ -360,7 +345,7 @@ def _after_leading_words(tokens: list[Token]) -> list[Value]:
     """`\\text{The point }(2, -1)`: what upright words introduce."""
     at = next((at for at, token in enumerate(tokens) if not _is_wordy(token, 3)), 0)
     words, rest = tokens[:at], tokens[at:]
-    if not words or any(map(is_blurring, words)):
+    if not words or any(map(values.is_blurring, words)):
         return []
     if rest[0].text == ":":
         rest = rest[1:]
@@ -369,7 +354,7 @@ def _after_leading_words(tokens: list[Token]) -> list[Value]:
     value = read_tokens(rest)
     if _HEDGE.fullmatch(words[0].text) and isinstance(value, Scalar) and not is_number(value.tree):
         return []  # a function that is near another is not it
-    return [] if is_several(value) or isinstance(value, Opaque | Words) else [value]
+    return [] if values.is_several(value) or isinstance(value, values.Opaque | Words) else [value]
 
 
 _CHOICE = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])")
@@ -393,7 +378,7 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     if is_letters or is_factor or any(re.fullmatch("[A-J]", token.text) for token in rest):
         return None
     value = read_tokens(rest)
-    return None if is_several(value) else Choice(text, letter, value)
+    return None if values.is_several(value) else Choice(text, letter, value)
 
 
 _PARAMETER = re.compile(r"([A-Za-z]) \( (?!\1)([a-df-hj-z]) \) = (?=.*\2)")
@@ -444,7 +429,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
     """
     tokens = _tokens(text, functions)
     if nesting(tokens) > MAX_DEPTH:
-        return (Opaque(canonical(tokens)),)
+        return (values.Opaque(canonical(tokens)),)
     choice = _read_choice(tokens)
     if choice and choice.value:
         return (choice,)
@@ -471,7 +456,7 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
 
 def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
     """`5 m` as five metres, which is a product to the parser."""
-    value, unit, scale = split_unit(tokens)
+    value, unit, scale = values.split_unit(tokens)
     if unit is None:
         return None
     is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
