@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list
 
+from data_prep.config import UserError
+from data_prep.manifest import open_whole
 from data_prep.prompts import render_prompt
+from stages.trainer.guard_actions import of_main_process, tell
 
 FILE = "prompt_components.npy"  # in the output folder, for a resumed run
 BATCH_SIZE = 16  # prompts of one forward pass
@@ -24,20 +26,19 @@ def prompt_components(trainer: Any, num: int) -> np.ndarray:
     Each has mean 0 and variance 1; 0 where the states have fewer. A collective call: the same on
     all processes. They belong to the model that the run started from, so a resumed run reads them.
     """
-    file = Path(trainer.args.output_dir) / FILE
-    found: list[Any] = [None]
-    if trainer.accelerator.is_main_process and file.exists():
-        found = [np.load(file)]
-    broadcast_object_list(found)
-    if found[0] is not None:
-        return found[0]
+    file, is_main = Path(trainer.args.output_dir) / FILE, trainer.accelerator.is_main_process
+    if trainer.start_checkpoint:
+        if not of_main_process(file.exists()):
+            raise UserError(f"{file}: is missing; without it train anew in another output_dir")
+        return of_main_process(np.load(file) if is_main else None)
     states = prompt_states(trainer)
-    if trainer.accelerator.is_main_process:
-        found = [principal_components(states, num).numpy()]
+    components = principal_components(states, num).numpy() if is_main else None
+    if is_main:
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.save(file, found[0])
-    broadcast_object_list(found)
-    return found[0]
+        with open_whole(file, "wb") as opened:
+            np.save(opened, components)
+        tell(f"grpo: {num} components of what the model makes of {len(states):,} prompts -> {file}")
+    return of_main_process(components)
 
 
 def prompt_states(trainer: Any) -> torch.Tensor:
@@ -61,7 +62,8 @@ def prompt_states(trainer: Any) -> torch.Tensor:
             return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False,
         ).to(accelerator.device)  # fmt: skip
         with torch.no_grad():
-            layers = model(**batch, output_hidden_states=True, logits_to_keep=1).hidden_states
+            outputs = model(**batch, output_hidden_states=True, logits_to_keep=1, use_cache=False)
+        layers = outputs.hidden_states
         mask = batch["attention_mask"].unsqueeze(-1)  # (B, P, 1)
         last = mask.sum(dim=1, keepdim=True).expand(-1, -1, layers[-1].size(-1)) - 1  # (B, 1, H)
         states = []

@@ -1,5 +1,6 @@
 """Hidden states of the prompts: each problem's own, however batched, and their components."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from data_prep.config import UserError
 from data_prep.prompts import render_prompt
 from stages.trainer import prompt_states as module
 
@@ -27,7 +29,7 @@ def trainer(tiny_model_dir, tmp_path):
         accelerator=Accelerator(cpu=True), model=model, model_wrapped=model,
         processing_class=AutoTokenizer.from_pretrained(tiny_model_dir),
         train_dataset=Dataset.from_list([{"prompt": one} for one in messages]),
-        args=SimpleNamespace(output_dir=str(tmp_path / "out")),
+        args=SimpleNamespace(output_dir=str(tmp_path / "out")), start_checkpoint=None,
     )  # fmt: skip
 
 
@@ -50,8 +52,17 @@ def test_a_resumed_run_reads_what_the_first_has_written(trainer, monkeypatch):
     first = module.prompt_components(trainer, 4)
     assert first.shape == (21, 4) and torch.equal(state, torch.get_rng_state())
     assert np.allclose(first.mean(axis=0), 0, atol=1e-5) and np.allclose(first.std(axis=0), 1)
+    # Another run in the same folder, as a plain script has, computes its own.
+    states = torch.arange(8.0).reshape(4, 2)
+    monkeypatch.setattr(module, "prompt_states", lambda trainer: states)
+    second = module.prompt_components(trainer, 1)
+    assert second.shape == (4, 1)
     monkeypatch.setattr(module, "prompt_states", lambda trainer: pytest.fail("has been there"))
-    assert (module.prompt_components(trainer, 4) == first).all()
+    trainer.start_checkpoint = "checkpoint-1"
+    assert (module.prompt_components(trainer, 1) == second).all()
+    (Path(trainer.args.output_dir) / module.FILE).unlink()
+    with pytest.raises(UserError, match="is missing; without it train anew"):
+        module.prompt_components(trainer, 1)
 
 
 def test_more_components_than_there_are_say_nothing(trainer):
