@@ -259,6 +259,11 @@ class PredictiveCurriculum:
                 f"resume_from_checkpoint: its curriculum has {num_saved} problems, this one {num}; "
                 "resume with the same data and keys, or train anew in another output_dir"
             )
+        if len(state.get("mean", ())) != len(self._mean):
+            raise UserError(
+                "resume_from_checkpoint: its curriculum has other features; resume with the "
+                "version and keys that wrote it, or train anew in another output_dir"
+            )
         self._batch = state["batch"]
         for name in ARRAYS:
             setattr(self, f"_{name}", np.array(state[name]))
