@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils, is_deepspeed_zero3_enabled
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -29,7 +30,7 @@ from data_prep.errors import UserError, check_space
 from data_prep.progress import Bar
 from data_prep.quiet import one_line, quiet_trackers
 from stages import runs
-from stages.launch import asked_engine, check_started, refuse_if
+from stages.launch import FSDP, asked_engine, check_started, refuse_if
 
 # Who is told of a run, and under which name, makes it no other run.
 NOT_COMPARED = (
@@ -163,6 +164,12 @@ def trainer_kwargs(model: Any, config: Any) -> dict[str, Any]:
         "revision": model.model_revision,
         "trust_remote_code": config.trust_remote_code,
     } | (config.model_init_kwargs or {})
+    if asked_engine() == FSDP and (config.bf16 or config.fp16):
+        # accelerate's own policy rounds gradients before their sum over the processes, as well as
+        # what every forward returns: losses and log-probs.
+        dtype = torch.bfloat16 if config.bf16 else torch.float16
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        config.fsdp_plugin_args = {"mixed_precision_policy": policy}
     name_tracked_run(config)
     return {
         "model": model.model_name_or_path,

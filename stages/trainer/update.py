@@ -34,6 +34,7 @@ an uninterrupted one; sampling does not notice.
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
@@ -153,7 +154,7 @@ class PackedForward:
         balance = self._balance(gates) if self.backbone is not None else None
         return SimpleNamespace(log_probs=log_probs, entropy=entropy, aux_loss=balance)
 
-    def _run(self, inputs: dict[str, torch.Tensor], kwargs: dict[str, Any]) -> tuple[Any, tuple]:
+    def _run(self, inputs: dict[str, Any], kwargs: dict[str, Any]) -> tuple[Any, tuple]:
         """One pass: its outputs, and the routers' logits of its tokens, (T, E) for each layer."""
         if self.backbone is None:
             return self.model(**inputs, **kwargs), ()
@@ -200,7 +201,7 @@ class PackedForward:
         input_ids: torch.Tensor,
         labels: torch.Tensor,
         chosen: list[tuple[int, torch.Tensor]],
-    ) -> dict[str, torch.Tensor]:
+    ) -> dict[str, Any]:
         """The model's inputs for these columns of these rows: (b, W) padded, or (1, T) packed."""
         tokens = [input_ids[row, cols] for row, cols in chosen]
         asked = [labels[row, cols] for row, cols in chosen]
@@ -215,7 +216,13 @@ class PackedForward:
             part[0] = -100  # the row before cannot foretell it
         positions = [torch.arange(len(part), device=input_ids.device) for part in tokens]
         packed = {"input_ids": tokens, "position_ids": positions, "labels": asked}
-        return {key: torch.cat(parts).unsqueeze(0) for key, parts in packed.items()}
+        inputs = {key: torch.cat(parts).unsqueeze(0) for key, parts in packed.items()}
+        # Else each layer would ask the device for them.
+        lengths = [len(part) for part in tokens]
+        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=input_ids.device)
+        for side in "qk":
+            inputs |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(lengths)}
+        return inputs
 
     def _scored(
         self, chosen: list[tuple[int, torch.Tensor]], log_probs: torch.Tensor

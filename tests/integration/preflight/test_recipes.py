@@ -1,6 +1,7 @@
 """The shipped recipes are sound, in seconds, without weights or network."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.config import read_yaml
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 
@@ -15,9 +17,13 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs"
 RECIPES = sorted(path.parent for path in CONFIGS.glob("*/grpo.yaml"))
-# Launches of the recipes that do not fit one GPU, as their READMEs have them.
-SHARDED = {"gpus": 8, "accelerate": "fsdp2"}
-LAUNCHES = dict.fromkeys(("rlinf-7b", "rlite", "rlite-packing"), SHARDED)
+# Of their READMEs: a recipe for 8 GPUs names the launch, and both commands the same one.
+ON_EIGHT = re.compile(r"GPUS=(8) ACCELERATE=(\w+)\n.* ACCELERATE=\2 NUM_PROCESSES=\1\b")
+LAUNCHES = {
+    path.parent.name: {"gpus": 8, "accelerate": found[2]}
+    for path in CONFIGS.glob("*/README.md")
+    if (found := ON_EIGHT.search(path.read_text(encoding="utf-8")))
+}
 BASELINE = "grpo7b-published"  # loses its updates on purpose, but for LoRA's
 
 
@@ -27,6 +33,14 @@ def run(*flags, **environment):
         [sys.executable, "-m", "stages.preflight", *map(str, flags)],
         cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **environment},
     )  # fmt: skip
+
+
+def test_recipes_for_eight_gpus_shard_float32_weights():
+    assert {"rlinf-1.5b", "rlinf-7b", "rlite", "rlite-packing", "justrl-1.5b"} == LAUNCHES.keys()
+    for name, launch in LAUNCHES.items():
+        assert launch["accelerate"] == "fsdp2"
+        assert read_yaml(str(CONFIGS / name / "grpo.yaml"))["dtype"] == "float32"
+    assert "GPUS=8\n" not in "".join(path.read_text() for path in CONFIGS.glob("*/README.md"))
 
 
 @pytest.mark.parametrize("lora", [None, "configs/lora.yaml"])

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from stages.trainer.prompt_states import FILE
+from tests.integration.trainer.fsdp_on_cpu import HALF, shard_on_cpu
 from tests.integration.trainer.recorders import record_batches
 from tests.integration.trainer.runs import read_history
 
@@ -28,6 +29,8 @@ BASE = {
 }
 LORA = {"use_peft": True, "lora_dropout": 0.0}
 PACKED = {"update_tokens": 40}
+# A head of its own, as 7B models have: another way to its weights under FSDP.
+UNTIED = {"untied": True}
 # Some groups get equal rewards, so that rows without advantage go through without a gradient.
 UNIFORM = PACKED | {
     "beta": 0.0, "num_generations": 2, "reward_funcs": ["soft_length_penalty"],
@@ -41,18 +44,31 @@ def alone():
     return {}
 
 
+@pytest.fixture(scope="module")
+def untied_model_dir(tiny_model_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("untied")
+    shutil.copytree(tiny_model_dir, folder, dirs_exist_ok=True)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().flip(1))
+    model.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
-def train(fork_server, write_recipe, tmp_path):
+def train(fork_server, write_recipe, tmp_path, untied_model_dir):
     """Run a stage in a folder of its name; returns exit codes, what was printed, and the folder."""
 
     def call(stage, num_processes, config, name, die_at=0, rows=8, **settings):
         per_device = rows // num_processes
         settings = BASE[stage] | {"per_device_train_batch_size": per_device} | settings
+        if settings.pop("untied", False):
+            settings["model_name_or_path"] = str(untied_model_dir)
         folder = tmp_path / name
         recipe = write_recipe(stage, output_dir=str(folder), **settings)
-        codes, logs = fork_server.run(
-            recipe, num_processes, stage=stage, config=config, die_at=die_at, setup=record_batches
-        )
+        setup = (shard_on_cpu, "record_batches") if config == "fsdp2" else record_batches
+        order = {"stage": stage, "config": config, "die_at": die_at, "setup": setup}
+        codes, logs = fork_server.run(recipe, num_processes, **order)
         return codes, logs, folder
 
     return call
@@ -88,18 +104,25 @@ def assert_alike(folder, expected):
 
 CASES = [
     *[("sft", config, {}) for config in ("cpu", "zero2", "zero3")],
-    *[("sft", config, LORA) for config in ("zero2", "zero3")],
-    ("grpo", "zero2", LORA),
-    *[("grpo", config, {}) for config in ("cpu", "zero2", "zero3")],
+    ("sft", "fsdp2", UNTIED),
+    *[("sft", config, LORA) for config in ("zero2", "zero3", "fsdp2")],
+    *[("grpo", config, LORA) for config in ("zero2", "fsdp2")],
+    *[("grpo", config, {}) for config in ("cpu", "zero2", "zero3", "fsdp2")],
     *[("grpo", config, PACKED) for config in ("cpu", "zero2", "zero3")],
-    *[("grpo", config, UNIFORM) for config in ("cpu", "zero2", "zero3")],
+    ("grpo", "fsdp2", PACKED | UNTIED),
+    *[("grpo", config, UNIFORM) for config in ("cpu", "zero2", "zero3", "fsdp2")],
 ]
+SLOW_CASES = [("sft", "fsdp2", LORA), ("grpo", "fsdp2", UNIFORM)]
 
 
 @pytest.mark.parametrize(
     ("stage", "config", "settings"),
     [
-        pytest.param(*case, marks=needs_deepspeed if "zero" in case[1] else ())
+        pytest.param(
+            *case,
+            marks=[needs_deepspeed] * ("zero" in case[1])
+            + [pytest.mark.slow] * (case in SLOW_CASES),
+        )
         for case in CASES
     ],
     ids=["-".join([stage, config, *settings]) for stage, config, settings in CASES],
@@ -114,24 +137,31 @@ def test_two_processes_do_what_one_does(train, alone, stage, config, settings, t
     codes, logs, folder = train(stage, 2, config, "two", **settings)
     assert codes == [0, 0], logs
     assert_alike(folder, alone[key])
+    assert config != "fsdp2" or all(HALF in log for log in logs)
     assert len(list(folder.glob("checkpoint-4/rng_state_*.pth"))) == 2
 
 
-@needs_deepspeed
-def test_zero3_generates_and_trains(fork_server, write_recipe, tmp_path):
+SHARDED = {"zero3": "global_step2/*_model_states.pt", "fsdp2": "rng_state_*.pth"}
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param("zero3", marks=needs_deepspeed), pytest.param("fsdp2")]
+)
+def test_a_sharded_model_generates_and_trains(fork_server, write_recipe, tmp_path, engine):
     """With completions and prompt states of the model, whose weights lie in two processes."""
     settings = {"per_device_train_batch_size": 4, "beta": 0.1, "curriculum": "predictive"}
     components = {}
-    for num_processes, config in ((1, None), (2, "zero3")):
+    for num_processes, config in ((1, None), (2, engine)):
         recipe = write_recipe("grpo", **settings, prompt_components=3)
         shutil.rmtree(tmp_path / "grpo", ignore_errors=True)
-        fork_server.finish(recipe, num_processes, config=config)
+        setup = shard_on_cpu if config == "fsdp2" else None
+        fork_server.finish(recipe, num_processes, config=config, setup=setup)
         components[num_processes] = np.load(tmp_path / "grpo" / FILE)
     assert np.abs(components[1]).sum() > 0
     # Components have no sign of their own.
     assert np.allclose(np.abs(components[1]), np.abs(components[2]), atol=1e-3)
     AutoModelForCausalLM.from_pretrained(tmp_path / "grpo")
-    assert len(list(tmp_path.glob("grpo/checkpoint-2/global_step2/*_model_states.pt"))) == 2
+    assert len(list(tmp_path.glob(f"grpo/checkpoint-2/{SHARDED[engine]}"))) == 2
 
 
 # The launch commands of the README: what runs, and what is refused

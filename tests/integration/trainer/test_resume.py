@@ -15,6 +15,7 @@ import pytest
 
 from tests.integration.fork_server import DIED
 from tests.integration.stages.stage_processes import steps_on_disk
+from tests.integration.trainer.fsdp_on_cpu import shard_on_cpu
 from tests.integration.trainer.recorders import (
     record_batches,
     record_micro_steps,
@@ -166,6 +167,9 @@ TWO = (2, "cpu", {"per_device_train_batch_size": 4})
 ZERO2 = (2, "zero2", {"per_device_train_batch_size": 4})
 ZERO2_ALONE = (1, "zero2", {})
 ZERO3 = (2, "zero3", {"per_device_train_batch_size": 4})
+FSDP2 = (2, "fsdp2", {"per_device_train_batch_size": 4})
+FSDP2_ALONE = (1, "fsdp2", {})
+FSDP2_OTHER_ROWS = (1, "fsdp2", {"per_device_train_batch_size": 4})
 
 # What is killed; the launches that are refused; the one that goes on.
 LAUNCHES = {
@@ -173,6 +177,8 @@ LAUNCHES = {
     "grpo, two": ("grpo", TWO, [SAME_RECIPE, OTHER_GENERATION], ONE),
     "zero2": ("sft", ZERO2, [ZERO2_ALONE, TWO], ZERO2),
     "zero3": ("grpo", ZERO3, [ZERO2], ZERO3),
+    "sft, fsdp2": ("sft", FSDP2_ALONE, [], FSDP2),
+    "grpo, fsdp2": ("grpo", FSDP2, [FSDP2_OTHER_ROWS, TWO], FSDP2_ALONE),
 }
 
 
@@ -191,9 +197,9 @@ def launch(fork_server, write_recipe, tmp_path):
         folder = tmp_path / name
         settings = BASE[stage] | {"per_device_train_batch_size": 8} | settings | more
         recipe = write_recipe(stage, output_dir=str(folder), **settings)
-        codes, logs = fork_server.run(
-            recipe, num_processes, stage=stage, config=config, die_at=die_at, setup=record_batches
-        )
+        setup = (shard_on_cpu, "record_batches") if config == "fsdp2" else record_batches
+        order = {"stage": stage, "config": config, "die_at": die_at, "setup": setup}
+        codes, logs = fork_server.run(recipe, num_processes, **order)
         return codes, logs, folder
 
     return call

@@ -6,6 +6,7 @@ from transformers import AutoModelForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 
 from stages.trainer.update import PackedForward
+from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
@@ -99,6 +100,21 @@ def test_losses_and_weights_are_those_of_trl(train, case):
     has_ungraded = any(ungraded for is_graded, _, ungraded in passes if is_graded)
     if case in HAS_UNGRADED:
         assert has_ungraded == HAS_UNGRADED[case]
+
+
+@pytest.mark.parametrize("case", ["reference", "LoRA", "uniform groups"])
+def test_packed_flash_attention_trains_as_trl_with_sdpa(train, flash_calls, case):
+    settings = CASES[case]
+    expected, weights, _ = train("stock", **settings)
+    found, found_weights, _ = train(
+        "ours", **settings, update_tokens=NUM_TOKENS, attn_implementation=FLASH
+    )
+    assert max(map(len, flash_calls)) > 1
+    for log, theirs in zip(found, expected, strict=True):
+        for key in SAME & log.keys():
+            assert log[key] == pytest.approx(theirs[key], rel=2e-4, abs=2e-6), key
+    for name, weight in found_weights.items():
+        torch.testing.assert_close(weight, weights[name], rtol=2e-4, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
