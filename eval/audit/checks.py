@@ -27,6 +27,7 @@ from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import load_think_tasks, render_prompts
 from stages.arguments import GRADED
+from stages.own_code import own_files
 
 FORMAT = "think_format_reward"
 # Rewards for how an answer is written, whatever it says.
@@ -54,6 +55,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         audit.notes += find_notes(args, recipe, settings, sets, skipped)
     yamls = sorted(Path(args.recipe).glob("*.yaml"))
     files = [*recipe.files.values(), settings.test_file, settings.transfer_file]
+    files += own_files([name for name, _ in recipe.rewards]) if recipe.grpo else []
     return {
         "recipe": args.recipe,
         "tokenizer": recipe.model,

@@ -102,7 +102,8 @@ def think_metrics(rows: list[dict], mode: str) -> dict[str, Any]:
         by_problem[row["source"], row["id"]].append(row)
     measure = greedy_metrics if mode == "greedy" else sampled_metrics
     found = [measure(records) for records in by_problem.values()]
-    metrics = {name: mean_interval([one[name] for one in found]) for name in found[0]}
+    bounds = defaultdict(lambda: (0.0, 1.0), completion_length=None)
+    metrics = {n: mean_interval([one[n] for one in found], bounds[n]) for n in found[0]}
     main = "accuracy" if mode == "greedy" else next(n for n in metrics if n.startswith("avg@"))
     return {"num_problems": len(found), "main": main, "metrics": metrics}
 

@@ -6,8 +6,9 @@ Shares evaluation's YAML for the folders and the title; what was evaluated, and 
 `<output_dir>/manifest.json`, `<output_dir>/<name>/{scores.json,completions.parquet}`, and what the
 stages left in the folders of the local checkpoints and next to them: `trainer_state.json`,
 `manifest.json`. Results of checkpoints that have changed are refused.
-Writes to `report_dir`: `report.html`, one page that needs nothing else; `report.json` with every
-number; and, last, `manifest.json`. The card of each model that a stage made gets its scores.
+Writes to `report_dir`: `report.html`, one page that needs nothing else; `completions.html`, which
+shows completions (`eval.report.browse`); `report.json` with every number; and, last,
+`manifest.json`. The card of each model that a stage made gets its scores.
 """
 
 import json
@@ -18,7 +19,7 @@ from typing import Any
 from data_prep import card, manifest
 from data_prep.config import UserError, parse, run_cli
 from eval.harness.settings import EvalArguments, split_checkpoints
-from eval.report import numbers, page, plots, render
+from eval.report import browse, numbers, page, plots, render
 
 STATE = "trainer_state.json"
 
@@ -37,6 +38,7 @@ def main() -> None:
     report["unread"], report["flips"] = find_examples(results)
     report["references"] = page.load_references(list(next(iter(report["scores"].values()))))
     report["stages"] = read_stages(args.output_dir, evaluation["config"], checkpoints)
+    report["headline"] = page.headline(report)
     report["summary"], report["warnings"] = page.summary(report), page.warnings(report)
     report["git_commit"], report["versions"] = evaluation["git_commit"], evaluation["versions"]
     report["evaluation_config"] = evaluation["config"]
@@ -49,13 +51,14 @@ def main() -> None:
     report["control"] = read_left(control, "`make control`")
     figures = {
         "control": plots.draw_control((report["control"] or {}).get("curves", {})),
-        "changes": plots.draw_changes(report["changes"]) if len(checkpoints) > 1 else None,
+        "outcomes": plots.draw_outcomes(page.bars(report, [*checkpoints])),
         "curves": {name: plots.draw_curves(found, name) for name, found in panels.items()},
     }
 
     folder = Path(args.report_dir)
     (folder / "report.html").write_text(page.build_page(report, figures), encoding="utf-8")
     manifest.write_json(folder / "report.json", manifest.finite(report))
+    browse.write(folder / browse.PAGE, browse.find_files(Path(args.output_dir).parent), title)
     for name, path in checkpoints.items():
         card.write(path, report["scores"][name])
     files = ("scores.json", "completions.parquet")

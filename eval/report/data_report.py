@@ -22,15 +22,19 @@ from data_prep.build.write import CONTAMINATION, DROPPED
 from data_prep.checkpoints import load_tokenizer
 from data_prep.config import parse, run_cli, setting
 from data_prep.decontamination.benchmarks import BENCHMARKS
+from data_prep.prompts import render_completion, render_prompt
 from data_prep.quiet import one_line
 from data_prep.reading.rows import read_rows
 from eval.report import plots
+from eval.report.browse import as_text
+from eval.report.numbers import shorten
 from eval.report.render import Table, render
 
 STAGE = "data-report"
 ORDER = [FILES[key] for key in ("sft", "grpo", "validation", "test", "transfer")]
 NUM_MEASURED = 10_000  # rows of a file: tokenizing all of a large one would take minutes
 NUM_SAMPLES = 5  # rows shown of each file and drop reason
+NUM_KEPT = 3  # rows shown of each file
 NUM_PAIRS = 20
 MAX_SHOWN = 15  # sources, subjects or levels of a file
 MAX_LOST = 0.5  # share of a source's rows
@@ -56,7 +60,7 @@ def main() -> None:
     build = manifest.read_made(data, "data")
     tokenizer = None
     if args.tokenizer:
-        tokenizer = load_tokenizer(args.tokenizer, "tokenizer", needs=()).backend_tokenizer
+        tokenizer = load_tokenizer(args.tokenizer, "tokenizer", needs=())
     folder = data.resolve().parent / STAGE
     started = manifest.start(folder)
 
@@ -98,19 +102,29 @@ def describe_file(name: str, build: dict[str, Any]) -> dict[str, Any]:
     """The manifest's counts of a data file and of its sources, each with a `label` of its own."""
     found = build["outputs"][name]
     key = next(key for key in FILES if FILES[key] == name)
-    names = [one["name"] for one in found["sources"]]
     return {
         "is_training": key in TRAINING,
         "rows_in": found["rows_in"],
         "rows_out": found["rows_out"],
         "dropped": dict(Counter(found["dropped"]).most_common()),
         "sources": [
-            one | {"label": name if names.count(name) == 1 else f"{name} {number}"}
-            for number, (name, one) in enumerate(zip(names, found["sources"], strict=True), 1)
+            one | {"label": label}
+            for label, one in zip(name_sources(found["sources"]), found["sources"], strict=True)
         ],
         "bands": found.get("bands") or {},
         "mix": (build["config"].get("mix") or {}).get(key) or {},
     }
+
+
+def name_sources(sources: list[dict[str, Any]]) -> list[str]:
+    """What tells the sources of a file apart: their names, else files too, places, splits."""
+    found = [{**one, "file": Path(one["place"] or "").name} for one in sources]
+    names: list[str] = []
+    for keys in (("name",), ("name", "file"), ("name", "place"), ("name", "place", "split")):
+        names = [" ".join(one[key] for key in keys if one[key]) for one in found]
+        if len({*names}) == len(names) and "generic" not in names:  # that names no data
+            return names
+    return [f"{name} {number}" for number, name in enumerate(names, 1)]
 
 
 def describe_benchmarks(build: dict[str, Any]) -> dict[str, Any]:
@@ -129,13 +143,15 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
 
     Returns:
         `num_rows`; `made_of`, (name, count) pairs; `lengths` of questions and completions: `num`
-        measured, `median`, `p95` (the smallest that 95 % do not exceed) and `longest`. And the
-        lengths themselves.
+        measured, `median`, `p95` (the smallest that 95 % do not exceed) and `longest`; `kept`, some
+        rows, drawn at random, as a model gets them. And the lengths themselves.
     """
     num_rows, counts = 0, {kind: Counter() for kind in ("source", "subject", "level")}
+    draw, kept = random.Random(0), []
     lengths: dict[str, list[int]] = defaultdict(list)
     for _, row in read_rows(path):
         num_rows += 1
+        keep(kept, row, NUM_KEPT, num_rows, draw)
         counts["source"][row["source"]] += 1
         counts["subject"][row["subject"] or "(none)"] += 1
         if row["level"] is not None:
@@ -143,14 +159,35 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
         if num_rows <= NUM_MEASURED:
             for name in row.keys() & {"question", "completion"}:
                 text = row[name]
-                ids = tokenizer.encode(text, add_special_tokens=False) if tokenizer else text
-                lengths[name].append(len(ids))
+                encode = tokenizer and tokenizer.backend_tokenizer.encode
+                lengths[name].append(
+                    len(encode(text, add_special_tokens=False) if encode else text)
+                )
     described = {}
     for name, found in sorted(lengths.items(), reverse=True):
         median, p95, longest = np.quantile(found, [0.5, 0.95, 1], method="inverted_cdf").tolist()
         described[name] = {"num": len(found), "median": median, "p95": p95, "longest": longest}
     made_of = {kind: largest(found) for kind, found in counts.items()}
-    return {"num_rows": num_rows, "lengths": described, "made_of": made_of}, lengths
+    shown = [show_row(row, tokenizer) for row in kept]
+    described = {"num_rows": num_rows, "lengths": described, "made_of": made_of, "kept": shown}
+    return described, lengths
+
+
+def keep(kept: list, row: Any, size: int, number: int, draw: random.Random) -> None:
+    """Reservoir sampling (Vitter's algorithm R): of all rows each is kept with the same chance."""
+    place = len(kept) if len(kept) < size else draw.randrange(number)
+    if place < size:
+        kept[place : place + 1] = [row]
+
+
+def show_row(row: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """A row as a model gets it: in the tokenizer's chat template, else message by message."""
+    prompt, completion = as_text(row["prompt"]), row.get("completion")
+    if tokenizer and tokenizer.chat_template:
+        prompt = render_prompt(row["prompt"], tokenizer)
+        completion = completion and render_completion(completion, prompt)
+    texts = {"Prompt": shorten(prompt), "Completion": shorten(completion or "")}
+    return {"id": row["id"], "texts": texts | {"Gold": " or ".join(row["answers"])}}
 
 
 def largest(counts: Counter[str]) -> list[tuple[str, int]]:
@@ -167,14 +204,16 @@ def add_samples(files: dict[str, dict[str, Any]], path: Path) -> None:
         file["samples"] = {reason: [] for reason in file["dropped"] if reason != NOT_DRAWN}
     draw, seen = random.Random(0), Counter()
     for _, row in read_rows(path):
-        key = row["file"], row["reason"]
-        seen[key] += 1
+        seen[row["file"], row["reason"]] += 1
+        keys = ("where", "detail", "id", "question", "answers")
         kept = files[row["file"]]["samples"][row["reason"]]
-        # Reservoir sampling (Vitter's algorithm R): every row is kept with the same chance.
-        place = len(kept) if len(kept) < NUM_SAMPLES else draw.randrange(seen[key])
-        if place < NUM_SAMPLES:
-            keys = ("where", "detail", "id", "question", "answers")
-            kept[place : place + 1] = [{key: row[key] for key in keys}]
+        keep(
+            kept,
+            {key: row[key] for key in keys},
+            NUM_SAMPLES,
+            seen[row["file"], row["reason"]],
+            draw,
+        )
 
 
 def read_matches(path: Path) -> dict[str, Any]:
@@ -256,7 +295,8 @@ def reason_table(file: dict[str, Any]) -> Table:
     for reason, number in columns[0].items():
         taken = (column.get(reason, 0) for column in columns[1:])
         rows.append([reason, number, share(number, file["rows_in"]), *taken])
-    return ["", "rows", "%", *(part["label"] for part in parts[1:])], rows
+    labels = [one["label"] for one in file["sources"]]
+    return ["", "rows" if len(labels) > 1 else labels[0], "%", *labels[: len(parts) - 1]], rows
 
 
 def mix_table(file: dict[str, Any]) -> Table:

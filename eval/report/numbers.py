@@ -35,9 +35,10 @@ COMPLETIONS = "completions.parquet"
 HEADLINE = ("sampled", "greedy")
 OFFICIAL = "official"  # or "official:<the harness's name>"
 NUM_FLIPS, MAX_UNREAD = 10, 3
-HEAD, TAIL = 3_000, 5_000  # characters of a text that are shown; the answer is at the end
+SHOWN = 8_000  # characters of a text that are shown
 
 Rows = list[dict[str, Any]]
+Pairs = list[tuple[str, str]]
 
 
 @dataclass
@@ -80,15 +81,9 @@ def check_results(results: dict[str, Result], checkpoints: dict[str, str]) -> No
     Raises:
         UserError: naming the engine, data, code or checkpoint that is another one.
     """
-    first = next(iter(results.values())).scores["fingerprint"]
+    check_alike(results)
     for name, result in results.items():
         prints, path = result.scores["fingerprint"], checkpoints[name]
-        for key in ("engine", "data", "code"):
-            if prints[key] != first[key]:
-                raise UserError(
-                    f"{key}: {name} was evaluated with another one than {next(iter(results))}; "
-                    "checkpoints can only be compared when scored alike: run `make eval` again"
-                )
         files = (Path(path) / file for file in ("config.json", "adapter_config.json"))
         if not any(file.is_file() for file in files):
             continue
@@ -100,8 +95,35 @@ def check_results(results: dict[str, Result], checkpoints: dict[str, str]) -> No
             raise UserError(f"{name}: {path} has changed since it was evaluated; run `make eval`")
 
 
-def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[str, Any]:
+def check_alike(results: dict[str, Result]) -> None:
+    """Check that all were scored alike; raises `UserError` naming the key that differs."""
+
+    def settled(result: Result) -> dict[str, Any]:
+        prints = result.scores["fingerprint"]
+        # Of files their hashes: each run has its own copy.
+        data = sorted(name if digest == "hub" else digest for name, digest
+                      in (prints["data"] or {}).items())  # fmt: skip
+        found = {"engine": prints["engine"], "data": data, "code": prints["code"]}
+        return found | result.scores["settings"]
+
+    (first, one), *others = results.items()
+    wanted = settled(one)
+    for name, result in others:
+        for key, value in settled(result).items():
+            if value != wanted.get(key):
+                what = "on other problems" if key == "data" else f"with another {key}"
+                raise UserError(
+                    f"{key}: {name} was evaluated {what} than {first}; only what was scored alike "
+                    "can be compared: give both the same recipe and run `make eval` again"
+                )
+
+
+def summarise(
+    checkpoints: dict[str, str], results: dict[str, Result], pairs: Pairs | None = None
+) -> dict[str, Any]:
     """Compute every number of the report of `{name: path}`, in the order of the stages.
+
+    `pairs` are the names of which each second one is compared with the first; `stage_pairs`.
 
     Returns:
         `scores[name][task][mode]` as in `scores.json`; `changes[task][mode]`, a list of
@@ -130,7 +152,7 @@ def summarise(checkpoints: dict[str, str], results: dict[str, Result]) -> dict[s
         "checkpoints": checkpoints,
         "settings": first["settings"],
         "scores": {name: scores[name]["tasks"] for name in names},
-        "changes": per_kind(changes),
+        "changes": per_kind(lambda rows: changes(rows, pairs or stage_pairs(names))),
         "outcomes": each(outcome_rates),
         "shapes": each(shape),
         "verdicts": each(verdict_rates),
@@ -158,17 +180,17 @@ def is_official(mode: str) -> bool:
     return mode.startswith(OFFICIAL)
 
 
-def pairs(names: list[str]) -> list[tuple[str, str]]:
+def stage_pairs(names: list[str]) -> Pairs:
     """Consecutive checkpoints, then the first and the last where that is another pair."""
     found = list(pairwise(names))
     return [*found, (names[0], names[-1])] if len(names) > 2 else found
 
 
-def changes(rows: dict[str, Rows]) -> list[dict]:
+def changes(rows: dict[str, Rows], pairs: Pairs) -> list[dict]:
     """Each change of one task and mode, with its parts; `rows` is `{checkpoint: rows}`."""
     return [
         {"from": before, "to": after} | split_change(rows[before], rows[after])
-        for before, after in pairs(list(rows))
+        for before, after in pairs
     ]
 
 
@@ -302,9 +324,9 @@ def describe_examples(examples: list[tuple[dict, ...]], results: dict[str, Resul
     return found
 
 
-def shorten(text: str) -> str:
-    """The text, or its beginning and end where it is longer than `HEAD` + `TAIL` characters."""
-    left_out = len(text) - HEAD - TAIL
+def shorten(text: str, length: int = SHOWN) -> str:
+    """The text, or its beginning and end, where the answer is, of `length` characters in all."""
+    left_out, head = len(text) - length, length * 3 // 8
     if left_out <= 0:
         return text
-    return f"{text[:HEAD]}\n\n[… {left_out:,} characters left out …]\n\n{text[-TAIL:]}"
+    return f"{text[:head]}\n\n[… {left_out:,} characters left out …]\n\n{text[head + left_out :]}"

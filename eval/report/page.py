@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from eval.harness.metrics import unseen_share
 from eval.report.numbers import headline_mode, is_official
 from eval.report.render import Table, flatten, render
 
@@ -20,6 +21,8 @@ COUNTS = ("rows_in", "rows_out", "dropped", "wall_time_s")  # of a stage, beside
 # Above these a score says more about the evaluation than about the model.
 MAX_CUT_OFF = MAX_UNCLOSED = MAX_UNREAD = 0.1  # shares
 MIN_PROBLEMS = 100
+MAX_NAMED = 6  # of the places that a warning is about
+CHANCE = " (not to be told from chance)"
 HARNESS_LIMIT = 256  # `eval.harness.cached_lm.HARNESS_MAX_NEW_TOKENS`, which is slow to import
 SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how it is written
     "answer right": ("answer_right", "{:.1%}"),
@@ -31,7 +34,7 @@ SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how
 
 
 def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
-    """`report.json` and the figures, `{"changes": SVG, "curves": {checkpoint: [SVG]}}`, as HTML."""
+    """The HTML of `report.json` and figures, `{"outcomes": SVG, "curves": {checkpoint: [SVG]}}`."""
     tables = {
         "scores": {
             f"{task} ({count:,} problems)": score_table(report, task)
@@ -53,10 +56,16 @@ def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
 
 
 def percent(score: dict | None) -> str:
-    """`{"value": 0.123, "stderr": 0.01}` as "12.3 ± 1.0"; a hyphen for None."""
+    """`{"value": 0.123, "stderr": 0.01}` as "12.3 ± 1.0", all right as "100.0 (≥ 90.5)", None "-".
+
+    That bound is 95 %, of one side.
+    """
     if score is None:
         return "-"
     text = f"{100 * score['value']:.1f}"
+    if score["value"] in (0, 1):
+        bound = 100 * abs(score["value"] - unseen_share(score["n"]))
+        return f"{text} ({'≥' if score['value'] else '≤'} {bound:.1f})"
     return text if score["stderr"] is None else f"{text} ± {100 * score['stderr']:.1f}"
 
 
@@ -69,9 +78,17 @@ def points(value: float, sign: str = "+") -> str:
 def change(score: dict) -> str:
     """A difference in points and its interval, which one problem has not: "+12.3 [10.0, 14.6]"."""
     text = points(score["value"])
-    if score["low"] is None:
-        return text
-    return f"{text} [{points(score['low'], '-')}, {points(score['high'], '-')}]"
+    return text if score["low"] is None else f"{text} {interval(score)}"
+
+
+def interval(score: dict) -> str:
+    """The interval of a change: "[10.0, 14.6]"."""
+    return f"[{points(score['low'], '-')}, {points(score['high'], '-')}]"
+
+
+def may_be_chance(score: dict) -> bool:
+    """Whether the interval of a change has 0 in it."""
+    return score["low"] is not None and score["low"] <= 0 <= score["high"]
 
 
 def metric_name(mode: str, metric: str) -> str:
@@ -93,25 +110,67 @@ def summary(report: dict[str, Any]) -> str:
     """One paragraph: the last change of every task with its parts, and that from the first."""
     scores, sentences = report["scores"], []
     names = list(scores)
-    last = names[-1]
+    last, over = names[-1], ""
     for task, modes in scores[last].items():
         mode = headline_mode(modes)
         main = modes[mode]["main"]
-        values = [scores[name][task][mode]["metrics"][main] for name in names]
-        text = f"{task}: {metric_name(mode, main)} {percent(values[-1])} %"
+        values = {name: scores[name][task][mode]["metrics"][main] for name in names}
+        text = f"{task}: {metric_name(mode, main)} {percent(values[last])} %"
         if len(names) > 1:
-            changes = report["changes"][task][mode]
-            found = changes[len(names) - 2]
-            score = found["score"]
-            text += f", {change(score)} points from {100 * values[-2]['value']:.1f} %"
-            if score["low"] is not None and score["low"] <= 0 <= score["high"]:
-                text += " (not to be told from chance)"
+            found, *whole = [one for one in report["changes"][task][mode] if one["to"] == last]
+            score, over = found["score"], f" over {found['from']}"
+            text += f", {change(score)} points from {100 * values[found['from']]['value']:.1f} %"
+            text += CHANCE * may_be_chance(score)
             parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
             text += f", of these {', '.join(parts)}"
-        if len(names) > 2:
-            text += f"; over {names[0]} {change(changes[-1]['score'])}"
+            if whole:
+                text += f"; over {names[0]} {change(whole[0]['score'])}"
         sentences.append(f"{text}.")
-    return f"{last}{f' over {names[-2]}' if len(names) > 1 else ''} on {' On '.join(sentences)}"
+    return f"{last}{over} on {' On '.join(sentences)}"
+
+
+def headline(report: dict[str, Any]) -> list[dict[str, str]]:
+    """The numbers of the first screen, three at most: `{"value", "name", "note"}` of each.
+
+    The last checkpoint's score of the first task and what its stage has changed; then the next
+    task's score, or with one task the change from the first checkpoint.
+    """
+    names, tasks = list(report["scores"]), problems(report)
+
+    def score(task: str, count: int) -> dict[str, str]:
+        mode = headline_mode(report["changes"][task])
+        one = report["scores"][names[-1]][task][mode]
+        found = one["metrics"][one["main"]]
+        note = f"{metric_name(mode, one['main'])}, {count:,} problems"
+        sure = f"95 % {interval(found)}; " if found["low"] is not None else ""
+        value = f"{100 * found['value']:.1f} %"
+        return {"value": value, "name": f"{names[-1]} on {task}", "note": f"{sure}{note}"}
+
+    def step(task: str, one: dict) -> dict[str, str]:
+        sure = f"95 % {interval(one['score'])}{CHANCE * may_be_chance(one['score'])}; "
+        sure *= one["score"]["low"] is not None
+        parts = ", ".join(f"{part} {points(one[part]['value'])}" for part in PARTS)
+        value = f"{points(one['score']['value'])} points"
+        name = f"{one['to']} over {one['from']} on {task}"
+        return {"value": value, "name": name, "note": f"{sure}{parts}"}
+
+    task, modes = next(iter(report["changes"].items()))
+    steps = [one for one in modes[headline_mode(modes)] if one["to"] == names[-1]]
+    found = [score(*tasks[0]), *(step(task, one) for one in steps)]
+    return [*found[:2], *(score(*one) for one in tasks[1:]), *found[2:]][:3]
+
+
+def bars(report: dict[str, Any], names: list[str]) -> dict[str, dict[str, tuple]]:
+    """What `plots.draw_outcomes` draws: every task's outcomes and score, in its headline mode."""
+    found = {}
+    for task, count in problems(report):
+        mode = headline_mode(report["outcomes"][task])
+        scores = {name: report["scores"][name][task][mode] for name in names}
+        found[f"{task}: {row_name(report, task, mode)}, {count:,} problems"] = {
+            name: (report["outcomes"][task][mode][name], one["metrics"][one["main"]])
+            for name, one in scores.items()
+        }
+    return found
 
 
 def warnings(report: dict[str, Any]) -> list[str]:
@@ -141,18 +200,31 @@ def warnings(report: dict[str, Any]) -> list[str]:
     )  # fmt: skip
     found = _twins(report) + _strangers(report)
     for shares, most, official, text in rules:
-        parts = [
-            f"{name} {task} {mode} {100 * value:.0f} %"
+        parts = [  # the last checkpoint first: the others' are less than the result
+            f"{name} {task} {mode} {100 * by_name[name]:.0f} %"
+            for name in reversed(report["scores"])
             for task, modes in shares.items()
             for mode, by_name in modes.items()
-            for name, value in by_name.items()
-            if value > most and is_official(mode) == official
+            if by_name[name] > most and is_official(mode) == official
         ]
+        if rest := parts[MAX_NAMED:]:
+            parts[MAX_NAMED:] = [f"{len(rest)} more"]
         if parts:
             found.append(f"{text}: {', '.join(parts)}.")
-    few = [f"{task} has {count}" for task, count in problems(report) if count < MIN_PROBLEMS]
+    few = {task: count for task, count in problems(report) if count < MIN_PROBLEMS}
     if few:
-        found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {', '.join(few)}.")
+        counts = ", ".join(f"{task} has {count}" for task, count in few.items())
+        found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {counts}.")
+    for task, count in few.items():
+        changes = report["changes"][task]
+        for one in changes[headline_mode(changes)]:
+            score, names = one["score"], f"{one['from']} and {one['to']}"
+            if score["value"] and score["low"] is not None and score["low"] <= 0 <= score["high"]:
+                found.append(
+                    f"The {count} problems of {task} cannot tell {names} apart: "
+                    f"{points(score['value'])} points are seen, and less than about "
+                    f"{points((score['high'] - score['low']) / 2, '-')} may be chance there."
+                )
     return found
 
 

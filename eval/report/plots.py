@@ -1,4 +1,4 @@
-"""Figures of the reports: changes, training curves, lengths. matplotlib is imported late.
+"""Figures of the reports: outcomes, training curves, lengths. matplotlib is imported late.
 
 Figures are SVGs in which the ink is `currentColor` and the grid a variable of the page, so that
 they follow the reader's light or dark.
@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from data_prep.quiet import clean
-from eval.report.numbers import headline_mode
+from eval.harness.metrics import CAUSES
 
-# What a trainer may have logged: key, or pattern of keys with a line for each, panel title, y axis.
+# What a trainer may have logged: key, or pattern of keys with a line for each, panel title, y axis;
+# with {} in the title every key has a panel, as their scales differ.
 GRPO_PANELS = [
     ("rollout/rewards", "Reward", "mean reward"),
-    ("rewards/*/mean", "Rewards by function", "mean, before its weight"),
+    ("rewards/*/mean", "{}", "mean, before its weight"),
     ("eval_avg@*", "Evaluation while training", "problems solved (%)"),
     ("rollout/response_length", "Completion length", "tokens"),
     ("train/entropy_loss", "Entropy", "nats per token"),
@@ -38,8 +39,15 @@ SFT_PANELS = [
 ]
 EVALUATION = "eval_avg@"  # begins the keys that are drawn in per cent
 INK, GRID = "#3d4450", "#e3e3e4"  # replaced in SVGs; used for nothing else
-BARS = ("#9aa5b1", "#3f7fd0", "#e0862f", "#3a9a62", "#9a68c0", "#c8503c", "#2f9ea8", "#8a7433")
-PARTS = {"ability": "#3f7fd0", "format": "#e9a13b", "truncation": "#9a68c0"}
+COLORS = ("#3f7fd0", "#e0862f", "#3a9a62", "#9a68c0", "#c8503c", "#2f9ea8", "#8a7433", "#9aa5b1")
+DARK = "#1d2129"  # on a bar, by day and by night
+# Of a bar of outcomes: what is named so, its color, and the outcomes that it is the sum of.
+OUTCOME_BARS = {
+    "right": ("#3a9a62", ("right",)),
+    "wrong": ("#b9c0ca", CAUSES["ability"]),
+    "not in the form asked": ("#e9a13b", CAUSES["format"]),
+    "cut off": ("#9a68c0", CAUSES["truncation"]),
+}
 NUM_BINS = 32  # of a histogram
 FEW = 40  # points that are drawn one by one rather than smoothed
 
@@ -52,6 +60,7 @@ class Panel:
     unit: str
     lines: dict[str, tuple[list[int], list[float]]]  # steps and values by label
     errors: dict[str, list[float]] = field(default_factory=dict)  # of the lines that have some
+    groups: dict[str, str] = field(default_factory=dict)  # of the lines that share name and color
 
 
 def read_curve(log_history: list[dict], key: str) -> tuple[list[int], list[float]]:
@@ -66,46 +75,56 @@ def read_panels(log_history: list[dict]) -> list[Panel]:
     logged = dict.fromkeys(key for log in log_history for key in log)
     found = []
     for wanted, title, unit in GRPO_PANELS if "rollout/rewards" in logged else SFT_PANELS:
-        panel = Panel(title, unit, {})
+        panels: dict[str, Panel] = {}
         for key in logged:
             line = read_curve(log_history, key)
             if fnmatchcase(key, wanted) and line[0] and not key.endswith("_stderr"):
                 label = re.sub("^(eval_|rewards/)|/mean$", "", key)
+                name = title.format(label)
+                panel = panels.setdefault(name, Panel(name, unit, {}))
                 panel.lines[label] = line
                 errors = read_curve(log_history, f"{key}_stderr")[1]
                 if len(errors) == len(line[0]):
                     panel.errors[label] = errors
-        if panel.lines:
-            found.append(panel)
+        found += panels.values()
     return found
 
 
-def moving_average(values: list[float], reach: int) -> np.ndarray:
-    """Mean of each value with `reach` neighbours on either side, without the ends.
+def moving_average(values: list[float], reach: int) -> list[float]:
+    """Mean of each value with `reach` neighbours on either side, with fewer towards the ends.
 
     Centred: a mean of past values runs next to a steep curve instead of through it.
     """
-    return np.convolve(values, np.full(2 * reach + 1, 1 / (2 * reach + 1)), mode="valid")
+    last = len(values) - 1
+    reaches = [min(reach, at, last - at) for at in range(len(values))]
+    return [float(np.mean(values[at - n : at + n + 1])) for at, n in enumerate(reaches)]
 
 
 def _draw_panel(axis, panel: Panel) -> None:
-    for color, (label, (steps, values)) in zip(BARS[1:], panel.lines.items(), strict=False):
+    groups = list(dict.fromkeys(panel.groups.values() or panel.lines))
+    named = set()
+    for label, (steps, values) in panel.lines.items():
+        group = panel.groups.get(label, label)
+        color = COLORS[groups.index(group) % len(COLORS)]
+        name = "_" if group in named else _fit(group, 24)  # one begun so is not in the legend
+        named.add(group)
         if len(values) < FEW:
             axis.errorbar(
                 steps, values, yerr=panel.errors.get(label), color=color, linewidth=2, marker="o",
-                markersize=3, elinewidth=1, capsize=2, label=label,
+                markersize=3, elinewidth=1, capsize=2, label=name,
             )  # fmt: skip
         else:
             reach = len(values) // 24
             axis.plot(steps, values, color=color, linewidth=0.8, alpha=0.35)
-            axis.plot(steps[reach:-reach], moving_average(values, reach), color=color, linewidth=2,
-                      label=label)  # fmt: skip
+            axis.plot(steps, moving_average(values, reach), color=color, linewidth=2, label=name)
     axis.set(title=panel.title, xlabel="optimizer step", ylabel=panel.unit)
     axis.margins(y=0.1)
     if len(panel.lines) > 1:
-        axis.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best")
+        axis.figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=9,
+                           labelcolor=INK)  # fmt: skip
     if min(min(values) for _, values in panel.lines.values()) >= 0:
-        axis.set_ylim(bottom=0)
+        most = max(max(values) for _, values in panel.lines.values())
+        axis.set_ylim(0, max(1.1 * most, axis.get_ylim()[1]) if most else 1)
 
 
 def draw_curves(panels: list[Panel], name: str) -> list[str]:
@@ -127,47 +146,62 @@ def draw_control(curves: dict[str, list]) -> list[str]:
     return draw_curves([panel] if panel.lines else [], "control")
 
 
-def draw_changes(changes: dict[str, dict]) -> str:
-    """Signed stacked bars: each task's headline changes as the sum of their parts, in points."""
-    found = {
-        f"{task}: {one['from']} → {one['to']}": one
-        for task, modes in changes.items()
-        for one in modes[headline_mode(modes)]
-    }
-    places = np.arange(len(found))
+def draw_outcomes(tasks: dict[str, dict[str, tuple[dict[str, float], dict]]]) -> str:
+    """What became of the completions: a bar of 100 % for each `{task: {name: (rates, score)}}`.
 
-    def values(part: str, key: str = "value") -> np.ndarray:
-        scores = [one[part] for one in found.values()]  # one problem has no interval
-        return np.array([100 * (one["value"] if one[key] is None else one[key]) for one in scores])
+    `rates` is of `outcome_rates`, `score` of `mean_interval`: the whisker and the number.
+    """
+    rows, headings, place = [], {}, 0.0
+    for task, bars in tasks.items():
+        headings[place] = task
+        rows += [(place + number, name, *bar) for number, (name, bar) in enumerate(bars.items(), 1)]
+        place += len(bars) + 1.2
+    places = [row[0] for row in rows]
 
     def draw(axis) -> None:
-        left, right = np.zeros(len(found)), np.zeros(len(found))  # ends of the bars so far
-        for part, color in PARTS.items():
-            width = values(part)
-            axis.barh(places, width, 0.6, np.where(width > 0, right, left), color=color, label=part)
-            left, right = left + np.minimum(width, 0), right + np.maximum(width, 0)
-        score = values("score")
-        whiskers = [score - values("score", "low"), values("score", "high") - score]
-        axis.errorbar(score, places, xerr=np.maximum(whiskers, 0), fmt="D", markersize=4.5,
-                      color=INK, elinewidth=1.2, label="score, 95 %")  # fmt: skip
-        axis.axvline(0, color=INK, linewidth=0.8)
-        axis.set_yticks(places, list(found))
-        axis.set_ylim(len(found) - 0.4, -0.6)  # the first at the top
-        axis.set_xlabel("change of the score (points)")
+        from matplotlib.transforms import blended_transform_factory
+
+        left = np.zeros(len(rows))
+        for name, (color, outcomes) in OUTCOME_BARS.items():
+            width = np.array([100 * sum(rates[one] for one in outcomes) for *_, rates, _ in rows])
+            axis.barh(places, width, 0.72, left, color=color, label=name)
+            left += width
+        for at, _, _, score in rows:
+            value, low, high = (100 * (score[key] or 0) for key in ("value", "low", "high"))
+            axis.text(102, at, f"{value:.1f}", va="center", weight="bold")
+            if low < high:  # one problem has no interval
+                whiskers = [[max(value - low, 0)], [max(high - value, 0)]]
+                axis.errorbar(value, at, xerr=whiskers, color=DARK, elinewidth=1.2, capsize=2)
+        across = blended_transform_factory(axis.figure.transFigure, axis.transData)
+        for at, text in headings.items():  # over bars and names; they take no room from them
+            axis.text(0.02, at + 0.1, _fit(text, 50), va="center", weight="bold", fontsize=9,
+                      transform=across, in_layout=False)  # fmt: skip
+        axis.set_yticks(places, [_fit(row[1], 20) for row in rows])
+        axis.set(xlim=(0, 100), ylim=(place - 0.6, -0.6), xlabel="of the completions (%)")
+        axis.tick_params(axis="y", length=0)
         axis.grid(axis="y", visible=False)
         axis.grid(axis="x", color=GRID)
-        axis.figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9,
-                           labelcolor=INK, columnspacing=1.0, handletextpad=0.5)  # fmt: skip
+        axis.spines["left"].set_visible(False)
+        axis.figure.legend(
+            loc="outside upper left", ncols=4, frameon=False, fontsize=9, labelcolor=INK,
+            columnspacing=1.0, handlelength=1.0, handletextpad=0.4,
+        )  # fmt: skip
 
-    size = (5.2, 1.2 + 0.3 * len(found))
-    return to_svg(draw, size, "changes", "Each change as the sum of its parts")
+    size = (4.8, 0.9 + 0.24 * place)
+    return to_svg(draw, size, "outcomes", "What became of the completions, and the scores")
+
+
+def _fit(text: str, length: int) -> str:
+    """A label that leaves room for the drawing: a long one loses its middle."""
+    half = length // 2
+    return text if len(text) <= length else f"{text[:half]}…{text[-half + 1 :]}"
 
 
 def draw_lengths(lengths: dict[str, list[int]], file: str, unit: str) -> str:
     """Histograms of `{"question" or "completion": lengths}` of one data file."""
 
     def draw(axis) -> None:
-        for color, (name, found) in zip(BARS[1:], lengths.items(), strict=False):
+        for color, (name, found) in zip(COLORS, lengths.items(), strict=False):
             found = np.maximum(found, 1)  # an empty text has no logarithm
             # Edges at halves: every bin has a whole number in it.
             edges = np.geomspace(found.min(), found.max() + 1, NUM_BINS + 1).round()

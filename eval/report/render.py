@@ -1,10 +1,12 @@
 """How reports look: HTML from Jinja templates, tables for the terminal.
 
-A page is one HTML file with style and figures within, nothing to load and no script. Jinja escapes
-all text, in which a pair of backticks marks code; a policy in the page's head forbids scripts and
-requests, should an escape ever be forgotten.
+A page is one HTML file with style and figures within, nothing to load. Jinja escapes
+all text, in which a pair of backticks marks code; a policy in the page's head forbids requests and
+every script but the page's own, should an escape ever be forgotten.
 """
 
+import base64
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,12 @@ def inline(text: str | int) -> Markup:
     )
 
 
+def csp_hash(script: str) -> str:
+    """What a page's policy calls a script that it lets run."""
+    digest = hashlib.sha256(str(script).encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
 def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
     """Nested counts as `[["dropped, too long", "12"], ...]`."""
     rows = []
@@ -55,7 +63,7 @@ def render(name: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"inline": inline, "flatten": flatten}
+    environment.filters |= {"inline": inline, "flatten": flatten, "csp_hash": csp_hash}
     return environment.get_template(f"{name}.html.jinja").render(values)
 
 

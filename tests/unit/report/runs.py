@@ -5,6 +5,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
+from pyarrow import parquet
+
 from data_prep.manifest import sha256
 from eval.harness.metrics import mean_interval
 from eval.harness.score import think_metrics, write_parquet
@@ -77,13 +80,38 @@ def write_result(folder, rows, code="c"):
     seal(folder.parent)
 
 
-def seal(folder):
+def seal(folder, config=None):
     """The manifest of an evaluation, with the hashes of the results that are there."""
     names = [str(path.relative_to(folder)) for path in folder.glob("*/*")]
-    value = {"stage": "eval", "config": {"title": "as evaluated"}, "counts": {}}
+    value = {"stage": "eval", "config": config or {"title": "as evaluated"}, "counts": {}}
     value |= {"git_commit": "abc123", "versions": {"torch": "0.1"}}
     value |= {"files": {name: sha256(folder / name) for name in names}}
     (folder / "manifest.json").write_text(json.dumps(value))
+
+
+def write_run(folder, rows, seed=0, steps=(1, 2)):
+    """An evaluated run with one checkpoint, `grpo`, its trainer's log, and TRL's completions."""
+    write_result(folder / "eval/grpo", rows)
+    config = {"checkpoints": [f"grpo={folder}/grpo"], "output_dir": f"{folder}/eval"}
+    seal(folder / "eval", config)
+    (folder / "grpo/completions").mkdir(parents=True)
+    logs = [{"step": s, "rollout/rewards": 0.5, "kl": seed, "grad_norm": s} for s in steps]
+    (folder / "grpo/trainer_state.json").write_text(json.dumps({"log_history": logs}))
+    made = {"stage": "grpo", "config": {"seed": seed, "output_dir": f"{folder}/grpo"}, "counts": {}}
+    (folder / "grpo/manifest.json").write_text(json.dumps(made))
+    for step in steps:
+        write_log(folder / f"grpo/completions/completions_{step:05}.parquet", step)
+    return folder
+
+
+def write_log(path, step, size=4, text="so", **columns):
+    """A table as TRL's `log_completions` writes it: every other completion is right."""
+    messages = [{"role": "system", "content": "Think."}, {"role": "user", "content": "2 + 2?"}]
+    columns = {"step": [step] * size, "verdict": ["right", "wrong"] * (size // 2),
+               "reward": [1.0, float("nan")] * (size // 2)} | columns  # fmt: skip
+    columns |= {"prompt": [messages] * size}
+    columns["completion"] = [[{"role": "assistant", "content": f"{text} {n}"}] for n in range(size)]
+    parquet.write_table(pa.table(columns), path)
 
 
 def run_report(tmp_path, monkeypatch, names, *more):
@@ -126,6 +154,9 @@ def hostile_page(folder):
     lines = {"a": ([1, 2], [1, 2]), "b": ([1, 2], [2, 3])}
     panel = plots.Panel(HOSTILE, HOSTILE, poisoned(lines, lines))
     curves = {HOSTILE: plots.draw_curves([panel], HOSTILE)}
-    figures = {"changes": plots.draw_changes(found["changes"]), "curves": curves}
+    figures = {
+        "outcomes": plots.draw_outcomes(page.bars(found, [*found["scores"]])),
+        "curves": curves,
+    }
     (folder.parent / "hostile.html").write_text(page.build_page(found, figures), "utf-8")
     return folder.parent / "hostile.html"

@@ -41,6 +41,7 @@ def make_rows(file, sources, **more):
         for number in range(source["rows_out"]):
             name, third = f"{source['name']}-train-{number}", number % 3 == 0
             row = {"id": name, "source": source["name"], "question": f"What is {name}?"}
+            row |= {"prompt": [{"role": "user", "content": row["question"]}], "answers": ["7"]}
             row |= {"level": number if third else None, "subject": f"s {number}" if third else ""}
             row |= {"completion": "so" * (number + 1)} if "sft" in file else {}
             rows.append(row | more)
@@ -239,3 +240,30 @@ def test_what_cannot_be_shown_is_told(tmp_path, monkeypatch, name, text, words):
         run_report(monkeypatch, data)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "data-report/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("sources", "names"),
+    [
+        (["gsm8k raw/a.jsonl train", "math raw/b.jsonl train"], ["gsm8k", "math"]),
+        (["generic raw/a.jsonl train"], ["generic a.jsonl"]),
+        (["math raw/a.jsonl train", "math raw/b.jsonl train"], ["math a.jsonl", "math b.jsonl"]),
+        (["math x/a.jsonl train", "math y/a.jsonl train"], ["math x/a.jsonl", "math y/a.jsonl"]),
+        (["math o/m train", "math o/m test"], ["math o/m train", "math o/m test"]),
+        (["synthetic  rl", "synthetic  rl"], ["synthetic rl 1", "synthetic rl 2"]),
+    ],
+)
+def test_a_column_is_named_by_its_source(sources, names):
+    keys = ("name", "place", "split")
+    found = [dict(zip(keys, source.split(" "), strict=True)) for source in sources]
+    assert data_report.name_sources(found) == names
+
+
+def test_kept_rows_are_shown_as_a_model_gets_them(tmp_path, monkeypatch):
+    data = write_build(tmp_path / "data", {SFT: [make_source(rows_out=9)]})
+    made = run_report(monkeypatch, data)
+    kept = json.loads((made / "data-report.json").read_text())["files"][SFT]["kept"]
+    assert len({row["id"] for row in kept}) == data_report.NUM_KEPT
+    row = kept[0]
+    assert row["texts"]["Prompt"] == f"What is {row['id']}?" and row["texts"]["Gold"] == "7"
+    assert row["texts"]["Prompt"] in (made / "data-report.html").read_text()

@@ -71,6 +71,6 @@ def test_a_checkpoint_that_has_changed(run, tmp_path):
 
 def test_a_checkpoint_that_was_scored_by_other_code(run, tmp_path, monkeypatch):
     write_result(tmp_path / "eval/new", both_modes(1), code="newer")
-    with pytest.raises(UserError, match="code: new was evaluated with another one than sft"):
+    with pytest.raises(UserError, match="code: new was evaluated with another code than sft"):
         run_report(tmp_path, monkeypatch, ["sft", "new"])
     assert not (tmp_path / "report").exists()

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from eval.report import plots
+from eval.report.browse import PAGE
 from eval.report.page import load_references, reference_table
 from tests.unit.report.runs import (
     both_modes,
@@ -22,7 +23,7 @@ EVIL = (
     "<think><script>alert(1)</script></details></pre>\n<img src=http://evil.example/x>"
     "\x1b[31m \u202e </think> $\\frac{1}{2}$"
 )
-VOID = {"meta", "br", "img"}
+VOID = {"meta", "br", "img", "input"}
 NAMES = ["base", "sft", "grpo"]
 
 
@@ -72,7 +73,7 @@ class Reader(HTMLParser):
         bad = {"script", "img", "link", "iframe", "object", "embed", "base", "form"}
         assert not self.tags & bad
         targets = [value for name, value in self.attributes if name.endswith(("href", "src"))]
-        assert targets and all(value.startswith("#") for value in targets)
+        assert targets and all(value.startswith("#") or value == PAGE for value in targets)
         assert not [name for name, _ in self.attributes if name.startswith("on")]
         style = re.search(r"<style>(.*?)</style>", self.text, re.DOTALL)[1]
         assert "url(" not in style and "@import" not in style
@@ -80,7 +81,7 @@ class Reader(HTMLParser):
         ids = [value for name, value in self.attributes if name == "id"]
         assert len(ids) == len(set(ids))
         used = {v[5:-1] for n, v in self.attributes if n == "clip-path"}
-        assert {value[1:] for value in targets} | used <= set(ids)
+        assert {value[1:] for value in targets if value != PAGE} | used <= set(ids)
         assert "\x1b" not in self.text and "\u202e" not in self.text
 
 
@@ -118,7 +119,7 @@ def page(made):
 
 
 def test_the_files_and_the_numbers(made):
-    names = {"report.html", "report.json", "manifest.json"}
+    names = {"report.html", "report.json", "completions.html", "manifest.json"}
     assert {path.name for path in made.iterdir()} == names
     report = json.loads((made / "report.json").read_text())
     assert report["scores"]["grpo"]["held_out"]["sampled"]["metrics"]["avg@2"]["value"] == 0.75
@@ -165,8 +166,18 @@ def test_what_the_page_says(page):
     sections = {"scores", "changes", "levels", "training", "flips", "references", "stages"}
     assert sections <= {*ids} and "Fewer than 100 problems" in page.text
     assert "currentColor" in page.text and plots.INK not in page.text  # figures in dark too
-    for figure in ("changes-", "sft_curves-", "grpo_curves-"):
+    for figure in ("outcomes-", "sft_curves-", "grpo_curves-"):
         assert any(id.startswith(figure) for id in ids)
+
+
+def test_the_result_comes_first(page, made):
+    """Three numbers and the picture, then doubts: of the last checkpoint before the base's."""
+    headline = json.loads((made / "report.json").read_text())["headline"]
+    assert [one["value"] for one in headline] == ["75.0 %", "+50.0 points", "100.0 %"]
+    text = page.text
+    places = [text.index(f"<b>{one['value']}</b>") for one in headline]
+    places += [text.index("outcomes-"), text.index('class="warnings"'), text.index('id="scores"')]
+    assert places == sorted(places)
 
 
 def test_the_page_is_safe_and_shows_texts_of_models_as_they_are(page):

@@ -1,0 +1,92 @@
+"""Runs side by side: what is paired, how seeds count, what is refused."""
+
+import json
+import sys
+
+import pytest
+
+from data_prep.config import UserError
+from eval.report import compare
+from tests.unit.report.runs import both_modes, make_rows, seal, write_run
+from tests.unit.report.test_page import Reader
+
+
+def run_compare(monkeypatch, folder, *runs):
+    """`python -m eval.report.compare` on runs below a folder; the content of compare.json."""
+    argv = ["compare", "--runs", *(str(folder / run) for run in runs), "--out", f"{folder}/out"]
+    monkeypatch.setattr(sys, "argv", argv)
+    compare.main()
+    return json.loads((folder / "out/compare.json").read_text())
+
+
+def test_seeds_count_as_one_run_and_changes_are_paired_over_problems(tmp_path, monkeypatch):
+    """a solves p0 with either seed; b p0 with one, p0, p1 and p2 with the other: 2 of 4."""
+    for run, seed, right in (("a", 0, 1), ("a", 1, 1), ("b", 0, 1), ("b", 10, 3), ("c", 0, 4)):
+        write_run(tmp_path / f"{run}/seed-{seed}", both_modes(right), seed)
+    found = run_compare(monkeypatch, tmp_path, "a", "b", "c/seed-0")
+    scores = {name: one["held_out"]["sampled"] for name, one in found["scores"].items()}
+    values = {name: one["metrics"]["avg@2"]["value"] for name, one in scores.items()}
+    assert values == {"a/seed-0": 0.25, "a/seed-1": 0.25, "b/seed-0": 0.25, "b/seed-10": 0.75,
+                      "a": 0.25, "b": 0.5, "c": 1.0}  # fmt: skip
+    changes = found["changes"]["held_out"]["sampled"]
+    shown = [(one["from"], one["to"], one["score"]["value"], one["score"]["n"]) for one in changes]
+    assert shown == [("a", "b", 0.25, 4), ("a", "c", 0.75, 4)]
+    assert ["grpo, seed", "0 / 1", "0 / 10", "0"] in found["differ"][1]
+    assert not any("output_dir" in row[0] for row in found["differ"][1])
+    page = Reader(tmp_path / "out/compare.html")
+    page.check_safe()
+    assert "KL to the reference" in page.text and "seed-10" in page.text
+
+
+def test_seeds_of_one_run_are_compared_with_each_other(tmp_path, monkeypatch):
+    for seed in (2, 10):
+        write_run(tmp_path / f"a/seed-{seed}", both_modes(1), seed)
+    assert list(run_compare(monkeypatch, tmp_path, "a")["checkpoints"]) == ["seed-2", "seed-10"]
+
+
+def test_a_run_that_was_moved_is_read_where_it_is(tmp_path, monkeypatch):
+    for run in "ab":
+        write_run(tmp_path / f"old/{run}", both_modes(1))
+    (tmp_path / "old").rename(tmp_path / "new")
+    run_compare(monkeypatch, tmp_path, "new/a", "new/b")
+    assert "Gradient norm" in (tmp_path / "out/compare.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("runs", "changed", "words"),
+    [
+        (["a", "none"], {}, "none is no run that was evaluated"),
+        (["a"], {}, "nothing to compare"),
+        (["a", "b", "a"], {}, "a occurs twice"),
+        (["a", "b"], {"data": {"test.jsonl": "other"}}, "^data: b was evaluated on other problems"),
+        (["a", "b"], {"temperature": 0.1}, "^temperature: b was evaluated with another"),
+    ],
+)
+def test_what_cannot_be_compared(tmp_path, monkeypatch, runs, changed, words):
+    for run in "ab":
+        write_run(tmp_path / run, both_modes(1))
+        path = tmp_path / run / "eval/grpo/scores.json"
+        scores = json.loads(path.read_text())
+        scores["fingerprint"]["data"] = {f"{tmp_path}/{run}/test.jsonl": "same"}
+        if run == "b":
+            scores["fingerprint"] |= changed.keys() & {"data"} and changed
+            scores["settings"] |= changed.keys() - {"data"} and changed
+        path.write_text(json.dumps(scores))
+        config = json.loads((tmp_path / run / "eval/manifest.json").read_text())["config"]
+        seal(tmp_path / run / "eval", config)
+    with pytest.raises(UserError, match=words) as error:
+        run_compare(monkeypatch, tmp_path, *runs)
+    assert "\n" not in str(error.value) and not (tmp_path / "out").exists()
+
+
+def test_names_are_paths_without_what_all_share(tmp_path):
+    rows = make_rows({"p": ["right"]})
+    for run in ("x/a", "y/a", "y/seeds/seed-0", "y/seeds/seed-1"):
+        write_run(tmp_path / run, rows)
+    entries = [tmp_path / "x/a", tmp_path / "y/a", tmp_path / "y/seeds"]
+    found = compare.find_runs(map(str, entries))
+    assert {name: len(folders) for name, folders in found.items()} == {
+        "x/a": 1,
+        "y/a": 1,
+        "y/seeds": 2,
+    }
