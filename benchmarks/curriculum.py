@@ -14,6 +14,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,22 @@ MODES: dict[str, dict[str, Any]] = {
     "dapo": {"curriculum": "refill", "max_refill_rounds": 9},  # its script generates 10 times
     "predictive": {"curriculum": "predictive"},
     "predictive+refill": {"curriculum": "predictive+refill"},
+    # Half the groups a step, and so twice the steps.
+    "stock-half": {"curriculum": "off", "per_device_train_batch_size": 64},
+    "predictive-half": {"curriculum": "predictive", "per_device_train_batch_size": 64},
     # Two passes over each generation batch.
     "stock-twice": {"curriculum": "off", "num_iterations": 2},
     "predictive-twice": {"curriculum": "predictive", "num_iterations": 2},
+    # Groups without signal out of the loss, with and without choosing.
+    "stock+drop": {"curriculum": "off", "dead_groups": "drop"},
+    "predictive+drop": {"curriculum": "predictive", "dead_groups": "drop"},
     **{name: {"curriculum": "off"} for name in RIVALS},  # which takes its place
 }
 AXES = ("tokens", "seconds")
+CLEARLY_WORSE = 0.03  # of held-out accuracy
 PARTS = {"hardest": 0, "easiest": 4}  # of five
-HOW = """`make bench-curriculum SEEDS="{seeds}" MODES="{modes}"`: {token_budget:,} generated
-tokens a run. Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the
+HOW = """`{command}`: {token_budget:,} generated tokens a run, from the SFT model of
+`{recipe_run}`. Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the
 steps. Useful: groups trained on that are neither all right nor all wrong, per 1,000 generated
 tokens. Final: held-out accuracy, sampled, at the end. Tokens and seconds needed: what a mode
 needs to reach stock's final accuracy over what stock needs (none: not reached by every seed). At
@@ -67,7 +75,7 @@ class BenchArguments:
     num_generations: int = field(default=8, metadata={"help": "G, rollouts of a problem"})
     learning_rates: list[float] = field(
         default_factory=list,
-        metadata={"help": "to choose from, for each mode; empty: the recipe's"},
+        metadata={"help": "to choose from, for each mode, or one for all; empty: the recipe's"},
     )
     tuning_seeds: list[int] = field(
         default_factory=lambda: [101, 102],
@@ -217,13 +225,37 @@ def render(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     ]
 
 
-def run_one(args: BenchArguments, mode: str, seed: int, rate: float | None = None) -> Result:
+def draw(path: Path, runs: Runs, modes: list[str]) -> None:
+    """Held-out accuracy over generated tokens: the mean of each mode's runs, and its range."""
+    from matplotlib.figure import Figure
+
+    picture = Figure((7, 4.2), layout="constrained")
+    axis = picture.subplots()
+    for mode in modes:
+        found = [
+            learning_curve(result, "tokens") for (name, _), result in runs.items() if name == mode
+        ]
+        grid = np.linspace(0, min(cost[-1] for cost, _ in found), 50)
+        curves = 100 * np.array([np.interp(grid, cost, curve) for cost, curve in found])
+        (line,) = axis.plot(grid / 1000, curves.mean(axis=0), linewidth=2, label=mode)
+        axis.fill_between(
+            grid / 1000, curves.min(axis=0), curves.max(axis=0), alpha=0.12, color=line.get_color()
+        )
+    axis.set(xlabel="thousand generated tokens", ylabel="held-out problems solved, %")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=8)
+    picture.savefig(path, dpi=150)
+
+
+def run_one(
+    args: BenchArguments, mode: str, seed: int, rate: float | None, num_tests: int
+) -> Result:
     """The result of one run, which is started unless it is there already."""
     folder = Path(args.recipe_run) / "bench" / mode / f"{rate or 'recipe'}" / f"seed-{seed}"
     changes = MODES[mode] | {
         "mode": mode,
         "token_budget": args.token_budget,
-        "num_tests": args.num_tests,
+        "num_tests": num_tests,
         "num_generations": args.num_generations,
         "test_file": f"{args.recipe_run}/data/test.jsonl",
         "seed": seed,
@@ -251,17 +283,27 @@ def run_one(args: BenchArguments, mode: str, seed: int, rate: float | None = Non
 
 
 def tune(args: BenchArguments, mode: str) -> float | None:
-    """The learning rate with the highest final accuracy; further ones where it is at an edge."""
+    """The learning rate with the highest final accuracy; further ones where it is at an edge.
+
+    A rate that falls `CLEARLY_WORSE` behind the best on a seed is not run on the next; a single
+    rate is taken as it is, and where none is given the recipe's.
+    """
     rates = sorted(args.learning_rates)
-    if not rates:
-        return None
-    found: dict[float, float] = {}
+    if len(rates) < 2:
+        return rates[0] if rates else None
+    ends: dict[float, list[float]] = {}
     while True:
-        for rate in rates:
-            if rate not in found:
-                ends = [run_one(args, mode, seed, rate)["final"] for seed in args.tuning_seeds]
-                found[rate] = float(np.mean([list(end.values()) for end in ends]))
-        best = max(rates, key=lambda rate: found[rate])
+        found = dict.fromkeys(rates, 0.0)
+        for number, seed in enumerate(args.tuning_seeds):
+            limit = max(found.values()) - CLEARLY_WORSE
+            found = {rate: mean for rate, mean in found.items() if mean >= limit}
+            for rate in found:
+                known = ends.setdefault(rate, [])
+                if len(known) == number:
+                    final = run_one(args, mode, seed, rate, num_tests=1)["final"]
+                    known.append(fmean(final.values()))
+                found[rate] = fmean(known)
+        best = max(found, key=lambda rate: found[rate])
         if best in rates[1:-1] or len(rates) > len(args.learning_rates) + 2:
             return best
         rates = [rates[0] / 2, *rates] if best == rates[0] else [*rates, rates[-1] * 2]
@@ -275,7 +317,7 @@ def main() -> None:
     for number, seed in enumerate(args.seeds):
         turn = number % len(args.modes)  # no mode always runs first
         for mode in [*args.modes[turn:], *args.modes[:turn]]:
-            runs[mode, seed] = run_one(args, mode, seed, rates[mode])
+            runs[mode, seed] = run_one(args, mode, seed, rates[mode], args.num_tests)
     difficulty = Path(args.recipe_run) / "test_difficulty/pass_rates.jsonl"
     parts = difficulty_parts(load_pass_counts(difficulty)) if difficulty.exists() else {}
     figures = {mode: compare(runs, mode, parts=parts) for mode in args.modes}
@@ -288,13 +330,24 @@ def main() -> None:
         for _, result in sorted(runs.items())
     ]
     seeds, modes = " ".join(map(str, args.seeds)), " ".join(args.modes)
+    command = (
+        f"python -m benchmarks.curriculum --recipe_run {args.recipe_run} --seeds {seeds} "
+        f"--modes {modes} --token_budget {args.token_budget} --num_tests {args.num_tests}"
+    )
+    if args.learning_rates:
+        command += f" --learning_rates {' '.join(map(str, args.learning_rates))}"
     tuned = ", ".join(f"{mode} {rate}" for mode, rate in rates.items() if rate) or "the recipe's"
+    how = {"token_budget": args.token_budget, "rates": tuned, "recipe_run": args.recipe_run}
+    picture = Path(args.out).with_suffix(".png")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    draw(picture, runs, args.modes)
     table.publish(
         args.out,
-        "Curriculum, measured",
-        HOW.format(seeds=seeds, modes=modes, token_budget=args.token_budget, rates=tuned),
+        f"Curriculum, measured: {Path(args.recipe_run).name}",
+        HOW.format(command=command, **how),
         render(figures),
         {"about": table.about(), "figures": figures, "runs": kept, "learning_rates": rates},
+        f"![Held-out accuracy over generated tokens, mean and range of the seeds]({picture.name})",
     )
 
 

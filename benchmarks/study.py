@@ -63,7 +63,9 @@ class StudyArguments:
     grpo_config: str = field(metadata={"help": "the recipe's grpo.yaml"})
     recipe_run: str = field(metadata={"help": "its run: data, SFT model, pass rates"})
     out: str = setting("docs/results/study.md", "the page; figures and picture stand next to it")
-    seeds: list[int] = setting(lambda: [0, 1, 2, 3, 4], "of each arm")
+    seeds: list[int] = field(
+        default_factory=lambda: [0, 1, 2, 3, 4], metadata={"help": "of each arm"}
+    )
     num_samples: int = setting(8, "completions a problem: n of best-of-n and of the majority")
     max_steps: int | None = setting(None, "of every training; by default the recipe's")
     limit: int | None = setting(None, "problems of each task, for a try")

@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -264,6 +264,7 @@ class Settings(dict[str, Any]):
     Args:
         overrides: of overlay and command line; UNSET takes the file's value away.
         env: environment variables that the YAML sets for the stage.
+        typed: the keys of the command line.
     """
 
     def __init__(
@@ -273,8 +274,10 @@ class Settings(dict[str, Any]):
         known: dict[str, Key],
         path: str = COMMAND_LINE,
         env: Mapping[str, Any] | None = None,
+        typed: Iterable[str] = (),
     ) -> None:
         self._file, self._overrides, self._known = file, overrides, known
+        self.typed = frozenset(typed)
         self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
         super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
 
@@ -297,7 +300,8 @@ class Settings(dict[str, Any]):
 
     def replaced(self, **changes: Any) -> "Settings":
         """The same with other values; UNSET takes a key away."""
-        return Settings(self._file, self._overrides | changes, self._known, self.path, self.env)
+        overrides = self._overrides | changes
+        return Settings(self._file, overrides, self._known, self.path, self.env, self.typed)
 
     def overridden_cause(self, pointless: PointlessKey) -> str | None:
         """The key whose override makes a key of the YAML pointless; None where none does so."""
@@ -406,7 +410,7 @@ def read_settings(
     if overlay:
         changes = _scaled(read_yaml(overlay, run_dir), file, known)
         overrides = _typed(changes, known, overlay) | overrides
-    settings = Settings(file, overrides, known, path or COMMAND_LINE, env)
+    settings = Settings(file, overrides, known, path or COMMAND_LINE, env, shell)
     for name, key in known.items():
         if key.is_own and key.default is UNSET and name not in settings:
             raise UserError(f"{settings.path}: missing key {name!r}; set it")

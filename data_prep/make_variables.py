@@ -1,6 +1,6 @@
 """What the Makefile asks about its variables: with the standard library alone, before `.venv`.
 
-python3 -IS data_prep/make_variables.py meant "recipe RUNS" "RECIPE RUN"
+python3 -IS data_prep/make_variables.py meant "recipe RNU" "RECIPE RUN"
 """
 
 import json

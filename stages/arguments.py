@@ -105,7 +105,10 @@ class GrpoArguments(_GuardKeys):
     # Rewards; `reward_weights` is TRL's own key.
     reward_funcs: list[str] = field(
         default_factory=_REWARDS.copy,
-        metadata={"help": "reward functions by name; `reward_weights` gives their weights"},
+        metadata={
+            "help": "reward functions by name, or your own as module:function; `reward_weights` "
+            "gives their weights"
+        },
     )
     length_penalty_start: int = setting(
         500, "completion length, tokens, up to which nothing is lost"
@@ -136,11 +139,11 @@ class GrpoArguments(_GuardKeys):
     )
 
     def __post_init__(self) -> None:
-        is_known = {*self.reward_funcs} <= {*REWARD_FUNCS}
+        is_known = all(name in REWARD_FUNCS or ":" in name for name in self.reward_funcs)
         start, end = self.length_penalty_start, self.length_penalty_end
         is_offline, most = self.curriculum == "offline", self.max_pass_rate
         for name, is_right, rule in (
-            ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}"),
+            ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}, or module:function"),
             ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
             ("dead_groups", self.dead_groups in DEAD_GROUPS, f"be one of {', '.join(DEAD_GROUPS)}"),
             ("length_penalty_start", start < end, f"lie below length_penalty_end, {end}"),

@@ -21,6 +21,7 @@ from data_prep.reading.rows import read_rows
 from data_prep.schema import COLUMNS, check_row
 from stages.arguments import MODES, SCALES, steps_per_generation
 from stages.launch import is_installed, is_on, refuse_if
+from stages.own_code import check_own
 from stages.trainer.guards import GUARDS, RECENT
 
 # TRL accepts any text for these and fails at the first loss, or with the model loaded.
@@ -368,7 +369,8 @@ def check_held_out(settings: Settings) -> None:
 
 
 def check_rewards(settings: Settings) -> None:
-    """Refuse weights that do not fit the functions, and `overlong` without its limits."""
+    """Refuse weights that do not fit, `overlong` without limits, own code that nobody allowed."""
+    check_own(settings, "reward_funcs")
     weights, funcs = settings.reward_weights, settings.reward_funcs
     refuse_if(
         weights is not None and len(weights) != len(funcs),

@@ -24,6 +24,7 @@ from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
 from stages.host_loss import watched
 from stages.launch import launched
+from stages.own_code import own_files
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
 Rows = list[dict[str, Any]]
@@ -156,7 +157,7 @@ def main() -> None:
         )
     config = run.effective_config(args, grpo, model)
     files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
-    inputs = manifest.hash_inputs([file for file in files if file])
+    inputs = manifest.hash_inputs([*filter(None, files), *own_files(args.reward_funcs)])
     start = run.prepare(grpo.output_dir, config, inputs)
     if start is None:
         return

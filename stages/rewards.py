@@ -18,6 +18,7 @@ from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishm
 from data_prep.grading.extract import is_well_formed
 from data_prep.grading.grade import VERDICTS, Golds, grade_rollouts
 from stages.arguments import REWARD_FUNCS
+from stages.own_code import is_own, load_own
 
 if TYPE_CHECKING:
     from transformers import TrainerState
@@ -73,7 +74,8 @@ class Coin:
     """
 
     def __init__(self, seed: int, rank: int) -> None:
-        self._seed, self._rank, self._step = seed, rank, -1
+        self._seed, self._rank = seed, rank
+        self._step: int | str = -1
 
     def toss(self, step: int | str) -> bool:
         """The next toss of a step; a resumed run starts its first step as any other does."""
@@ -208,6 +210,10 @@ def build_rewards(
         "grader": grader or BatchGrader(think_prefilled, args.final_number),
         "coin": Coin(config.seed, config.process_index),
     }
-    return [
-        update_wrapper(partial(REWARDS[name], **bound), REWARDS[name]) for name in args.reward_funcs
-    ]
+    functions = []
+    for name in args.reward_funcs:
+        if is_own(name):
+            functions.append(load_own(name, "reward_funcs"))
+        else:
+            functions.append(update_wrapper(partial(REWARDS[name], **bound), REWARDS[name]))
+    return functions

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from data_prep import manifest
 from data_prep.checkpoints import reads
 from data_prep.config import UserError
-from stages.launch import BATCH_KEYS, DATA_PARALLEL, refuse_if
+from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP, refuse_if
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"
@@ -231,10 +231,10 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that this launch, of which `run` is the `run.json`, cannot resume from.
 
-    With another number of processes only data parallel resumes, where a step (and a generation
-    batch) takes as many rows as before; else the Trainer silently skips the wrong rows. DeepSpeed
-    loads the optimizer only with the same processes and stage; without DeepSpeed the Trainer starts
-    with an empty optimizer, silently.
+    With another number of processes data parallel and FSDP, whose checkpoints are whole, resume
+    where a step (and a generation batch) takes as many rows as before; else the Trainer silently
+    skips the wrong rows. DeepSpeed loads the optimizer only with the same processes and stage;
+    without DeepSpeed the Trainer starts with an empty optimizer, silently.
     """
     old = sealed(checkpoint).get("run") or read_run(checkpoint.parent)
     fault = damage(checkpoint)
@@ -255,7 +255,7 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
         return
     made = f"{made} {old['num_processes']} processes and"
     refuse_if(
-        engine != DATA_PARALLEL,
+        engine not in (DATA_PARALLEL, FSDP),
         f"{made} {engine}, which loads it with as many only; this launch has {number}; {remedy}",
     )
     rows = rows_of(run["config"], number)

@@ -36,7 +36,7 @@ class Grade:
     seconds: float = 0.0
 
 
-def grade(completion: str, golds: Golds, question: str = "", **form: bool | None) -> Grade:
+def grade(completion: str, golds: Golds, question: str = "", **form: Any) -> Grade:
     """Grade one completion; see `grade_all`."""
     return grade_all([completion], [golds], [question], **form)[0]
 
@@ -99,7 +99,7 @@ def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[
         accepted = _as_list(gold)
         is_choice = any(map(_OPTION.fullmatch, accepted))
         pairs.append((read_leniently(completion, is_choice), accepted))
-    judged = iter(judge_all([pair for pair in pairs if pair[0] is not None]))
+    judged = iter(judge_all([(text, golds) for text, golds in pairs if text is not None]))
     names = {"right": "right", "unparseable": None}
     return [None if text is None else names.get(next(judged)[0], "wrong") for text, _ in pairs]
 
@@ -120,7 +120,7 @@ def _grade_all(
         found.append(find(text))
         seconds.append(time.perf_counter() - start)
     pairs = [_to_judge(one, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
-    judged = iter(judge_all([pair for pair in pairs if pair[0] is not None]))
+    judged = iter(judge_all([(text, accepted) for text, accepted in pairs if text is not None]))
     grades = []
     asked = repeat("") if questions is None else questions
     rows = zip(found, pairs, seconds, asked, strict=False)

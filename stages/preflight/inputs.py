@@ -107,7 +107,7 @@ def load_shape(model: str) -> dict[str, Any]:
         raise UserError(f"{path}: {error}; the file must hold the model's JSON config") from error
 
 
-ACCELERATE = Path(__file__).parents[2] / "configs" / "accelerate"
+ACCELERATE = Path(__file__).parents[2] / "data_prep/recipes/accelerate"
 # Stage -> (our dataclass, Hugging Face's, check that needs no input file).
 STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     "data": (DataArguments, (), check_data),

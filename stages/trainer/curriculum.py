@@ -89,7 +89,8 @@ class Refill:
 
     def choose(self, count: int) -> list[int] | None:
         """Start a batch; see `Curriculum`."""
-        self._num_rounds, self._taken = 0, []
+        self._num_rounds = 0
+        self._taken: list[int] = []
         return self.curriculum.choose(count)
 
     def next_round(self, groups: "Groups") -> list[int] | None:

@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, reduce
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
@@ -56,7 +56,67 @@ STATISTICS = {
 }
 
 
-class GuardActions(TrainerCallback):
+class WeightWatch(TrainerCallback):
+    """Measures what share of the weights the last optimizer step has moved."""
+
+    settings: GuardSettings
+    _moved, _measures_weights, _is_deepspeed = math.nan, False, False
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, optimizer=None, **kwargs):
+        self._measures_weights = (
+            self.settings.weights != "off"
+            and not self._is_deepspeed  # it has taken its step by now
+            and not rounds_stochastically(optimizer)  # few move, and they make up for the rest
+            and any(group["lr"] > 0 for group in optimizer.param_groups)
+        )
+        if self._measures_weights:
+            self._before = [part.clone() for part in sample_weights(model)]
+
+    def on_optimizer_step(self, args, state, control, model=None, optimizer=None, **kwargs):
+        # NaN, not known, where nothing could move: all groups uniform, a dropped window, a step
+        # that fp16's loss scaling left out.
+        self._moved = math.nan
+        if self._measures_weights and not getattr(optimizer, "step_was_skipped", False):
+            moved = moved_share(self._before, sample_weights(model))
+            self._moved = moved if moved > 0 or has_gradient(model) else math.nan
+
+
+class GuardCallback(WeightWatch):
+    """The guards for TRL's own trainer: `GRPOTrainer(..., callbacks=[GuardCallback()])`.
+
+    They judge what the trainer logs, whenever it logs (`logging_steps=1`: every step): eos,
+    entropy, length, no_signal, and the weights. What they do is in `events.jsonl` and `firings`;
+    "stop" ends the training as its last step does. What needs completions (repetition, alignment)
+    or the trainer's state (rollback) is `MathGRPOTrainer`'s. A resume starts the references again.
+    """
+
+    def __init__(self, settings: GuardSettings | None = None) -> None:
+        settings = settings or GuardSettings()
+        for name in GUARDS:
+            action, is_logged = getattr(settings, name), name not in ("repetition", "alignment")
+            if action == "rollback" or (action == "stop" and not is_logged):
+                raise ValueError(f"guard_{name}: {action} needs MathGRPOTrainer; use warn or off")
+        self.settings, self.guards, self.firings = settings, Guards(settings), []
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        known = STATISTICS | {"entropy": "entropy"}
+        found = {ours: logs[key] for ours, key in known.items() if key in logs}
+        if "reward" not in found:  # of an evaluation, or of the whole run at its end
+            return
+        if args.mask_truncated_completions and found["cut_off_rate"] == 1:
+            found.pop("entropy", None)  # TRL's mean over no tokens is 0
+        found["signal"] = 1 - found["zero_std"]
+        found["num_groups"] = args.generation_batch_size // args.num_generations
+        found["max_length"] = args.max_completion_length or math.inf
+        found["moved_share"] = mean_of_all(torch.tensor([self._moved], device=args.device))
+        for firing in self.guards.observe(state.global_step - 1, found):
+            self.firings.append(firing)
+            record(args.output_dir, firing)
+            tell(f"guard {firing.message}")
+            control.should_training_stop |= firing.action == "stop"
+
+
+class GuardActions(WeightWatch):
     """Measures generation batches and optimizer steps of a trainer and acts on the verdicts.
 
     The trainer trains again from `rollback_to` where that is set at the end of `train`.
@@ -64,6 +124,7 @@ class GuardActions(TrainerCallback):
 
     def __init__(self, trainer: Any, settings: GuardSettings) -> None:
         self.trainer, self.settings, self.guards = trainer, settings, Guards(settings)
+        self._is_deepspeed = trainer.is_deepspeed_enabled
         actions = {name: getattr(settings, name) for name in GUARDS}
         self.actions = {name: action for name, action in actions.items() if action != "off"}
         self.rollback_to: str | None = None
@@ -101,7 +162,7 @@ class GuardActions(TrainerCallback):
         """Measure an optimizer step's first batch, before which metrics had `num_logged` values."""
         metrics = self.trainer._metrics["train"]
         is_masked = batch["completion_mask"].sum(dim=1) == 0
-        metrics["train/masked_completions"].append(self._share(is_masked))
+        metrics["train/masked_completions"].append(mean_of_all(is_masked))
         if self._statistics:
             return
         for ours, key in STATISTICS.items():
@@ -111,11 +172,11 @@ class GuardActions(TrainerCallback):
             self._add_signal()
         if "repetition" in self.actions:
             is_repetitive = self._repetition(batch) > self.settings.max_repetition
-            self._statistics["repetition"] = self._share(is_repetitive)
+            self._statistics["repetition"] = mean_of_all(is_repetitive)
         sampled, ours = batch.get("sampling_per_token_logps"), batch.get("old_per_token_logps")
         if "alignment" in self.actions and sampled is not None and ours is not None:
             mismatch = logp_mismatch(ours, sampled, batch["completion_mask"])
-            self._statistics["logp_mismatch"] = self._share(mismatch)
+            self._statistics["logp_mismatch"] = mean_of_all(mismatch)
 
     def _add_signal(self) -> None:
         trainer, found = self.trainer, self._statistics
@@ -137,13 +198,6 @@ class GuardActions(TrainerCallback):
         found = repetition_scores(rows, texts, self.settings.repetition_ngram)
         return torch.tensor(found, device=ids.device)
 
-    def _share(self, values: torch.Tensor) -> float:
-        """Mean over the values of all processes, those that are NaN left out."""
-        known = values.float()[~values.isnan()]
-        sums = torch.stack([known.sum(), known.new_tensor(float(known.numel()))])
-        total, count = self.trainer.accelerator.reduce(sums, reduction="sum").tolist()
-        return total / count if count else math.nan
-
     def note_entropy(self, inputs: dict[str, Any]) -> None:
         """Take the entropy that TRL has logged for a minibatch."""
         if "entropy" in self.actions:
@@ -158,29 +212,11 @@ class GuardActions(TrainerCallback):
             # Or there is nothing to go back to.
             self.trainer._save_checkpoint(self.trainer.model, None)
 
-    def on_pre_optimizer_step(self, args, state, control, model=None, optimizer=None, **kwargs):
-        self._measures_weights = (
-            "weights" in self.actions
-            and not self.trainer.is_deepspeed_enabled  # it has taken its step by now
-            and not rounds_stochastically(optimizer)  # few move, and they make up for the rest
-            and any(group["lr"] > 0 for group in optimizer.param_groups)
-        )
-        if self._measures_weights:
-            self._before = [part.clone() for part in sample_weights(model)]
-
-    def on_optimizer_step(self, args, state, control, model=None, **kwargs):
-        # NaN, not known, where nothing could move: all groups uniform, a dropped window, a step
-        # that fp16's loss scaling left out.
-        self._moved = math.nan
-        if self._measures_weights and not self.trainer.accelerator.optimizer_step_was_skipped:
-            moved = moved_share(self._before, sample_weights(model))
-            self._moved = moved if moved > 0 or has_gradient(model) else math.nan
-
     def on_step_end(self, args, state, control, **kwargs):
         """Judge the optimizer step and carry out what is due."""
         step = self.trainer.state.global_step - 1  # the weights that wrote the completions
         moved = torch.tensor([self._moved], device=self.trainer.accelerator.device)
-        self._statistics["moved_share"] = self._share(moved)
+        self._statistics["moved_share"] = mean_of_all(moved)
         if self._entropies:
             self._statistics["entropy"] = fmean(self._entropies)
         firings = self.guards.observe(step, self._statistics)
@@ -231,12 +267,24 @@ class GuardActions(TrainerCallback):
         return Path(self.trainer.args.output_dir) / EVENTS
 
     def _record(self, firing: Firing, **details: Any) -> None:
-        """One line in `events.jsonl`, on disk when this returns."""
-        if is_main_process():
-            with self._events.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(finite(asdict(firing) | details)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+        record(self.trainer.args.output_dir, firing, **details)
+
+
+def record(folder: str, firing: Firing, **details: Any) -> None:
+    """One line in the folder's `events.jsonl`, on disk when this returns."""
+    if is_main_process():
+        with Path(folder, EVENTS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finite(asdict(firing) | details)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def mean_of_all(values: torch.Tensor) -> float:
+    """Mean over the values of all processes, those that are NaN left out."""
+    known = values.float()[~values.isnan()]
+    sums = torch.stack([known.sum(), known.new_tensor(float(known.numel()))])
+    total, count = reduce(sums, reduction="sum").tolist()
+    return total / count if count else math.nan
 
 
 def tell(line: str) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import trl
 from accelerate.utils import is_peft_model
 from datasets import Dataset
+from packaging.version import Version
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
@@ -161,6 +163,8 @@ class MathGRPOTrainer(GRPOTrainer):
             raise UserError("sync_ref_model: a sharded reference cannot be saved; train with DDP")
         if rollback and self.args.save_only_model:
             raise UserError(f"{rollback}: rollback needs save_only_model: false")
+        if self.update_tokens is not None and Version(trl.__version__) < Version("1.16"):
+            raise UserError(f"update_tokens: needs TRL 1.16 or newer (got {trl.__version__})")
         drops = self.dead_groups == "drop"
         if self.multi_objective_aggregation == "normalize_then_sum" and (
             drops or hasattr(self.curriculum, "next_round")
@@ -376,7 +380,7 @@ class MathGRPOTrainer(GRPOTrainer):
             )
             batch_size = None  # `update_tokens` bounds the passes
         outputs = super()._get_per_token_logps_and_entropies(
-            model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs
+            model, input_ids, attention_mask, logits_to_keep, batch_size=batch_size, **kwargs
         )
         if self._minibatch is not None:
             self._logps = outputs[0]

@@ -165,6 +165,14 @@ def fork_server():
 
 
 @pytest.fixture
+def flash_calls(monkeypatch):
+    """FlashAttention on a CPU; the list of its packed calls, each the lengths of its rows."""
+    from tests.integration.flash_on_cpu import install
+
+    return install(monkeypatch)
+
+
+@pytest.fixture
 def graded_by_chance(monkeypatch):
     """The model writes noise: call half of it right, so that groups have something to teach."""
     from data_prep.grading.grade import Grade

@@ -13,7 +13,12 @@ from tests import house
 DATA = [
     ("data_prep.quiet", "data_prep.values", "data_prep.progress"),
     ("data_prep.errors", "data_prep.ownership", "data_prep.config", "data_prep.manifest"),
-    ("data_prep.prompts", "data_prep.checkpoints", "data_prep.make_variables"),
+    (
+        "data_prep.prompts",
+        "data_prep.checkpoints",
+        "data_prep.make_variables",
+        "data_prep.commands",
+    ),
     ("data_prep.card",),
     ("data_prep.reading",),
     ("data_prep.grading",),
@@ -24,7 +29,7 @@ DATA = [
 ]
 STAGES = [
     *DATA,
-    ("stages.launch", "stages.runs", "stages.trainer.guards"),
+    ("stages.launch", "stages.runs", "stages.own_code", "stages.trainer.guards"),
     ("stages.arguments",),
     ("stages.checks",),
     ("stages.run",),

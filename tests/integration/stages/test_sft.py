@@ -9,6 +9,8 @@ import pytest
 from data_prep import manifest
 from data_prep.config import UserError
 from stages import sft
+from tests.integration.flash_on_cpu import NAME as FLASH
+from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
 
@@ -90,6 +92,23 @@ def test_packed_rows_do_not_see_each_other(build_trainer):
         for start, end in zip(starts, [*starts[1:], len(packed)], strict=True):
             alone = trainer.model(input_ids=batch["input_ids"][:, start:end]).logits[0]
             torch.testing.assert_close(packed[start:end], alone, rtol=1e-3, atol=1e-3)
+
+
+def test_packed_flash_attention_trains_as_rows_by_themselves(run_stage, flash_calls, tmp_path):
+    """All rows in one step, so that both ways have the same in it."""
+    ways = {
+        "sdpa": {},
+        FLASH: {"packing": True, "attn_implementation": FLASH},
+    }
+    logs = {}
+    for name, settings in ways.items():
+        folder = str(tmp_path / name)
+        run_stage("sft", per_device_train_batch_size=40, output_dir=folder, **settings)
+        logs[name] = read_logs(tmp_path / name)
+    assert {len(lengths) for lengths in flash_calls} == {40}
+    for found, wanted in zip(logs[FLASH], logs["sdpa"], strict=True):
+        for key in ("loss", "grad_norm"):
+            assert found[key] == pytest.approx(wanted[key], rel=1e-4), key
 
 
 def test_prompt_and_loss_under_a_template_that_opens_the_thought(

@@ -212,14 +212,11 @@ def test_only_a_step_that_should_move_weights_is_judged(changes, share):
     case = {"rate": 1.0, "gradient": 1.0, "is_skipped": False, "is_deepspeed": False}
     case |= {"actions": {"weights": "warn"}} | changes
     model, seen = torch.nn.Linear(3, 2), []
-    trainer = SimpleNamespace(
-        model=model,
-        is_deepspeed_enabled=case["is_deepspeed"],
-        accelerator=SimpleNamespace(optimizer_step_was_skipped=case["is_skipped"]),
-    )
+    trainer = SimpleNamespace(model=model, is_deepspeed_enabled=case["is_deepspeed"])
     settings = dict.fromkeys(GUARDS, "off") | case["actions"]
     watch = GuardActions(trainer, GuardSettings(**settings))
     optimizer = torch.optim.SGD(model.parameters(), lr=case["rate"])
+    optimizer.step_was_skipped = case["is_skipped"]
     for _ in range(2):
         if case["gradient"] is not None:
             for weight in model.parameters():
@@ -227,7 +224,7 @@ def test_only_a_step_that_should_move_weights_is_judged(changes, share):
         watch.on_pre_optimizer_step(None, None, None, model=model, optimizer=optimizer)
         if not case["is_skipped"]:
             optimizer.step()
-        watch.on_optimizer_step(None, None, None, model=model)
+        watch.on_optimizer_step(None, None, None, model=model, optimizer=optimizer)
         seen.append(watch._moved)
     assert len(seen) == 2
     assert all(math.isnan(moved) if share is None else moved == share for moved in seen)

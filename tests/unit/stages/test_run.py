@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from transformers.integrations import integration_utils
 
 from data_prep.config import UserError
-from stages import run, runs
+from stages import launch, run, runs
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
 
@@ -227,3 +227,26 @@ def test_metric_names(monkeypatch):
         del named["loss"], named["rewards/x/mean"]
         assert integration_utils.rewrite_logs(logs) == named
     assert integration_utils.rewrite_logs({"eval_loss": 1}) == {"eval/loss": 1}
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)]
+)
+def test_fsdp_sums_gradients_in_float32_and_rounds_no_output(monkeypatch, precision, dtype):
+    model = SimpleNamespace(
+        model_name_or_path="m", dtype="float32", attn_implementation=None, model_revision="main",
+        use_peft=False, load_in_4bit=False, load_in_8bit=False,
+    )  # fmt: skip
+    for engine in (launch.DATA_PARALLEL, launch.FSDP):
+        monkeypatch.setattr(run, "asked_engine", lambda engine=engine: engine)
+        config = SimpleNamespace(
+            model_init_kwargs=None, trust_remote_code=False, run_name="r", project="huggingface",
+            output_dir="out", report_to=[], bf16=precision == "bf16", fp16=precision == "fp16",
+            fsdp_plugin_args=None,
+        )  # fmt: skip
+        run.trainer_kwargs(model, config)
+        if engine == launch.DATA_PARALLEL:
+            assert config.fsdp_plugin_args is None
+    policy = config.fsdp_plugin_args["mixed_precision_policy"]
+    found = policy.param_dtype, policy.reduce_dtype, policy.output_dtype
+    assert found == (dtype, torch.float32, None)

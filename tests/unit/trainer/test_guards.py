@@ -5,12 +5,14 @@ import math
 import random
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from data_prep.prompts import build_completion
 from data_prep.sources import synthetic
+from stages.trainer import GuardCallback
 from stages.trainer.guards import (
     GUARDS,
     Guards,
@@ -428,3 +430,49 @@ def test_best_reference_by_hand():
     assert best_reference(rates, rewards, 5, [0.1, 0.7]) == [0.1, 0.7]
     assert best_reference(rates, rewards, 5, [0.1, 0.6]) == pytest.approx([0.2, 0.6])
     assert best_reference(rates, rewards, 5, [0.1, 0.5]) == pytest.approx([0.2, 0.6])
+
+
+# As a callback of TRL's own trainer
+
+
+@pytest.mark.parametrize(
+    "action", [{"length": "rollback"}, {"repetition": "stop"}, {"alignment": "stop"}]
+)
+def test_a_callback_refuses_what_it_cannot_do(action):
+    with pytest.raises(ValueError, match=f"guard_{next(iter(action))}: .* needs MathGRPOTrainer"):
+        GuardCallback(GuardSettings(**action))
+
+
+@pytest.mark.parametrize("action", ["warn", "stop"])
+def test_a_callback_judges_the_logs_of_training(action, tmp_path):
+    args = SimpleNamespace(
+        output_dir=str(tmp_path), generation_batch_size=64, num_generations=8, device="cpu",
+        max_completion_length=100, mask_truncated_completions=True,
+    )  # fmt: skip
+    guards = GuardCallback(GuardSettings(length=action))
+    control = SimpleNamespace(should_training_stop=False)
+    for step in range(1, 31):
+        length = 10 if step < 20 else 50
+        logs = {
+            "reward": 0.5, "completions/mean_length": length, "completions/clipped_ratio": 0.1,
+            "frac_reward_zero_std": 0.2, "entropy": 0.5, "kl": 0.0,
+        }  # fmt: skip
+        guards.on_log(args, SimpleNamespace(global_step=step), control, logs)
+        guards.on_log(args, None, control, {"eval_reward": 0.0})  # is none of training
+    assert [one.guard for one in guards.firings] == ["length"]
+    assert 20 <= guards.firings[0].step < 30
+    assert control.should_training_stop is (action == "stop")
+    assert len((tmp_path / "events.jsonl").read_text().splitlines()) == 1
+
+
+def test_an_empty_batch_has_no_entropy():
+    """TRL logs 0 where every completion was cut off and masked."""
+    logs = {"reward": 0.0, "completions/mean_length": 9, "completions/clipped_ratio": 1.0}
+    logs |= {"frac_reward_zero_std": 0.0, "entropy": 0.0}
+    args = SimpleNamespace(
+        generation_batch_size=64, num_generations=8, device="cpu", max_completion_length=100,
+        mask_truncated_completions=True,
+    )  # fmt: skip
+    guards = GuardCallback(GuardSettings(entropy="stop", patience=1))
+    guards.on_log(args, SimpleNamespace(global_step=1), SimpleNamespace(), logs)
+    assert guards.firings == [] and "entropy" not in guards.guards.values

@@ -1,0 +1,106 @@
+"""Say what a run depends on here: versions, devices, disk, the recipe and how far its run is.
+
+    python -m stages.doctor --recipe configs/grpo7b
+
+For an issue, or to see that a host is as another. Prints no token, no password and no path of
+a home folder; reads no weights.
+"""
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from data_prep import manifest
+from data_prep.config import UserError, parse, run_cli, setting
+from data_prep.quiet import quiet
+
+OPTIONAL = ("flash-attn", "kernels", "liger-kernel", "vllm", "deepspeed", "wandb", "trackio")
+# Variables that change what a run does, and whose values are no secret.
+SHOWN = (
+    "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF",
+    "WORLD_SIZE",
+)  # fmt: skip
+GIB = 2**30
+
+
+@dataclass
+class DoctorArguments:
+    """Keys of the command line."""
+
+    recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
+    run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
+
+    def __post_init__(self) -> None:
+        self.run = self.run or f"runs/{Path(self.recipe).name}"
+
+
+def devices() -> str:
+    """The accelerators, or that there are none."""
+    if find_spec("torch") is None:
+        return "torch is not installed"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no GPU that torch can use"
+    found = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
+    names = [f"{gpu.name} ({gpu.total_memory / GIB:.1f} GiB)" for gpu in found]
+    return f"{', '.join(names)}; CUDA {torch.version.cuda}"
+
+
+def disk(folder: str) -> str:
+    """Free and total space where a folder is, or will be."""
+    path = Path(folder).absolute()
+    while not path.exists():
+        path = path.parent
+    usage = shutil.disk_usage(path)
+    return f"{usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free at {folder}"
+
+
+def progress(run: str) -> str:
+    """The stages of a run that are finished, and the last checkpoints of those that are not."""
+    found = []
+    for folder in sorted(path for path in Path(run).glob("*/") if "." not in path.name):
+        steps = [int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*[0-9]")]
+        if manifest.read(folder):
+            found.append(f"{folder.name} finished")
+        elif steps:
+            found.append(f"{folder.name} at checkpoint-{max(steps)}")
+    return ", ".join(found) or "nothing yet"
+
+
+def examine(args: Any) -> dict[str, str]:
+    """What is printed, by topic."""
+    if not Path(args.recipe).is_dir():
+        raise UserError(f"recipe: {args.recipe} is no folder; name one of configs/")
+    versions = manifest.versions()
+    extras = manifest.versions(OPTIONAL)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    return {
+        "commit": manifest.git_commit() or "not a git checkout",
+        "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
+        "packages": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "optional": ", ".join(f"{name} {extras.get(name, 'missing')}" for name in OPTIONAL),
+        "processor": f"{len(os.sched_getaffinity(0))} cores, {memory:.1f} GiB of memory",
+        "devices": devices(),
+        "disk": disk(args.run),
+        "variables": ", ".join(f"{n}={os.environ[n]}" for n in SHOWN if n in os.environ) or "none",
+        "recipe": ", ".join(sorted(path.name for path in Path(args.recipe).glob("*.yaml"))),
+        "run": progress(args.run),
+    }
+
+
+def main() -> None:
+    """Print what was found."""
+    (args,) = parse(__doc__, DoctorArguments)
+    quiet()
+    for topic, text in examine(args).items():
+        sys.stdout.write(f"{topic:10} {text}\n")
+
+
+if __name__ == "__main__":
+    run_cli(main)

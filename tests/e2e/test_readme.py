@@ -1,0 +1,84 @@
+"""The README's own commands, copied into a clone: from a folder of weights to the report."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests import demo
+from tests.e2e.test_user_weights import Project
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+README = (demo.ROOT / "README.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", README, re.S | re.M))
+OWN, ADD = SECTIONS["Your model, your GPU"], SECTIONS["Add your own"]
+
+
+def blocks(text, language=""):
+    found = re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M)
+    return [block for name, block in found if name == language]
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory, shared_data):
+    """Run a line of the README in a clone, with the weights and data of a user without a GPU."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "user").mkdir()
+    project = Project(folder / "user", shared_data, "Qwen2")
+    weights = project.weights.rename(folder / "weights")
+    subprocess.run(["git", "clone", "-q", demo.ROOT, folder / "clone"], check=True)
+    (folder / "clone/venv").mkdir()
+    (folder / "clone/venv/ready").touch()
+
+    def run(line, **variables):
+        env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
+        env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+        line = line.partition("#")[0].replace("/my/weights", str(weights))
+        given = {"VENV": "venv", "PY": sys.executable} | variables
+        line += "".join(f" {key}='{value}'" for key, value in given.items())
+        done = subprocess.run(
+            line, shell=True, cwd=folder / "clone", env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{line}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        return done.stdout
+
+    run.folder, run.data = folder / "clone", project.data
+    return run
+
+
+def test_what_needs_no_gpu_runs_as_written(clone, shared_data):
+    preflight, check, report = blocks(OWN)[0].splitlines()
+    assert "GPU:" in report and "GPU:" not in preflight + check
+    assert "grpo memory" in clone(preflight)
+    clone(check, DATA_ROOT=shared_data)
+
+
+def test_a_model_of_ones_own_gets_to_the_report(clone):
+    (line,) = re.findall(r"`(make report RECIPE=tiny-cpu [^`]*)`", OWN)
+    clone(line)
+    (page,) = (clone.folder / "runs").glob("tiny-cpu-weights-*/report/report.json")
+    report = json.loads(page.read_text())
+    assert report["base_model"] == "weights" and set(report["checkpoints"]) >= {"base", "grpo"}
+
+
+def test_data_and_a_reward_are_added_without_an_edit_of_the_package(clone):
+    copy = re.search(r"`(cp -r [^`]*)`", ADD)[1]
+    subprocess.run(copy.split(), cwd=clone.folder, check=True)
+    path = clone.folder / "configs/mine/data.yaml"
+    (snippet,) = blocks(ADD, "yaml")
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | yaml.safe_load(snippet)))
+    rows = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in range(40)]
+    clone.data.joinpath("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    clone("make data RECIPE=mine", DATA_ROOT=clone.data)
+    built = (clone.folder / "runs/mine/data/grpo_train.jsonl").read_text().splitlines()
+    assert len(built) == 40
+    (source,) = blocks(ADD, "python")
+    (clone.folder / "brevity.py").write_text(source)
+    (name,) = re.findall(r"\w+:\w+", blocks(ADD)[-1])
+    paid = f"load_own({name!r}, 'reward_funcs')(completions=[[{{'content': 'a\\nb'}}]])"
+    line = f"from stages.own_code import load_own; assert {paid} == [-0.1]"
+    subprocess.run([sys.executable, "-c", line], cwd=clone.folder, check=True)
