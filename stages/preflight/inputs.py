@@ -134,7 +134,7 @@ class PreflightArguments:
     run: str | None = setting(None, "folder of the stages' output; runs/<recipe> by default")
     gpus: int = setting(1, "training processes, one for each GPU")
     accelerate: str | None = setting(None, "name of a file in configs/accelerate; ddp by default")
-    gpu_memory: float = setting(94.0, "memory of one GPU, GiB")
+    gpu_memory: float = setting(80.0, "memory of one GPU, GiB")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     tokenizer: str | None = setting(None, "folder with the model's tokenizer and configs")
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")

@@ -1,0 +1,250 @@
+"""What a recipe will take: hours, tokens, GPU-hours and cost of each stage, before it starts.
+
+    make plan RECIPE=grpo7b GPUS=1 PRICE=2.5
+    python -m stages.preflight.plan --recipe configs/grpo7b --gpu a100 --step_seconds 14.2
+
+Needs no weights, no data and no GPU: `roofline.py` says how long a token takes. What is not known
+before a run is assumed and said below the table; a measured step, or the log's mean length of a
+completion, replaces the assumption that matters most.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from data_prep.config import Settings, UserError, parse, run_cli, setting
+from stages.arguments import steps_per_generation
+from stages.preflight.batches import count_rows
+from stages.preflight.capacity import completion_room
+from stages.preflight.inputs import PreflightArguments, Recipe, read_recipe
+from stages.preflight.memory import Model
+from stages.preflight.roofline import (
+    DEVICES,
+    SYNC,
+    Device,
+    cache_tokens,
+    generation_seconds,
+    padding,
+    pass_seconds,
+    update_passes,
+)
+
+# Rows of the sets as published, where the data are not built; problems of the benchmarks.
+ROWS = {
+    "gsm8k": 7_473, "numinamath": 859_494, "math": 500, "aime": 30, "orz": 56_878, "dapo": 17_917,
+    "areal_boba": 106_236, "deepmath": 103_022, "deepscaler": 40_315,
+}  # fmt: skip
+PROBLEMS = {
+    "gsm8k": 1319, "math500": 500, "arc_challenge": 1172, "gpqa_diamond": 198, "cmimc25": 40,
+}  # fmt: skip
+FEW = 30  # problems of the other benchmarks: AIME, HMMT, BRUMO
+SHARE = 0.3  # of a limit that a completion has, where nothing else is said
+ALONE = 0.9  # of a GPU's memory that vLLM has where nothing trains beside it
+
+
+@dataclass
+class PlanArguments(PreflightArguments):
+    """Keys of the command line: preflight's, and these."""
+
+    gpu: str = setting("h100", f"the GPU: {', '.join(DEVICES)}")
+    price: float | None = setting(None, "of one GPU for one hour, in any currency")
+    prompt_tokens: int = setting(150, "mean length of a prompt")
+    row_tokens: int = setting(417, "mean length of an SFT row, prompt and solution")
+    completion_tokens: int | None = setting(None, f"of a completion; {SHARE} of the limit if unset")
+    step_seconds: float | None = setting(None, "measured seconds of one GRPO step, in its place")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gpu not in DEVICES:
+            raise ValueError(f"gpu: must be one of {', '.join(DEVICES)} (got {self.gpu!r})")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the table; seconds are wall time on all the GPUs together."""
+
+    name: str
+    what: str
+    seconds: float
+    generated: float = 0
+    trained: float = 0
+
+
+class Planner:
+    """A recipe on so many GPUs of a kind."""
+
+    def __init__(self, args: PlanArguments, recipe: Recipe) -> None:
+        self.args, self.recipe, self.gpu = args, recipe, DEVICES[args.gpu]
+
+    def stages(self) -> Iterator[Stage]:
+        """The stages of the recipe, in the order of a run; a teacher's is not known here."""
+        settings = self.recipe.settings
+        for name in ("sft", "difficulty", "grpo", "eval"):
+            if name in settings:
+                yield getattr(self, f"plan_{name}")(settings[name])
+
+    def rows(self, kind: str, built: str | None) -> int:
+        """Rows of the built file, or of the sources that data.yaml lists under `kind`."""
+        if found := count_rows(built):
+            return found
+        sources = self.recipe.settings["data"].get(kind) or []
+        sizes = [source.get("sample") or ROWS.get(source["name"], 0) for source in sources]
+        if not sum(sizes):
+            raise UserError(f"{kind}: {built} is not built, and its size is not known; make data")
+        return sum(sizes)
+
+    def completion(self, limit: int) -> float:
+        return min(limit, self.args.completion_tokens or SHARE * limit)
+
+    def plan_sft(self, values: Settings) -> Stage:
+        """Rows times epochs through the model."""
+        args = self.args
+        model, distill = Model(self.recipe.shape("sft")), self.recipe.settings.get("distill")
+        rows, length = self.rows("grpo" if distill else "sft", values.train_file), args.row_tokens
+        if distill:  # a teacher's traces, one of each problem at most
+            length = args.prompt_tokens + self.completion(distill.max_new_tokens)
+        length = min(length, values.max_length or length)
+        batch = values.per_device_train_batch_size
+        tokens = rows * length * values.num_train_epochs
+        if values.max_steps > 0:
+            times = values.gradient_accumulation_steps * args.gpus
+            tokens = values.max_steps * batch * times * length
+        padded = tokens * (1 if values.packing else padding(batch)) / args.gpus
+        passes = update_passes(values.gradient_checkpointing, not values.use_peft)
+        seconds = pass_seconds(model, self.gpu, padded, length, passes)
+        what = f"{rows:,} rows x {length:g} tokens x {values.num_train_epochs:g} epochs"
+        return Stage("sft", what, seconds, trained=tokens)
+
+    def plan_difficulty(self, values: Settings) -> Stage:
+        """Completions of every problem, once."""
+        problems = self.rows("grpo", values.problems_file)
+        return self.generate("difficulty", problems, values.num_samples, values)
+
+    def plan_eval(self, values: Settings) -> Stage:
+        """Every checkpoint on every task, sampled and greedy; official tasks greedy."""
+        own = {"held_out": values.get("test_file"), "transfer": values.get("transfer_file")}
+        sizes = [count_rows(own.get(name)) or PROBLEMS.get(name, FEW) for name in values.tasks]
+        official = sum(PROBLEMS.get(name, FEW) for name in values.official)
+        times = len(values.checkpoints)
+        samples = values.num_samples + 1 + official / sum(sizes) if sizes else 1
+        return self.generate("eval", times * (sum(sizes) or official), samples, values)
+
+    def generate(self, stage: str, problems: int, samples: float, values: Settings) -> Stage:
+        model, mean = self.model(), self.completion(values.max_new_tokens)
+        num = problems * samples
+        seconds = generation_seconds(
+            model, self.gpu, num / self.args.gpus, self.args.prompt_tokens, mean,
+            values.max_new_tokens, cache_tokens(model, self.gpu, ALONE),
+        )  # fmt: skip
+        what = f"{problems:,} problems x {samples:.3g} completions x {mean:,.0f} tokens"
+        return Stage(stage, what, seconds, generated=num * mean)
+
+    def model(self) -> Model:
+        return Model(self.recipe.shape("grpo" if "grpo" in self.recipe.settings else "sft"))
+
+    def plan_grpo(self, values: Settings) -> Stage:
+        """Generation batches, each with its passes and updates."""
+        args, model = self.args, self.model()
+        steps, times = values.max_steps, values.gradient_accumulation_steps
+        batch = values.per_device_train_batch_size * times * args.gpus
+        if steps <= 0:
+            problems = self.rows("grpo", values.train_file)
+            each = math.ceil(problems * values.num_generations / batch)
+            steps = math.ceil(each * values.num_train_epochs)
+        served = steps_per_generation(values, args.gpus) * values.num_iterations / times
+        local = batch / args.gpus * served / values.num_iterations
+        mean = self.completion(completion_room(values))
+        seconds = grpo_seconds(
+            model, self.gpu, values, local, args.prompt_tokens, mean, share_of(values)
+        )
+        seconds = args.step_seconds or seconds / served
+        generated = steps / served * local * args.gpus * mean
+        what = f"{steps:,} steps of {batch:,} completions x {mean:,.0f} tokens, {seconds:,.1f} s"
+        trained = steps * batch * (mean + args.prompt_tokens)
+        return Stage("grpo", what, steps * seconds, generated, trained)
+
+
+def share_of(values: Settings) -> float:
+    """Share of a GPU that generation has."""
+    colocated = values.use_vllm and values.vllm_mode == "colocate"
+    return values.vllm_gpu_memory_utilization if colocated else ALONE
+
+
+def grpo_seconds(
+    model: Model, gpu: Device, values: Any, num: float, prompt: float, mean: float, share: float
+) -> float:
+    """Seconds of one generation batch, `num` completions a GPU: written, scored, trained on."""
+    parallel = values.vllm_tensor_parallel_size if values.use_vllm else 1
+    longest, rows = completion_room(values), values.per_device_train_batch_size
+    seconds = generation_seconds(
+        model, gpu, num * parallel, prompt, mean, longest,
+        cache_tokens(model, gpu, share, parallel), parallel,
+    )  # fmt: skip
+    # The old policy's log-probs: several updates from one batch, or vLLM's correction.
+    steps = steps_per_generation(values, 1) * values.num_iterations
+    is_scored = values.gradient_accumulation_steps % steps != 0 or (
+        values.use_vllm and values.vllm_importance_sampling_correction
+    )
+    passes = values.num_iterations * update_passes(
+        values.gradient_checkpointing, not values.use_peft
+    )
+    passes += is_scored + (values.beta != 0)
+    tokens = num * (prompt + mean) * (1.1 if values.update_tokens else padding(rows))
+    # Long rows have more than their share of the tokens.
+    return seconds + pass_seconds(model, gpu, tokens, prompt + 2 * mean, passes) + SYNC
+
+
+def show(recipe: Recipe, args: PlanArguments, stages: list[Stage]) -> None:
+    """The table, its sum, and what was assumed."""
+    table = Table(title=f"{args.recipe}: {args.gpus} x {args.gpu}", title_justify="left", box=None)
+    heads = ["stage", "what", "hours", "tokens, M", "GPU-hours"] + ["cost"] * bool(args.price)
+    for head in heads:
+        table.add_column(head, justify="left" if head in ("stage", "what") else "right")
+    total = Stage("sum", "", *(sum(getattr(s, key) for s in stages) for key in _SUMMED))
+    for stage in [*stages, total]:
+        hours = stage.seconds / 3600
+        cells = [stage.name, stage.what, f"{hours:,.1f}"]
+        cells += [f"{(stage.generated + stage.trained) / 1e6:,.0f}", f"{hours * args.gpus:,.1f}"]
+        table.add_row(*cells, *([f"{hours * args.gpus * args.price:,.0f}"] if args.price else []))
+    console = Console(width=110)
+    console.print(table)
+    prompt, row = args.prompt_tokens, args.row_tokens
+    notes = f"assumed: prompts of {prompt} tokens, SFT rows of {row}, completions of " + (
+        f"{args.completion_tokens}" if args.completion_tokens else f"{SHARE} of their limit"
+    )
+    notes += '; change them with ARGS="--completion_tokens …"; errors: docs/results/plan.md'
+    if "distill" in recipe.settings:
+        notes += "\nnot planned: distill, as the teacher's host is not known"
+    console.print(notes, style="dim", highlight=False)
+
+
+_SUMMED = ("seconds", "generated", "trained")
+
+
+def plan(args: PlanArguments) -> tuple[Recipe, list[Stage]]:
+    """Plan one recipe; a fault of its files is the first that preflight finds."""
+    recipe, found = read_recipe(args)
+    for one in found:
+        if one.level == "error" and "grpo" not in recipe.settings:
+            raise UserError(f"{args.recipe}: {one.topic}: {one.text}; {one.remedy}")
+    if not {"data", "grpo"} <= recipe.settings.keys():
+        raise UserError(f"{args.recipe}: has no grpo.yaml and data.yaml; name a recipe of configs/")
+    if Path(args.recipe, "model.yaml").exists():
+        raise UserError(f"{args.recipe}: is for a CPU, minutes; plan a recipe for GPUs")
+    return recipe, list(Planner(args, recipe).stages())
+
+
+def main() -> None:
+    """Plan one recipe and print the table."""
+    (args,) = parse(__doc__, PlanArguments)
+    recipe, stages = plan(args)
+    show(recipe, args, stages)
+
+
+if __name__ == "__main__":
+    run_cli(main)

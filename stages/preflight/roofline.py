@@ -1,0 +1,97 @@
+"""Seconds of generation and of updates on a GPU, from its speed, its bandwidth and the lengths.
+
+A pass is bound by what is larger: operations over the speed that is reached, or bytes over the
+bandwidth that is reached. The shares that are reached, and what a step of the engine costs beside,
+are assumptions, the same for every model and run; `benchmarks.plan` holds the result against
+published measurements (docs/results/plan.md).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stages.preflight.memory import Model
+
+MFU = 0.40  # share of the peak that training, scoring and prefill reach
+BANDWIDTH = 0.75  # share of the memory's bandwidth that decoding reaches
+OVERHEAD, EACH = 0.002, 2e-5  # seconds of a decoding step beside it: scheduling, sampling a row
+SYNC = 5.0  # seconds a generation batch: new weights, the engine's sleep and waking, rewards
+PIECES = 64  # of the end of a generation, whose completions become fewer
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU: dense bf16 operations and bytes a second, and GiB."""
+
+    flops: float
+    bandwidth: float
+    memory: float
+
+
+DEVICES = {  # NVIDIA's data sheets
+    "h100": Device(989e12, 3.35e12, 80),
+    "h100-nvl": Device(835e12, 3.9e12, 94),
+    "h200": Device(989e12, 4.8e12, 141),
+    "a100": Device(312e12, 2.04e12, 80),
+    "l40s": Device(362e12, 0.864e12, 48),
+}
+
+
+def padding(rows: int) -> float:
+    """Positions over tokens of a padded micro-batch, fitted to docs/speed.md's 2 to 32 rows."""
+    return 1 + 0.28 * math.log2(max(1, rows))
+
+
+def forward_flops(model: Model, length: float) -> float:
+    """Operations a token of one forward pass over rows of `length` tokens, causal attention."""
+    linear = model.layers * model.layer_linear + model.embedding
+    return 2 * linear + 2 * model.layers * model.query * length
+
+
+def pass_seconds(model: Model, gpu: Device, tokens: float, length: float, passes: float) -> float:
+    """Seconds for so many times a forward pass over `tokens` of one GPU, backward counts two."""
+    return passes * tokens * forward_flops(model, length) / (MFU * gpu.flops)
+
+
+def update_passes(is_checkpointed: bool, is_full: bool = True) -> int:
+    """Forward passes that an update is worth; LoRA needs no gradient of the frozen weights."""
+    return 2 + is_full + is_checkpointed
+
+
+def cache_tokens(model: Model, gpu: Device, share: float, parallel: int = 1) -> float:
+    """Tokens whose keys and values fit an engine that has `share` of each of its GPUs."""
+    room = parallel * (share * gpu.memory - 2) * 2**30 - 2 * model.params
+    return max(0.0, room / (4 * model.layers * model.key))
+
+
+def generation_seconds(
+    model: Model, gpu: Device, num: float, prompt: float, mean: float, longest: float,
+    cache: float, parallel: int = 1,
+) -> float:  # fmt: skip
+    """Seconds in which one engine of `parallel` GPUs writes `num` completions.
+
+    Args:
+        prompt: tokens of a prompt.
+        mean: tokens of a completion; lengths are taken as exponential, cut at `longest`.
+        cache: tokens that its cache holds: fewer completions than `num` may run together.
+    """
+    speed, bandwidth = MFU * gpu.flops * parallel, BANDWIDTH * gpu.bandwidth * parallel
+    prefill = num * prompt * forward_flops(model, prompt) / speed
+
+    def step(running: float, context: float) -> float:
+        read = 2 * model.params + 4 * model.layers * model.key * running * context
+        return (
+            max(read / bandwidth, running * forward_flops(model, 0) / speed)
+            + OVERHEAD
+            + EACH * running
+        )
+
+    together = max(1.0, min(num, cache / (prompt + mean)))
+    full = (num - together) * mean / together * step(together, prompt + mean)
+    end = min(longest, mean * (math.log(together) + 0.5772))  # of the longest of so many
+    return prefill + full + _sum(lambda t: step(together * math.exp(-t / mean), prompt + t), end)
+
+
+def _sum(seconds: Callable[[float], float], steps: float) -> float:
+    """The sum over `steps` decoding steps, in pieces."""
+    return steps / PIECES * sum(seconds((n + 0.5) * steps / PIECES) for n in range(PIECES))
