@@ -38,9 +38,10 @@ CASES = [
     },
     {
         "run": "JustRL on verl, R1-Distill-Qwen-1.5B, GRPO step",
-        "source": "arXiv:2512.16649: 4,380 steps in 15 days", "gpus": "32 x a100",
+        "source": "arXiv:2512.16649: over 4,000 steps; a reproduction of it: 32 A800, 15 days",
+        "gpus": "32 x a100",
         "lengths": "2,048 completions, at most 15,360, 0.3 of it taken as mean",
-        "measured": 15 * 86400 / 4380,
+        "measured": 15 * 86400 / 4000,
         "shape": load_shape("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"), "num": 64, "prompt": 150,
         "mean": 0.3 * 15360, "longest": 15360, "updates": 4, "beta": 0.0, "checkpointing": True,
     },

@@ -126,7 +126,8 @@ def test_no_value_reaches_a_shell(make, tmp_path, monkeypatch, is_environment):
     taken = {"ARGS": "data", "DATA_ROOT": "data", "SWEEP": "sweep", "COMPLETIONS": "audit",
              "TOKENIZER": "preflight", "MODEL": "preflight", "SIZES": "bench",
              "MODES": "bench"}  # fmt: skip
-    refused = "RECIPE SEED LORA NUM_PROCESSES EXTRAS PYTHON OUT SHAPE JOBS GPUS FORCE ACCELERATE"
+    refused = "RECIPE SEED LORA NUM_PROCESSES EXTRAS PYTHON OUT SHAPE JOBS GPUS PRICE FORCE"
+    refused += " ACCELERATE"
     refused += "" if is_environment else " RUN PY VENV CONFIG"  # of the command line only
     for name in (*taken, *refused.split()):
         given = {name: hostile.format(tmp_path / "pwned")}

@@ -1,0 +1,84 @@
+"""Hours by arithmetic: hand-worked cases, and what must rise with what."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.plan import RECIPES
+from data_prep.config import UserError
+from stages.preflight import roofline
+from stages.preflight.inputs import load_shape
+from stages.preflight.memory import Model
+from stages.preflight.plan import PlanArguments, plan
+
+ROOT = Path(__file__).parents[3]
+GPU = roofline.Device(flops=1e15, bandwidth=4e12, memory=80)
+SEVEN = Model(load_shape("7B"))
+
+
+def planned(name, **given):
+    gpus = given.pop("gpus", RECIPES[name])
+    given |= {"accelerate": "fsdp2"} if gpus > 1 else {}
+    recipe = str(ROOT / "configs" / name)
+    return {s.name: s for s in plan(PlanArguments(recipe=recipe, gpus=gpus, **given))[1]}
+
+
+def test_a_pass_costs_two_operations_a_parameter_and_token():
+    # 28 layers of 233,046,016 weights and a head of 152,064 x 3,584, and attention over 1,000.
+    linear = 28 * (3584 * (2 * 3584 + 2 * 512) + 3 * 3584 * 18944) + 152064 * 3584
+    assert roofline.forward_flops(SEVEN, 1000) == 2 * linear + 2 * 28 * 3584 * 1000
+    seconds = roofline.pass_seconds(SEVEN, GPU, 1e6, 0, roofline.update_passes(True))
+    assert seconds == pytest.approx(8 * linear * 1e6 / 0.4e15)
+    assert roofline.update_passes(False, is_full=False) == 2
+
+
+def test_one_completion_reads_the_weights_for_every_token():
+    seconds = roofline.generation_seconds(SEVEN, GPU, 1, 0, 100, 100, cache=1e9)
+    end = 100 * 0.5772  # exponential lengths: the one of one
+    read = 2 * SEVEN.params / (roofline.BANDWIDTH * 4e12)
+    assert seconds == pytest.approx(end * (read + roofline.OVERHEAD + roofline.EACH), rel=0.05)
+
+
+def test_a_batch_shares_the_weights_until_the_cache_is_full():
+    def seconds(num, cache=1e9):
+        return roofline.generation_seconds(SEVEN, GPU, num, 100, 500, 2000, cache)
+
+    assert seconds(64) < 8 * seconds(1)
+    waits = seconds(64, cache=8 * 600)  # eight at a time
+    assert 3 * seconds(8) < waits < 8 * seconds(8)
+    assert roofline.cache_tokens(SEVEN, GPU, 0.1) == 0
+    room = (0.5 * 80 - 2) * 2**30 - 2 * SEVEN.params
+    assert roofline.cache_tokens(SEVEN, GPU, 0.5) == room / (4 * 28 * 512)
+
+
+def test_the_plan_of_a_recipe_follows_its_keys():
+    one, longer = planned("grpo7b"), planned("grpo7b", completion_tokens=600)
+    assert list(one) == ["sft", "difficulty", "grpo", "eval"]
+    assert one["sft"].trained == 27_473 * 417 * 2
+    assert one["grpo"].generated == pytest.approx(1000 * 32 * 0.3 * 1024)
+    assert longer["grpo"].seconds > 1.1 * one["grpo"].seconds and longer["sft"] == one["sft"]
+    assert planned("grpo7b", step_seconds=10.0)["grpo"].seconds == 10_000
+    assert planned("grpo7b", gpu="a100")["sft"].seconds == pytest.approx(
+        one["sft"].seconds * 989 / 312
+    )
+    assert planned("qwen2.5-1.5b", gpus=8)["sft"].seconds < one["sft"].seconds / 8
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_hours_of_the_readmes_are_the_plan_s(name):
+    text = (ROOT / "configs" / name / "README.md").read_text(encoding="utf-8")
+    said = float(
+        re.search(r"\*\*Hours\*\*: about ([\d.,]+)", text)[1].rstrip(".,").replace(",", "")
+    )
+    hours = sum(stage.seconds for stage in planned(name).values()) / 3600
+    assert math.isclose(said, hours, rel_tol=0.1)
+
+
+def test_what_cannot_be_planned_is_said(tmp_path):
+    for recipe, text in (("tiny-cpu", "is for a CPU"), ("accelerate", "no YAML file is read")):
+        with pytest.raises(UserError, match=text):
+            plan(PlanArguments(recipe=str(ROOT / "configs" / recipe)))
+    with pytest.raises(ValueError, match="gpu: must be one of"):
+        PlanArguments(recipe="x", gpu="tpu")
