@@ -209,7 +209,7 @@ MISTAKES = {
     "error disk: needed": lambda planted: planted.monkeypatch.setattr(
         shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000)),
     "warning disk: save_total_limit is not set": keys("sft", "grpo7b", save_total_limit=None),
-    "error sft memory: of 94 GiB": keys("sft", "grpo7b", stochastic_rounding=None, dtype="float32"),
+    "error sft memory: of 80 GiB": keys("sft", "grpo7b", stochastic_rounding=None, dtype="float32"),
     "error grpo memory: cache for 0 tokens":
         keys("grpo", "grpo7b", vllm_gpu_memory_utilization=0.15),
     "error grpo memory: while vLLM generates":
