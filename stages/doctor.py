@@ -11,12 +11,12 @@ import platform
 import shutil
 import sys
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
 from data_prep.config import UserError, parse, run_cli, setting
+from data_prep.errors import nearest, size
 from data_prep.quiet import quiet
 
 OPTIONAL = ("flash-attn", "kernels", "liger-kernel", "vllm", "deepspeed", "wandb", "trackio")
@@ -25,7 +25,6 @@ SHOWN = (
     "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF",
     "WORLD_SIZE",
 )  # fmt: skip
-GIB = 2**30
 
 
 @dataclass
@@ -41,24 +40,19 @@ class DoctorArguments:
 
 def devices() -> str:
     """The accelerators, or that there are none."""
-    if find_spec("torch") is None:
-        return "torch is not installed"
     import torch
 
     if not torch.cuda.is_available():
         return "no GPU that torch can use"
     found = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
-    names = [f"{gpu.name} ({gpu.total_memory / GIB:.1f} GiB)" for gpu in found]
+    names = [f"{gpu.name} ({size(gpu.total_memory)})" for gpu in found]
     return f"{', '.join(names)}; CUDA {torch.version.cuda}"
 
 
 def disk(folder: str) -> str:
     """Free and total space where a folder is, or will be."""
-    path = Path(folder).absolute()
-    while not path.exists():
-        path = path.parent
-    usage = shutil.disk_usage(path)
-    return f"{usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free at {folder}"
+    usage = shutil.disk_usage(nearest(folder))
+    return f"{size(usage.free)} of {size(usage.total)} free at {folder}"
 
 
 def progress(run: str) -> str:
@@ -79,13 +73,13 @@ def examine(args: Any) -> dict[str, str]:
         raise UserError(f"recipe: {args.recipe} is no folder; name one of configs/")
     versions = manifest.versions()
     extras = manifest.versions(OPTIONAL)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    memory = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return {
         "commit": manifest.git_commit() or "not a git checkout",
         "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
         "packages": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "optional": ", ".join(f"{name} {extras.get(name, 'missing')}" for name in OPTIONAL),
-        "processor": f"{len(os.sched_getaffinity(0))} cores, {memory:.1f} GiB of memory",
+        "processor": f"{len(os.sched_getaffinity(0))} cores, {memory} of memory",
         "devices": devices(),
         "disk": disk(args.run),
         "variables": ", ".join(f"{n}={os.environ[n]}" for n in SHOWN if n in os.environ) or "none",
