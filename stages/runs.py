@@ -61,7 +61,7 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
         if is_finished and manifest.is_current(old, run["config"], folder):
             put_in_place(old, folder)
             return Start(str(folder), None)
-        if is_finished and not manifest.damage(old):
+        if is_finished and not manifest.is_damaged(old):
             continue  # FORCE=1
         if checkpoint := last_checkpoint(old, is_whole=lambda path: is_whole(path, run)):
             seal(checkpoint)
@@ -160,7 +160,7 @@ def damage(checkpoint: Path) -> str:
         return next((f"{path.relative_to(checkpoint)} is damaged" for path in files), "")
     for name, known in sealed(checkpoint).get("files", {}).items():
         file = checkpoint / name
-        if not file.is_file() or manifest.sha256(file) != known:
+        if not manifest.is_as(file, known):
             return f"{name} is {'damaged' if file.is_file() else 'missing'}"
     return ""
 
