@@ -44,9 +44,9 @@ class PointlessKey(UserError):
 
 
 def setting(default: Any, text: str) -> Any:
-    """A dataclass's field: its default, or the type of an empty one, and its line of `--help`."""
-    kind = "default_factory" if default in (list, dict) else "default"
-    return dataclasses.field(**{kind: default}, metadata={"help": text})
+    """A dataclass's field: its default, of which a list or a mapping is copied, and its help."""
+    how = {"default_factory": default.copy} if hasattr(default, "copy") else {"default": default}
+    return dataclasses.field(**how, metadata={"help": text})
 
 
 def refuse_hidden() -> None:
