@@ -21,7 +21,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop, build_row, get_text, get_value, own_id
+from data_prep.sources.base import build_row, get_text, get_value, own_id
 
 LETTERS = "ABCDE"
 INSTRUCTION = "Answer with the letter of the right option."
@@ -32,14 +32,12 @@ _AIME_GOLD = re.compile(
 )
 
 
-def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Turn an AIME row into a problem. `Drop` reason: `no_answer`."""
     name = own_id(problem_id, get_value(row, ("id", "ID", "extra_info.index")))
     questions = ("problem", "question", "Problem", "prompt")
     golds = ("answer", "final_answer", "Answer", "reward_model.ground_truth")
     built = build_row(row, name, where, "aime", questions, golds, ("solution", "Solution"))
-    if isinstance(built, Drop):
-        return built
     text = ", ".join(built.answers)
     if not (gold := _AIME_GOLD.fullmatch(text)):
         raise UserError(

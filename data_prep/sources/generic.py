@@ -38,7 +38,7 @@ def build_problem(
     solution_key: str | None = None,
     level_key: str | None = None,
     apply_chat_template: bool | None = None,
-) -> Problem | base.Drop:
+) -> Problem:
     """Turn a row into a problem.
 
     `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
@@ -57,11 +57,10 @@ def build_problem(
     columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
     built = base.build_row(row, problem_id, where, "generic", *columns, level=level)
-    if isinstance(built, base.Drop):
-        return built
     tails = (base.clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers)
-    golds = tuple(dict.fromkeys(filter(None, tails)))
-    return replace(built, answers=golds) if golds else base.Drop("no_answer")
+    if not (golds := tuple(dict.fromkeys(filter(None, tails)))):
+        raise base.Drop("no_answer")
+    return replace(built, answers=golds)
 
 
 def fill_template(template: str, row: dict[str, Any], where: str) -> str:
@@ -74,7 +73,7 @@ def fill_template(template: str, row: dict[str, Any], where: str) -> str:
     return _COLUMN.sub(fill, template)
 
 
-def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Turn a row of `traces.jsonl` of `stages.distill` into a problem of its question's source."""
     trace = base.get_number(row, ("trace",), where)
     if type(trace) is not int or trace < 0:

@@ -24,7 +24,7 @@ _LEVEL = re.compile(r"(?:Level )?(?:([1-5])|\?)")
 _UNIQUE_ID = re.compile(r"(?:train|test)/(\w+)/(\d+)\.json")
 
 
-def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Turn a MATH row into a problem; `level` is 1 to 5, or None where it is unknown."""
     solution = base.get_text(row, SOLUTIONS, where, default="")
     # Rows with solutions need no column of golds, rows without must have one.
