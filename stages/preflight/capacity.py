@@ -226,7 +226,7 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> list[Finding]:
             kept = int(total // every) if 1 <= every <= total else 10
             if checkpoint * kept > 10 * GIB:
                 text = (
-                    f"save_total_limit: not set: about {kept} checkpoints of {size(checkpoint)}"
+                    f"save_total_limit is not set: about {kept} checkpoints of {size(checkpoint)}"
                 )
                 found.append(Finding(WARNING, "disk", f"{stage}: {text}", "save_total_limit: 2"))
         # The last, and with evaluation the best.
