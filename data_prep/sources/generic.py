@@ -1,17 +1,10 @@
 r"""Any data set of questions and answers, by the names of its columns; and a teacher's traces.
 
-    name: generic
-    file: mine.jsonl
-    prompt_key: prompt
-    answer_key: reward_model.ground_truth
-    apply_chat_template: true
-
-`question: "{Body} {Question}"` makes the prompt of several columns instead of `prompt_key`'s one.
-A prompt is text (bare, or in a chat template already) or a list of {role, content} or {from, value}
-with one user turn; the assistant's reply to it is the solution where there is no other, and
-`answer_key` may name the chat as well. A gold is text, a number, or a list of them of which any may
-match; a `\boxed{}` around all of it is taken off, and of `… #### 18` the tail counts. `Drop`
-reason: `no_answer`.
+`question: "{Body} {Question}"` makes the prompt of several columns instead of `prompt_key`'s one
+(docs/data.md). A prompt is text (bare, or in a chat template already) or a list of {role, content}
+or {from, value} with one user turn; the assistant's reply to it is the solution where there is no
+other, and `answer_key` may name the chat as well. A gold is text, a number, or a list of them of
+which any may match; a `\boxed{}` around all of it is taken off, and of `… #### 18` the tail counts.
 """
 
 import re

@@ -2,15 +2,8 @@ r"""NuminaMath-CoT and 1.5 (`AI-MO/NuminaMath-CoT`, `AI-MO/NuminaMath-1.5`), wit
 
 The gold is `answer` (1.5), or the last `\boxed{…}` of the solution (CoT, whose mirrors name the
 columns `instruction` and `response`). Golds such as `proof`, `notfound` or `C` are kept: they are
-sorted out for all sources alike, see `data_prep.build.filters`. `Drop` reasons:
-
-    invalid_problem     1.5 says that the problem is not valid
-    proof, multiple_choice  1.5 says that it is one, and the gold is no value
-    no_answer           1.5 has no answer
-    no_boxed_answer     the solution boxes nothing
-    unbalanced_box      its last box never closes
-    empty_box           its last box is empty
-    text_answer         the gold is words (`\text{No}`, "True"): no algebra can compare them
+sorted out for all sources alike, see `data_prep.build.filters`, but where 1.5 says that a problem
+is a proof or multiple choice. `text_answer` drops golds in words: no algebra can compare them.
 """
 
 import re

@@ -9,11 +9,9 @@ Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two norma
 
     eta_i = weights . features_i + offset_i        p_i = 1 / (1 + exp(-eta_i))
 
-The features say which problems are alike: source and level, and components of the policy's hidden
-states of the prompts, which need no label. A group with k of G right is a binomial observation of
-eta, whose correction weights and offset share by their variances: one group teaches about every
-problem like it, and problems not seen for long follow the policy. What is known fades: the weights
-walk by `DRIFT` a batch, an offset returns to its prior with a half-life.
+A group with k of G right is a binomial observation of eta, whose correction weights and offset
+share by their variances: one group teaches about every problem like it. What is known fades: the
+weights walk by `DRIFT` a batch, an offset returns to its prior with a half-life (docs/grpo.md).
 
 Decided on raw correctness, never on the summed reward. All processes hold the same state and draw
 the same numbers: they are fed gathered results, and the random stream is keyed on (seed, batch).
