@@ -38,26 +38,16 @@ def main() -> None:
     report["unread"], report["flips"] = find_examples(results)
     report["references"] = page.load_references(list(next(iter(report["scores"].values()))))
     report["stages"] = read_stages(args.output_dir, evaluation["config"], checkpoints)
-    report["headline"] = page.headline(report)
-    report["summary"], report["warnings"] = page.summary(report), page.warnings(report)
     report["git_commit"], report["versions"] = evaluation["git_commit"], evaluation["versions"]
     report["evaluation_config"] = evaluation["config"]
-    report["report_commit"] = manifest.git_commit()
     panels = read_curves(checkpoints)
     report["curves"] = {
         name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
     }
     control = Path(args.output_dir).parent / "control/seeds.json"
     report["control"] = read_left(control, "`make control`")
-    figures = {
-        "control": plots.draw_control((report["control"] or {}).get("curves", {})),
-        "outcomes": plots.draw_outcomes(page.bars(report, [*checkpoints])),
-        "curves": {name: plots.draw_curves(found, name) for name, found in panels.items()},
-    }
-
     folder = Path(args.report_dir)
-    (folder / "report.html").write_text(page.build_page(report, figures), encoding="utf-8")
-    manifest.write_json(folder / "report.json", manifest.finite(report))
+    page.finish(report, [*checkpoints], panels, f"{folder}/report")
     browse.write(folder / browse.PAGE, browse.find_files(Path(args.output_dir).parent), title)
     for name, path in checkpoints.items():
         card.write(path, report["scores"][name])
@@ -66,8 +56,7 @@ def main() -> None:
     inputs = manifest.hash_inputs([f"{args.output_dir}/{file}" for file in read])
     counts = {"checkpoints": len(checkpoints), "tasks": len(report["changes"])}
     manifest.write(folder, "report", asdict(args), inputs, counts, started)
-    shown = (report["title"], page.terminal_tables(report), report["summary"], report["warnings"])
-    render.show(*shown, f"{folder}/report.html")
+    render.show(report, page.terminal_tables(report), f"{folder}/report.html")
 
 
 def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[dict]]:

@@ -204,16 +204,10 @@ def add_samples(files: dict[str, dict[str, Any]], path: Path) -> None:
         file["samples"] = {reason: [] for reason in file["dropped"] if reason != NOT_DRAWN}
     draw, seen = random.Random(0), Counter()
     for _, row in read_rows(path):
-        seen[row["file"], row["reason"]] += 1
-        keys = ("where", "detail", "id", "question", "answers")
-        kept = files[row["file"]]["samples"][row["reason"]]
-        keep(
-            kept,
-            {key: row[key] for key in keys},
-            NUM_SAMPLES,
-            seen[row["file"], row["reason"]],
-            draw,
-        )
+        kind = row["file"], row["reason"]
+        seen[kind] += 1
+        sample = {key: row[key] for key in ("where", "detail", "id", "question", "answers")}
+        keep(files[kind[0]]["samples"][kind[1]], sample, NUM_SAMPLES, seen[kind], draw)
 
 
 def read_matches(path: Path) -> dict[str, Any]:
@@ -250,10 +244,8 @@ def warnings(report: dict[str, Any]) -> list[str]:
             if number := source["dropped"].get("bad_row"):
                 found.append(f"{name}: {number:,} rows of {source['label']} cannot be read.")
             lost = sum(n for r, n in source["dropped"].items() if r not in ON_PURPOSE)
-            if lost > MAX_LOST * source["rows_in"]:
-                found.append(
-                    f"{name}: {source['label']} lost {lost:,} of {source['rows_in']:,} rows."
-                )
+            if lost > MAX_LOST * (rows_in := source["rows_in"]):
+                found.append(f"{name}: {source['label']} lost {lost:,} of {rows_in:,} rows.")
     return found
 
 
