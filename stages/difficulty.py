@@ -4,8 +4,7 @@
     accelerate launch -m stages.difficulty --config configs/grpo7b/difficulty.yaml
 
 Samples `num_samples` completions per problem and grades them. `pass_rates.jsonl` has one row for
-each problem: id, num_right, num_samples, num_cut_off, verdicts, checkpoint (the first digits of its
-hash); `stages.grpo` and the builder filter by it. Each finished sample is stored in
+each problem; `stages.grpo` and the builder filter by it. Each finished sample is stored in
 `output_dir/samples` under a hash of the checkpoint, the prompt and the settings: a killed run
 resumes where it stopped, more samples extend those there, another checkpoint starts from nothing.
 """

@@ -3,11 +3,10 @@
     python -m stages.distill --config configs/tiny-cpu/distill.yaml
 
 Samples `num_samples` completions per problem from a teacher, grades them with the reward's grader
-and keeps at most `keep` right and well-formed ones. `traces.jsonl` has one row for each: the
-problem's id, source, question, answer, level and subject, the thought as `solution`, and `trace`,
-its number from 0. It is an SFT file as it is (`prompt`, `completion`), and the source `traces` of
-`data_prep.build` reads it, to be cleaned and mixed with others. The teacher is a checkpoint
-(backend hf or vllm) or the model of an OpenAI-compatible server (backend openai):
+and keeps at most `keep` right and well-formed ones: a row of `traces.jsonl` each, an SFT file as it
+is, which the source `traces` of `data_prep.build` reads too, to be cleaned and mixed with others.
+The teacher is a checkpoint (backend hf or vllm) or the model of an OpenAI-compatible server
+(backend openai):
 
     vllm serve Qwen/QwQ-32B --generation-config vllm
     python -m stages.distill --config … --backend openai --base_url http://localhost:8000/v1 \\

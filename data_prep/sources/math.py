@@ -3,8 +3,7 @@
 The gold is `answer`, or the last `\\boxed{…}` of the solution. ORZ's evaluation files (`prompt` of
 {from, value}, `final_answer`) and verl's parquet files (`prompt` of {role, content},
 `reward_model.ground_truth`, the rest in `extra_info`) and MathArena's contests (`problem_idx`,
-`problem`, `answer`, `problem_type`) are read as well. Some mirrors have no solutions. `Drop`
-reason: `no_answer`, neither a gold nor a box (two rows of one mirror of the train split).
+`problem`, `answer`, `problem_type`) are read as well. Some mirrors have no solutions.
 """
 
 import re

@@ -19,8 +19,7 @@ def build_areal_boba(row: dict[str, Any], problem_id: str, where: str) -> Proble
     r"""AReaL-boba (`inclusionAI/AReaL-boba-Data`): 106k problems in the R1-distill prompt template.
 
     `prompt` holds the question between template tokens, `solutions` the golds, each in a
-    `\boxed{}`, of which any may match. `query_id` is no id (the published example has "xx"), so
-    positions are. `Drop` reasons: `not_math`, a `task` other than math; `no_answer`.
+    `\boxed{}`. `query_id` is no id (the published example has "xx"), so positions are.
     """
     task = base.get_text(row, ("task",), where, default="math").strip()
     if task.lower() != "math":
@@ -32,8 +31,7 @@ def build_areal_boba(row: dict[str, Any], problem_id: str, where: str) -> Proble
 def build_dapo(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """DAPO-Math-17k (`BytedTsinghua-SIA/DAPO-Math-17k`): rewritten to have integer answers.
 
-    Upstream every problem occurs a hundred times, and `extra_info.index` repeats with it, so
-    positions are the ids. `Drop` reason: `no_answer`.
+    Upstream `extra_info.index` repeats as each problem does, so positions are the ids.
     """
     golds = ("reward_model.ground_truth", "label", "answer", "solution")
     return base.build_row(row, problem_id, where, "dapo", QUESTIONS, golds, ())
@@ -42,8 +40,7 @@ def build_dapo(row: dict[str, Any], problem_id: str, where: str) -> Problem:
 def build_deepscaler(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """DeepScaleR-Preview (`agentica-org/DeepScaleR-Preview-Dataset`): 40k of AIME, AMC, MATH.
 
-    Upstream rows have `problem`, `answer` and `solution`, empty in most. Its component files in
-    rllm also have `difficulty` and `type`. `Drop` reason: `no_answer`.
+    Its component files in rllm also have `difficulty` and `type`.
     """
     level = base.get_number(row, ("difficulty",), where)
     subject = base.get_subject(row, base.SUBJECTS, where)
@@ -55,8 +52,7 @@ def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem:
 
     A training row is a bare list of two turns, which `reading` wraps as `conversations`: the
     question, and a turn of the assistant without text but with `ground_truth`, the gold as `value`.
-    A row of an evaluation file has `prompt`, a list of one turn, and `final_answer`. `Drop` reason:
-    `no_answer`.
+    A row of an evaluation file has `prompt`, a list of one turn, and `final_answer`.
     """
     if "conversations" in row:
         turns = row["conversations"]

@@ -9,8 +9,6 @@ rules, reward and every think-aware task of its eval.yaml, and through the harne
 comparison; wrong answers and known tricks follow. No weights are loaded. Below 99 % for the golds,
 or where anything else is paid, the exit code is 2 and there is no `<run>/audit/manifest.json`,
 without which `make grpo` and `make eval` do not start. `audit.json` and `audit.txt` have all of it.
-
-It reads what every stage reads, so it may import any of them; nothing imports it.
 """
 
 import json
