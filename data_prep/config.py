@@ -281,15 +281,6 @@ class Settings(dict[str, Any]):
         self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
         super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any], own: type, hf: tuple[str, ...] = ()) -> "Settings":
-        """The settings that a plain mapping gives; unknown keys are kept as they are."""
-        if isinstance(values, Settings):
-            return values
-        known = known_keys(own, hf)
-        typed = _typed({k: v for k, v in values.items() if k in known}, known, "recipe")
-        return cls(dict(values) | typed, {}, known)
-
     def __getattr__(self, key: str) -> Any:
         if key.startswith("_"):  # not set yet: while it is copied
             raise AttributeError(key)

@@ -5,9 +5,8 @@
     sft.1/ ...  runs that were superseded: never removed, without their optimizer's states
 
 A checkpoint is whole when `trainer_state.json` is there. `files.json`, written just before it, has
-the hash of each file and the `run.json` that the checkpoint belongs to: what a disk, a copy or a
-person did to it is found at the next start, which then goes back to the one before. That one is
-removed only when the next is whole.
+the hash of each file and the `run.json` that the checkpoint belongs to: one that was changed since
+is found at the next start, which goes back to the one before (docs/reliability.md).
 """
 
 import contextlib

@@ -50,11 +50,8 @@ class Curriculum(Protocol):
 
     Problems are indices into `train_dataset`. Every process holds a curriculum, and all must decide
     alike: from what they observe, which is gathered, and from random numbers keyed on the seed. It
-    may also have `next_round(groups: Groups) -> list[int] | None`, called with the groups to train
-    on so far, again until it gives None: other problems to generate for, in rank order and as many
-    for each process. Groups without signal are then replaced by new ones that have some, and
-    `choose` may give more problems from the start. With `num_first: int` besides, each round is of
-    so many rollouts a problem, and only the groups to train on get the rest, observed at the end.
+    may also have `next_round(groups: Groups) -> list[int] | None`, other problems to generate for,
+    `num_first: int`, and `see(components)` with `num_components: int`: see docs/grpo.md.
     """
 
     def choose(self, count: int) -> list[int] | None:
