@@ -49,6 +49,18 @@ def setting(default: Any, text: str) -> Any:
     return dataclasses.field(**how, metadata={"help": text})
 
 
+@dataclass
+class RecipeArguments:
+    """Keys of the commands that look at a whole recipe."""
+
+    recipe: str = dataclasses.field(metadata={"help": "its folder, such as configs/grpo7b"})
+    run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
+
+    def __post_init__(self) -> None:
+        self.recipe = self.recipe.rstrip("/")
+        self.run = self.run or f"runs/{Path(self.recipe).name}"
+
+
 def refuse_hidden() -> None:
     """Refuse to run a command of ours where a user's file hides one of our packages."""
     root = Path(__file__).resolve().parents[1]

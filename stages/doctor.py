@@ -10,12 +10,10 @@ import os
 import platform
 import shutil
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli, setting
+from data_prep.config import RecipeArguments, UserError, parse, run_cli
 from data_prep.errors import nearest, size
 from data_prep.quiet import quiet
 
@@ -25,17 +23,6 @@ SHOWN = (
     "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF",
     "WORLD_SIZE",
 )  # fmt: skip
-
-
-@dataclass
-class DoctorArguments:
-    """Keys of the command line."""
-
-    recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
-    run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
-
-    def __post_init__(self) -> None:
-        self.run = self.run or f"runs/{Path(self.recipe).name}"
 
 
 def devices() -> str:
@@ -67,17 +54,16 @@ def progress(run: str) -> str:
     return ", ".join(found) or "nothing yet"
 
 
-def examine(args: Any) -> dict[str, str]:
+def examine(args: RecipeArguments) -> dict[str, str]:
     """What is printed, by topic."""
     if not Path(args.recipe).is_dir():
         raise UserError(f"recipe: {args.recipe} is no folder; name one of configs/")
-    versions = manifest.versions()
     extras = manifest.versions(OPTIONAL)
     memory = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return {
         "commit": manifest.git_commit() or "not a git checkout",
         "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
-        "packages": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "packages": ", ".join(map(" ".join, manifest.versions().items())),
         "optional": ", ".join(f"{name} {extras.get(name, 'missing')}" for name in OPTIONAL),
         "processor": f"{len(os.sched_getaffinity(0))} cores, {memory} of memory",
         "devices": devices(),
@@ -90,7 +76,7 @@ def examine(args: Any) -> dict[str, str]:
 
 def main() -> None:
     """Print what was found."""
-    (args,) = parse(__doc__, DoctorArguments)
+    (args,) = parse(__doc__, RecipeArguments)
     quiet()
     for topic, text in examine(args).items():
         sys.stdout.write(f"{topic:10} {text}\n")

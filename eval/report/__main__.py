@@ -3,12 +3,11 @@
     python -m eval.report --config configs/tiny-cpu/eval.yaml [--run_dir runs/tiny-cpu]
 
 Shares evaluation's YAML for the folders and the title; what was evaluated, and how, is read from
-`<output_dir>/manifest.json`, `<output_dir>/<name>/{scores.json,completions.parquet}`, and what the
-stages left in the folders of the local checkpoints and next to them: `trainer_state.json`,
-`manifest.json`. Results of checkpoints that have changed are refused.
-Writes to `report_dir`: `report.html`, one page that needs nothing else; `completions.html`, which
-shows completions (`eval.report.browse`); `report.json` with every number; and, last,
-`manifest.json`. The card of each model that a stage made gets its scores.
+evaluation's folder and from what the stages left in the folders of the local checkpoints and next
+to them: `trainer_state.json`, `manifest.json`. Results of checkpoints that have changed are
+refused. Writes to `report_dir`: `report.html`, one page that needs nothing else;
+`completions.html`, which shows completions (`eval.report.browse`); `report.json` with every number;
+and, last, `manifest.json`. The card of each model that a stage made gets its scores.
 """
 
 import json

@@ -139,12 +139,9 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
     """Count the rows of one data file by source, subject and level, and measure its texts.
 
     The first `NUM_MEASURED` rows are measured, in characters without a tokenizer: the builder has
-    shuffled training files, so they are a random sample.
-
-    Returns:
-        `num_rows`; `made_of`, (name, count) pairs; `lengths` of questions and completions: `num`
-        measured, `median`, `p95` (the smallest that 95 % do not exceed) and `longest`; `kept`, some
-        rows, drawn at random, as a model gets them. And the lengths themselves.
+    shuffled training files, so they are a random sample. Returns `num_rows`; `made_of`, (name,
+    count) pairs; `lengths` of questions and completions, quantiles; and `kept`, some rows, drawn at
+    random, as a model gets them. And the lengths themselves.
     """
     num_rows, counts = 0, {kind: Counter() for kind in ("source", "subject", "level")}
     draw, kept = random.Random(0), []
