@@ -22,7 +22,7 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, SFTConfig, SFTTrainer
 
 from benchmarks.table import about, publish, tell
-from data_prep.config import Settings, parse, run_cli
+from data_prep.config import Settings, known_keys, parse, run_cli
 from data_prep.quiet import quiet
 from stages.preflight.capacity import build_step
 from stages.preflight.inputs import STAGES, load_shape
@@ -90,7 +90,7 @@ class Case:
         }
         model = Model(load_shape("tiny") | self.changes)
         own, hf, _ = STAGES[self.stage]
-        settings = Settings.of(keys | self.config_keys(), own, hf)
+        settings = Settings(keys | self.config_keys(), {}, known_keys(own, hf))
         step = build_step(self.stage, model, settings)
         if not self.packing and not self.update_tokens:
             step = replace(step, is_masked=self.padded)  # a recipe is planned for the worst case

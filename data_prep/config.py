@@ -44,9 +44,21 @@ class PointlessKey(UserError):
 
 
 def setting(default: Any, text: str) -> Any:
-    """A dataclass's field: its default, or the type of an empty one, and its line of `--help`."""
-    kind = "default_factory" if default in (list, dict) else "default"
-    return dataclasses.field(**{kind: default}, metadata={"help": text})
+    """A dataclass's field: its default, of which a list or a mapping is copied, and its help."""
+    how = {"default_factory": default.copy} if hasattr(default, "copy") else {"default": default}
+    return dataclasses.field(**how, metadata={"help": text})
+
+
+@dataclass
+class RecipeArguments:
+    """Keys of the commands that look at a whole recipe."""
+
+    recipe: str = dataclasses.field(metadata={"help": "its folder, such as configs/grpo7b"})
+    run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
+
+    def __post_init__(self) -> None:
+        self.recipe = self.recipe.rstrip("/")
+        self.run = self.run or f"runs/{Path(self.recipe).name}"
 
 
 def refuse_hidden() -> None:
@@ -280,15 +292,6 @@ class Settings(dict[str, Any]):
         self.typed = frozenset(typed)
         self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
         super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any], own: type, hf: tuple[str, ...] = ()) -> "Settings":
-        """The settings that a plain mapping gives; unknown keys are kept as they are."""
-        if isinstance(values, Settings):
-            return values
-        known = known_keys(own, hf)
-        typed = _typed({k: v for k, v in values.items() if k in known}, known, "recipe")
-        return cls(dict(values) | typed, {}, known)
 
     def __getattr__(self, key: str) -> Any:
         if key.startswith("_"):  # not set yet: while it is copied

@@ -95,9 +95,20 @@ def check_space(folder: str, needed: float, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
-            f"{folder}: {what} needs {_size(needed)}, its disk has {_size(free)} free; free some, "
+            f"{folder}: {what} needs {size(needed)}, its disk has {size(free)} free; free some, "
             "or choose another output_dir"
         )
+
+
+def nearest(folder: str | Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    place = Path(folder).absolute()
+    return next(one for one in (place, *place.parents) if one.exists())
+
+
+def size(number: float) -> str:
+    """Bytes as a person reads them."""
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:,.1f} MiB"
 
 
 def disk_fault(error: BaseException | None) -> str | None:
@@ -107,17 +118,13 @@ def disk_fault(error: BaseException | None) -> str | None:
         if number in DISK_ERRORS or (number is None and DISK_TEXTS.search(str(error))):
             file = getattr(error, "filename", None)
             place = Path(os.fsdecode(file)) if file else next(reversed(_needed), Path.cwd())
-            near = next(p for p in (place, *place.absolute().parents) if p.exists())
             needed = max(_needed.values(), default=0)
             why = os.strerror(number) if number else str(error).strip().splitlines()[0]
             return (
-                f"{place}: cannot be written or read: {why}; {_size(shutil.disk_usage(near).free)} "
-                f"free, {_size(needed) if needed else 'more'} needed: make room or give access, "
+                f"{place}: cannot be written or read: {why}; "
+                f"{size(shutil.disk_usage(nearest(place)).free)} free, "
+                f"{size(needed) if needed else 'more'} needed: make room or give access, "
                 "then start the same command again"
             )
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
-
-
-def _size(number: float) -> str:
-    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.1f} MiB"

@@ -68,7 +68,7 @@ def check_made(path: Path) -> None:
         made = read(folder) or {}
         for name, known in made.get("files", {}).items():
             file = folder / name
-            if path in (file, *file.parents) and not (file.is_file() and sha256(file) == known):
+            if path in (file, *file.parents) and not is_as(file, known):
                 state = "differs from what" if file.is_file() else "is missing, which"
                 raise UserError(
                     f"{file}: {state} the stage {made['stage']} wrote; `make {made['stage']}` "
@@ -76,13 +76,15 @@ def check_made(path: Path) -> None:
                 )
 
 
-def damage(folder: str | Path) -> str:
-    """The first result in a folder that is missing or changed; empty where there is none."""
+def is_as(file: Path, digest: str) -> bool:
+    """Whether a file is there and has this hash."""
+    return file.is_file() and sha256(file) == digest
+
+
+def is_damaged(folder: str | Path) -> bool:
+    """Whether a result in a folder is missing or changed."""
     known = (read(folder) or {}).get("files", {})
-    for name, digest in known.items():
-        if not Path(folder, name).is_file() or sha256(Path(folder, name)) != digest:
-            return name
-    return ""
+    return not all(is_as(Path(folder, name), digest) for name, digest in known.items())
 
 
 def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "") -> bool:
@@ -97,7 +99,7 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
     config = json.loads(redact(json.dumps(config, default=str)))
     old, inputs = done["config"], done["inputs"]
     is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
-    if not is_same or hash_inputs([*inputs]) != inputs or damage(folder):
+    if not is_same or hash_inputs([*inputs]) != inputs or is_damaged(folder):
         return False
     Path(folder, NAME + PARTIAL).unlink(missing_ok=True)  # a kill may have left it
     os.utime(Path(folder, NAME))

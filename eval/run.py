@@ -5,10 +5,9 @@
 
 For each checkpoint lm-evaluation-harness runs the think-aware tasks of `eval/tasks/`, with one
 greedy completion for each problem and with k samples, then the official tasks. A folder
-`<output_dir>/<name>/` gets `scores.json` and `completions.parquet`. Every finished sample is on
-disk in its `samples/`: an evaluation that was killed resumes where it stopped. Several processes
-share it. A checkpoint whose files, data, settings and grader are unchanged is kept.
-`manifest.json` comes last; `eval.report` reads it all.
+`<output_dir>/<name>/` gets `scores.json` and `completions.parquet`, and every finished sample in
+`samples/`: an evaluation that was killed resumes where it stopped. A checkpoint whose files, data,
+settings and grader are unchanged is kept. `manifest.json` comes last; `eval.report` reads it all.
 
 Unlike the harness's own command line: the prompt is the training prompt to the token, the verdict
 is the reward's, and the model's shipped sampling defaults do not leak in.

@@ -103,12 +103,10 @@ class GrpoArguments(_GuardKeys):
     )
 
     # Rewards; `reward_weights` is TRL's own key.
-    reward_funcs: list[str] = field(
-        default_factory=_REWARDS.copy,
-        metadata={
-            "help": "reward functions by name, or your own as module:function; `reward_weights` "
-            "gives their weights"
-        },
+    reward_funcs: list[str] = setting(
+        _REWARDS,
+        "reward functions by name, or your own as module:function; `reward_weights` gives their "
+        "weights",
     )
     length_penalty_start: int = setting(
         500, "completion length, tokens, up to which nothing is lost"

@@ -4,8 +4,7 @@
     accelerate launch -m stages.difficulty --config configs/grpo7b/difficulty.yaml
 
 Samples `num_samples` completions per problem and grades them. `pass_rates.jsonl` has one row for
-each problem: id, num_right, num_samples, num_cut_off, verdicts, checkpoint (the first digits of its
-hash); `stages.grpo` and the builder filter by it. Each finished sample is stored in
+each problem; `stages.grpo` and the builder filter by it. Each finished sample is stored in
 `output_dir/samples` under a hash of the checkpoint, the prompt and the settings: a killed run
 resumes where it stopped, more samples extend those there, another checkpoint starts from nothing.
 """
@@ -18,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.checkpoints import check_checkpoint
 from data_prep.config import parse, run_cli
-from data_prep.sampling import ProblemSetArguments, check_problems_file
+from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.hashes import shorten
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Processes, SampleStore, fill
@@ -28,15 +26,9 @@ from data_prep.sampling.store import Processes, SampleStore, fill
 RESULT = "pass_rates.jsonl"
 
 
-def check(values: dict[str, Any]) -> None:
-    """Refuse missing inputs before torch is imported."""
-    check_problems_file(values)
-    check_checkpoint(values["model_name_or_path"], "model_name_or_path")
-
-
 def main() -> None:
     """Sample what is not sampled yet, grade, then put the result and the manifest in place."""
-    (args,) = parse(__doc__, ProblemSetArguments, check=check, owns="output_dir")
+    (args,) = parse(__doc__, ProblemSetArguments, check=check_inputs, owns="output_dir")
     rows = load_problems(args.problems_file, args.limit)
     processes = Processes.from_environment()
     folder = Path(args.output_dir)

@@ -3,11 +3,10 @@
     python -m stages.distill --config configs/tiny-cpu/distill.yaml
 
 Samples `num_samples` completions per problem from a teacher, grades them with the reward's grader
-and keeps at most `keep` right and well-formed ones. `traces.jsonl` has one row for each: the
-problem's id, source, question, answer, level and subject, the thought as `solution`, and `trace`,
-its number from 0. It is an SFT file as it is (`prompt`, `completion`), and the source `traces` of
-`data_prep.build` reads it, to be cleaned and mixed with others. The teacher is a checkpoint
-(backend hf or vllm) or the model of an OpenAI-compatible server (backend openai):
+and keeps at most `keep` right and well-formed ones: a row of `traces.jsonl` each, an SFT file as it
+is, which the source `traces` of `data_prep.build` reads too, to be cleaned and mixed with others.
+The teacher is a checkpoint (backend hf or vllm) or the model of an OpenAI-compatible server
+(backend openai):
 
     vllm serve Qwen/QwQ-32B --generation-config vllm
     python -m stages.distill --config … --backend openai --base_url http://localhost:8000/v1 \\
@@ -28,12 +27,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from data_prep import manifest
-from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, parse, run_cli, setting
 from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.grading.grade import Grade
 from data_prep.prompts import PROMPTS, build_completion, build_prompt, form_of
-from data_prep.sampling import ProblemSetArguments, check_problems_file
+from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.sources import generic
@@ -78,16 +76,9 @@ class DistillArguments(ProblemSetArguments):
             )
 
 
-def check(values: dict[str, Any]) -> None:
-    """Refuse missing inputs before torch is imported."""
-    check_problems_file(values)
-    if values.get("backend") != "openai":
-        check_checkpoint(values["model_name_or_path"], "model_name_or_path")
-
-
 def main() -> None:
     """Sample what is not sampled yet, keep what is right, then put traces and manifest in place."""
-    (args,) = parse(__doc__, DistillArguments, check=check, owns="output_dir")
+    (args,) = parse(__doc__, DistillArguments, check=check_inputs, owns="output_dir")
     rows = check_rows(load_problems(args.problems_file, args.limit), args.problems_file)
     for row in rows:
         # What a model trained on the traces will see, and how it is to answer.

@@ -10,13 +10,11 @@ import os
 import platform
 import shutil
 import sys
-from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli, setting
+from data_prep.config import RecipeArguments, UserError, parse, run_cli
+from data_prep.errors import nearest, size
 from data_prep.quiet import quiet
 
 OPTIONAL = ("flash-attn", "kernels", "liger-kernel", "vllm", "deepspeed", "wandb", "trackio")
@@ -25,40 +23,23 @@ SHOWN = (
     "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF",
     "WORLD_SIZE",
 )  # fmt: skip
-GIB = 2**30
-
-
-@dataclass
-class DoctorArguments:
-    """Keys of the command line."""
-
-    recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
-    run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
-
-    def __post_init__(self) -> None:
-        self.run = self.run or f"runs/{Path(self.recipe).name}"
 
 
 def devices() -> str:
     """The accelerators, or that there are none."""
-    if find_spec("torch") is None:
-        return "torch is not installed"
     import torch
 
     if not torch.cuda.is_available():
         return "no GPU that torch can use"
     found = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
-    names = [f"{gpu.name} ({gpu.total_memory / GIB:.1f} GiB)" for gpu in found]
+    names = [f"{gpu.name} ({size(gpu.total_memory)})" for gpu in found]
     return f"{', '.join(names)}; CUDA {torch.version.cuda}"
 
 
 def disk(folder: str) -> str:
     """Free and total space where a folder is, or will be."""
-    path = Path(folder).absolute()
-    while not path.exists():
-        path = path.parent
-    usage = shutil.disk_usage(path)
-    return f"{usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free at {folder}"
+    usage = shutil.disk_usage(nearest(folder))
+    return f"{size(usage.free)} of {size(usage.total)} free at {folder}"
 
 
 def progress(run: str) -> str:
@@ -73,19 +54,18 @@ def progress(run: str) -> str:
     return ", ".join(found) or "nothing yet"
 
 
-def examine(args: Any) -> dict[str, str]:
+def examine(args: RecipeArguments) -> dict[str, str]:
     """What is printed, by topic."""
     if not Path(args.recipe).is_dir():
         raise UserError(f"recipe: {args.recipe} is no folder; name one of configs/")
-    versions = manifest.versions()
     extras = manifest.versions(OPTIONAL)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    memory = size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return {
         "commit": manifest.git_commit() or "not a git checkout",
         "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
-        "packages": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "packages": ", ".join(map(" ".join, manifest.versions().items())),
         "optional": ", ".join(f"{name} {extras.get(name, 'missing')}" for name in OPTIONAL),
-        "processor": f"{len(os.sched_getaffinity(0))} cores, {memory:.1f} GiB of memory",
+        "processor": f"{len(os.sched_getaffinity(0))} cores, {memory} of memory",
         "devices": devices(),
         "disk": disk(args.run),
         "variables": ", ".join(f"{n}={os.environ[n]}" for n in SHOWN if n in os.environ) or "none",
@@ -96,7 +76,7 @@ def examine(args: Any) -> dict[str, str]:
 
 def main() -> None:
     """Print what was found."""
-    (args,) = parse(__doc__, DoctorArguments)
+    (args,) = parse(__doc__, RecipeArguments)
     quiet()
     for topic, text in examine(args).items():
         sys.stdout.write(f"{topic:10} {text}\n")

@@ -1,12 +1,10 @@
 """End a host's processes, with one line that says why, when another host of the run is gone.
 
-A stage that runs on several hosts is called as `run_cli(watched(main))`. Left alone, a host whose
-peer vanished (power, network) waits in a collective for `ddp_timeout`, half an hour by default, and
-one whose peer stopped with a user's mistake waits for it to join. Here one process of each host
-(local rank 0) counts up a key of its own in the store where the launch met, and reads the others'.
-
-A process that cannot run Python for HOST_LOSS_SECONDS (stopped, or in a call that keeps the
-interpreter's lock) is taken for lost; collectives, generation and saving release it.
+A stage that runs on several hosts is called as `run_cli(watched(main))`. Left alone, it would wait
+in a collective for `ddp_timeout`, half an hour by default. Here one process of each host (local
+rank 0) counts up a key of its own in the store where the launch met, and reads the others'. One
+that cannot run Python for HOST_LOSS_SECONDS (stopped, or in a call that keeps the interpreter's
+lock) is taken for lost; collectives, generation and saving release it.
 """
 
 import contextlib

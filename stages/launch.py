@@ -1,13 +1,9 @@
-"""Refuse a launch that would silently become another one.
+"""Refuse a launch that would silently become another one (docs/parallel.md).
 
-    parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
-    check_started(is_cpu)              torch is there: as many processes as were launched
+parse(..., launched(check_sft))    before torch is imported: recipe, environment, launcher
+check_started(is_cpu)              torch is there: as many processes as were launched
 
-    python -m stages.launch ...        `accelerate launch`, without a traceback of its own
-
-Each was seen to happen: `accelerate launch --cpu --num_processes 2` runs one process; a launch for
-GPUs on a host without one trains N times the same; FSDP from flags alone is version 1; ZeRO-3 ends
-with a folder that no other stage can load.
+python -m stages.launch ...        `accelerate launch`, without a traceback of its own
 """
 
 import importlib.util

@@ -2,10 +2,9 @@
 
 TRL calls each with lists of one entry per completion and sums the weighted results.
 
-No function returns None for a bad completion. TRL turns None into NaN and sums with `nansum`, so
-None counts as 0: a completion that makes the grader time out would then be paid better than a wrong
-one wherever wrong costs something. A time-out is paid as wrong; the grading pool logs it, and
-`rollout/grader_timeout_rate` counts it.
+No function returns None for a bad completion. TRL counts None as 0: a completion that makes the
+grader time out would then be paid better than a wrong one wherever wrong costs something. A
+time-out is paid as wrong, and counted by `rollout/grader_timeout_rate`.
 """
 
 import random

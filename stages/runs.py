@@ -5,9 +5,8 @@
     sft.1/ ...  runs that were superseded: never removed, without their optimizer's states
 
 A checkpoint is whole when `trainer_state.json` is there. `files.json`, written just before it, has
-the hash of each file and the `run.json` that the checkpoint belongs to: what a disk, a copy or a
-person did to it is found at the next start, which then goes back to the one before. That one is
-removed only when the next is whole.
+the hash of each file and the `run.json` that the checkpoint belongs to: one that was changed since
+is found at the next start, which goes back to the one before (docs/reliability.md).
 """
 
 import contextlib
@@ -61,7 +60,7 @@ def choose(folder: Path, run: dict[str, Any]) -> Start:
         if is_finished and manifest.is_current(old, run["config"], folder):
             put_in_place(old, folder)
             return Start(str(folder), None)
-        if is_finished and not manifest.damage(old):
+        if is_finished and not manifest.is_damaged(old):
             continue  # FORCE=1
         if checkpoint := last_checkpoint(old, is_whole=lambda path: is_whole(path, run)):
             seal(checkpoint)
@@ -160,7 +159,7 @@ def damage(checkpoint: Path) -> str:
         return next((f"{path.relative_to(checkpoint)} is damaged" for path in files), "")
     for name, known in sealed(checkpoint).get("files", {}).items():
         file = checkpoint / name
-        if not file.is_file() or manifest.sha256(file) != known:
+        if not manifest.is_as(file, known):
             return f"{name} is {'damaged' if file.is_file() else 'missing'}"
     return ""
 

@@ -5,13 +5,11 @@
     make control SEEDS="0 1 2"
 
 Each combination is the recipe's `grpo.yaml` with these keys on the command line, a process of its
-own, one after the other, in `<run>/sweep/<combination>/grpo`; SFT and data are the recipe's. After
-`sft.` a key is one of `sft.yaml`: an SFT run for each of its values, and GRPO from it (pass rates
-stay those of the recipe's SFT). `seed` is no key like others: the table has means over the seeds.
-Started again, finished runs are up to date and a killed one goes on from its last checkpoint. A run
-that a guard stopped, or that failed, is a row of the table like the others. `<run>/sweep` gets
-`table.md`, `table.json` and `seeds.json` for programs, and pictures: the curves, and a heat map of
-two keys.
+own, one after the other, in `<run>/sweep/<combination>/grpo`. After `sft.` a key is one of
+`sft.yaml`: an SFT run for each of its values, and GRPO from it (pass rates stay those of the
+recipe's SFT). The table has means over the values of `seed`. Started again, finished runs are up to
+date and a killed one goes on from its last checkpoint. `<run>/sweep` gets `table.md`, `table.json`
+and `seeds.json` for programs, and pictures: the curves, and a heat map of two keys.
 """
 
 import hashlib

@@ -11,8 +11,7 @@ One source is a mapping:
     {name: gsm8k, hub: openai/gsm8k, config: main, file: gsm8k/train.jsonl, split: train}
 
 `file`, also a folder or a glob, is read below `data_root` if that is set, or as a path where there
-is no `hub`; otherwise the hub is asked. `sample: N` takes N problems at random of those that are
-left when all are cleaned. docs/data.md explains every key.
+is no `hub`; otherwise the hub is asked. docs/data.md explains every key.
 """
 
 import random

@@ -1,17 +1,10 @@
-"""Checks across a set: duplicates, contradictions, near duplicates.
+"""Checks across a set: `duplicate_question`, `conflicting_gold`, `near_duplicate` (docs/data.md).
 
 Problems come in the order of their rows, whatever process checked them, and the first of its kind
-stays. Reasons:
-
-    duplicate_question   the same question, apart from case, spacing and punctuation
-    conflicting_gold     the same question with another gold, and so is the one it repeats: one of
-                         them is wrong, and nothing here tells which
-    near_duplicate       another edition of a question, with the same numbers and the same gold
-
-Near duplicates: workers reduce each question to a few keys (`signature`): MinHash over its word
-triples, cut into bands. Two questions that agree in a band are compared by `is_near_duplicate`; the
-others never meet. The keys are mixed with the numbers of the question, because template sets hold
-thousands of rows that differ in numbers only.
+stays. Near duplicates: workers reduce each question to a few keys (`signature`): MinHash over its
+word triples, cut into bands. Two questions that agree in a band are compared by
+`is_near_duplicate`; the others never meet. The keys are mixed with the numbers of the question,
+because template sets hold thousands of rows that differ in numbers only.
 """
 
 import dataclasses

@@ -1,23 +1,8 @@
 """Which problems a set keeps, as far as one problem alone can tell, and how a mix is drawn.
 
-Reasons, in the order in which they are checked (`duplicates` has those across rows,
-`data_prep.sources` those of single sources):
-
-    empty_question       nothing is asked
-    no_solution          SFT only: no worked text, which would teach empty thoughts
-    sentinel_answer      the gold says that there is none: "proof", "notfound", "N/A"
-    image                the question points to a picture that is not in the row
-    proof                it asks for a proof: a right final line proves nothing
-    multiple_choice      the gold is an option, or the question shows options: a guess is right one
-                         time in four, and a right value without its letter would be graded wrong
-    shows_answer         the question states its own answer: "… Find the area. Answer: 56."
-    gold_not_parseable   the grader cannot read the gold, or reads its words as letters ("48 (legs)"
-                         as 48 l e g s), so that no completion could ever match it
-    level                outside of the source's `min_level` and `max_level`, or unknown
-    foreign_language     not in `languages`
-
-Evaluation sets are never filtered by kind or language: they are what they are. ARC and GPQA are
-multiple choice by design.
+`duplicates` has the reasons to leave a problem out that lie in other rows, `data_prep.sources`
+those of single sources; docs/data.md lists all. Evaluation sets are never filtered by kind or
+language: they are what they are. ARC and GPQA are multiple choice by design.
 
 A source says how hard its problems are: `difficulty: easy` (all of them), or by each one's level,
 `difficulty: {by: level, medium: 3, hard: 5}` (level 3 and 4 are medium, 5 and up hard).

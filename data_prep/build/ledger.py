@@ -3,9 +3,8 @@
     python -m data_prep.build.ledger --data runs/tiny-cpu/data
 
 Writes `<run>/contamination-ledger/ledger.jsonl` from the pairs that the build found, and, last,
-`manifest.json`. Each line is one row: the file that it was read for, its source (name on the hub,
-or of the file) and id, the benchmark and the id of its question there, kind and score of the match,
-and a hash of each text (`text.question_hash`). No text is in it.
+`manifest.json`. Each line is one row that was read, the benchmark's question that it repeats, and a
+hash of each text (`text.question_hash`). No text is in it.
 """
 
 import json

@@ -119,12 +119,14 @@ class Checker:
         self._last = now
 
     def _check(self, job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Checked:
-        built = self._build(job, position, where, row)
-        self._lap("build")
-        if isinstance(built, Drop):
-            is_bad = built.reason == "bad_row"
+        try:
+            built = self._build(job, position, where, row)
+        except Drop as drop:
+            is_bad = drop.reason == "bad_row"
             text = "" if is_bad else json.dumps(row, ensure_ascii=False, default=str)
-            return Checked(where, None, built, text[:EXCERPT])
+            return Checked(where, None, drop, text[:EXCERPT])
+        finally:
+            self._lap("build")
         is_training = job.key in TRAINING
         golds = check_problem(built, job.source, job.key)
         self._lap("gold and kind")
@@ -152,10 +154,8 @@ class Checker:
         self._lap("signature")
         return found
 
-    def _build(
-        self, job: Job, position: int, where: str, row: Row | BadRow | Problem
-    ) -> Problem | Drop:
-        """The problem of a row, or why there is none."""
+    def _build(self, job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Problem:
+        """The problem of a row; raises `Drop`."""
         if isinstance(row, Problem):
             return row
         try:
@@ -166,7 +166,7 @@ class Checker:
         except UserError as error:
             if job.args.on_bad_row == "stop":
                 raise UserError(f"{error} (or leave it out: --on_bad_row skip)") from error
-            return Drop("bad_row", str(error))
+            raise Drop("bad_row", str(error)) from error
 
 
 def count_workers(wanted: int) -> int:

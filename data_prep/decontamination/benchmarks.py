@@ -80,7 +80,7 @@ def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem
     found: dict[str, tuple[str, Problem]] = {}
     ids: dict[str, str] = {}
     for position, (where, row) in enumerate(rows):
-        problem = _check(BUILDERS[name](row, f"{name}-{split}-{position}", where), where)
+        problem = _build(name, row, f"{name}-{split}-{position}", where)
         first, known = found.setdefault(problem.question, (where, problem))
         gold, other = problem.answers[0], known.answers[0]
         if gold != other and not is_same_value(gold, other):
@@ -98,17 +98,17 @@ def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem
     return [problem for _, problem in found.values()]
 
 
-def _check(built: Problem | Drop, where: str) -> Problem:
-    """The problem, if it can be scored; raises `UserError`."""
-    if isinstance(built, Drop):
-        fault = built.reason
-    elif not built.question.strip():
-        fault = "the question is empty"
-    elif not is_parseable(built.answers[0]):
-        fault = f"the gold {built.answers[0]!r:.80} cannot be parsed"
-    else:
-        return built
-    raise UserError(
-        f"{where}: unusable ({fault}); an evaluation set is scored whole: correct the row or take "
-        "another copy of the set"
-    )
+def _build(source: str, row: dict[str, Any], problem_id: str, where: str) -> Problem:
+    """The problem of a row, if it can be scored; raises `UserError`."""
+    try:
+        built = BUILDERS[source](row, problem_id, where)
+        if not built.question.strip():
+            raise Drop("the question is empty")
+        if not is_parseable(built.answers[0]):
+            raise Drop(f"the gold {built.answers[0]!r:.80} cannot be parsed")
+    except Drop as drop:
+        raise UserError(
+            f"{where}: unusable ({drop.reason}); an evaluation set is scored whole: correct the "
+            "row or take another copy of the set"
+        ) from drop
+    return built

@@ -1,13 +1,11 @@
 """Decontamination: training questions that occur in an evaluation set, in this or other words.
 
-Shared n-grams propose, an alignment decides. GPT-3 drops what shares a 13-gram with a test set,
-Qwen2.5-Math also asks for a common subsequence of 60 % (arXiv:2409.12122), Tulu 3 for 8-grams
-over half of the tokens (arXiv:2411.15124). Templates and stock phrases make such rules drop clean
-rows of mathematics, and rewordings escape them. Here the n-grams are short, over words that carry
-content, and only name candidates; a candidate counts where the numbers of the evaluation question
-recur and enough of its words align in order, how much depends on whether the golds are one value.
-With text put in between, sentences in another order or a part left out, its words still come in
-runs, which are laid side by side like tiles (`_not_in`).
+Shared n-grams propose, an alignment decides (docs/results/decontamination.md compares the rules of
+GPT-3, Qwen2.5-Math and Tulu 3). The n-grams are short, over words that carry content, and only name
+candidates; a candidate counts where the numbers of the evaluation question recur and enough of its
+words align in order, how much depends on whether the golds are one value. With text put in between,
+sentences in another order or a part left out, its words still come in runs, which are laid side by
+side like tiles (`_not_in`).
 """
 
 import json

@@ -1,14 +1,9 @@
 """Killable workers for untrusted symbolic algebra: a call returns, or is over its limit.
 
 A call may hang, eat memory or be in C code; the process that runs it (`pool_worker`) is killed and
-another takes over.
-
-    pool = GradingPool("package.module:function", num_workers=2, timeout=2.0)
-    outcomes = pool.map([("1/2", "0.5"), ("x+1", "1+x")])
-
-The workers are started by exec, so they inherit no CUDA context, thread or lock of the trainer, and
-any thread may call. No pool library keeps all of that: Pebble's breaks when an idle worker is
-killed or a forked process exits, and it imports the main script in every worker.
+another takes over. The workers are started by exec, so they inherit no CUDA context, thread or lock
+of the trainer, and any thread may call. No pool library keeps all of that: Pebble's breaks when an
+idle worker is killed or a forked process exits, and it imports the main script in every worker.
 """
 
 import contextlib

@@ -1,18 +1,14 @@
 """The process that runs one function on untrusted input and can be killed at any instruction.
 
-Started by `data_prep.grading.pool`; nobody runs it by hand:
-
-    python -P -m data_prep.grading.pool_worker module:function timeout memory_bytes parent
-
-Algebra may sit in C code where no Python signal handler ever runs, so a worker is two processes.
-The *supervisor* imports the function once and forks; the *server*, its child, answers requests
-under a kernel timer and a memory limit whose breach kills it. The supervisor then says what became
-of the request and forks again, in milliseconds.
+Started by `data_prep.grading.pool`. Algebra may sit in C code where no Python signal handler ever
+runs, so a worker is two processes. The *supervisor* imports the function once and forks; the
+*server*, its child, answers requests under a kernel timer and a memory limit whose breach kills it.
+The supervisor then says what became of the request and forks again, in milliseconds.
 
 They share one socket, standard input; the pool has at most one request on the way:
 
-    request   7 ["1/2", "0.5"]\n                  a number, then the arguments as JSON
-    reply     {"id": 7, "status": "ok", "value": true, "seconds": 0.01, "error": null}\n
+    request   7 ["1/2", "0.5"]\\n                  a number, then the arguments as JSON
+    reply     {"id": 7, "status": "ok", "value": true, "seconds": 0.01, "error": null}\\n
 
 `status` is "ok", "error" (it raised) or "timeout" (over the limit of time or memory). Id 0 is the
 hello after the import: "ready", or "error" and its text. Nothing is left behind when the trainer is

@@ -84,13 +84,9 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
 def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]:
     """Yield `(where, row)` of a local file, with a `BadRow` for each row that cannot be read.
 
-    Rows are streamed. A bare list of chat turns (the training files of ORZ) becomes
-    `{"conversations": row}`.
-
-    Args:
-        path: a `.jsonl` or `.json` file (objects line by line, or one list of them), a `.csv` or
-            `.tsv` file (with a header; every value is text), these also packed, as `.csv.gz`; a
-            `.parquet` file, or an `.arrow` file of `save_to_disk`.
+    Rows are streamed, of JSON (objects line by line, or one list of them), CSV and TSV (with a
+    header; every value is text), also packed, as `.csv.gz`; of parquet, and of `save_to_disk`'s
+    Arrow. A bare list of chat turns (the training files of ORZ) becomes `{"conversations": row}`.
 
     Raises:
         UserError: missing file, unknown suffix, something else than data (a Git LFS pointer, a web

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, setting
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -54,8 +55,10 @@ class ProblemSetArguments(SamplingArguments):
     output_dir: str = field(metadata={"help": "where the result and the samples go"})
 
 
-def check_problems_file(values: dict[str, Any]) -> None:
-    """Refuse a missing file before torch is imported."""
+def check_inputs(values: dict[str, Any]) -> None:
+    """Refuse a missing file or checkpoint before torch is imported."""
     path = values["problems_file"]
     if not Path(path).is_file():
         raise UserError(f"problems_file: {path} does not exist; run `make data` first")
+    if values.get("backend") != "openai":
+        check_checkpoint(values["model_name_or_path"], "model_name_or_path")

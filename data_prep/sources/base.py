@@ -1,9 +1,9 @@
 """What the builders of the data sets share: columns under many names, prompts, golds, options.
 
-A builder is a function (row, problem_id, where) -> Problem | Drop, named in `registry.BUILDERS`;
+A builder is a function (row, problem_id, where) -> Problem, named in `registry.BUILDERS`;
 `problem_id` is `<source>-<split>-<position>`. It raises `UserError` where a column is missing or of
-a wrong type. A prompt in a template that is not known is a `Drop` of reason `unknown_template` in
-every set; the builders name their other reasons.
+a wrong type, and `Drop` where a row is to be left out: in every set for `unknown_template`, a
+prompt in a template that is not known; the builders name their other reasons.
 """
 
 import contextlib
@@ -102,8 +102,8 @@ _SENTINELS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+@dataclass(unsafe_hash=True)
+class Drop(Exception):
     """A row left out on purpose: a named `reason` that is counted, and a `detail` to look at."""
 
     reason: str
@@ -119,14 +119,12 @@ def build_row(
     golds: tuple[str, ...] = GOLDS,
     solutions: tuple[str, ...] = SOLUTIONS,
     **fields: Any,
-) -> Problem | Drop:
-    """A problem from the columns that most sets have; `Drop`s for want of a gold or a question."""
+) -> Problem:
+    """A problem from the columns that most sets have; raises `Drop` for want of a gold."""
     question = get_question(row, questions, where)
-    if isinstance(question, Drop):
-        return question
     values = get_golds(row, golds, where)
     if not values:
-        return Drop("no_answer")
+        raise Drop("no_answer")
     text = find_reply(get_value(row, solutions))
     text = get_text(row, solutions, where, default="") if text is None else thought_of(text)
     text = text or thought_of(find_reply(get_value(row, questions)) or "")
@@ -190,7 +188,7 @@ def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -
     return value
 
 
-def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str | Drop:
+def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str:
     """The bare question, from text or from a chat prompt of one user turn.
 
     A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ), or the JSON text of
@@ -213,7 +211,7 @@ def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> s
             "or answers"
         ) from error
     if token := templates.find_foreign_token(question):
-        return Drop("unknown_template", f"{token!r:.60} is left in {column}")
+        raise Drop("unknown_template", f"{token!r:.60} is left in {column}")
     return question
 
 

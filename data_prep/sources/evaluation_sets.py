@@ -1,17 +1,15 @@
 """AIME, GPQA and ARC: sets that are scored whole, so that a row that is damaged is an error.
 
-AIME (`HuggingFaceH4/aime_2024`, `Maxwell-Jia/AIME_2024`, `math-ai/aime25`), 30 problems a year:
-every answer is an integer from 0 to 999. Mirrors write it as a number, as `073` or as
-`336^\\circ`; the gold here is the bare integer, `73`.
+AIME (`HuggingFaceH4/aime_2024`, `Maxwell-Jia/AIME_2024`, `math-ai/aime25`): every answer is an
+integer from 0 to 999. Mirrors write it as a number, as `073` or as `336^\\circ`; the gold is `73`.
 
-GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`), graduate questions in science with four options:
-upstream the right one has a column of its own, so the options are put in an order that the question
-alone decides: the same in every run, whichever copy the row comes from. AReaL's copy
-(`ori_question`, `options`, the letter in `answer`) is read as well. The gold is the letter. The set
-is gated: accept its terms on the hub, and keep its questions out of public files.
+GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`), gated: upstream the right option has a column of
+its own, so the four are put in an order that the question alone decides: the same in every run,
+whichever copy the row comes from. AReaL's copy (`ori_question`, `options`, the letter in `answer`)
+is read as well. The gold is the letter.
 
-ARC (`allenai/ai2_arc`, config `ARC-Challenge`), school science with three to five options: they
-keep their order and are shown as A to E; upstream labels some rows 1 to 5.
+ARC (`allenai/ai2_arc`, config `ARC-Challenge`), three to five options: they keep their order and
+are shown as A to E; upstream labels some rows 1 to 5.
 """
 
 import hashlib
@@ -21,7 +19,7 @@ from typing import Any
 
 from data_prep.config import UserError
 from data_prep.schema import Problem
-from data_prep.sources.base import Drop, build_row, get_text, get_value, own_id
+from data_prep.sources.base import build_row, get_text, get_value, own_id
 
 LETTERS = "ABCDE"
 INSTRUCTION = "Answer with the letter of the right option."
@@ -32,14 +30,12 @@ _AIME_GOLD = re.compile(
 )
 
 
-def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Turn an AIME row into a problem. `Drop` reason: `no_answer`."""
     name = own_id(problem_id, get_value(row, ("id", "ID", "extra_info.index")))
     questions = ("problem", "question", "Problem", "prompt")
     golds = ("answer", "final_answer", "Answer", "reward_model.ground_truth")
     built = build_row(row, name, where, "aime", questions, golds, ("solution", "Solution"))
-    if isinstance(built, Drop):
-        return built
     text = ", ".join(built.answers)
     if not (gold := _AIME_GOLD.fullmatch(text)):
         raise UserError(

@@ -1,17 +1,10 @@
 r"""Any data set of questions and answers, by the names of its columns; and a teacher's traces.
 
-    name: generic
-    file: mine.jsonl
-    prompt_key: prompt
-    answer_key: reward_model.ground_truth
-    apply_chat_template: true
-
-`question: "{Body} {Question}"` makes the prompt of several columns instead of `prompt_key`'s one.
-A prompt is text (bare, or in a chat template already) or a list of {role, content} or {from, value}
-with one user turn; the assistant's reply to it is the solution where there is no other, and
-`answer_key` may name the chat as well. A gold is text, a number, or a list of them of which any may
-match; a `\boxed{}` around all of it is taken off, and of `… #### 18` the tail counts. `Drop`
-reason: `no_answer`.
+`question: "{Body} {Question}"` makes the prompt of several columns instead of `prompt_key`'s one
+(docs/data.md). A prompt is text (bare, or in a chat template already) or a list of {role, content}
+or {from, value} with one user turn; the assistant's reply to it is the solution where there is no
+other, and `answer_key` may name the chat as well. A gold is text, a number, or a list of them of
+which any may match; a `\boxed{}` around all of it is taken off, and of `… #### 18` the tail counts.
 """
 
 import re
@@ -38,7 +31,7 @@ def build_problem(
     solution_key: str | None = None,
     level_key: str | None = None,
     apply_chat_template: bool | None = None,
-) -> Problem | base.Drop:
+) -> Problem:
     """Turn a row into a problem.
 
     `apply_chat_template`: whether prompts are lists of messages, to which a template is still to be
@@ -57,11 +50,10 @@ def build_problem(
     columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
     built = base.build_row(row, problem_id, where, "generic", *columns, level=level)
-    if isinstance(built, base.Drop):
-        return built
     tails = (base.clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers)
-    golds = tuple(dict.fromkeys(filter(None, tails)))
-    return replace(built, answers=golds) if golds else base.Drop("no_answer")
+    if not (golds := tuple(dict.fromkeys(filter(None, tails)))):
+        raise base.Drop("no_answer")
+    return replace(built, answers=golds)
 
 
 def fill_template(template: str, row: dict[str, Any], where: str) -> str:
@@ -74,7 +66,7 @@ def fill_template(template: str, row: dict[str, Any], where: str) -> str:
     return _COLUMN.sub(fill, template)
 
 
-def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Turn a row of `traces.jsonl` of `stages.distill` into a problem of its question's source."""
     trace = base.get_number(row, ("trace",), where)
     if type(trace) is not int or trace < 0:

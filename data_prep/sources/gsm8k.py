@@ -15,17 +15,15 @@ _CALCULATION = re.compile(r"<<[^<>]*>>")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 
 
-def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | Drop:
+def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Turn a GSM8K row into a problem; `level` stays None. `Drop` reason: `no_answer`.
 
     No single `####`, or a gold that is not a number, is an error: GSM8K has no such rows, so the
     file is damaged or is another data set, and dropping would hide it.
     """
     question = get_question(row, ("question",), where)
-    if isinstance(question, Drop):
-        return question
     if (found := find_value(row, ("answer",))) and found[1] in (None, ""):
-        return Drop("no_answer")
+        raise Drop("no_answer")
     rationale, *golds = get_text(row, ("answer",), where).split(MARK)
     if len(golds) != 1:
         raise UserError(

@@ -3,8 +3,7 @@
 The gold is `answer`, or the last `\\boxed{…}` of the solution. ORZ's evaluation files (`prompt` of
 {from, value}, `final_answer`) and verl's parquet files (`prompt` of {role, content},
 `reward_model.ground_truth`, the rest in `extra_info`) and MathArena's contests (`problem_idx`,
-`problem`, `answer`, `problem_type`) are read as well. Some mirrors have no solutions. `Drop`
-reason: `no_answer`, neither a gold nor a box (two rows of one mirror of the train split).
+`problem`, `answer`, `problem_type`) are read as well. Some mirrors have no solutions.
 """
 
 import re
@@ -24,7 +23,7 @@ _LEVEL = re.compile(r"(?:Level )?(?:([1-5])|\?)")
 _UNIQUE_ID = re.compile(r"(?:train|test)/(\w+)/(\d+)\.json")
 
 
-def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Turn a MATH row into a problem; `level` is 1 to 5, or None where it is unknown."""
     solution = base.get_text(row, SOLUTIONS, where, default="")
     # Rows with solutions need no column of golds, rows without must have one.

@@ -2,15 +2,8 @@ r"""NuminaMath-CoT and 1.5 (`AI-MO/NuminaMath-CoT`, `AI-MO/NuminaMath-1.5`), wit
 
 The gold is `answer` (1.5), or the last `\boxed{…}` of the solution (CoT, whose mirrors name the
 columns `instruction` and `response`). Golds such as `proof`, `notfound` or `C` are kept: they are
-sorted out for all sources alike, see `data_prep.build.filters`. `Drop` reasons:
-
-    invalid_problem     1.5 says that the problem is not valid
-    proof, multiple_choice  1.5 says that it is one, and the gold is no value
-    no_answer           1.5 has no answer
-    no_boxed_answer     the solution boxes nothing
-    unbalanced_box      its last box never closes
-    empty_box           its last box is empty
-    text_answer         the gold is words (`\text{No}`, "True"): no algebra can compare them
+sorted out for all sources alike, see `data_prep.build.filters`, but where 1.5 says that a problem
+is a proof or multiple choice. `text_answer` drops golds in words: no algebra can compare them.
 """
 
 import re
@@ -38,29 +31,25 @@ def _keep_number(text: re.Match) -> str:
     return text[1] if re.fullmatch(r"\s*[\d.,]+\s*", text[1]) else ""
 
 
-def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Turn a NuminaMath row into a problem, or say why not (see the module docstring)."""
     question = base.get_question(row, ("problem", "instruction"), where)
-    if isinstance(question, base.Drop):
-        return question
     columns = ("solution", "response")
     default = "" if base.find_value(row, columns) else None
     solution = base.repair_escapes(base.get_text(row, columns, where, default)).strip()
     if not _is_valid(row, "problem_is_valid", where):
-        return base.Drop("invalid_problem", where)
+        raise base.Drop("invalid_problem", where)
     if base.find_value(row, ("answer",)):
         gold = next(iter(base.get_golds(row, ("answer",), where)), "")
         kind = base.get_text(row, ("question_type",), where, default="").strip().lower()
         if kind in _KINDS and (base.is_sentinel(gold) or not is_parseable(gold)):
-            return base.Drop(_KINDS[kind], f"{gold!r:.80}")
+            raise base.Drop(_KINDS[kind], f"{gold!r:.80}")
         if not gold:
-            return base.Drop("no_answer")
+            raise base.Drop("no_answer")
     else:
-        gold, reason = _boxed_gold(solution)
-        if reason:
-            return base.Drop(reason, f"{gold!r:.80}" if gold else "")
+        gold = _boxed_gold(solution)
     if is_text(gold) and not base.is_option(gold) and not base.is_sentinel(gold):
-        return base.Drop("text_answer", f"{gold!r:.80}")
+        raise base.Drop("text_answer", f"{gold!r:.80}")
     subject = base.get_text(row, ("problem_type", "source"), where, default="").strip()
     subject = "" if subject.lower() == "unknown" else subject
     solution = solution if _is_valid(row, "solution_is_valid", where) else ""
@@ -72,13 +61,15 @@ def _is_valid(row: dict[str, Any], column: str, where: str) -> bool:
     return base.get_text(row, (column,), where, default="yes").strip().lower() in ("yes", "")
 
 
-def _boxed_gold(solution: str) -> tuple[str, str]:
-    """(gold, "") of a solution, or (what is there instead, `Drop` reason)."""
-    tail = solution[solution.rfind("\\boxed{") :] if "\\boxed{" in solution else ""
-    if not tail:
-        return "", "no_boxed_answer"
-    gold = last_boxed(tail)  # an earlier balanced box would be the gold of another part
+def _boxed_gold(solution: str) -> str:
+    """What a solution boxes last; raises `Drop`."""
+    _, box, rest = solution.rpartition("\\boxed{")
+    if not box:
+        raise base.Drop("no_boxed_answer")
+    gold = last_boxed(box + rest)  # an earlier balanced box would be the gold of another part
     if gold is None:
-        return tail, "unbalanced_box"
+        raise base.Drop("unbalanced_box", f"{box + rest!r:.80}")
     gold = base.clean_gold(gold)
-    return (gold, "") if re.sub(r"\\[,;: !]", "", gold).strip() else ("", "empty_box")
+    if not re.sub(r"\\[,;: !]", "", gold).strip():
+        raise base.Drop("empty_box")
+    return gold

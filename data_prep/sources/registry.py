@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from data_prep.schema import Problem
 from data_prep.sources import evaluation_sets, generic, gsm8k, math, numinamath, rl_sets
-from data_prep.sources.base import Drop
 
-BUILDERS: dict[str, Callable[..., Problem | Drop]] = {
+BUILDERS: dict[str, Callable[..., Problem]] = {
     "gsm8k": gsm8k.build_problem,
     "numinamath": numinamath.build_problem,
     "math": math.build_problem,

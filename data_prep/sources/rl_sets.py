@@ -15,48 +15,44 @@ QUESTIONS = ("prompt", "problem", "question")  # a chat comes before a copy of i
 NUM_TRACES = 3  # of R1 in a row of DeepMath
 
 
-def build_areal_boba(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_areal_boba(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     r"""AReaL-boba (`inclusionAI/AReaL-boba-Data`): 106k problems in the R1-distill prompt template.
 
     `prompt` holds the question between template tokens, `solutions` the golds, each in a
-    `\boxed{}`, of which any may match. `query_id` is no id (the published example has "xx"), so
-    positions are. `Drop` reasons: `not_math`, a `task` other than math; `no_answer`.
+    `\boxed{}`. `query_id` is no id (the published example has "xx"), so positions are.
     """
     task = base.get_text(row, ("task",), where, default="math").strip()
     if task.lower() != "math":
-        return base.Drop("not_math", f"task {task!r:.40}")
+        raise base.Drop("not_math", f"task {task!r:.40}")
     columns = ("prompt",), ("solutions", "answer"), ()
     return base.build_row(row, problem_id, where, "areal_boba", *columns)
 
 
-def build_dapo(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_dapo(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """DAPO-Math-17k (`BytedTsinghua-SIA/DAPO-Math-17k`): rewritten to have integer answers.
 
-    Upstream every problem occurs a hundred times, and `extra_info.index` repeats with it, so
-    positions are the ids. `Drop` reason: `no_answer`.
+    Upstream `extra_info.index` repeats as each problem does, so positions are the ids.
     """
     golds = ("reward_model.ground_truth", "label", "answer", "solution")
     return base.build_row(row, problem_id, where, "dapo", QUESTIONS, golds, ())
 
 
-def build_deepscaler(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_deepscaler(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """DeepScaleR-Preview (`agentica-org/DeepScaleR-Preview-Dataset`): 40k of AIME, AMC, MATH.
 
-    Upstream rows have `problem`, `answer` and `solution`, empty in most. Its component files in
-    rllm also have `difficulty` and `type`. `Drop` reason: `no_answer`.
+    Its component files in rllm also have `difficulty` and `type`.
     """
     level = base.get_number(row, ("difficulty",), where)
     subject = base.get_subject(row, base.SUBJECTS, where)
     return base.build_row(row, problem_id, where, "deepscaler", level=level, subject=subject)
 
 
-def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem | base.Drop:
+def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     """Open-Reasoner-Zero (`Open-Reasoner-Zero/orz_math_57k_collection` and its kin).
 
     A training row is a bare list of two turns, which `reading` wraps as `conversations`: the
     question, and a turn of the assistant without text but with `ground_truth`, the gold as `value`.
-    A row of an evaluation file has `prompt`, a list of one turn, and `final_answer`. `Drop` reason:
-    `no_answer`.
+    A row of an evaluation file has `prompt`, a list of one turn, and `final_answer`.
     """
     if "conversations" in row:
         turns = row["conversations"]
@@ -75,9 +71,7 @@ def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem | bas
     return base.build_row(row, problem_id, where, "orz", QUESTIONS, golds, ())
 
 
-def build_deepmath(
-    row: dict[str, Any], problem_id: str, where: str, *, trace: int = 1
-) -> Problem | base.Drop:
+def build_deepmath(row: dict[str, Any], problem_id: str, where: str, *, trace: int = 1) -> Problem:
     r"""DeepMath-103K (`zwhe99/DeepMath-103K`): hard problems, each with three solutions by R1.
 
     `difficulty` runs from about 1 to 10 in halves, with -1 for unknown; `topic` is a path such as
@@ -94,7 +88,5 @@ def build_deepmath(
     name = problem_id if trace == 1 else f"{problem_id}-t{trace - 1}"
     columns = ("question", "problem"), ("final_answer", "answer"), ()
     built = base.build_row(row, name, where, "deepmath", *columns, **fields)
-    if isinstance(built, base.Drop):
-        return built
     text = base.get_text(row, (f"r1_solution_{trace}",), where, default="")
     return replace(built, solution=base.right_thought(text, built.answers))

@@ -1,13 +1,9 @@
 """Procedural word problems in the GSM8K schema: the embedded default data set.
 
-    Mia has 14 pens.
-    Monday buys 5.
-    Tuesday loses 3.
+    Mia has 14 pens.                    Monday buys 5. 14 + 5 = <<14+5=19>>19
+    Monday buys 5.                      Tuesday loses 3. 19 - 3 = <<19-3=16>>16
+    Tuesday loses 3.                    #### 16
     How many pens?
-
-    Monday buys 5. 14 + 5 = <<14+5=19>>19
-    Tuesday loses 3. 19 - 3 = <<19-3=16>>16
-    #### 16
 
 A problem's level is its number of days. As real corpora mix careful and terse solutions, a share of
 the training solutions is *hasty*: bare equations that merge several days (`14 + 5 - 3 = 16`), which

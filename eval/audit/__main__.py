@@ -9,18 +9,16 @@ rules, reward and every think-aware task of its eval.yaml, and through the harne
 comparison; wrong answers and known tricks follow. No weights are loaded. Below 99 % for the golds,
 or where anything else is paid, the exit code is 2 and there is no `<run>/audit/manifest.json`,
 without which `make grpo` and `make eval` do not start. `audit.json` and `audit.txt` have all of it.
-
-It reads what every stage reads, so it may import any of them; nothing imports it.
 """
 
 import json
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli, setting
+from data_prep.config import RecipeArguments, UserError, parse, run_cli, setting
 from data_prep.quiet import quiet_evaluation
 from eval.audit import page
 from eval.harness.settings import EvalArguments, check_data
@@ -31,11 +29,9 @@ MAX_FAULTS = 5  # in the closing line
 
 
 @dataclass
-class AuditArguments:
+class AuditArguments(RecipeArguments):
     """Keys of the command line; there is no YAML for this one."""
 
-    recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
-    run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
     data_root: str | None = setting(None, "folder of their local files")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     tokenizer: str | None = setting(None, "path or hub id of another one; `bytes` is a stand-in")
@@ -45,10 +41,6 @@ class AuditArguments:
     num_parsed: int = setting(100, "problems of each set that the harness's parsers read (slow)")
     opens_gate: bool = setting(True, "a pass lets make grpo and make eval start")
     completions: str | None = setting(None, "only show what each parser makes of this file")
-
-    def __post_init__(self) -> None:
-        self.recipe = self.recipe.rstrip("/")
-        self.run = self.run or f"runs/{Path(self.recipe).name}"
 
 
 def main() -> None:

@@ -79,12 +79,10 @@ def majority_at_k(records: Sequence[dict]) -> float:
     """maj@k of one problem: whether the most frequent answer is right (self-consistency).
 
     Wang et al. 2022 (arXiv:2203.11171), without weights. A completion votes for its prediction; one
-    without abstains. The right ones are one class; wrong ones are grouped by text, then by value.
-    Where classes tie, the result is the share of right ones among them: the expected value of a
-    tie broken at random.
-
-    Nothing is compared unless the wrong votes could reach the right ones; then each text, the most
-    frequent first, with the first `MAX_CLASSES` classes only.
+    without abstains. The right ones are one class; wrong ones are grouped by text, then by value,
+    each text, the most frequent first, with the first `MAX_CLASSES` classes only, and not at all
+    unless they could reach the right ones. Where classes tie, the result is the share of right ones
+    among them: the expected value of a tie broken at random.
     """
     right = sum(record["verdict"] == "right" for record in records)
     wrong = [

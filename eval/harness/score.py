@@ -18,6 +18,7 @@ from data_prep.manifest import encodable, open_whole
 from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.sampling.store import Completion
 from data_prep.schema import Problem
+from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
 from eval.harness.metrics import greedy_metrics, mean_interval, outcome, sampled_metrics
 
@@ -116,10 +117,11 @@ def official_problem(doc: dict, benchmark: str, doc_id: int) -> Problem:
         return Problem(problem_id, "gpqa", question, (doc["answer"].strip("()"),))
     # minerva_math500 puts its own shorthand of the gold into `answer`: the solution has it in full.
     row = {key: value for key, value in doc.items() if key != "answer" or benchmark != "math500"}
-    found = BUILDERS[BENCHMARKS[benchmark]["source"]](row, problem_id, problem_id)
-    if not isinstance(found, Problem):
-        raise UserError(f"{problem_id}: {found.reason}: its gold cannot be read; fix the row")
-    return found
+    try:
+        return BUILDERS[BENCHMARKS[benchmark]["source"]](row, problem_id, problem_id)
+    except Drop as drop:
+        fault = f"{problem_id}: {drop.reason}: its gold cannot be read; fix the row"
+        raise UserError(fault) from drop
 
 
 def official_rows(

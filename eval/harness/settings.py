@@ -26,13 +26,9 @@ class EvalArguments(SamplingArguments):
     output_dir: str = field(metadata={"help": "one sub-folder per checkpoint is written here"})
     report_dir: str = field(metadata={"help": "where eval.report writes"})
     title: str = setting("SFT, then GRPO", "heading of the report; {base}: first checkpoint")
-    tasks: list[str] = field(
-        default_factory=lambda: ["held_out"],
-        metadata={"help": f"think-aware tasks: {', '.join(THINK_TASKS)}"},
-    )
-    official: list[str] = field(
-        default_factory=list,
-        metadata={"help": f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"},
+    tasks: list[str] = setting(["held_out"], f"think-aware tasks: {', '.join(THINK_TASKS)}")
+    official: list[str] = setting(
+        [], f"the harness's own tasks on the same: {', '.join(OFFICIAL_TASKS)}"
     )
     test_file: str | None = setting(None, "problems of held_out, in the shape of GRPO rows")
     transfer_file: str | None = setting(None, "of transfer: problems unlike the trained ones")

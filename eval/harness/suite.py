@@ -240,10 +240,8 @@ def protect(tasks: dict[str, Any]) -> list[dict]:
     The official MATH-500 tasks hand what a model wrote to sympy. The harness's own time limits are
     signals, which long stretches of C code do not hear, and it has none for memory: their parsers
     run in a child process with limits. The others are regular expressions; too long a text is 0.
-
-    Returns:
-        A list that the scoring fills with the rows (`doc`) on which a parser had to be stopped,
-        once for each task. They score 0, as those do that the harness gives up.
+    Returns a list that the scoring fills with the rows (`doc`) on which a parser had to be stopped,
+    once for each task. They score 0, as those do that the harness gives up.
     """
     stopped: list[dict] = []
 

@@ -3,12 +3,11 @@
     python -m eval.report --config configs/tiny-cpu/eval.yaml [--run_dir runs/tiny-cpu]
 
 Shares evaluation's YAML for the folders and the title; what was evaluated, and how, is read from
-`<output_dir>/manifest.json`, `<output_dir>/<name>/{scores.json,completions.parquet}`, and what the
-stages left in the folders of the local checkpoints and next to them: `trainer_state.json`,
-`manifest.json`. Results of checkpoints that have changed are refused.
-Writes to `report_dir`: `report.html`, one page that needs nothing else; `completions.html`, which
-shows completions (`eval.report.browse`); `report.json` with every number; and, last,
-`manifest.json`. The card of each model that a stage made gets its scores.
+evaluation's folder and from what the stages left in the folders of the local checkpoints and next
+to them: `trainer_state.json`, `manifest.json`. Results of checkpoints that have changed are
+refused. Writes to `report_dir`: `report.html`, one page that needs nothing else;
+`completions.html`, which shows completions (`eval.report.browse`); `report.json` with every number;
+and, last, `manifest.json`. The card of each model that a stage made gets its scores.
 """
 
 import json
@@ -38,26 +37,16 @@ def main() -> None:
     report["unread"], report["flips"] = find_examples(results)
     report["references"] = page.load_references(list(next(iter(report["scores"].values()))))
     report["stages"] = read_stages(args.output_dir, evaluation["config"], checkpoints)
-    report["headline"] = page.headline(report)
-    report["summary"], report["warnings"] = page.summary(report), page.warnings(report)
     report["git_commit"], report["versions"] = evaluation["git_commit"], evaluation["versions"]
     report["evaluation_config"] = evaluation["config"]
-    report["report_commit"] = manifest.git_commit()
     panels = read_curves(checkpoints)
     report["curves"] = {
         name: {panel.title: panel.lines for panel in found} for name, found in panels.items()
     }
     control = Path(args.output_dir).parent / "control/seeds.json"
     report["control"] = read_left(control, "`make control`")
-    figures = {
-        "control": plots.draw_control((report["control"] or {}).get("curves", {})),
-        "outcomes": plots.draw_outcomes(page.bars(report, [*checkpoints])),
-        "curves": {name: plots.draw_curves(found, name) for name, found in panels.items()},
-    }
-
     folder = Path(args.report_dir)
-    (folder / "report.html").write_text(page.build_page(report, figures), encoding="utf-8")
-    manifest.write_json(folder / "report.json", manifest.finite(report))
+    page.finish(report, [*checkpoints], panels, f"{folder}/report")
     browse.write(folder / browse.PAGE, browse.find_files(Path(args.output_dir).parent), title)
     for name, path in checkpoints.items():
         card.write(path, report["scores"][name])
@@ -66,8 +55,7 @@ def main() -> None:
     inputs = manifest.hash_inputs([f"{args.output_dir}/{file}" for file in read])
     counts = {"checkpoints": len(checkpoints), "tasks": len(report["changes"])}
     manifest.write(folder, "report", asdict(args), inputs, counts, started)
-    shown = (report["title"], page.terminal_tables(report), report["summary"], report["warnings"])
-    render.show(*shown, f"{folder}/report.html")
+    render.show(report, page.terminal_tables(report), f"{folder}/report.html")
 
 
 def find_examples(results: dict[str, numbers.Result]) -> tuple[list[dict], list[dict]]:

@@ -53,19 +53,11 @@ def main() -> None:
         for name, found in find_runs(args.runs).items()
     }
     report = compare(runs)
-    curves = dict.fromkeys(stage for run in every(runs).values() for stage in run.panels)
-    figures = {
-        "outcomes": plots.draw_outcomes(page.bars(report, [*runs])),
-        "curves": {stage: plots.draw_curves(overlay(runs, stage), stage) for stage in curves},
-        "control": [],
-    }
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
-    with manifest.open_whole(out / "compare.html") as file:
-        file.write(page.build_page(report, figures))
-    manifest.write_json(out / "compare.json", manifest.finite(report))
-    shown = (report["title"], page.terminal_tables(report), report["summary"], report["warnings"])
-    render.show(*shown, f"{out}/compare.html")
+    stages = dict.fromkeys(stage for run in every(runs).values() for stage in run.panels)
+    curves = {stage: overlay(runs, stage) for stage in stages}
+    Path(args.out).mkdir(parents=True, exist_ok=True)
+    page.finish(report, [*runs], curves, f"{args.out}/compare")
+    render.show(report, page.terminal_tables(report), f"{args.out}/compare.html")
 
 
 def every(runs: Runs) -> dict[str, Run]:
@@ -128,9 +120,7 @@ def compare(runs: Runs) -> dict[str, Any]:
     report |= numbers.summarise(folders, results, [(first, other) for other in others])
     one_each = {name: next(iter(runs[name].values())).result for name in (first, others[-1])}
     report["unread"], report["flips"] = find_examples(one_each)
-    report |= {"references": [], "stages": {}, "control": None, "differ": differ_table(runs)}
-    report |= {"headline": page.headline(report), "summary": page.summary(report)}
-    return report | {"warnings": page.warnings(report), "report_commit": manifest.git_commit()}
+    return report | {"references": [], "stages": {}, "control": None, "differ": differ_table(runs)}
 
 
 def merge(results: list[numbers.Result]) -> numbers.Result:

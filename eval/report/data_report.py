@@ -139,12 +139,9 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
     """Count the rows of one data file by source, subject and level, and measure its texts.
 
     The first `NUM_MEASURED` rows are measured, in characters without a tokenizer: the builder has
-    shuffled training files, so they are a random sample.
-
-    Returns:
-        `num_rows`; `made_of`, (name, count) pairs; `lengths` of questions and completions: `num`
-        measured, `median`, `p95` (the smallest that 95 % do not exceed) and `longest`; `kept`, some
-        rows, drawn at random, as a model gets them. And the lengths themselves.
+    shuffled training files, so they are a random sample. Returns `num_rows`; `made_of`, (name,
+    count) pairs; `lengths` of questions and completions, quantiles; and `kept`, some rows, drawn at
+    random, as a model gets them. And the lengths themselves.
     """
     num_rows, counts = 0, {kind: Counter() for kind in ("source", "subject", "level")}
     draw, kept = random.Random(0), []
@@ -204,16 +201,10 @@ def add_samples(files: dict[str, dict[str, Any]], path: Path) -> None:
         file["samples"] = {reason: [] for reason in file["dropped"] if reason != NOT_DRAWN}
     draw, seen = random.Random(0), Counter()
     for _, row in read_rows(path):
-        seen[row["file"], row["reason"]] += 1
-        keys = ("where", "detail", "id", "question", "answers")
-        kept = files[row["file"]]["samples"][row["reason"]]
-        keep(
-            kept,
-            {key: row[key] for key in keys},
-            NUM_SAMPLES,
-            seen[row["file"], row["reason"]],
-            draw,
-        )
+        kind = row["file"], row["reason"]
+        seen[kind] += 1
+        sample = {key: row[key] for key in ("where", "detail", "id", "question", "answers")}
+        keep(files[kind[0]]["samples"][kind[1]], sample, NUM_SAMPLES, seen[kind], draw)
 
 
 def read_matches(path: Path) -> dict[str, Any]:
@@ -250,10 +241,8 @@ def warnings(report: dict[str, Any]) -> list[str]:
             if number := source["dropped"].get("bad_row"):
                 found.append(f"{name}: {number:,} rows of {source['label']} cannot be read.")
             lost = sum(n for r, n in source["dropped"].items() if r not in ON_PURPOSE)
-            if lost > MAX_LOST * source["rows_in"]:
-                found.append(
-                    f"{name}: {source['label']} lost {lost:,} of {source['rows_in']:,} rows."
-                )
+            if lost > MAX_LOST * (rows_in := source["rows_in"]):
+                found.append(f"{name}: {source['label']} lost {lost:,} of {rows_in:,} rows.")
     return found
 
 

@@ -156,8 +156,8 @@ def summarise(
         "outcomes": each(outcome_rates),
         "shapes": each(shape),
         "verdicts": each(verdict_rates),
-        "cut_off": each(cut_off_rate),
-        "no_thought": each(no_thought_rate),
+        "cut_off": each(lambda rows: _mean(bool(row["cut_off"]) for row in rows)),
+        "no_thought": each(lambda rows: _mean(map(has_no_thought, rows))),
         "levels": each(level_scores),
         "fingerprints": {name: scores[name]["fingerprint"] for name in names},
         "costs": {name: {key: scores[name].get(key) for key in costs} for name in names},
@@ -233,15 +233,9 @@ def _mean(values: Iterable[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def cut_off_rate(rows: Rows) -> float:
-    """Share of completions that reached the token limit, right ones too."""
-    return _mean(bool(row["cut_off"]) for row in rows)
-
-
-def no_thought_rate(rows: Rows) -> float:
-    """Share of completions that came to an end without one closed thought: no answer is read."""
-    verdicts = ("no_think", "unclosed_think")
-    return _mean(row["verdict"] in verdicts and not row["cut_off"] for row in rows)
+def has_no_thought(row: dict) -> bool:
+    """Whether a completion came to an end without one closed thought: no answer is read."""
+    return row["verdict"] in ("no_think", "unclosed_think") and not row["cut_off"]
 
 
 def find_flips(

@@ -11,7 +11,9 @@ from typing import Any
 
 import yaml
 
+from data_prep import manifest
 from eval.harness.metrics import unseen_share
+from eval.report import plots
 from eval.report.numbers import headline_mode, is_official
 from eval.report.render import Table, flatten, render
 
@@ -31,6 +33,25 @@ SHAPE = {  # columns after the outcomes: key of `eval.report.numbers.shape`, how
     "tokens": ("num_tokens", "{:.0f}"),
     "cut off, but right": ("cut_off_right", "{:.1%}"),
 }
+
+
+def finish(
+    report: dict[str, Any], names: list[str], panels: dict[str, list[plots.Panel]], path: str
+) -> None:
+    """Add the sentences to a report and write it, as `<path>.html` and `<path>.json`.
+
+    `names` are those of the bars of outcomes, `panels` the training curves by checkpoint.
+    """
+    report |= {"headline": headline(report), "summary": summary(report)}
+    report |= {"warnings": warnings(report), "report_commit": manifest.git_commit()}
+    figures = {
+        "control": plots.draw_control((report["control"] or {}).get("curves", {})),
+        "outcomes": plots.draw_outcomes(bars(report, names)),
+        "curves": {name: plots.draw_curves(found, name) for name, found in panels.items()},
+    }
+    with manifest.open_whole(f"{path}.html") as file:
+        file.write(build_page(report, figures))
+    manifest.write_json(f"{path}.json", manifest.finite(report))
 
 
 def build_page(report: dict[str, Any], figures: dict[str, Any]) -> str:
@@ -219,7 +240,7 @@ def warnings(report: dict[str, Any]) -> list[str]:
         changes = report["changes"][task]
         for one in changes[headline_mode(changes)]:
             score, names = one["score"], f"{one['from']} and {one['to']}"
-            if score["value"] and score["low"] is not None and score["low"] <= 0 <= score["high"]:
+            if score["value"] and may_be_chance(score):
                 found.append(
                     f"The {count} problems of {task} cannot tell {names} apart: "
                     f"{points(score['value'])} points are seen, and less than about "

@@ -67,19 +67,17 @@ def render(name: str, **values: Any) -> str:
     return environment.get_template(f"{name}.html.jinja").render(values)
 
 
-def show(
-    title: str, tables: dict[str, Table], summary: str, warnings: list[str], path: str
-) -> None:
+def show(report: dict[str, Any], tables: dict[str, Table], path: str) -> None:
     """Print a report's short form: `{title: table}`, the summary, what to doubt, where to read on.
 
     Names and numbers only: no text of a model gets to the terminal.
     """
     console = Console(width=min(WIDTH, Console().width) if Console().is_terminal else WIDTH)
-    console.print(f"[bold]{escape(title)}[/bold]", highlight=False)
+    console.print(f"[bold]{escape(report['title'])}[/bold]", highlight=False)
     for name, table in tables.items():
         print_table(console, name, *table)
-    console.print(escape(summary), highlight=False)
-    for warning in warnings:
+    console.print(escape(report["summary"]), highlight=False)
+    for warning in report["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
     # Not wrapped: a broken path cannot be clicked or copied.
     console.print(f"Report: {escape(path)}", highlight=False, soft_wrap=True)

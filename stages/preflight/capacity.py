@@ -4,10 +4,10 @@ import math
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from data_prep.config import Settings, UserError
+from data_prep.errors import nearest, size
 from stages.checks import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
@@ -21,11 +21,6 @@ EIGHT_BIT = 1 + 4 / 256  # bytes of a state: 8 bits, and an fp32 scale for each 
 # Bytes of scratch for each number of the largest tensor that torchao's 8-bit AdamW steps: on a GPU
 # (assumed), and on a CPU, where it is not compiled (measured, the same for two shapes).
 SCRATCH, EAGER_SCRATCH = 16, 57
-
-
-def gib(number: float) -> str:
-    """Format bytes."""
-    return f"{number / GIB:.1f} GiB" if number >= GIB else f"{number / 2**20:,.1f} MiB"
 
 
 def weight_bytes(values: Settings) -> int:
@@ -153,28 +148,28 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
     values, topic, plan = recipe.settings[stage], f"{stage} memory", plan_step(step)
     gpu, limit = f"{recipe.args.gpu_memory:g} GiB", recipe.args.gpu_memory * GIB
     parts = sorted(plan.parts, key=lambda part: -part.bytes)
-    parts = "".join(f"\n  {part.name}: {gib(part.bytes)} = {part.formula}" for part in parts)
+    parts = "".join(f"\n  {part.name}: {size(part.bytes)} = {part.formula}" for part in parts)
     if stage == "grpo" and not longest and not values.max_prompt_length:
         parts = f"; no prompt limit and no data: {ASSUMED_PROMPT:,} tokens are assumed" + parts
     if values.use_cpu:
-        text = f"{gib(plan.peak)} of tensors at the peak ({plan.moment}), on a CPU{parts}"
+        text = f"{size(plan.peak)} of tensors at the peak ({plan.moment}), on a CPU{parts}"
         return [Finding(OK, topic, text)]
     has_engine = bool(values.get("use_vllm")) and values.vllm_mode == "colocate"
     engine = values.vllm_gpu_memory_utilization * limit if has_engine else 0
     share = 0 if has_engine and values.vllm_enable_sleep_mode else engine
     total = plan.peak + share + CONTEXT
     text = (
-        f"{gib(total)} of {gpu} on each device at the peak of the update ({plan.moment}), "
-        f"{gib(CONTEXT)} for CUDA itself{parts}"
+        f"{size(total)} of {gpu} on each device at the peak of the update ({plan.moment}), "
+        f"{size(CONTEXT)} for CUDA itself{parts}"
     )
     if share:
-        text += f"\n  vLLM: {gib(share)} = vllm_gpu_memory_utilization x {gpu}"
+        text += f"\n  vLLM: {size(share)} = vllm_gpu_memory_utilization x {gpu}"
     level = ERROR if total > limit else WARNING if total > NEAR * limit else OK
     remedy = lower(plan, values, bool(share)) if level != OK else ""
     found = [Finding(level, topic, text, remedy)]
     if has_engine:
         if plan.states + engine + CONTEXT > limit:
-            needs = f"{gib(plan.states)} of training states + {gib(engine)} for it"
+            needs = f"{size(plan.states)} of training states + {size(engine)} for it"
             text = f"while vLLM generates: {needs} > {gpu}"
             remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
             found.append(Finding(ERROR, topic, text, remedy))
@@ -192,7 +187,7 @@ def check_cache(
     tokens = max(0, int((share - weights - VLLM_WORK) // token))
     room = prompt_room(values, longest) + completion_room(values)
     text = (
-        f"vLLM: {gib(share)} - {gib(weights)} of weights = cache for {tokens:,} tokens of "
+        f"vLLM: {size(share)} - {size(weights)} of weights = cache for {tokens:,} tokens of "
         f"{token:,} B: {tokens // room} completions of {room:,} tokens at once"
     )
     if tokens >= max(room, values.vllm_max_model_length or 0):
@@ -230,27 +225,23 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> list[Finding]:
             total, every = values.max_steps, values.save_steps
             kept = int(total // every) if 1 <= every <= total else 10
             if checkpoint * kept > 10 * GIB:
-                text = f"save_total_limit is not set: about {kept} checkpoints of {gib(checkpoint)}"
+                text = (
+                    f"save_total_limit is not set: about {kept} checkpoints of {size(checkpoint)}"
+                )
                 found.append(Finding(WARNING, "disk", f"{stage}: {text}", "save_total_limit: 2"))
         # The last, and with evaluation the best.
         models = 2 if values.eval_strategy != "no" and stage == "grpo" else 1
         folder = str(values.get("output_dir") or recipe.run)
-        text = f"{stage}: {kept} checkpoints of {gib(checkpoint)} + {models} of {gib(saved)}"
+        text = f"{stage}: {kept} checkpoints of {size(checkpoint)} + {models} of {size(saved)}"
         needed = checkpoint * kept + saved * models
         disks.setdefault(nearest(folder).stat().st_dev, []).append((folder, needed, text))
     runs_here = has_gpu() or all(recipe.settings[stage].use_cpu for stage in steps)
     for needs in disks.values():
         folders, sizes, texts = zip(*needs, strict=True)
         free = shutil.disk_usage(nearest(folders[0])).free
-        text = f"{gib(sum(sizes))} needed ({', '.join(texts)}), {gib(free)} free for "
+        text = f"{size(sum(sizes))} needed ({', '.join(texts)}), {size(free)} free for "
         text += ", ".join(dict.fromkeys(folders)) + ("" if runs_here else ", without a GPU")
         level = OK if sum(sizes) <= free else ERROR if runs_here else WARNING
         remedy = "free some, lower save_total_limit, or set output_dir to a larger disk"
         found.append(Finding(level, "disk", text, "" if level == OK else remedy))
     return found
-
-
-def nearest(folder: str) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
-    place = Path(folder).absolute()
-    return next(one for one in (place, *place.parents) if one.exists())

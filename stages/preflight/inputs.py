@@ -56,50 +56,16 @@ def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
         return [Finding(ERROR, topic, text, "correct the value; other findings may name its key")]
 
 
-def _shape(
-    hidden: int, inner: int, layers: int, heads: int, key_value_heads: int, vocab: int, **more: Any
-) -> dict[str, Any]:
-    return {
-        "model_type": "qwen2", "hidden_size": hidden, "intermediate_size": inner,
-        "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": key_value_heads, "vocab_size": vocab,
-        "max_position_embeddings": 32768, "tie_word_embeddings": True,
-    } | more  # fmt: skip
-
-
-_HALF_B = _shape(896, 4864, 24, 14, 2, 151936)
-_ONE_AND_A_HALF_B = _shape(1536, 8960, 28, 12, 2, 151936)
-_SEVEN_B = _shape(3584, 18944, 28, 28, 4, 152064, tie_word_embeddings=False)
-_LONG = {"max_position_embeddings": 131072}
-_UNTIED = _LONG | {"tie_word_embeddings": False}
-_LLAMA = _UNTIED | {"model_type": "llama"}
-_QWEN3 = {"model_type": "qwen3", "head_dim": 128, "max_position_embeddings": 40960}
-# What the config.json of each says, so that a recipe is checked without weights or network.
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": _shape(64, 192, 3, 4, 4, 646, max_position_embeddings=4096),
-    "0.5B": _HALF_B,
-    "1.5B": _ONE_AND_A_HALF_B,
-    "7B": _SEVEN_B,
-    "Qwen/Qwen2.5-0.5B-Instruct": _HALF_B,
-    "Qwen/Qwen2.5-1.5B-Instruct": _ONE_AND_A_HALF_B,
-    "Qwen/Qwen2.5-7B": _SEVEN_B | _LONG,
-    "Qwen/Qwen2.5-7B-Instruct": _SEVEN_B,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": _ONE_AND_A_HALF_B | _UNTIED,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _SEVEN_B | _LONG,
-    "meta-llama/Llama-3.1-8B-Instruct": _shape(4096, 14336, 32, 32, 8, 128256, **_LLAMA),
-    "Qwen/Qwen3-1.7B": _shape(2048, 6144, 28, 16, 8, 151936, **_QWEN3),
-}
-
-
 def load_shape(model: str) -> dict[str, Any]:
-    """Load the config.json of a checkpoint folder, or of a name of `SHAPES`."""
+    """Load the config.json of a checkpoint folder, or of a name of `shapes.yaml`."""
     path = Path(model) / "config.json"
     if not path.is_file():
-        if model in SHAPES:
-            return dict(SHAPES[model])
+        shapes = read_yaml(str(Path(__file__).with_name("shapes.yaml")))
+        if model in shapes:
+            return shapes[model]
         raise UserError(
             f"model_name_or_path: {model} is no checkpoint folder, and its shape is not known "
-            f"here; download it and name the folder, or use one of {', '.join(SHAPES)}"
+            f"here; download it and name the folder, or use one of {', '.join(shapes)}"
         )
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
@@ -173,10 +139,15 @@ class Recipe:
         if folder and Path(folder, "config.json").is_file():
             return load_shape(folder)  # a folder of the model without its weights
         if built and name == built.output_dir and not Path(name, "config.json").is_file():
-            sizes = (built.hidden_size, built.intermediate_size, built.num_layers)
-            positions = {"max_position_embeddings": built.max_position_embeddings}
-            # A vocabulary of 200 numbers and up to 800 merges.
-            return _shape(*sizes, built.num_heads, built.num_kv_heads, 1000, **positions)
+            return load_shape("tiny") | {
+                "hidden_size": built.hidden_size,
+                "intermediate_size": built.intermediate_size,
+                "num_hidden_layers": built.num_layers,
+                "num_attention_heads": built.num_heads,
+                "num_key_value_heads": built.num_kv_heads,
+                "max_position_embeddings": built.max_position_embeddings,
+                "vocab_size": 1000,  # 200 numbers and up to 800 merges
+            }
         return load_shape(str(name))
 
     def known_shape(self, stage: str) -> dict[str, Any]:

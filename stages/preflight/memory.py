@@ -1,17 +1,9 @@
 """Plan the memory of one training process, in bytes, from a model's config and a recipe's numbers.
 
-Pure arithmetic without torch: a step has moments at which its memory can peak, each moment is a
-list of parts with their formulas, and the plan is the highest moment:
-
-- `head`: backward pass of TRL's fused LM head, when all activations are there;
-- `last layer`: its backward pass, with the inputs of all layers;
-- `first layer`: its backward pass, with the gradients of all others;
-- `end`: backward pass of the embedding, when all gradients are there;
-- `optimizer`: the optimizer's step, with what it needs besides its states;
-- `forward`: under autocast, when all weights have been cast and none is freed yet.
-
-Derived from the source of transformers 5.17 and TRL 1.16; `benchmarks.memory` compares it with
-measured steps. Lengths are tokens, L is a row's.
+Pure arithmetic without torch: a step has moments at which its memory can peak (`plan_step`), each
+moment is a list of parts with their formulas, and the plan is the highest moment. Derived from the
+source of transformers 5.17 and TRL 1.16; `benchmarks.memory` compares it with measured steps.
+Lengths are tokens, L is a row's.
 """
 
 from collections.abc import Mapping

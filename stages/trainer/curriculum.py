@@ -9,11 +9,9 @@ Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two norma
 
     eta_i = weights . features_i + offset_i        p_i = 1 / (1 + exp(-eta_i))
 
-The features say which problems are alike: source and level, and components of the policy's hidden
-states of the prompts, which need no label. A group with k of G right is a binomial observation of
-eta, whose correction weights and offset share by their variances: one group teaches about every
-problem like it, and problems not seen for long follow the policy. What is known fades: the weights
-walk by `DRIFT` a batch, an offset returns to its prior with a half-life.
+A group with k of G right is a binomial observation of eta, whose correction weights and offset
+share by their variances: one group teaches about every problem like it. What is known fades: the
+weights walk by `DRIFT` a batch, an offset returns to its prior with a half-life (docs/grpo.md).
 
 Decided on raw correctness, never on the summed reward. All processes hold the same state and draw
 the same numbers: they are fed gathered results, and the random stream is keyed on (seed, batch).
@@ -52,11 +50,8 @@ class Curriculum(Protocol):
 
     Problems are indices into `train_dataset`. Every process holds a curriculum, and all must decide
     alike: from what they observe, which is gathered, and from random numbers keyed on the seed. It
-    may also have `next_round(groups: Groups) -> list[int] | None`, called with the groups to train
-    on so far, again until it gives None: other problems to generate for, in rank order and as many
-    for each process. Groups without signal are then replaced by new ones that have some, and
-    `choose` may give more problems from the start. With `num_first: int` besides, each round is of
-    so many rollouts a problem, and only the groups to train on get the rest, observed at the end.
+    may also have `next_round(groups: Groups) -> list[int] | None`, other problems to generate for,
+    `num_first: int`, and `see(components)` with `num_components: int`: see docs/grpo.md.
     """
 
     def choose(self, count: int) -> list[int] | None:

@@ -1,9 +1,8 @@
-"""Evaluation during GRPO: avg@k on held-out problems, and the best model kept.
+"""Evaluation during GRPO: avg@k on held-out problems, and the best model kept (docs/grpo.md).
 
-TRL evaluates (`eval_dataset`, `eval_strategy`, `num_generations_eval`); the trainer adds three
-things. Every problem counts once, where TRL averages over batches and over the copies that fill up
-the last one when several processes share the problems; right is what the project's grader calls
-right, whatever the rewards are; and the training goes on as if nothing had been evaluated.
+Every problem counts once, where TRL averages over batches and over the copies that fill up the last
+one when several processes share the problems; right is what the project's grader calls right,
+whatever the rewards are; and the training goes on as if nothing had been evaluated.
 
 The best model lies in `<output_dir>/best`. The new one is written to another folder, `best.json`
 last, and then takes its place by renaming: killed between two renames a run leaves none under the

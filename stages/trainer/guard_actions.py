@@ -1,13 +1,9 @@
-"""The guards inside the trainer: what they look at, and what they do.
+"""The guards inside the trainer: what they look at, and what they do (docs/grpo.md).
 
 A guard warns, stops the run, or goes back to the last healthy checkpoint with a lower learning
 rate. Each is a line of `events.jsonl` in the output folder. A run that was killed takes some steps
 again, and then their lines are there again; a roll-back is never repeated, as from its line on the
 run resumes behind it.
-
-What a guard cannot see: `alignment` needs log-probs of the sampler, so vLLM or a `rollout_func`,
-and TRL's own of the same moment (by default with vLLM, else where several optimizer steps share a
-generation); `weights` is off under DeepSpeed, which steps inside its backward pass.
 """
 
 import json

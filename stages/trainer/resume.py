@@ -1,10 +1,8 @@
 """Exact resume: what TRL forgets at a checkpoint, so that a run goes on after `kill -9` unchanged.
 
-On a CPU the resumed run has the weights, the prompts and the registered state of an uninterrupted
-one, bit for bit; elsewhere up to the arithmetic's own noise. TRL loses the order of the problems in
-every epoch but the first, the generation batch that a checkpoint lies inside, and the metrics not
-logged yet. A checkpoint gets more files, on disk before `trainer_state.json`, the mark of a
-complete one:
+TRL loses the order of the problems in every epoch but the first, the generation batch that a
+checkpoint lies inside, and the metrics not logged yet. A checkpoint gets more files, on disk before
+`trainer_state.json`, the mark of a complete one:
 
     extra_state.json             counters, metrics and completions to be logged, and `extra_state`
     generation_buffer_<rank>.pt  completions that later steps use, if the checkpoint lies inside one

@@ -1,34 +1,23 @@
 """The policy update where it is not TRL's: no padding, early stop, rounded weights.
 
-**Without its padding** (`update_tokens`). TRL runs a micro-batch as one rectangle: B rows of P
-prompt tokens, padded on the left, and C completion tokens, padded on the right, both as long as the
-longest of the generation batch. Here each row is cut down to its own tokens, and what comes out is
-put back where TRL expects it. Loss and gradient are TRL's but for the rounding; metrics that TRL
-averages over micro-batches weigh the rows differently where these are sorted. What saves time:
+**Without its padding** (`update_tokens`, docs/speed.md). TRL runs a micro-batch as one rectangle: B
+rows of P prompt tokens, padded on the left, and C completion tokens, padded on the right, both as
+long as the longest of the generation batch. Here each row is cut down to its own tokens, rows of
+similar length go through the model together in passes of at most `update_tokens` tokens, kept until
+the one backward pass, and rows without a gradient under no_grad; what comes out is put back where
+TRL expects it. Loss and gradient are TRL's but for the rounding. Positions start at each row's
+first token, as in generation; TRL counts the padding before it, too, which is the same only for
+models with relative positions (RoPE).
 
-- the rows of an optimizer step are sorted by length, so that a micro-batch holds similar ones;
-- a micro-batch, also of the old and the reference log-probs, is run in several forward passes of at
-  most `update_tokens` tokens, kept until the one backward pass, so that memory follows its own
-  tokens. With FlashAttention a pass is packed and has no padding;
-- rows whose advantage is 0 have no gradient where there is neither KL nor entropy bonus; they run
-  under no_grad, for the metrics: 63 % of the groups in a published run.
+**Minibatch early-stop** (`max_mean_ratio`, docs/grpo.md): where the mean importance ratio of a
+minibatch's completion tokens, over all processes, exceeds it or is not finite, its loss is replaced
+by zero. An optimizer step whose minibatches were all dropped, or whose gradient is not finite, is
+not taken: with a gradient of zero Adam would still apply its momentum and weight decay.
 
-Positions start at each row's first token, as in generation; TRL counts the padding before it, too,
-which is the same only for models with relative positions (RoPE).
-
-**Minibatch early-stop** (`max_mean_ratio`), the rule of RealHF, AReaL and RLinf: where the mean
-importance ratio of a minibatch's completion tokens, taken over all processes, exceeds a threshold
-(5.0 there), its loss is replaced by zero; the others are divided by what they would be without the
-drop. Unlike theirs, a ratio or a loss that is not finite counts as exceeding, and an optimizer step
-whose minibatches were all dropped, or whose gradient is not finite, is not taken: with a gradient
-of zero Adam would still apply its momentum and weight decay. The ratio is 1 by construction unless
-TRL keeps `old_per_token_logps`: where several optimizer steps share a generation, and with vLLM.
-
-**Stochastic rounding** (`stochastic_rounding`). bf16 keeps 8 significant bits, so AdamW at a
-learning rate of 5e-7 rounds nearly all of its updates away. torchao's 8-bit AdamW rounds a new
-weight up or down by chance, the nearer neighbour the likelier: its mean is exact (docs/recipes.md).
-Here every process draws the same numbers, or the replicas drift apart; a resumed run draws those of
-an uninterrupted one; sampling does not notice.
+**Stochastic rounding** (`stochastic_rounding`, docs/recipes.md). torchao's 8-bit AdamW rounds a new
+bf16 weight up or down by chance, so that its mean is exact. Here every process draws the same
+numbers, or the replicas drift apart; a resumed run draws those of an uninterrupted one; sampling
+does not notice.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,8 +2,8 @@
 
 import pytest
 
-from data_prep.config import UserError
-from stages.doctor import DoctorArguments, examine, progress
+from data_prep.config import RecipeArguments, UserError
+from stages.doctor import examine, progress
 
 
 def test_it_tells_versions_devices_disk_and_progress(tmp_path, monkeypatch):
@@ -12,7 +12,7 @@ def test_it_tells_versions_devices_disk_and_progress(tmp_path, monkeypatch):
     for folder in ("sft", "grpo/checkpoint-20", "grpo/checkpoint-3", "eval"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "sft/manifest.json").write_text('{"stage": "sft"}')
-    found = examine(DoctorArguments("configs/tiny-cpu", str(tmp_path)))
+    found = examine(RecipeArguments("configs/tiny-cpu", str(tmp_path)))
     assert found["run"] == "grpo at checkpoint-20, sft finished"
     assert "torch" in found["packages"] and "GiB free" in found["disk"]
     assert "OMP_NUM_THREADS=1" in found["variables"]
@@ -22,4 +22,4 @@ def test_it_tells_versions_devices_disk_and_progress(tmp_path, monkeypatch):
 def test_a_run_not_yet_started_and_a_recipe_that_is_none(tmp_path):
     assert progress(str(tmp_path / "none")) == "nothing yet"
     with pytest.raises(UserError, match="recipe"):
-        examine(DoctorArguments("configs/none"))
+        examine(RecipeArguments("configs/none"))

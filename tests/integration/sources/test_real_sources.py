@@ -62,7 +62,13 @@ QUESTIONS = ("problem", "question", "instruction", "prompt", "conversations")
 
 
 def build_all(path, source):
-    return [BUILDERS[source](row, f"s-train-{w}", w) for w, row in read_rows(path)]
+    found = []
+    for where, row in read_rows(path):
+        try:
+            found.append(BUILDERS[source](row, f"s-train-{where}", where))
+        except Drop as drop:
+            found.append(drop)
+    return found
 
 
 @pytest.mark.parametrize(

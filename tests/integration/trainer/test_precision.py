@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from data_prep.config import Settings, UserError
+from data_prep.config import UserError
 from stages.arguments import SFT, SftArguments
 from stages.checks import check_rounding
 from tests.integration.fork_server import DIED
 from tests.integration.trainer.recorders import tell
+from tests.settings import settings_of
 
 pytestmark = pytest.mark.integration
 
@@ -22,7 +23,7 @@ ROUNDED = BF16 | {"stochastic_rounding": True}
 
 
 def settings(changes=()):
-    return Settings.of(ROUNDED | dict(changes), SftArguments, SFT)
+    return settings_of(ROUNDED | dict(changes), SftArguments, SFT)
 
 
 def weights(folder):

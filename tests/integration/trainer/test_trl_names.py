@@ -18,11 +18,12 @@ from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import RepeatSampler
 
-from data_prep.config import HF_SOURCES, Settings, UserError, hf_keys
+from data_prep.config import HF_SOURCES, UserError, hf_keys
 from stages.arguments import GRPO, SCALES, GrpoArguments
 from stages.checks import CHOICES, check_batch
 from stages.trainer.rollouts import advantages, sum_rewards
 from stages.trainer.trainer import MathGRPOTrainer
+from tests.settings import settings_of
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
@@ -242,7 +243,7 @@ def test_on_one_process_check_batch_and_trl_agree(values, tmp_path):
             return True
         return False
 
-    ours = refused(lambda: check_batch(Settings.of(values, GrpoArguments, GRPO), 1))
+    ours = refused(lambda: check_batch(settings_of(values, GrpoArguments, GRPO), 1))
     assert ours == refused(
         lambda: GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, **values)
     )

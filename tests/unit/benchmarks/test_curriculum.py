@@ -16,9 +16,9 @@ from benchmarks.curriculum import (
     render,
     summary,
 )
-from data_prep.config import Settings
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo_keys
+from tests.settings import settings_of
 
 RECIPE = Path(__file__).parents[3] / "configs/skewed-cpu/grpo.yaml"
 INF = math.inf
@@ -114,7 +114,7 @@ def test_modes_are_settings_of_the_recipe():
         assert not any(letter.isspace() for letter in mode)  # they are a list in make
         values = recipe | changes
         values |= {"pass_rates": "made.jsonl"} if mode == "offline" else {}
-        check_grpo_keys(Settings.of(values, GrpoArguments, GRPO))
+        check_grpo_keys(settings_of(values, GrpoArguments, GRPO))
         GrpoArguments(**{key: value for key, value in values.items() if key in names})
 
 

@@ -12,7 +12,6 @@ from data_prep.config import (
     HF_SOURCES,
     Key,
     PointlessKey,
-    Settings,
     UserError,
     parse,
     run_cli,
@@ -155,8 +154,6 @@ def test_checks_see_given_and_effective_values(write):
     with pytest.raises(AttributeError):
         _ = settings.nothing
     assert settings.replaced(rate=0.1).rate == 0.1 and settings.rate == 0.5
-    plain = Settings.of({"seed": "7", "theirs": 1}, Arguments)
-    assert (plain.seed, plain["theirs"]) == (7, 1)
 
 
 def needs_fast(settings):

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.config import Settings, UserError
+from data_prep.config import UserError
 from stages.preflight.capacity import build_step, checkpoint_bytes, is_lora_target
 from stages.preflight.inputs import STAGES, load_shape
 from stages.preflight.memory import LINEARS, Model, Step, layer_bytes, mask_bytes, plan_step
+from tests.settings import settings_of
 
 SHAPE = {
     "model_type": "qwen2", "hidden_size": 4, "intermediate_size": 8, "num_hidden_layers": 2,
@@ -21,7 +22,7 @@ SEVEN_B = Model(load_shape("7B"))
 
 def settings(stage, **values):
     own, hf, _ = STAGES[stage]
-    return Settings.of(values, own, hf)
+    return settings_of(values, own, hf)
 
 
 def sized(step):

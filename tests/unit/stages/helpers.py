@@ -3,16 +3,17 @@
 import json
 import re
 
-from data_prep.config import Settings, UserError
+from data_prep.config import UserError
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
+from tests.settings import settings_of
 
 
 def grpo(values):
-    return Settings.of({"train_file": "f"} | values, GrpoArguments, GRPO)
+    return settings_of({"train_file": "f"} | values, GrpoArguments, GRPO)
 
 
 def sft(values):
-    return Settings.of({"train_file": "f"} | values, SftArguments, SFT)
+    return settings_of({"train_file": "f"} | values, SftArguments, SFT)
 
 
 def named(call, *args):

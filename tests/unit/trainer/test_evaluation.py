@@ -7,18 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.config import Settings, UserError
+from data_prep.config import UserError
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo, check_grpo_keys
 from stages.grpo import choose, hold_out
 from stages.trainer.evaluation import FILE, average_at_k, is_better, keep_if_best, read_best
+from tests.settings import settings_of
 from tests.unit.stages.helpers import write_model
 
 ON = {"eval_strategy": "steps", "eval_steps": 20, "eval_problems": 64}
 
 
 def grpo(values):
-    return Settings.of(values, GrpoArguments, GRPO)
+    return settings_of(values, GrpoArguments, GRPO)
 
 
 @pytest.mark.parametrize(

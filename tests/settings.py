@@ -1,0 +1,12 @@
+"""Settings from a plain mapping, as a recipe's file would give them."""
+
+from typing import Any
+
+from data_prep.config import Settings, _typed, known_keys
+
+
+def settings_of(values: dict[str, Any], own: type, hf: tuple[str, ...] = ()) -> Settings:
+    """The settings that a mapping gives; unknown keys are kept as they are."""
+    known = known_keys(own, hf)
+    typed = _typed({k: v for k, v in values.items() if k in known}, known, "recipe")
+    return Settings(values | typed, {}, known)
