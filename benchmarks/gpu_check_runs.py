@@ -112,9 +112,9 @@ def split(*words: str) -> None:
         )  # fmt: skip
         prompts = ["".join(rng.choices(LETTERS, k=PROMPT)) for _ in range(rows * args.num_steps)]
         trainer = MathGRPOTrainer(
-            model=str(model), args=config, processing_class=tokenizer, update_tokens=args.update_tokens,
+            model=str(model), args=config, processing_class=tokenizer,
             reward_funcs=lambda completions, **_: [rng.random() for _ in completions],
-            train_dataset=Dataset.from_dict({"prompt": prompts}),
+            train_dataset=Dataset.from_dict({"prompt": prompts}), update_tokens=args.update_tokens,
         )  # fmt: skip
         logs = time_parts(trainer)
         trainer.train()

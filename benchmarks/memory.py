@@ -291,8 +291,8 @@ def main() -> None:
         args.out,
         "Memory: the plan against measured steps",
         "`make bench-memory`. Measured is the highest sum of live tensor bytes in the second "
-        "optimizer step on a CPU, on a GPU what torch had allocated. MB are 10^6 bytes. `small` is a "
-        "Qwen2 of 8 layers, 256 wide.",
+        "optimizer step on a CPU, on a GPU what torch had allocated. MB are 10^6 bytes. `small` "
+        "is a Qwen2 of 8 layers, 256 wide.",
         rows,
         {"about": about(), "cases": rows},
         f"{len(ratios)} cases, the worst is {worst:.3f}.",
