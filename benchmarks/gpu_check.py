@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,9 +144,11 @@ def start(words: list[str], log: Any, seconds: float) -> str:
     except subprocess.TimeoutExpired:
         return f"stopped after {seconds:.0f} s; see {log.name}"
     finally:
-        if process.poll() is None:
+        process.terminate()  # a launcher ends its workers, which are in groups of their own
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, limit: float) -> Any:
@@ -198,6 +201,7 @@ def main() -> None:
             raise ValueError(f"checks: must be of {', '.join(known['checks'])} (got {name!r})")
     import torch
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no process stays behind
     device = "a CPU in the place of GPUs" if args.cpu_standin else devices()
     host = Host(torch.cuda.device_count(), args.cpu_standin, device)
     run, end = Path(args.run), time.monotonic() + 60 * args.minutes

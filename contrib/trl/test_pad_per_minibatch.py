@@ -3,8 +3,9 @@
 import pytest
 import torch
 from datasets import Dataset
-from tiny import LETTERS, build_model, build_tokenizer
 from trl import GRPOConfig, GRPOTrainer
+
+from tiny import LETTERS, build_model, build_tokenizer
 
 PROMPT, SHORT, LONG = 5, 6, 48  # tokens
 

@@ -2,10 +2,11 @@
 
 import pytest
 from datasets import Dataset
-from tiny import LETTERS, build_model, build_tokenizer
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 from trl.trainer.utils import RepeatSampler
+
+from tiny import LETTERS, build_model, build_tokenizer
 
 
 class TestRepeatSamplerEpoch:
