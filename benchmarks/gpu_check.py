@@ -199,6 +199,7 @@ def main() -> None:
     for name in args.checks:
         if name not in known["checks"]:
             raise ValueError(f"checks: must be of {', '.join(known['checks'])} (got {name!r})")
+    wanted = {"base", *args.checks, *(one.like for one in checks if one.name in args.checks)}
     import torch
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no process stays behind
@@ -207,7 +208,7 @@ def main() -> None:
     run, end = Path(args.run), time.monotonic() + 60 * args.minutes
     rows, figures, tables = [], [], []
     for check in checks:
-        if args.checks and check.name not in (*args.checks, check.like, "base"):
+        if args.checks and check.name not in wanted:
             continue
         commands, left = host.commands(check, known["texts"], run), end - time.monotonic()
         lines = [" ".join(words).replace(sys.executable, "python") for words in commands]

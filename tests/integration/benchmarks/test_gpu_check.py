@@ -58,6 +58,12 @@ def test_an_unknown_check_is_refused(check):
     assert done.returncode == 2 and "no-such" in done.stderr
 
 
+def test_a_check_comes_with_those_it_needs(check):
+    lines = check("--dry --checks sft-flash").stdout.splitlines()
+    found = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
+    assert found == ["base", "sft-packed", "sft-flash"]
+
+
 def host(num_gpus, is_standin=False):
     return gpu_check.Host(num_gpus, is_standin, "no GPU")
 
