@@ -114,6 +114,7 @@ def main():
     parser.add_argument("--stock", help="folder with TRL as it is")
     parser.add_argument("--patched", help="folder with TRL and the diff")
     parser.add_argument("--turns", type=int, default=8, choices=T95)
+    parser.add_argument("--first", type=int, default=0, help="number of the first turn")
     parser.add_argument("--batch_size", type=int, default=4, help="rows of a minibatch")
     parser.add_argument("--num_prompts", type=int, default=4)
     parser.add_argument("--num_generations", type=int, default=8)
@@ -130,7 +131,7 @@ def main():
     for process in processes.values():
         ask(process, 1_000_000)  # warm
     found = {name: [] for name in names}
-    for turn in range(args.turns):
+    for turn in range(args.first, args.first + args.turns):
         for name in list(names)[:: 1 if turn % 2 else -1]:
             found[name].append(ask(processes[name], turn))
         a, b = (found[name][-1] for name in names)
