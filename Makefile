@@ -11,7 +11,7 @@ LORA_YAML = $(if $(filter-out 0,$(LORA)),configs/lora.yaml)
 RUN = runs/$(RECIPE)$(MODEL_NAME)$(if $(LORA_YAML),-lora)$(if $(SEED),/seed-$(SEED))
 # Every variable of ours that is given is text, never make's or a shell's: names and paths are
 # plain, a text is quoted where it is used, and of several words each is quoted here.
-PLAIN := RECIPE REPO RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS PRICE SHAPE SMALL OUT JOBS FAULTS EXTRAS CONFIG PYTHON PY VENV VLLM
+PLAIN := RECIPE REPO RUN SEED LORA AUDIT FORCE YES NUM_PROCESSES GPUS PRICE SHAPE SMALL OUT JOBS FAULTS EXTRAS CONFIG PYTHON PY VENV VLLM CPU_STANDIN
 TEXTS := DATA_ROOT MODEL TOKENIZER COMPLETIONS
 WORDS := ARGS ACCELERATE SWEEP SIZES SEEDS MODES RUNS
 EMPTY :=
@@ -40,7 +40,7 @@ owner = $(foreach file,$(wildcard $(1)/lib/python3*/site-packages/sft_grpo_math-
 $(if $(filter-out help clean,$(MAKECMDGOALS)),$(foreach venv,$(VENV) $(VLLM),$(foreach place,$(call owner,$(venv)),$(call wrong,$(filter-out $(CURDIR),$(if $(findstring %,$(place)),,$(place))),$(venv) belongs to the clone in $(place): choose another VENV; if this clone was moved or copied from there: rm -r $(venv)))))
 export TOKENIZERS_PARALLELISM := false
 export PATH := $(PATH):$(CURDIR)/$(VENV)/bin # DeepSpeed builds with ninja
-BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards study
+BENCHES := bench bench-data bench-grader bench-memory bench-curriculum bench-overhead bench-guards gpu-check study
 TAKE_ARGS := audit base chaos contamination-ledger data data-report difficulty distill doctor eval golden grpo plan preflight push sft test test-slow test-vllm $(BENCHES)
 HOW := $(firstword $(ACCELERATE))# a file of configs/accelerate, or flags of `accelerate launch`
 LAUNCHES := $(filter-out multi_node,$(basename $(notdir $(wildcard configs/accelerate/*.yaml))))
@@ -149,17 +149,20 @@ $(RUN)/report/manifest.json: $(RUN)/eval/manifest.json
 BENCH = $(@:bench-%=%)
 PAGE = $(subst _,-,$(BENCH))
 bench: BENCH := throughput
+gpu-check: BENCH := gpu_check
+gpu-check: PAGE := gpu
 bench-data: BENCH := data_build
 bench-overhead: PAGE := trainer-overhead
 bench-curriculum bench-overhead: BENCH_RECIPE := skewed-cpu# they start with a run of this recipe
 bench-guards study: BENCH_RECIPE := $(if $(SMALL),skewed-cpu,tiny-cpu)
 BENCH_RUN = runs/$(if $(SMALL),small/)$(BENCH_RECIPE)
 bench: ## throughput beside stock TRL; others: make bench-<TAB>
+gpu-check: ## all that needs a GPU (ARGS=--dry; CPU_STANDIN=1)
 study: ## what GRPO taught the demo; five seeds, an hour
 $(BENCHES): | $(VENV)/ready
 	$(if $(BENCH_RECIPE),@$(MAKE) -s --no-print-directory $(if $(filter tiny-cpu,$(BENCH_RECIPE)),difficulty,sft) RECIPE=$(BENCH_RECIPE) RUN=$(BENCH_RUN) SEED= LORA= FORCE= ARGS="$(if $(SMALL),--max_steps 300)")
-	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape sizes seeds modes) \
-	  --out $(or $(OUT),$(if $(SMALL),runs/small,docs/results)/$(PAGE)$(if $(SHAPE),-$(notdir $(SHAPE))).md) $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
+	@OMP_NUM_THREADS=$(or $(OMP_NUM_THREADS),1) $(PY) -m benchmarks.$(BENCH) $(call key,shape sizes seeds modes cpu_standin) \
+	  --out $(or $(OUT),$(if $(SMALL)$(CPU_STANDIN),runs/small,docs/results)/$(PAGE)$(if $(SHAPE),-$(notdir $(SHAPE))).md) $(if $(SMALL),$(addprefix --config ,$(wildcard benchmarks/small/$(BENCH).yaml))) $(if $(filter bench-data bench-grader,$@),$(ROOT)) \
 	  $(if $(BENCH_RECIPE),--grpo_config configs/$(BENCH_RECIPE)/grpo.yaml --recipe_run $(BENCH_RUN)) $(ARGS)
 lint: types ## ruff, and the types of the public parts
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check .

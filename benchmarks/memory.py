@@ -66,7 +66,7 @@ class Case:
     def config_keys(self) -> dict[str, Any]:
         """The keys that Hugging Face's config takes as well."""
         keys = {
-            "use_cpu": True,
+            "use_cpu": not torch.cuda.is_available(),
             "bf16": self.bf16,
             "per_device_train_batch_size": self.batch,
             "gradient_accumulation_steps": self.accumulation,
@@ -128,20 +128,24 @@ class AllocationPeak(TrainerCallback):
     """Highest sum of live tensor bytes, `peak`, in the second optimizer step, which has its states.
 
     PyTorch's profiler reports every allocation; their running sum, on top of the tensors that are
-    there before, has the peak that `torch.cuda.max_memory_allocated` would give.
+    there before, has the peak that `torch.cuda.max_memory_allocated` gives on a GPU.
     """
 
     peak = 0
 
     def on_step_begin(self, args, state, control, **kwargs):
-        if state.global_step == 1:
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        elif state.global_step == 1:
             gc.collect()
             self._before = live_bytes()
             self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
             self._profile.__enter__()
 
     def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == 2:
+        if torch.cuda.is_available():
+            self.peak = torch.cuda.max_memory_allocated()
+        elif state.global_step == 2:
             self._profile.__exit__(None, None, None)
             events = self._profile.profiler.kineto_results.events()
             events = [event for event in events if event.name() == "[memory]"]
@@ -213,7 +217,7 @@ def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
             rows, written = len(inputs), case.length - case.prompt
             prompts = torch.ones(rows, case.prompt, dtype=torch.long)
             prompts[:, 0] = 1 - int(case.padded)
-            return {
+            batch = {
                 "prompt_ids": torch.randint(0, 200, (rows, case.prompt)),
                 "prompt_mask": prompts,
                 "completion_ids": torch.randint(0, 200, (rows, written)),
@@ -221,6 +225,7 @@ def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
                 "advantages": torch.randn(rows),
                 "num_items_in_batch": torch.tensor(rows * written),
             }
+            return {key: value.to(self.accelerator.device) for key, value in batch.items()}
 
     group = case.batch * case.accumulation
     trainer = Given(
@@ -249,18 +254,28 @@ class BenchArguments:
     """Keys of the command line."""
 
     out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    shapes: list[str] = field(default_factory=list, metadata={"help": "0.5B, ...: theirs alone"})
+
+
+def cases_of(shape: str) -> list[Case]:
+    """What recipes do with a model of a named shape."""
+    long = {"changes": load_shape(shape), "length": 1024, "prompt": 256, "checkpointing": True}
+    half = long | {"dtype": "bfloat16", "bf16": True, "stochastic_rounding": True}
+    packed = half | {"stage": "grpo", "batch": 8, "update_tokens": 4096}
+    return [Case(**long, bf16=True), Case(**half, batch=4, padded=True), Case(**packed)]
 
 
 def main() -> None:
     """Measure all cases, write the table."""
     (args,) = parse(__doc__, BenchArguments)
     rows, ratios = [], []
-    for case in CASES:
+    named = [(shape, case) for shape in args.shapes for case in cases_of(shape)]
+    for shape, case in named or [("", case) for case in CASES]:
         plan, measured = case.plan(), measure(case)
         ratios.append(plan.peak / measured)
         small = "small Llama" if case.changes == LLAMA else "small"
         row = {
-            "model": small if case.changes else "tiny",
+            "model": shape or (small if case.changes else "tiny"),
             "stage": case.stage,
             "rows x tokens": f"{case.batch} x {case.length}",
             "settings": describe(case),
@@ -276,7 +291,8 @@ def main() -> None:
         args.out,
         "Memory: the plan against measured steps",
         "`make bench-memory`. Measured is the highest sum of live tensor bytes in the second "
-        "optimizer step, on a CPU. MB are 10^6 bytes. `small` is a Qwen2 of 8 layers, 256 wide.",
+        "optimizer step on a CPU, on a GPU what torch had allocated. MB are 10^6 bytes. `small` "
+        "is a Qwen2 of 8 layers, 256 wide.",
         rows,
         {"about": about(), "cases": rows},
         f"{len(ratios)} cases, the worst is {worst:.3f}.",

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from data_prep import manifest
 from data_prep.config import UserError
@@ -21,6 +20,8 @@ Interval = tuple[float, float, float]  # value, low, high
 
 def mean_interval(values: Sequence[float]) -> Interval:
     """Mean of paired differences and its 95 % interval (Student's t), infinite for one value."""
+    from scipy import stats  # which a bare host has not
+
     mean = float(np.mean(values))
     if len(values) < 2:
         return mean, -math.inf, math.inf
@@ -42,6 +43,8 @@ def sum_ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interv
     For few and skewed turns, of which one may hold a call of seconds: Student's t gives intervals
     over ten powers of ten there.
     """
+    from scipy import stats
+
     found = stats.bootstrap(
         (above, below),
         lambda a, b, axis: np.sum(a, axis) / np.sum(b, axis),

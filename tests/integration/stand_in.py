@@ -1,0 +1,32 @@
+"""Run a stage on a CPU with what it lacks put in: the stand-ins of `make gpu-check`.
+
+    python -m tests.integration.stand_in sft --config ...
+
+FSDP 2 that really shards where the launch asks for FSDP, else the reference of FlashAttention's
+kernels.
+"""
+
+import importlib
+import os
+import sys
+
+import pytest
+
+from data_prep.config import run_cli
+
+
+def main():
+    sys.argv = sys.argv[1:]
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        from tests.integration.trainer.fsdp_on_cpu import shard_on_cpu
+
+        shard_on_cpu()
+    else:
+        from tests.integration.flash_on_cpu import install
+
+        install(pytest.MonkeyPatch())
+    importlib.import_module(f"stages.{sys.argv[0]}").main()
+
+
+if __name__ == "__main__":
+    run_cli(main)
