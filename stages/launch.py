@@ -218,13 +218,13 @@ def main() -> None:
 
     By itself it adds a traceback of its own, a table and torch's log lines to their error line.
     """
+    quiet_launcher()
     from accelerate.commands import launch
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError
 
-    quiet_launcher()
     flags, env = restarts.elastic_settings(asked_of_launcher(["stages.launch", *sys.argv[1:]]))
     sys.argv[1:1] = flags
     os.environ.update(env)
@@ -242,6 +242,8 @@ def main() -> None:
     except RendezvousTimeoutError:
         sys.stderr.write(f"error: the hosts have not all met in time; {restarts.REMEDY}\n")
         sys.exit(restarts.LOST)
+    except ConnectionError as error:  # accelerate, of a port that is in use
+        raise UserError(f"main_process_port: {error}") from error
     except (RendezvousError, DistError) as error:
         restarts.meet_again(f"the main host is lost: {str(error).splitlines()[0]}")
 
