@@ -79,7 +79,7 @@ def quiet_transformers() -> None:
 
 
 def quiet_launcher() -> None:
-    """Silence all loggers of a process that only starts others; call it before torch is imported."""
+    """Silence all loggers of a process that only starts others; call it before importing torch."""
     logging.disable(logging.ERROR)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # stack traces of every broken connection
 

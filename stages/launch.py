@@ -225,10 +225,7 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError
 
-    flags, env = restarts.elastic_settings(asked_of_launcher(["stages.launch", *sys.argv[1:]]))
-    sys.argv[1:1] = flags
-    os.environ.update(env)
-    restarts.install()
+    restarts.install(asked_of_launcher(["stages.launch", *sys.argv[1:]]))
     try:
         launch.main()
     except SignalException as end:

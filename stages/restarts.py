@@ -21,7 +21,7 @@ from data_prep.quiet import notice
 
 MAX_RESTARTS = 3  # of the processes of one host; accelerate's --max_restarts
 MISTAKE, LOST = 2, 75  # exit codes: a UserError, EX_TEMPFAIL of sysexits.h
-KEEP_ALIVE = "keep_alive_interval=5,keep_alive_max_attempt=6"  # a host is lost after 30 s
+KEEP_ALIVE = {"keep_alive_interval": 5, "keep_alive_max_attempt": 6}  # a host is lost after 30 s
 STORE_SECONDS = 60  # without an answer of the main host
 MAX_MEETINGS = 10  # attempts of a launcher to meet the main host again, of a minute at most
 REMEDY = "start the same command on every host again, it resumes from the last checkpoint"
@@ -49,23 +49,26 @@ def in_launch(main: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def elastic_settings(asked: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """Flags of `accelerate launch`, to go before the user's, and torch's environment.
+def make_elastic(config: Any, asked: Mapping[str, Any]) -> None:
+    """Turn torch's LaunchConfig into one whose processes can start again.
 
     Args:
         asked: what the launch was asked for, by flags and config file.
     """
+    from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+
     # A store that outlives the processes would give the next ones the addresses of the dead.
-    env = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    flags = ["--max_restarts", str(MAX_RESTARTS)]
-    main_host = asked.get("main_process_ip")
-    if int(asked.get("num_machines") or 1) == 1 or not main_host:
-        return flags, env | {"PET_STANDALONE": "1", "PET_LOCAL_ADDR": "localhost"}
-    port, is_main = int(asked.get("main_process_port") or 29500), int(asked["machine_rank"]) == 0
-    env["PET_RDZV_ENDPOINT"] = f"{main_host}:{port}"
-    env["PET_LOCAL_ADDR"] = main_host if is_main else address_towards(main_host, port)
-    conf = f"{KEEP_ALIVE},is_host={int(is_main)},{asked.get('rdzv_conf', '')}".strip(",")
-    return [*flags, "--rdzv_backend", "c10d", "--rdzv_conf", conf], env
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    is_main = True
+    if config.max_nodes == 1:
+        config.rdzv_endpoint, config.local_addr = "localhost:0", "localhost"
+    else:
+        is_main = int(asked["machine_rank"]) == 0
+        host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=29500)
+        config.local_addr = host if is_main else address_towards(host, port)
+    config.rdzv_backend = "c10d"
+    config.rdzv_configs = KEEP_ALIVE | {"is_host": is_main} | config.rdzv_configs
+    config.max_restarts = asked.get("max_restarts", MAX_RESTARTS)
 
 
 def address_towards(host: str, port: int) -> str:
@@ -94,8 +97,8 @@ def meet_again(why: str) -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def install() -> None:
-    """Let torch's launcher use an agent that knows of mistakes and of hosts without a sign."""
+def install(asked: Mapping[str, Any]) -> None:
+    """Let torch's launcher restart, with an agent that knows of mistakes and of lost hosts."""
     from torch.distributed import DistStoreError
     from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -144,4 +147,10 @@ def install() -> None:
                 self._restart_workers(group)
             return result
 
-    api.LocalElasticAgent = Agent
+    launch_agent = api.launch_agent
+
+    def launch_elastic(config: Any, *args: Any, **kwargs: Any) -> Any:
+        make_elastic(config, asked)
+        return launch_agent(config, *args, **kwargs)
+
+    api.launch_agent, api.LocalElasticAgent = launch_elastic, Agent

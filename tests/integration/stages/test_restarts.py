@@ -41,7 +41,7 @@ class Hosts:
         self.folder, self.processes = folder, {}
         (folder / "script.py").write_text(SCRIPT)
         # Not of those that the system gives away: a client that waits could meet itself there.
-        self.port = next(port for port in range(20000 + os.getpid() % 9000, 30000) if is_free(port))
+        self.port = next(port for port in range(2000 + os.getpid() % 7000, 9999) if is_free(port))
 
     def launch(self, host):
         flags = ["--config_file", "configs/accelerate/multi_node.yaml", "--num_processes", 2]
@@ -93,15 +93,16 @@ def is_running(pid):
 @pytest.fixture
 def hosts(tmp_path):
     hosts = Hosts(tmp_path)
-    for host in range(2):
-        hosts.launch(host)
-    hosts.wait_for_starts(1)
-    yield hosts
-    for host, process in hosts.processes.items():
-        process.kill()
-        process.wait()
-        pid = hosts.workers(host)[-1]
-        hosts.wait(lambda pid=pid: not is_running(pid))
+    try:
+        for host in range(2):
+            hosts.launch(host)
+        hosts.wait_for_starts(1)
+        yield hosts
+    finally:
+        for process in hosts.processes.values():
+            process.kill()
+            process.wait()
+        hosts.wait(lambda: not any(is_running(p) for host in (0, 1) for p in hosts.workers(host)))
 
 
 def test_a_killed_process_and_a_broken_collective(hosts, tmp_path):
