@@ -115,6 +115,7 @@ def test_a_killed_process_and_a_broken_collective(hosts, tmp_path):
     hosts.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", [0, 1])
 def test_a_killed_launcher_takes_its_processes_along_and_is_waited_for(hosts, host):
     """0 is the main host: without it the other one starts its launcher again, too."""
@@ -127,6 +128,7 @@ def test_a_killed_launcher_takes_its_processes_along_and_is_waited_for(hosts, ho
     hosts.finish()
 
 
+@pytest.mark.slow
 def test_a_host_that_hangs_is_noticed_and_comes_back(hosts):
     frozen = [hosts.processes[1].pid, hosts.workers(1)[-1]]
     for pid in frozen:

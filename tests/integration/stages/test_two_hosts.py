@@ -1,4 +1,4 @@
-"""GRPO on two hosts goes on by itself when its processes are killed, and ends in the same weights."""
+"""GRPO on two hosts goes on by itself after kills, and ends in the same weights."""
 
 import json
 import os
@@ -42,7 +42,6 @@ def test_killed_processes_and_hosts_are_resumed(hosts, write_recipe, fork_server
     processes = [launch(host) for host in range(2)]
     reached = wait_for_more(0)
     for kind, host in (("worker", 1), ("host", 1), ("host", 0)):
-        killed = time.monotonic()
         if kind == "worker":
             (worker,) = hosts.workers(host)
             os.kill(worker, signal.SIGKILL)
@@ -50,8 +49,7 @@ def test_killed_processes_and_hosts_are_resumed(hosts, write_recipe, fork_server
             hosts.kill(host)
             processes[host].wait()
             processes[host] = launch(host)
-        before, reached = reached, wait_for_more(reached)
-        print(f"{kind} {host}: {time.monotonic() - killed:.0f} s from step {before} to {reached}")
+        reached = wait_for_more(reached)
         assert reached < NUM_STEPS, "it was done before it was stopped"
     assert [process.wait(timeout=400) for process in processes] == [0, 0]
 
