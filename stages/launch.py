@@ -13,6 +13,7 @@ with a folder that no other stage can load.
 import importlib.util
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -239,8 +240,8 @@ def main() -> None:
     except RendezvousTimeoutError:
         sys.stderr.write(f"error: the hosts have not all met in time; {restarts.REMEDY}\n")
         sys.exit(restarts.LOST)
-    except ConnectionError as error:  # accelerate, of a port that is in use
-        raise UserError(f"main_process_port: {error}") from error
+    except (ConnectionError, socket.gaierror) as error:  # a port in use, an unknown host
+        raise UserError(f"main_process_ip, main_process_port: {error}") from error
     except (RendezvousError, DistError) as error:
         restarts.meet_again(f"the main host is lost: {str(error).splitlines()[0]}")
 

@@ -1,9 +1,8 @@
 """Start a launch's processes again without a person, by torch elastic and what it lacks.
 
-Where a process of a launch was killed, torch elastic starts all of them again, on every host, and
-the stage resumes from its last checkpoint. A host whose launcher is gone is waited for; the same
-command there lets the run go on. Added here: a mistake (exit code 2) ends the launch on all hosts,
-a host that gives no sign is noticed, and a launcher that has lost the main host meets it again.
+Where a process of a launch was killed, all of them start again and resume from their checkpoint; a
+host that is gone is waited for. Added here: a mistake (exit code 2) ends the launch on all hosts, a
+host that gives no sign is noticed, and a launcher that has lost the main host meets it again.
 """
 
 import ctypes
@@ -49,12 +48,8 @@ def in_launch(main: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def make_elastic(config: Any, asked: Mapping[str, Any]) -> None:
-    """Turn torch's LaunchConfig into one whose processes can start again.
-
-    Args:
-        asked: what the launch was asked for, by flags and config file.
-    """
+def make_elastic(config: Any, asked: Mapping[str, Any]) -> Any:
+    """Make torch's LaunchConfig one whose processes can start again; `asked`: flags and file."""
     from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
     # A store that outlives the processes would give the next ones the addresses of the dead.
@@ -69,31 +64,27 @@ def make_elastic(config: Any, asked: Mapping[str, Any]) -> None:
     config.rdzv_backend = "c10d"
     config.rdzv_configs = KEEP_ALIVE | {"is_host": is_main} | config.rdzv_configs
     config.max_restarts = asked.get("max_restarts", MAX_RESTARTS)
+    return config
 
 
 def address_towards(host: str, port: int) -> str:
     """This host's address on the network on which it reaches another one; nothing is sent."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return probe.getsockname()[0]
-    except OSError as error:
-        raise UserError(f"main_process_ip: {host}: {error}") from error
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return probe.getsockname()[0]
 
 
 def meet_again(why: str) -> None:
     """Replace this launcher by one that meets the others again; a few times, then it ends."""
     meetings = int(os.environ.get("LAUNCH_MEETINGS", 0)) + 1
-    is_end = meetings > MAX_MEETINGS
-    line = f"{'error' if is_end else 'notice'}: {why}; " + (
-        REMEDY if is_end else f"this host tries to meet it again ({meetings} of {MAX_MEETINGS})"
-    )
+    again = f"this host tries to meet it again ({meetings} of {MAX_MEETINGS})"
+    line = f"notice: {why}; {again}" if meetings <= MAX_MEETINGS else f"error: {why}; {REMEDY}"
     os.write(2, f"{line}\n".encode())  # past all locks: another thread may hold sys.stderr's
-    if is_end:
+    if meetings > MAX_MEETINGS:
         os._exit(LOST)
-    time.sleep(5)
     os.environ["LAUNCH_MEETINGS"] = str(meetings)
+    time.sleep(5)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
@@ -147,10 +138,7 @@ def install(asked: Mapping[str, Any]) -> None:
                 self._restart_workers(group)
             return result
 
-    launch_agent = api.launch_agent
-
-    def launch_elastic(config: Any, *args: Any, **kwargs: Any) -> Any:
-        make_elastic(config, asked)
-        return launch_agent(config, *args, **kwargs)
-
-    api.launch_agent, api.LocalElasticAgent = launch_elastic, Agent
+    launch_agent, api.LocalElasticAgent = api.launch_agent, Agent
+    api.launch_agent = lambda config, *rest, **kw: launch_agent(
+        make_elastic(config, asked), *rest, **kw
+    )
