@@ -79,8 +79,9 @@ def quiet_transformers() -> None:
 
 
 def quiet_launcher() -> None:
-    """Silence all loggers of a process that only starts others and waits for them."""
+    """Silence all loggers of a process that only starts others; call it before importing torch."""
     logging.disable(logging.ERROR)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # stack traces of every broken connection
 
 
 def quiet_evaluation() -> None:

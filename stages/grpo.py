@@ -22,9 +22,9 @@ from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, question_of, read_problems
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
-from stages.host_loss import watched
 from stages.launch import launched
 from stages.own_code import own_files
+from stages.restarts import in_launch
 from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 
 Rows = list[dict[str, Any]]
@@ -213,4 +213,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_cli(watched(main))
+    run_cli(in_launch(main))

@@ -9,13 +9,15 @@ python -m stages.launch ...        `accelerate launch`, without a traceback of i
 import importlib.util
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import Settings, UserError
+from data_prep.config import Settings, UserError, run_cli
 from data_prep.quiet import quiet_launcher
+from stages import restarts
 
 CONFIGS = "configs/accelerate"
 FSDP = "FSDP"
@@ -209,15 +211,18 @@ def check_started(is_cpu: bool) -> None:
 
 
 def main() -> None:
-    """`accelerate launch` that lets its processes have the last word; their exit code is its own.
+    """`accelerate launch` that restarts (`stages.restarts`) and leaves its processes the last word.
 
     By itself it adds a traceback of its own, a table and torch's log lines to their error line.
     """
+    quiet_launcher()
     from accelerate.commands import launch
+    from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError, RendezvousTimeoutError
 
-    quiet_launcher()
+    restarts.install(asked_of_launcher(["stages.launch", *sys.argv[1:]]))
     try:
         launch.main()
     except SignalException as end:
@@ -228,7 +233,14 @@ def main() -> None:
         if code < 0:  # it had no time to tell why
             sys.stderr.write(f"error: rank {rank} was ended by {failure.signal_name()}\n")
         sys.exit(code if code > 0 else 128 - code)
+    except RendezvousTimeoutError:
+        sys.stderr.write(f"error: the hosts have not all met in time; {restarts.REMEDY}\n")
+        sys.exit(restarts.LOST)
+    except (ConnectionError, socket.gaierror) as error:  # a port in use, an unknown host
+        raise UserError(f"main_process_ip, main_process_port: {error}") from error
+    except (RendezvousError, DistError) as error:
+        restarts.meet_again(f"the main host is lost: {str(error).splitlines()[0]}")
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main, is_first=False)

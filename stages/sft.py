@@ -20,8 +20,8 @@ from data_prep.reading.rows import read_rows
 from data_prep.schema import check_row
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.checks import check_sft
-from stages.host_loss import watched
 from stages.launch import launched
+from stages.restarts import in_launch
 
 
 def tokenize_row(row: dict[str, Any], tokenizer: Any) -> dict[str, list[int]]:
@@ -111,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_cli(watched(main))
+    run_cli(in_launch(main))

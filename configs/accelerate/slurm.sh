@@ -6,9 +6,9 @@
 #     sbatch --nodes 3 configs/accelerate/slurm.sh
 #
 # The first hosts train, the last VLLM_HOSTS generate for GRPO; with 0 the recipe's own way holds
-# (vllm_mode: colocate uses the trainers' GPUs). Submitted again, or put back into the queue after a
-# host's failure, it goes on: what is finished is skipped, a stage that was cut short resumes from
-# its last checkpoint. Needs `make .venv/ready EXTRAS=eval,vllm,deepspeed,dev` before.
+# (vllm_mode: colocate uses the trainers' GPUs). A killed process is started again by its launcher, a
+# killed launcher by its task, and the stage resumes from its last checkpoint. Submitted again, or
+# put back into the queue after a host's failure, it goes on: what is finished is skipped. Needs `make .venv/ready EXTRAS=eval,vllm,deepspeed,dev` before.
 # docs/multi-node.md has the ports, and what of this has been run.
 #SBATCH --job-name=sft-grpo
 #SBATCH --nodes=3
@@ -44,7 +44,7 @@ fail() {
 [[ -d configs/$RECIPE ]] || fail "RECIPE: no configs/$RECIPE here; submit from the project's folder"
 config=configs/accelerate/$ACCELERATE.yaml
 [[ -f $config ]] || fail "ACCELERATE: no $config here"
-[[ -x .venv/bin/accelerate ]] || fail ".venv: not there; run make .venv/ready EXTRAS=eval,vllm,dev"
+[[ -x .venv/bin/python ]] || fail ".venv: not there; run make .venv/ready EXTRAS=eval,vllm,dev"
 [[ $VLLM_HOSTS =~ ^[0-9]+$ ]] || fail "VLLM_HOSTS: '$VLLM_HOSTS' is no number"
 ((VLLM_HOSTS == 0)) || command -v curl >/dev/null || fail "curl: not there; it asks vLLM's health"
 
@@ -67,7 +67,8 @@ step_on() {
     "--cpus-per-task=${SLURM_CPUS_ON_NODE:-1}" --kill-on-bad-exit=1)
 }
 
-# launch STAGE FLAGS...: a stage on all GPUs of the trainers. The place in the list is the rank.
+# launch STAGE FLAGS...: a stage on all GPUs of the trainers; a launcher that was killed (137) is
+# started again. The place in the list is the host's number.
 launch() {
   step_on "${trainers[@]}"
   # shellcheck disable=SC2016 # expanded on the host
@@ -77,7 +78,12 @@ launch() {
       [[ $host == "$SLURMD_NODENAME" ]] && break
       rank=$((rank + 1))
     done
-    exec .venv/bin/accelerate launch --machine_rank "$rank" "$@"' launch \
+    for _ in 1 2 3 4; do
+      code=0
+      .venv/bin/python -m stages.launch --machine_rank "$rank" "$@" || code=$?
+      ((code == 137)) || break
+    done
+    exit "$code"' launch \
     --config_file "$config" \
     --num_machines "$num_trainers" --num_processes $((num_trainers * gpus)) \
     --main_process_ip "${trainers[0]}" --main_process_port "$port" \

@@ -29,6 +29,7 @@ DATA = [
 ]
 STAGES = [
     *DATA,
+    ("stages.restarts",),
     ("stages.launch", "stages.runs", "stages.own_code", "stages.trainer.guards"),
     ("stages.arguments",),
     ("stages.checks",),

@@ -39,11 +39,15 @@ for host in flags[0].partition("=")[2].split(","):
 signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
 sys.exit(max(abs(task.wait()) for task in tasks))
 """,
-    "accelerate": """
+    "python": """
+if sys.argv[2] == "stages.launch":
+    name = "launch"
+    is_first = f'["launch", "{host}"' not in open(log).read()
 record(*sys.argv[1:])
-sys.exit(int(os.environ.get("FAIL", "") in sys.argv))
+if name == "launch" and is_first and os.environ.get("KILL") == host:
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(int(os.environ.get("FAIL", "") in sys.argv) * int(os.environ.get("CODE", 1)))
 """,
-    "python": "record(*sys.argv[1:])",
     "trl": """
 record(*sys.argv[1:])
 if "SERVER_FAILS" in os.environ:
@@ -109,7 +113,7 @@ def job(tmp_path):
 def launches(records, stage):
     """Of a stage: `{host: words}`."""
     wanted = f"stages.{stage}"
-    return {r[1]: r[2:] for r in records if r[0] == "accelerate" and wanted in r}
+    return {r[1]: r[2:] for r in records if r[0] == "launch" and wanted in r}
 
 
 def value(words, flag):
@@ -137,7 +141,7 @@ def test_two_trainers_and_a_server(job):
         assert sorted(found) == ["n1", "n2"]
         for rank, host in enumerate(("n1", "n2")):
             words = found[host]
-            assert words[0] == "launch"
+            assert words[:2] == ["-m", "stages.launch"]
             assert value(words, "--machine_rank") == str(rank)
             assert value(words, "--num_machines") == "2"
             assert value(words, "--num_processes") == "16"
@@ -157,8 +161,8 @@ def test_two_trainers_and_a_server(job):
     assert {r[2] for r in records if r[0] == "curl"} == {"http://n3:8000/health"}
     order = [r[3] if r[0] == "python" else r[0] for r in records]
     order = [name for n, name in enumerate(order) if n == 0 or order[n - 1] != name]
-    before, after = ["data_prep.build", "accelerate", "eval.audit", "stages.difficulty"], "trl"
-    assert order[:4] == before and order[-3:] == ["curl", "accelerate", after]
+    before, after = ["data_prep.build", "launch", "eval.audit", "stages.difficulty"], "trl"
+    assert order[:4] == before and order[-3:] == ["curl", "launch", after]
     assert all(r[1] == "n1" for r in records if r[0] == "python")
 
 
@@ -176,7 +180,7 @@ def test_the_real_parsers_take_the_flags(job):
     (recipe / "grpo.yaml").write_text(json.dumps(values))
     _, _, records = job.run(RECIPE="small", VLLM_ARGS="--tensor_parallel_size 4")
     launch = launches(records, "grpo")["n2"]
-    taken = launch_command_parser().parse_args(launch[1:])
+    taken = launch_command_parser().parse_args(launch[2:])
     assert (taken.machine_rank, taken.training_script) == (1, "stages.grpo")
     assert taken.same_network and taken.deepspeed_multinode_launcher == "standard"
     (server,) = (r for r in records if r[0] == "trl" and r[2] == "vllm-serve")
@@ -222,6 +226,17 @@ def test_a_server_that_does_not_start(job):
 def test_trainers_that_fail_end_the_server(job):
     code, _, records = job.run(FAIL="stages.grpo")  # `run` waits for the server's end
     assert code == 1 and launches(records, "grpo")
+
+
+def test_a_killed_launcher_is_started_again_and_a_mistake_is_not(job):
+    code, err, records = job.run(KILL="n2", VLLM_HOSTS="0")
+    assert code == 0, err
+    for host, number in (("n1", 1), ("n2", 2), ("n3", 1)):
+        starts = [r for r in records if r[:2] == ["launch", host] and "stages.sft" in r]
+        assert len(starts) == number
+    code, _, records = job.run(FAIL="stages.sft", CODE="2", VLLM_HOSTS="0")
+    assert code == 2
+    assert sorted(r[1] for r in records if r[0] == "launch") == ["n1", "n2", "n3"]
 
 
 def test_again_it_does_what_is_left(job):

@@ -84,26 +84,18 @@ class TwoHosts:
         self.processes.append(process)
         return process
 
-    def launch(self, launcher, stage, recipe, logs, *flags, **env):
-        """Start a stage on both hosts, one process each; returns the launchers' processes.
+    def launch(self, host, stage, recipe, log, *flags):
+        """Start a stage's launcher on a host, for one process each; returns the launcher's process.
 
         Args:
-            launcher: "torchrun", or "accelerate" with multi_node.yaml.
             flags: further ones for the launcher.
         """
-        found = []
-        for rank in range(2):
-            if launcher == "torchrun":
-                command = ["-m", "torch.distributed.run", "--nnodes", 2, "--nproc_per_node", 1]
-                command += ["--node_rank", rank, "--master_addr", self.addresses[0]]
-            else:
-                config = ROOT / "configs" / "accelerate" / "multi_node.yaml"
-                command = ["-m", "accelerate.commands.accelerate_cli", "launch"]
-                command += ["--config_file", config, "--num_machines", 2, "--num_processes", 2]
-                command += ["--machine_rank", rank, "--main_process_ip", self.addresses[0]]
-            command += [*flags, "-m", f"stages.{stage}", "--config", recipe]
-            found.append(self.start(rank, [sys.executable, *command], logs[rank], **env))
-        return found
+        config = ROOT / "configs" / "accelerate" / "multi_node.yaml"
+        command = ["-m", "stages.launch", "--config_file", config, "--num_machines", 2]
+        command += ["--num_processes", 2, "--machine_rank", host]
+        command += ["--main_process_ip", self.addresses[0], *flags]
+        command += ["-m", f"stages.{stage}", "--config", recipe]
+        return self.start(host, [sys.executable, *command], log)
 
     def cut_off(self, host):
         """The switch forgets the host: what is sent to it or from it is lost without a word."""
@@ -121,6 +113,12 @@ class TwoHosts:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+
+    def workers(self, host):
+        """Pids of the stage's processes on a host, without the launcher's."""
+        launcher, module = b"stages.launch", b"\0-m\0stages."
+        lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.pids(host)}
+        return [pid for pid, line in lines.items() if module in line and launcher not in line]
 
     def pids(self, host):
         try:

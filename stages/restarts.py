@@ -1,0 +1,144 @@
+"""Start a launch's processes again without a person, by torch elastic and what it lacks.
+
+Where a process of a launch was killed, all of them start again and resume from their checkpoint; a
+host that is gone is waited for. Added here: a mistake (exit code 2) ends the launch on all hosts, a
+host that gives no sign is noticed, and a launcher that has lost the main host meets it again.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from data_prep.config import UserError
+from data_prep.quiet import notice
+
+MAX_RESTARTS = 3  # of the processes of one host; accelerate's --max_restarts
+MISTAKE, LOST = 2, 75  # exit codes: a UserError, EX_TEMPFAIL of sysexits.h
+KEEP_ALIVE = {"keep_alive_interval": 5, "keep_alive_max_attempt": 6}  # a host is lost after 30 s
+STORE_SECONDS = 60  # without an answer of the main host
+MAX_MEETINGS = 10  # attempts of a launcher to meet the main host again, of a minute at most
+REMEDY = "start the same command on every host again, it resumes from the last checkpoint"
+PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
+
+
+def in_launch(main: Callable[[], None]) -> Callable[[], None]:
+    """The same entry point; in a launch it ends with its launcher, or where a peer is lost."""
+
+    def run() -> None:
+        if "LOCAL_RANK" in os.environ and sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        try:
+            main()
+        except RuntimeError as error:
+            from torch.distributed import DistError
+
+            if not isinstance(error, DistError) and "gloo" not in str(error):
+                raise
+            if os.environ.get("LOCAL_RANK", "0") == "0":
+                notice(f"another process of the run is gone: {str(error).splitlines()[0]}")
+            sys.stderr.flush()
+            os._exit(LOST)  # the interpreter's end would wait for connections that are broken
+
+    return run
+
+
+def make_elastic(config: Any, asked: Mapping[str, Any]) -> Any:
+    """Make torch's LaunchConfig one whose processes can start again; `asked`: flags and file."""
+    from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+
+    # A store that outlives the processes would give the next ones the addresses of the dead.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    is_main = True
+    if config.max_nodes == 1:
+        config.rdzv_endpoint, config.local_addr = "localhost:0", "localhost"
+    else:
+        is_main = int(asked["machine_rank"]) == 0
+        host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=29500)
+        config.local_addr = host if is_main else address_towards(host, port)
+    config.rdzv_backend = "c10d"
+    config.rdzv_configs = KEEP_ALIVE | {"is_host": is_main} | config.rdzv_configs
+    config.max_restarts = asked.get("max_restarts", MAX_RESTARTS)
+    return config
+
+
+def address_towards(host: str, port: int) -> str:
+    """This host's address on the network on which it reaches another one; nothing is sent."""
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return probe.getsockname()[0]
+
+
+def meet_again(why: str) -> None:
+    """Replace this launcher by one that meets the others again; a few times, then it ends."""
+    meetings = int(os.environ.get("LAUNCH_MEETINGS", 0)) + 1
+    again = f"this host tries to meet it again ({meetings} of {MAX_MEETINGS})"
+    line = f"notice: {why}; {again}" if meetings <= MAX_MEETINGS else f"error: {why}; {REMEDY}"
+    os.write(2, f"{line}\n".encode())  # past all locks: another thread may hold sys.stderr's
+    if meetings > MAX_MEETINGS:
+        os._exit(LOST)
+    os.environ["LAUNCH_MEETINGS"] = str(meetings)
+    time.sleep(5)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def install(asked: Mapping[str, Any]) -> None:
+    """Let torch's launcher restart, with an agent that knows of mistakes and of lost hosts."""
+    from torch.distributed import DistStoreError
+    from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher import api
+
+    class Agent(api.LocalElasticAgent):
+        """One host's agent: it starts the host's processes, and looks after them and its peers."""
+
+        def run(self, *args: Any) -> Any:
+            threading.Thread(target=self._watch_main_host, daemon=True).start()
+            return super().run(*args)
+
+        def _watch_main_host(self) -> None:
+            """Count seconds, not the clock: while this process is stopped none goes by."""
+            rendezvous, silent, seen = self._worker_group.spec.rdzv_handler._state_holder, 0, None
+            while silent < STORE_SECONDS:
+                time.sleep(1)
+                silent = silent + 1 if rendezvous._last_sync_time == seen else 0
+                seen = rendezvous._last_sync_time
+            meet_again(f"the main host is lost: no sign of it for {STORE_SECONDS} s")
+
+        def _rendezvous(self, group: WorkerGroup) -> None:
+            try:
+                super()._rendezvous(group)
+            except DistStoreError:  # a host was lost after it had joined: without it
+                super()._rendezvous(group)
+
+        def _monitor_workers(self, group: WorkerGroup) -> RunResult:
+            result, num_hosts = super()._monitor_workers(group), group.group_world_size or 1
+            failures = {failure.exitcode for failure in result.failures.values()}
+            if MISTAKE in failures:
+                self._remaining_restarts = 0
+                group.store.set("mistake", "1")
+                time.sleep(3 if num_hosts > 1 else 0)  # the others look, while the store is there
+            elif failures and self._remaining_restarts:
+                time.sleep(1 if num_hosts > 1 else 0)  # a mistake elsewhere may be the cause
+                left = f"{self._remaining_restarts} of {self._worker_group.spec.max_restarts} left"
+                rank, failure = ChildFailedError("", result.failures).get_first_failure()
+                end = failure.signal_name() if failure.exitcode < 0 else failure.exitcode
+                notice(f"rank {rank} ended with {end}; all processes start again ({left})")
+            if num_hosts > 1 and MISTAKE not in failures and group.store.check(["mistake"]):
+                raise UserError("another host of the run has stopped with a mistake; see its log")
+            rendezvous = self._worker_group.spec.rdzv_handler._state_holder.state
+            if result.state == WorkerState.HEALTHY and len(rendezvous.participants) < num_hosts:
+                notice("a host of the run is lost; waiting until it starts the same command again")
+                self._restart_workers(group)
+            return result
+
+    launch_agent, api.LocalElasticAgent = api.launch_agent, Agent
+    api.launch_agent = lambda config, *rest, **kw: launch_agent(
+        make_elastic(config, asked), *rest, **kw
+    )

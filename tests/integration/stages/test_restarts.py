@@ -1,0 +1,156 @@
+"""Two launchers that stand for two hosts: what one does when the other's processes die or hang."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[3]
+SCRIPT = """
+import os, sys, time
+from pathlib import Path
+from data_prep.errors import UserError, run_cli
+from stages.restarts import in_launch
+
+def main():
+    folder, host = Path(sys.argv[1]), os.environ["HOST"]
+    with (folder / f"starts-{host}").open("a") as file:
+        file.write(f"{os.getpid()}\\n")
+    while not (folder / "go").exists():
+        if (folder / f"refuse-{host}").exists():
+            raise UserError("train_file: /nowhere is missing")
+        if (folder / f"broken-{host}").exists():
+            (folder / f"broken-{host}").unlink()
+            raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection reset by peer")
+        time.sleep(0.05)
+
+run_cli(in_launch(main))
+"""
+
+
+class Hosts:
+    """Two hosts on one address; they notice a lost one after three seconds."""
+
+    def __init__(self, folder):
+        self.folder, self.processes = folder, {}
+        (folder / "script.py").write_text(SCRIPT)
+        # Not of those that the system gives away: a client that waits could meet itself there.
+        self.port = next(port for port in range(2000 + os.getpid() % 7000, 9999) if is_free(port))
+
+    def launch(self, host):
+        flags = ["--config_file", "configs/accelerate/multi_node.yaml", "--num_processes", 2]
+        flags += ["--main_process_ip", "127.0.0.1", "--main_process_port", self.port]
+        flags += ["--rdzv_conf", "keep_alive_interval=1,keep_alive_max_attempt=3"]
+        flags += ["--num_machines", 2, "--machine_rank", host, self.folder / "script.py"]
+        command = [sys.executable, "-m", "stages.launch", *map(str, flags), str(self.folder)]
+        env = os.environ | {"PYTHONPATH": str(ROOT), "HOST": str(host), "OMP_NUM_THREADS": "1"}
+        with self.log(host).open("w") as log:
+            process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+        self.processes[host] = process
+
+    def log(self, host):
+        return self.folder / f"{host}.log"
+
+    def workers(self, host):
+        """Pids of the host's worker, in the order in which it was started."""
+        file = self.folder / f"starts-{host}"
+        return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    def wait(self, condition, seconds=120):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            logs = [self.log(host).read_text() for host in self.processes]
+            assert time.monotonic() < deadline, logs
+            time.sleep(0.05)
+
+    def wait_for_starts(self, number, hosts=(0, 1)):
+        self.wait(lambda: all(len(self.workers(host)) >= number for host in hosts))
+
+    def finish(self):
+        (self.folder / "go").touch()
+        codes = [process.wait(timeout=120) for process in self.processes.values()]
+        assert codes == [0, 0], [self.log(host).read_text() for host in self.processes]
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    hosts = Hosts(tmp_path)
+    try:
+        for host in range(2):
+            hosts.launch(host)
+        hosts.wait_for_starts(1)
+        yield hosts
+    finally:
+        for process in hosts.processes.values():
+            process.kill()
+            process.wait()
+        hosts.wait(lambda: not any(is_running(p) for host in (0, 1) for p in hosts.workers(host)))
+
+
+def test_a_killed_process_and_a_broken_collective(hosts, tmp_path):
+    os.kill(hosts.workers(1)[-1], signal.SIGKILL)
+    hosts.wait_for_starts(2)
+    assert "notice: rank" in hosts.log(1).read_text() and "SIGKILL" in hosts.log(1).read_text()
+    (tmp_path / "broken-0").touch()
+    hosts.wait_for_starts(3)
+    assert "Traceback" not in hosts.log(0).read_text()
+    hosts.finish()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_killed_launcher_takes_its_processes_along_and_is_waited_for(hosts, host):
+    """0 is the main host: without it the other one starts its launcher again, too."""
+    hosts.processes[host].kill()
+    hosts.processes[host].wait()
+    hosts.wait(lambda: not is_running(hosts.workers(host)[-1]))
+    hosts.wait(lambda: "is lost" in hosts.log(1 - host).read_text())
+    hosts.launch(host)
+    hosts.wait_for_starts(2)
+    hosts.finish()
+
+
+@pytest.mark.slow
+def test_a_host_that_hangs_is_noticed_and_comes_back(hosts):
+    frozen = [hosts.processes[1].pid, hosts.workers(1)[-1]]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        hosts.wait(lambda: "notice: a host of the run is lost" in hosts.log(0).read_text())
+        assert not is_running(hosts.workers(0)[-1])
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    hosts.wait_for_starts(2)
+    hosts.finish()
+
+
+def test_a_mistake_ends_both_hosts_and_nothing_starts_again(hosts, tmp_path):
+    (tmp_path / "refuse-1").touch()
+    assert [process.wait(timeout=60) for process in hosts.processes.values()] == [2, 2]
+    assert [len(hosts.workers(host)) for host in range(2)] == [1, 1]
+    lines = [hosts.log(host).read_text().splitlines() for host in range(2)]
+    assert [line for line in lines[1] if "error" in line] == [
+        "error: train_file: /nowhere is missing"
+    ]
+    assert [line for line in lines[0] if "error" in line] == [
+        "error: another host of the run has stopped with a mistake; see its log"
+    ]
