@@ -27,7 +27,7 @@ import yaml
 
 from benchmarks.table import about, publish, tell
 from data_prep import manifest
-from data_prep.config import parse, run_cli
+from data_prep.config import UserError, parse, run_cli
 from stages.doctor import devices
 
 CHECKS = Path(__file__).with_suffix(".yaml")
@@ -204,6 +204,8 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: no process stays behind
     device = "a CPU in the place of GPUs" if args.cpu_standin else devices()
+    if not (torch.cuda.device_count() or args.dry or args.cpu_standin):
+        raise UserError(f"{device}; --dry lists the checks, --cpu_standin runs them at tiny shape")
     host = Host(torch.cuda.device_count(), args.cpu_standin, device)
     run, end = Path(args.run), time.monotonic() + 60 * args.minutes
     rows, figures, tables = [], [], []

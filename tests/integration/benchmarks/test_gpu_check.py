@@ -58,6 +58,12 @@ def test_an_unknown_check_is_refused(check):
     assert done.returncode == 2 and "no-such" in done.stderr
 
 
+def test_without_a_gpu_no_page_is_written(check, tmp_path):
+    done = check()
+    assert done.returncode == 2 and "no GPU" in done.stderr and "--dry" in done.stderr
+    assert not (tmp_path / "page.md").exists()
+
+
 def test_a_check_comes_with_those_it_needs(check):
     lines = check("--dry --checks sft-flash").stdout.splitlines()
     found = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
