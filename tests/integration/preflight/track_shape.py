@@ -22,7 +22,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.initialization import no_init_weights
 from trl.kernels import chunked_logprob
 from trl.trainer.utils import add_fused_lm_head
 
@@ -140,34 +139,50 @@ def shard(model: torch.nn.Module, mesh: Any, dtype: torch.dtype) -> None:
     fully_shard(model, **keys)
 
 
+def place(model: torch.nn.Module) -> None:
+    """Give a model of the meta device fake weights of the current mode."""
+    made: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            for name, old in held.items():
+                if old is not None and id(old) not in made:
+                    made[id(old)] = new = torch.empty(old.shape, dtype=old.dtype)
+                    if isinstance(old, torch.nn.Parameter):
+                        made[id(old)] = torch.nn.Parameter(new, old.requires_grad)
+                if old is not None:
+                    held[name] = made[id(old)]
+
+
 def track(step: Step, shape: dict, steps: int = 2) -> float:
     """Peak of `steps` optimizer steps, bytes; the second has the optimizer's states."""
     dtype = torch.float32 if step.weight == 4 else torch.bfloat16
-    config = AutoConfig.for_model(**shape)
-    live, sizes = LiveBytes(), {"dtype": dtype, "attn_implementation": "sdpa"}
+    config, live = AutoConfig.for_model(**shape), LiveBytes()
+    with torch.device("meta"):
+        keys = {"dtype": dtype, "attn_implementation": "sdpa"}
+        models = [AutoModelForCausalLM.from_config(config, **keys)]
+        if step.has_reference:
+            models.append(AutoModelForCausalLM.from_config(config, **keys))
+        add_fused_lm_head(models[0], outputs=("log_probs", "entropy"))
+        if step.lora_rank:
+            lora = LoraConfig(
+                r=step.lora_rank, target_modules=[*step.lora_modules], task_type="CAUSAL_LM",
+                lora_dropout=0.05 * step.has_dropout,
+            )  # fmt: skip
+            models[0] = get_peft_model(models[0], lora)
+            models[0].enable_input_require_grads()
     alone = contextlib.nullcontext()
     sharded = one_of(step.processes) if step.engine == "fsdp2" else alone
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
     with head_as_on_a_gpu(), sharded as mesh, fakes, live:
-        with no_init_weights():
-            model = AutoModelForCausalLM.from_config(config, **sizes)
-            reference = None
-            if step.has_reference:
-                reference = AutoModelForCausalLM.from_config(config, **sizes).eval()
-        add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-        if step.lora_rank:
-            model = get_peft_model(model, LoraConfig(
-                r=step.lora_rank, target_modules=[*step.lora_modules], task_type="CAUSAL_LM",
-                lora_dropout=0.05 * step.has_dropout,
-            ))  # fmt: skip
-            model.enable_input_require_grads()
+        for model in models:
+            place(model)
+        model = models[0]
         if step.is_checkpointed:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
         if mesh is not None:
             shard(model, mesh, torch.bfloat16)
         _steps(step, model, steps)
-        del reference
     return live.peak
 
 
