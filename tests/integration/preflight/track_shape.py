@@ -9,6 +9,7 @@ scratch is not compared, and every token has a loss on both sides.
 """
 
 import contextlib
+import sys
 import types
 import weakref
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from peft import LoraConfig, get_peft_model
+from pytest import MonkeyPatch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -160,6 +162,7 @@ def track(step: Step, shape: dict, steps: int = 2) -> float:
     with torch.device("meta"):
         keys = {"dtype": dtype, "attn_implementation": "sdpa"}
         models = [AutoModelForCausalLM.from_config(config, **keys)]
+        family = type(models[0]).__module__
         if step.has_reference:
             models.append(AutoModelForCausalLM.from_config(config, **keys))
         add_fused_lm_head(models[0], outputs=("log_probs", "entropy"))
@@ -173,10 +176,12 @@ def track(step: Step, shape: dict, steps: int = 2) -> float:
     alone = contextlib.nullcontext()
     sharded = one_of(step.processes) if step.engine == "fsdp2" else alone
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
-    with head_as_on_a_gpu(), sharded as mesh, fakes, live:
+    with MonkeyPatch.context() as patch, head_as_on_a_gpu(), sharded as mesh, fakes, live:
         for model in models:
             place(model)
         model = models[0]
+        if not step.is_masked:  # without numbers transformers cannot see that none is needed
+            patch.setattr(sys.modules[family], "create_causal_mask", lambda **kwargs: None)
         if step.is_checkpointed:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()
