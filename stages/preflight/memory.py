@@ -323,13 +323,17 @@ def layer_moment(step: Step, is_last: bool) -> list[Part]:
         each += 4 * model.inner  # LoRA's fp32 copy of down_proj's input
     tokens = step.tokens / step.passes
     text = f"{tokens:,.0f} tokens x {each:,} B, two of the inner width and two of the hidden"
+    kept, wait = kept_parts(step, model.layers if is_last else 1), waiting(step, 2 - is_last)
+    if is_last:  # the first pass has its own inputs yet, a later one these gradients
+        own = sum(part.bytes for part in kept) / step.passes
+        wait = replace(wait, bytes=max(0, wait.bytes - own))
     parts = [
         gradients(step, is_backward=True),
-        waiting(step, 1 if is_last else 2),
+        wait,
         _numbers("LM head's gradient", number, waits),
         input_part(step),
         Part("gradients of activations", tokens * each, text),
-        *kept_parts(step, model.layers if is_last else 1),
+        *kept,
     ]
     if is_new and not is_last:
         new = model.layers * model.layer_params
@@ -383,10 +387,7 @@ def share(parts: list[Part], step: Step) -> list[Part]:
         number = 2 * min(ZERO_BUCKET, step.trained)
         shared.append(_numbers("buckets", min(2, step.weight), number, "(DeepSpeed)"))
     if step.engine != "zero2":
-        model = step.model
-        largest = max(2 * model.layer_params, model.embedding)
-        if step.engine == "fsdp2":  # accelerate keeps the head from its forward pass on
-            largest = 2 * model.layer_params + model.embedding
-        text = "two layers, and with FSDP 2 the LM head, not divided; else or the embedding"
+        largest = max(2 * step.model.layer_params, step.model.embedding)
+        text = "two layers or the embedding, not divided"
         shared.append(_numbers("gathered weights", step.compute, largest, text))
     return shared

@@ -97,27 +97,21 @@ def one_of(processes: int):
         dist.destroy_process_group()
 
 
-@contextlib.contextmanager
-def head_as_on_a_gpu():
+def use_gpu_head(patch: MonkeyPatch) -> None:
     """TRL's fused head with kernels that write into their tile, and products summed in place."""
 
     class Kernel:
         def __getitem__(self, grid):
             return lambda *args, **kwargs: None
 
-    new = {
+    for name, value in {
         "_use_triton": lambda device: True,
         "_forward_kernel": Kernel(),
         "_backward_kernel": Kernel(),
         "triton": types.SimpleNamespace(cdiv=lambda a, b: -(-a // b)),
         "_addmm_fp32": lambda acc, a, b: None,
-    }
-    old = {name: getattr(chunked_logprob, name, None) for name in new}
-    for name, value in new.items():
-        setattr(chunked_logprob, name, value)
-    yield
-    for name, value in old.items():
-        setattr(chunked_logprob, name, value)
+    }.items():
+        patch.setattr(chunked_logprob, name, value, raising=False)
 
 
 def shard(model: torch.nn.Module, mesh: Any, dtype: torch.dtype) -> None:
@@ -176,7 +170,8 @@ def track(step: Step, shape: dict, steps: int = 2) -> float:
     alone = contextlib.nullcontext()
     sharded = one_of(step.processes) if step.engine == "fsdp2" else alone
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
-    with MonkeyPatch.context() as patch, head_as_on_a_gpu(), sharded as mesh, fakes, live:
+    with MonkeyPatch.context() as patch, sharded as mesh, fakes, live:
+        use_gpu_head(patch)
         for model in models:
             place(model)
         model = models[0]
