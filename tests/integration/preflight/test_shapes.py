@@ -1,11 +1,14 @@
 """The memory plan at the recipes' real shapes, against tensors without storage."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.integration.preflight.track_shape import compare
 
 pytestmark = pytest.mark.integration
-LORA = "configs/lora.yaml"
+CONFIGS = Path(__file__).parents[3] / "configs"
+LORA = str(CONFIGS / "lora.yaml")
 # Recipe, stage, GPUs (more than one: FSDP 2), overlay. Others have the keys of one of these.
 CASES = [
     ("grpo7b", "sft", 1, None),
@@ -31,7 +34,7 @@ SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 
 
 def check(name, stage, gpus, overlay, **changes):
-    step, plan, tracked = compare(f"configs/{name}", stage, gpus, overlay, **changes)
+    step, plan, tracked = compare(str(CONFIGS / name), stage, gpus, overlay, **changes)
     assert step.is_full is (overlay is None) and (step.engine == "fsdp2") is (gpus > 1)
     assert tracked > 2 * step.model.params / gpus  # something was tracked
     assert plan.peak / tracked == pytest.approx(1, abs=0.1), plan
@@ -45,6 +48,8 @@ def test_the_plan_of_a_small_shape_is_within_ten_per_cent(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids="{0[0]}-{0[1]}-{0[3]}".format)
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case[0]}-{case[1]}{'-lora' * bool(case[3])}"
+)
 def test_the_plan_of_a_recipe_is_within_ten_per_cent(case):
     check(*case)
