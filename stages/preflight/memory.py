@@ -190,6 +190,9 @@ class Plan:
 
 def plan_step(step: Step) -> Plan:
     """Plan one process: the moment with the highest sum."""
+    states = state_parts(step)
+    if step.engine == "fsdp2":  # gathers weights in the precision of the products
+        step = replace(step, weight=step.compute)
     moments = {
         "head": head_moment(step),
         "last layer": layer_moment(step, is_last=True),
@@ -200,11 +203,13 @@ def plan_step(step: Step) -> Plan:
             Part("optimizer's scratch", step.scratch, "while it steps; not measured on a GPU"),
         ],
     }
+    if step.passes > 1:
+        moments["later head"] = head_moment(step, is_later=True)
     if step.casts:  # the cast weights of all layers, and what the layers keep
         layers = step.model.layers
         kept, cast = kept_parts(step, layers)[0], layer_extras(step, layers, 0)[1]
         moments["forward"] = [gradients(step, is_backward=True), kept, cast, input_part(step)]
-    moments = {name: share(state_parts(step) + parts, step) for name, parts in moments.items()}
+    moments = {name: share(states + parts, step) for name, parts in moments.items()}
     sums = {name: sum(part.bytes for part in parts) for name, parts in moments.items()}
     peak = max(sums, key=sums.__getitem__)
     return Plan(peak, tuple(part for part in moments[peak] if part.bytes), sums)
@@ -226,9 +231,22 @@ def state_parts(step: Step) -> list[Part]:
 
 
 def gradients(step: Step, is_backward: bool = False) -> Part:
-    """All gradients; during the backward pass those of earlier micro-batches."""
+    """All gradients; during the backward pass those of earlier micro-batches.
+
+    FSDP 2 reduces in float32, and only in the last micro-batch (accelerate's no_sync): until then
+    every process has all of them.
+    """
     number = step.trained if step.accumulates or not is_backward else 0
+    if step.engine == "fsdp2":
+        name = "gradients of earlier micro-batches" if is_backward else "gradients"
+        return _numbers(name, 4, number, "trained")
     return _numbers("gradients", step.gradient, number, "trained")
+
+
+def waiting(step: Step, after: int = 1) -> Part:
+    """Gradients of more than `after` passes: autograd adds up all passes before it stores any."""
+    number = step.trained if step.passes > after else 0
+    return _numbers("gradients of other passes", step.gradient, number, "trained")
 
 
 def kept_parts(step: Step, layers: int) -> list[Part]:
@@ -256,16 +274,16 @@ def input_part(step: Step) -> Part:
     return Part("inputs", mask + tables + 8 * 6 * step.tokens, "ids, masks, labels, rotary tables")
 
 
-def head_moment(step: Step) -> list[Part]:
-    """The fused head goes backward while every layer's activations wait.
+def head_moment(step: Step, is_later: bool = False) -> list[Part]:
+    """The fused head goes backward while every layer's activations wait, or those of later passes.
 
-    Its weight gradient is summed in fp32; with several passes the last one's copy in the weights'
-    precision is there as well. Its scratch memory: a tile's logits, the fp32 gradient of the
-    inputs, under autocast a bf16 chunk of the weight; without Triton the copies of a tile, too.
+    Its weight gradient is summed in fp32 and then copied to the weights' precision. Its scratch
+    memory: a tile's logits, the fp32 gradient of the inputs, under autocast a bf16 chunk of the
+    weight; without Triton the copies of a tile, too.
     """
     model, hidden = step.model, step.model.hidden
     final = norm_bytes(step) + step.weight * hidden  # the last norm, and the head's input
-    summed = 4 + step.weight * (step.passes > 1) if step.is_full else 0
+    summed = 4 + step.weight % 4 if step.is_full else 0
     rows = step.rows * step.scored if step.is_cuda else step.rows * (step.length - 1)
     rows = max(1, rows // step.passes)
     height, columns = min(rows, HEAD_TOKENS), min(model.vocab, HEAD_VOCAB)
@@ -274,9 +292,11 @@ def head_moment(step: Step) -> list[Part]:
     if not step.is_cuda:
         size += max(HEAD_COPIES * 4 * tile, 4 * (tile + chunk) if step.compute == 2 else 0)
     text = f"tile {height:,} x {columns:,}, gradient of {rows:,} inputs"
+    kept, left = kept_parts(step, model.layers), 1 - is_later / step.passes
     return [
         gradients(step, is_backward=True),
-        *kept_parts(step, model.layers),
+        waiting(step, 1 if is_later else step.passes),
+        *(replace(part, bytes=left * part.bytes) for part in kept),
         input_part(step),
         Part("final norm", step.tokens * final, f"{step.tokens:,} tokens x {final:,} B"),
         _numbers("LM head's gradient", summed, model.embedding),
@@ -294,12 +314,17 @@ def layer_moment(step: Step, is_last: bool) -> list[Part]:
         each += 4 * model.inner  # LoRA's fp32 copy of down_proj's input
     tokens = step.tokens / step.passes
     text = f"{tokens:,.0f} tokens x {each:,} B, two of the inner width and two of the hidden"
+    kept, wait = kept_parts(step, model.layers if is_last else 1), waiting(step, 2 - is_last)
+    if is_last:  # the first pass has its own inputs yet, a later one these gradients
+        own = sum(part.bytes for part in kept) / step.passes
+        wait = replace(wait, bytes=max(0, wait.bytes - own))
     parts = [
         gradients(step, is_backward=True),
+        wait,
         _numbers("LM head's gradient", number, waits),
         input_part(step),
         Part("gradients of activations", tokens * each, text),
-        *kept_parts(step, model.layers if is_last else 1),
+        *kept,
     ]
     if is_new and not is_last:
         new = model.layers * model.layer_params
@@ -320,7 +345,7 @@ def end_moment(step: Step) -> list[Part]:
     tables = int(step.model.is_tied) + int(step.accumulates)
     output = step.tokens * step.weight * step.model.hidden
     return [
-        gradients(step),
+        gradients(step, is_backward=step.accumulates),
         Part("embedding's gradient", tables * size, f"{tables} x {size:,} B before it is added"),
         input_part(step),
         Part("gradient of its output", output, "tokens x hidden"),

@@ -115,6 +115,32 @@ def test_zero_shares_states_and_ddp_adds_buckets():
     assert offloaded["gathered weights"] == three["gathered weights"]
 
 
+def test_gradients_of_a_pass_wait_for_those_of_the_others():
+    base = Step(SEVEN_B, rows=4, length=1024, scored=1024, weight=2)
+    one, four = plan_step(base), plan_step(replace(base, passes=4))
+    assert sized(replace(base, passes=4))["gradients of other passes"] == 2 * SEVEN_B.params
+    assert "later head" not in one.moments and four.moment == "later head"
+    # The first pass to go backward has all activations, the next a quarter less.
+    inputs = 4 * 1024 * 28 * 2 * 3584
+    waits = four.moments["later head"] - four.moments["head"]
+    assert waits == 2 * SEVEN_B.params - inputs / 4
+
+
+def test_fsdp_has_whole_gradients_until_the_last_micro_batch():
+    step = Step(
+        SEVEN_B, rows=1, length=1024, scored=1024, weight=4, is_autocast=True, engine="fsdp2",
+        processes=8,
+    )  # fmt: skip
+    params, parts = SEVEN_B.params, sized(step)
+    assert parts["gradients of earlier micro-batches"] == 4 * params
+    assert parts["weights"] == 4 * params / 8 and parts["optimizer"] == 8 * params / 8
+    assert "bf16 copies of weights" not in parts  # what is gathered is bf16
+    gathered = 2 * SEVEN_B.embedding
+    assert plan_step(step).moments["optimizer"] == 16 * params / 8 + gathered
+    alone = plan_step(replace(step, accumulates=False))
+    assert alone.moments["head"] == plan_step(step).moments["head"] - 4 * params
+
+
 def test_lora_trains_its_matrices_alone():
     lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": "all-linear"}
     step = build_step("sft", SEVEN_B, settings("sft", dtype="bfloat16", **lora))
