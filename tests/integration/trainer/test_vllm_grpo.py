@@ -130,11 +130,11 @@ def read_weights(folder):
 
 
 def never_sync(monkeypatch):
-    monkeypatch.setattr("stages.trainer.vllm_cpu.CpuGeneration.sync_weights", lambda self: None)
+    monkeypatch.setattr("stages.trainer.vllm.CpuGeneration.sync_weights", lambda self: None)
 
 
 def forget_the_head(monkeypatch):
-    monkeypatch.setattr("stages.trainer.vllm_cpu.pack_tied_head", lambda model: None)
+    monkeypatch.setattr("stages.trainer.vllm.pack_tied_head", lambda model: None)
 
 
 @pytest.mark.parametrize("break_sync", [never_sync, forget_the_head])

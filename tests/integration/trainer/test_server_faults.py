@@ -1,0 +1,140 @@
+"""A vLLM server that dies, hangs, refuses or comes back with other weights in the middle of a run.
+
+The server is a stand-in; its weights come by HTTP and not by NCCL.
+"""
+
+import time
+
+import pytest
+
+from data_prep import manifest
+from tests.integration.trainer.runs import (
+    PAYS_FOR_LOOPS,
+    read_events,
+    read_logs,
+    weights_of,
+    whole_checkpoints,
+)
+from tests.integration.trainer.vllm_server import NCCL, StandIn, with_client
+
+pytestmark = pytest.mark.integration
+SERVER = PAYS_FOR_LOOPS | {
+    "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "127.0.0.1",
+    "max_steps": 4, "save_steps": 1, "learning_rate": 1e-2, "vllm_server_timeout": 10,
+}  # fmt: skip
+ASK = "/v1/completions"
+LOST, MISTAKE = 75, 2
+
+
+@pytest.fixture
+def serve(tiny_model_dir):
+    """Function: (port, faults) -> a stand-in."""
+    servers = []
+
+    def call(port=0, faults=None):
+        servers.append(StandIn(tiny_model_dir, port, faults))
+        return servers[-1]
+
+    yield call
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def train(fork_server, write_recipe):
+    """Function: server, settings -> exit code, lines on the terminal, folder."""
+
+    def call(server, **settings):
+        recipe = write_recipe("grpo", **SERVER | {"vllm_server_port": server.port} | settings)
+        (code,), (log,) = fork_server.run(recipe, setup=with_client)
+        return code, log, recipe.with_name("grpo")
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def straight(tiny_model_dir, tmp_path_factory):
+    """What the run that nothing happens to ends with; filled by the first test that needs it."""
+    return {}
+
+
+def final_weights(straight, serve, train, tmp_path):
+    if not straight:
+        code, log, _ = train(serve(), output_dir=str(tmp_path / "straight"))
+        assert code == 0, log
+        folder = tmp_path / "straight"
+        alignment = [entry["guard/alignment"] for entry in read_logs(folder)]
+        assert len(alignment) == 4 and all(1 <= value < 1.0001 for value in alignment)
+        straight["weights"] = weights_of(folder)
+    return straight["weights"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "path", "number", "words"),
+    [
+        ("die", ASK, 3, "failed at a generation"),
+        ("die", "/start_weight_update", 3, "failed at a weight sync"),
+        (500, ASK, 3, "failed at a generation"),
+        ("restart", ASK, 3, "was restarted (start0 is now start1)"),
+        ("restart", "/reset_prefix_cache", 3, "was restarted (start0 is now start1)"),
+        ("hang", ASK, 3, "has not ended a generation within 2 s (vllm_call_timeout)"),
+        ("hang", NCCL, 3, "has not ended a weight sync within 2 s (vllm_call_timeout)"),
+    ],
+)
+def test_it_stops_before_the_step_and_resumes(
+    fault, path, number, words, straight, serve, train, tmp_path
+):
+    wanted = final_weights(straight, serve, train, tmp_path)
+    more = {(path, n): fault for n in range(number, number + 9)} if fault == 500 else {}
+    server = serve(faults={(path, number): fault} | more)
+    code, log, folder = train(server, vllm_call_timeout=2 if fault == "hang" else 60)
+    line = log.splitlines()[-1]
+    address = f"vllm_server_host: the vLLM server at http://127.0.0.1:{server.port}"
+    assert code == LOST and line.startswith(f"error: {address} {words}"), log
+    assert line.endswith("start the same command again, it resumes from the last checkpoint")
+    assert "Traceback" not in log
+    assert whole_checkpoints(folder) == [1, 2] and manifest.read(folder) is None
+    # Another server, at another address, with the weights that the run began with.
+    code, log, folder = train(serve())
+    assert code == 0 and "resuming from" in log, log
+    assert all(1 <= entry["guard/alignment"] < 1.0001 for entry in read_logs(folder))
+    assert weights_of(folder) == wanted
+
+
+def test_a_request_that_it_refuses_is_a_mistake(serve, train):
+    """Such as a prompt that is too long for `--max-model-len`: to start again would not help."""
+    code, log, _ = train(serve(faults={(ASK, 2): 400}))
+    assert code == MISTAKE and "failed at a generation (Exception: Request failed: 400" in log, log
+
+
+def test_other_weights_without_a_restart_are_for_the_guard(serve, train):
+    """As another run's on the same server; a roll-back gives it the weights anew."""
+    code, log, folder = train(serve(faults={(ASK, 2): "forget"}), guard_patience=2)
+    alignment = [entry["guard/alignment"] for entry in read_logs(folder)]
+    assert code == 0 and alignment[0] < 1.0001 and min(alignment[1:]) > 1.05, log
+    (event,) = read_events(folder)
+    assert (event["guard"], event["action"], event["since"]) == ("alignment", "warn", 1)
+    assert "guard alignment: " in log
+
+
+def test_one_process_of_two_talks_to_the_server(serve, fork_server, write_recipe):
+    server = serve(faults={(ASK, 3): "restart"})
+    recipe = write_recipe("grpo", **SERVER, vllm_server_port=server.port)
+    codes, logs = fork_server.run(recipe, 2, setup=with_client)
+    assert codes[0] == LOST and codes[1] not in (0, LOST), logs
+    assert server.calls.count(ASK) == 3 and "was restarted" in logs[0]
+    assert "vllm_server_host" not in logs[1]
+    assert whole_checkpoints(recipe.with_name("grpo")) == [1, 2]
+
+
+@pytest.mark.slow
+def test_the_real_waits(serve, fork_server, write_recipe):
+    """With TRL's own five tries; the seconds are in docs/vllm.md."""
+    server = serve(faults={(ASK, 2): "die"})
+    recipe = write_recipe("grpo", **SERVER, vllm_server_port=server.port)
+    pid = fork_server.start(recipe, setup=(with_client, 120))[0]
+    while not server.released.is_set():
+        time.sleep(0.01)
+    started = time.monotonic()
+    assert fork_server.wait(pid, 100) == LOST
+    print(f"{time.monotonic() - started:.1f} s")
