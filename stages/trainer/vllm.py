@@ -93,7 +93,7 @@ class Watched(vllm_generation.VLLMGeneration):
             timer.cancel()
 
     def _is_fault(self, error: Exception) -> bool:
-        """Whether it comes of the engine: not of another rank that is gone, or too little memory."""
+        """Whether the engine failed: no other rank is gone, and memory not too small."""
         if isinstance(error, DistError | torch.OutOfMemoryError) or "gloo" in str(error):
             return False
         if self.mode == "server" and (isinstance(error, OSError) or type(error) is Exception):

@@ -211,6 +211,15 @@ def test_two_processes(write_recipe, run_two_processes, models):
 # The names of TRL and vLLM that training with vLLM leans on
 
 
+def test_a_start_of_a_server_has_a_name():
+    """By which `Watched` knows that a server was restarted."""
+    from vllm.config import VllmConfig
+    from vllm.entrypoints.serve.instrumentator import server_info
+
+    assert VllmConfig().instance_id != VllmConfig().instance_id
+    assert "VllmConfig" in inspect.getsource(server_info)
+
+
 def test_limits_of_a_cpu():
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 

@@ -1,7 +1,7 @@
-"""A stand-in for `vllm serve` on loopback, which speaks what TRL's client says, and its faults.
+"""Stand-ins for `vllm serve` on loopback and for the engine of a GPU, with their faults.
 
-Weights come by HTTP in NCCL's place, which needs a GPU: `with_client` has TRL's client send them
-so. All else is TRL's own code, without vLLM installed.
+The server speaks what TRL's client says. Weights come by HTTP in NCCL's place, which needs a GPU:
+`with_client` has the client send them so. All else is TRL's own code, without vLLM installed.
 """
 
 import io
@@ -12,6 +12,7 @@ import threading
 import zlib
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -120,33 +121,41 @@ class StandIn:
             assert path == "/health"
         return 200, {}
 
-    @torch.no_grad()
     def complete(self, prompt, n, max_tokens, temperature, model, **others):
         """Choices in vLLM's form; the same weights write the same."""
         assert temperature == 1 and model == "stand-in" and others["return_token_ids"]
-        model = AutoModelForCausalLM.from_pretrained(self.checkpoint) if self.forgets else self.model
-        mark = sum(part.double().sum().item() for part in model.parameters())
+        model = self.model
+        if self.forgets:
+            model = AutoModelForCausalLM.from_pretrained(self.checkpoint, dtype=torch.float32)
         choices = []
         for ids in prompt:
-            draw = torch.Generator().manual_seed(zlib.crc32(f"{ids} {mark}".encode()))
-            rows, logps = torch.tensor([ids] * n), []
-            for _ in range(max_tokens):
-                scores = model(rows).logits[:, -1].log_softmax(-1)
-                new = torch.multinomial(scores.exp(), 1, generator=draw)
-                logps.append(scores.gather(1, new))
-                rows = torch.cat([rows, new], dim=1)
-            for row, values in zip(rows[:, len(ids) :].tolist(), torch.cat(logps, 1).tolist()):
-                end = model.config.eos_token_id
-                size = row.index(end) + 1 if end in row else len(row)
-                tokens = [f"token_id:{one}" for one in row[:size]]
+            for row, logps in draw(model, ids, n, max_tokens):
+                tokens = [f"token_id:{one}" for one in row]
                 choices.append({
-                    "prompt_token_ids": ids, "token_ids": row[:size],
+                    "prompt_token_ids": ids, "token_ids": row,
                     "logprobs": {
-                        "tokens": tokens, "token_logprobs": values[:size],
-                        "top_logprobs": [None] * size,
+                        "tokens": tokens, "token_logprobs": logps, "top_logprobs": [None] * len(row)
                     },
                 })  # fmt: skip
         return choices
+
+
+@torch.no_grad()
+def draw(model, ids, n, max_tokens, *marks):
+    """`n` pairs of new tokens and their log-probs; the same weights draw the same."""
+    mark = sum(part.double().sum().item() for part in model.parameters())
+    seed = torch.Generator().manual_seed(zlib.crc32(f"{ids} {mark} {marks}".encode()))
+    rows, logps = torch.tensor([ids] * n), []
+    for _ in range(max_tokens):
+        scores = model(rows).logits[:, -1].log_softmax(-1)
+        new = torch.multinomial(scores.exp(), 1, generator=seed)
+        logps.append(scores.gather(1, new))
+        rows = torch.cat([rows, new], dim=1)
+    end, pairs = model.config.eos_token_id, []
+    for row, values in zip(rows[:, len(ids) :].tolist(), torch.cat(logps, 1).tolist(), strict=True):
+        size = row.index(end) + 1 if end in row else len(row)
+        pairs.append((row[:size], values[:size]))
+    return pairs
 
 
 def init_communicator(self, device=0):
@@ -184,3 +193,78 @@ def with_client(backoff_max=0.05):
     vllm_client.VLLMClient.update_named_params = update_named_params
     vllm_client.Retry = partial(vllm_client.Retry, backoff_max=backoff_max)
     rewards.grade_rollouts = grade_by_checksum
+
+
+class Dead(Exception):
+    """vLLM's, by its name, is raised where the engine's own process has ended."""
+
+
+Dead.__name__ = "EngineDeadError"
+
+
+class Engine:
+    """A stand-in for `vllm.LLM`, as far as TRL's colocate mode uses it on GPUs.
+
+    Sleep of level 2 throws the weights away; nothing may be done to what is asleep. The
+    environment's DIE is the number of the generation, from 1, at which the engine is dead.
+    """
+
+    def __init__(self, model, enable_sleep_mode, **settings):
+        self.model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        self.can_sleep, self.awake, self.count = enable_sleep_mode, {"weights", "kv_cache"}, 0
+        worker = SimpleNamespace(model_runner=SimpleNamespace(model=self))
+        self.llm_engine = SimpleNamespace(
+            model_executor=SimpleNamespace(driver_worker=worker),
+            engine_core=SimpleNamespace(shutdown=lambda: None),
+            model_config=SimpleNamespace(max_model_len=512),
+        )
+
+    def load_weights(self, pairs):
+        assert "weights" in self.awake
+        assert not self.model.load_state_dict(dict(pairs), strict=False).unexpected_keys
+
+    def reset_prefix_cache(self):
+        pass
+
+    def wake_up(self, tags):
+        assert self.can_sleep
+        self.awake |= {*tags}
+
+    @torch.no_grad()
+    def sleep(self, level):
+        assert self.can_sleep and level == 2
+        self.awake = set()
+        for part in self.model.parameters():
+            part.fill_(torch.nan)
+
+    def generate(self, prompts, sampling_params, use_tqdm):
+        assert self.awake == {"weights", "kv_cache"} and sampling_params["n"] == 1
+        self.count += 1
+        if self.count == int(os.environ.get("DIE", "0")):
+            raise Dead("EngineCore encountered an issue.\nSee stack trace (above)")
+        found = []
+        for number, prompt in enumerate(prompts):
+            ids = prompt["prompt_token_ids"]
+            row, logps = draw(self.model, ids, 1, sampling_params["max_tokens"], number)[0]
+            logprobs = [
+                {token: SimpleNamespace(rank=1, logprob=value)}
+                for token, value in zip(row, logps, strict=True)
+            ]
+            outputs = [SimpleNamespace(token_ids=row, logprobs=logprobs)]
+            found.append(SimpleNamespace(prompt_token_ids=ids, outputs=outputs))
+        return found
+
+
+def with_engine():
+    """Set up a process that trains with a stand-in engine, on the path of GPUs."""
+    from trl.generation import vllm_generation
+    from trl.trainer import grpo_trainer
+
+    from stages.trainer import vllm
+
+    def use_vllm(mode, seconds):
+        vllm.Watched.seconds, grpo_trainer.VLLMGeneration = seconds, vllm.Watched
+
+    with_client()
+    vllm.use_vllm = use_vllm
+    vllm_generation.LLM, vllm_generation.SamplingParams = Engine, dict
