@@ -31,9 +31,7 @@ SETTINGS = {
     "dtype": "float32",  # the trainer's own on a CPU; by itself vLLM would take bfloat16
     "enforce_eager": True,  # compiling takes 40 s and gains nothing
 }
-
-
-REMEDY = "start the same command again, it resumes from the last checkpoint"
+REMEDY = "with it up again, the same command resumes from the last checkpoint"
 
 
 class Watched(vllm_generation.VLLMGeneration):
@@ -88,7 +86,7 @@ class Watched(vllm_generation.VLLMGeneration):
             # Of a request that it refuses a server goes on refusing it.
             kind = UserError if str(error).startswith("Request failed: 4") else LostError
             text = f"{type(error).__name__}: {error}"
-            raise kind(f"{self._name()} failed at a {what} ({text}); {self._remedy()}") from error
+            raise kind(f"{self._name()} failed at a {what} ({text}); {REMEDY}") from error
         finally:
             timer.cancel()
 
@@ -102,11 +100,8 @@ class Watched(vllm_generation.VLLMGeneration):
         return is_dead or isinstance(error, RuntimeError)
 
     def _give_up(self, what: str) -> None:
-        line = (
-            f"{self._name()} has not ended a {what} within {self.seconds:g} s (vllm_call_timeout); "
-            f"{self._remedy()}"
-        )
-        os.write(2, f"\nerror: {one_line(line)}\n".encode())
+        late = f"has not ended a {what} within {self.seconds:g} s (vllm_call_timeout)"
+        os.write(2, f"\nerror: {one_line(f'{self._name()} {late}; {REMEDY}')}\n".encode())
         os._exit(LOST)  # the main thread may wait in NCCL, where nothing reaches it
 
     def _name(self) -> str:
@@ -114,9 +109,6 @@ class Watched(vllm_generation.VLLMGeneration):
             return "use_vllm: the vLLM engine"
         url = self.server_base_url or f"http://{self.server_host}:{self.server_port}"
         return f"vllm_server_host: the vLLM server at {url}"
-
-    def _remedy(self) -> str:
-        return REMEDY if self.mode == "colocate" else f"restart the server, then {REMEDY}"
 
 
 class CpuGeneration(vllm_generation.VLLMGeneration):
@@ -160,12 +152,7 @@ class WatchedOnCpu(Watched, CpuGeneration):
 
 
 def use_vllm(mode: str, seconds: float) -> None:
-    """Let GRPO trainers that are built from now on have a watched vLLM, on a CPU where no CUDA is.
-
-    Args:
-        mode: `vllm_mode`.
-        seconds: that one generation or weight sync may take.
-    """
+    """Let GRPO trainers built from now on have a watched vLLM; one call may take `seconds`."""
     Watched.seconds, grpo_trainer.VLLMGeneration = seconds, Watched
     if mode == "colocate" and not torch.cuda.is_available():
         vllm_generation.LLM = partial(vllm_generation.LLM, **SETTINGS)

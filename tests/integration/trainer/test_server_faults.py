@@ -94,7 +94,7 @@ def test_it_stops_before_the_step_and_resumes(
     line = log.splitlines()[-1]
     address = f"vllm_server_host: the vLLM server at http://127.0.0.1:{server.port}"
     assert code == LOST and line.startswith(f"error: {address} {words}"), log
-    assert line.endswith("start the same command again, it resumes from the last checkpoint")
+    assert line.endswith("with it up again, the same command resumes from the last checkpoint")
     assert "Traceback" not in log
     assert whole_checkpoints(folder) == [1, 2] and manifest.read(folder) is None
     # Another server, at another address, with the weights that the run began with.
@@ -161,8 +161,8 @@ def test_a_dead_engine_is_one_line_and_the_run_resumes(colocate, tmp_path):
     assert code == LOST and whole_checkpoints(folder) == [1, 2], log
     assert log.splitlines()[-1] == (
         "error: use_vllm: the vLLM engine failed at a generation (EngineDeadError: EngineCore "
-        "encountered an issue. See stack trace (above)); start the same command again, it resumes "
-        "from the last checkpoint"
+        "encountered an issue. See stack trace (above)); with it up again, the same command "
+        "resumes from the last checkpoint"
     )
     code, log, folder = colocate()
     assert code == 0 and "resuming from" in log, log
