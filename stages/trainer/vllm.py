@@ -83,10 +83,10 @@ class Watched(vllm_generation.VLLMGeneration):
         except Exception as error:
             if not self._is_fault(error):
                 raise
-            # Of a request that it refuses a server goes on refusing it.
-            kind = UserError if str(error).startswith("Request failed: 4") else LostError
-            text = f"{type(error).__name__}: {error}"
-            raise kind(f"{self._name()} failed at a {what} ({text}); {REMEDY}") from error
+            line = f"{self._name()} failed at a {what} ({type(error).__name__}: {error})"
+            if str(error).startswith("Request failed: 4"):  # it would refuse it again
+                raise UserError(f"{line}; change the recipe, or the server's flags") from error
+            raise LostError(f"{line}; {REMEDY}") from error
         finally:
             timer.cancel()
 
