@@ -113,13 +113,25 @@ def test_a_request_that_it_refuses_is_a_mistake(serve, train):
 
 @pytest.mark.slow
 def test_other_weights_without_a_restart_are_for_the_guard(serve, train):
-    """As another run's on the same server; a roll-back gives it the weights anew."""
+    """Such as another run's, on the same server."""
     code, log, folder = train(serve(faults={(ASK, 2): "forget"}), guard_patience=2)
     alignment = [entry["guard/alignment"] for entry in read_logs(folder)]
     assert code == 0 and alignment[0] < 1.0001 and min(alignment[1:]) > 1.05, log
     (event,) = read_events(folder)
     assert (event["guard"], event["action"], event["since"]) == ("alignment", "warn", 1)
     assert "guard alignment: " in log
+
+
+@pytest.mark.slow
+def test_a_rollback_takes_the_step_on_other_weights_back(straight, serve, train, tmp_path):
+    wanted = final_weights(straight, serve, train, tmp_path)
+    code, log, folder = train(
+        serve(faults={(ASK, 3): "overwrite"}), guard_alignment="rollback", guard_patience=1,
+        guard_rollback_lr_factor=1.0,
+    )  # fmt: skip
+    (event,) = read_events(folder)
+    assert code == 0 and (event["guard"], event["since"]) == ("alignment", 2), log
+    assert weights_of(folder) == wanted
 
 
 @pytest.mark.slow

@@ -25,8 +25,9 @@ class StandIn:
 
     Attributes:
         faults: (path, number of the request to it, from 1) -> what then happens instead: "die",
-            "hang", "restart" (with the checkpoint's weights; then it answers), an HTTP status, or
-            "forget" (has the checkpoint's weights from then on, whatever it is sent).
+            "hang", "restart" (with the checkpoint's weights; then it answers), an HTTP status,
+            "overwrite" (has the checkpoint's weights until the next sync) or "forget" (has them
+            from then on, whatever it is sent).
         calls: paths of the requests, in their order.
     """
 
@@ -54,9 +55,12 @@ class StandIn:
 
     def load(self):
         """What a start does."""
-        self.model = AutoModelForCausalLM.from_pretrained(self.checkpoint, dtype=torch.float32)
+        self.model = self.read()
         self.instance, self.has_group = f"start{next(self.instances)}", False
         self.is_updating, self.sent = False, {}
+
+    def read(self):
+        return AutoModelForCausalLM.from_pretrained(self.checkpoint, dtype=torch.float32)
 
     def close(self):
         self.released.set()
@@ -75,6 +79,8 @@ class StandIn:
             return None
         if fault == "restart":
             self.load()
+        if fault == "overwrite":
+            self.model = self.read()
         self.forgets |= fault == "forget"
         try:
             status, answer = (fault, "no") if isinstance(fault, int) else self.answer(path, body)
@@ -124,9 +130,7 @@ class StandIn:
     def complete(self, prompt, n, max_tokens, temperature, model, **others):
         """Choices in vLLM's form; the same weights write the same."""
         assert temperature == 1 and model == "stand-in" and others["return_token_ids"]
-        model = self.model
-        if self.forgets:
-            model = AutoModelForCausalLM.from_pretrained(self.checkpoint, dtype=torch.float32)
+        model = self.read() if self.forgets else self.model
         choices = []
         for ids in prompt:
             for row, logps in draw(model, ids, n, max_tokens):
