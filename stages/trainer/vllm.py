@@ -59,7 +59,7 @@ class Watched(vllm_generation.VLLMGeneration):
         return self.mode == "server" and self.accelerator.is_main_process
 
     def _instance(self) -> str | None:
-        """What vLLM draws at each start of a server, whose weights are then those from disk."""
+        """The name of the server's start, after which its weights were those from disk."""
         return self.vllm_client.get_server_info().get("instance_id") if self._is_client() else None
 
     def _refuse_restarted(self) -> None:
