@@ -21,6 +21,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 DISK_TEXTS = re.compile(
     "no space left|disk quota|read-only file|permission denied|inline_container|writing file", re.I
 )
+LOST = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
 _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
 
 
@@ -31,8 +32,13 @@ class UserError(ValueError):
         super().__init__(redact(message))
 
 
+class LostError(UserError):
+    """No mistake: what the run needs (a server, an engine) is gone, and may come back."""
+
+
 def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
-    """Run an entry point; a `UserError` or a disk's becomes one line on stderr and exit code 2.
+    """Run an entry point; a `UserError` or a disk's becomes one line on stderr and exit code 2,
+    a `LostError` one and 75.
 
     With `--json` stdout gets one object at the end, {"exit_code", "error", "output_dir", and the
     manifest's "stage", "counts", "wall_time_s", ...}, and everything else goes to stderr.
@@ -53,13 +59,14 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     except SystemExit as end:
         code = end.code or 0
     except Exception as error:
-        code, line = 2, str(error) if isinstance(error, UserError) else disk_fault(error)
+        line = str(error) if isinstance(error, UserError) else disk_fault(error)
         if line is None:
             raise
         line = f"error: {one_line(line)}"
-    if line and code == 2 and not is_first_here:
+        code = LOST if isinstance(error, LostError) else 2
+    if line and code != 130 and not is_first_here:
         time.sleep(1)  # where the first one fails, too, the launcher ends this one before it speaks
-    if line and (code == 2 or is_first_here):
+    if line and (code != 130 or is_first_here):
         sys.stderr.write(f"{line}\n")
     if output is not None and os.environ.get("RANK", "0") == "0":
         os.write(output, f"{json.dumps(_summary(code, line))}\n".encode())

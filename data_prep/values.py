@@ -20,6 +20,7 @@ RANGES = {
         trace prompt_components""",
     "at least 0 and at most 4294967295": "seed data_seed",  # NumPy's
     "above 0": """
+        vllm_call_timeout
         num_train_epochs logging_steps eval_steps save_steps repetition_penalty delta half_life
         sapo_temperature_pos sapo_temperature_neg off_policy_mask_threshold timeout_s gpu_memory
         vllm_importance_sampling_clip_max vllm_importance_sampling_cap initializer_range

@@ -126,6 +126,10 @@ class GrpoArguments(_GuardKeys):
     )
     final_number: bool = setting(False, "without a box, the plain number at the end is the answer")
 
+    vllm_call_timeout: float = setting(
+        1200.0, "seconds for one generation or weight sync of vLLM, before the run ends"
+    )
+
     # Evaluation during training. When, and how many completions a problem: Hugging Face's
     # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
     eval_file: str | None = setting(None, "held-out problems; unset: part of train_file")

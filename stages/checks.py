@@ -397,6 +397,9 @@ CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 def check_vllm_keys(settings: Settings) -> None:
     """Refuse numbers that vLLM would silently cut, and a guard that it would leave blind."""
     if not settings.use_vllm:
+        if "vllm_call_timeout" in settings:
+            message = "bounds the calls of vLLM; set use_vllm: true, or remove the key"
+            raise PointlessKey("vllm_call_timeout", message, ("use_vllm",))
         return
     mode, context = settings.vllm_mode, settings.vllm_max_model_length
     parallel, processes = settings.vllm_tensor_parallel_size, int(os.environ.get("WORLD_SIZE", "1"))

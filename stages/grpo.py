@@ -108,9 +108,9 @@ def build_trainer(
     from stages.trainer import trainer
 
     if grpo.use_vllm:
-        from stages.trainer.vllm_cpu import generate_on_cpu
+        from stages.trainer.vllm import use_vllm
 
-        generate_on_cpu()
+        use_vllm(grpo.vllm_mode, args.vllm_call_timeout)
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
     # TRL hands every column to every reward function.

@@ -36,6 +36,8 @@ from stages.launch import FSDP, asked_engine, check_started, refuse_if
 NOT_COMPARED = (
     "hub_token", "logging_dir", "run_name", "project", "report_to", "trackio_space_id",
     "trackio_bucket_id", "trackio_static_space_id", "num_completions_to_print",
+    "vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout",
+    "vllm_group_port", "vllm_call_timeout",
 )  # fmt: skip
 VISIBLE_SECONDS = 60  # NFS may remember for a minute that a file was not there
 # Where several processes share a CPU accelerate calls it cpu:0, and `torch.load`, told by the

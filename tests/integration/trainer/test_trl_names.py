@@ -15,6 +15,7 @@ import pytest
 import torch
 from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
+from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import RepeatSampler
 
@@ -152,6 +153,25 @@ WRITTEN = {
         GRPOTrainer._generate_single_turn,
         ["if self.state.global_step != self._last_loaded_step:",
          "self.vllm_generation.sync_weights()"],
+    ),
+    "an engine that sleeps is given the weights before it writes": (
+        VLLMGeneration.generate,
+        ["self.enable_sleep_mode and self._llm_weights_sleeping:", "self.sync_weights()",
+         'self.llm.wake_up(tags=["kv_cache"])', "self.llm.generate(", "self.llm.sleep(level=2)"],
+    ),
+    "its weights are awake before they are loaded": (
+        VLLMGeneration.sync_weights,
+        ['self.llm.wake_up(tags=["weights"])', "self.vllm_client.update_named_params(",
+         "model.load_weights([(name, param)])", "self.llm.reset_prefix_cache()"],
+    ),
+    "a server's refusal is an Exception that begins with its status": (
+        VLLMClient._post,
+        ['raise Exception(f"Request failed: {response.status_code}, {response.text}")'],
+    ),
+    "what a server is comes from its configuration": (
+        VLLMClient.get_server_info,
+        ['/server_info", params={"config_format": "json"}', "raise RuntimeError(",
+         'return response.json()["vllm_config"]'],
     ),
     "the entropy bonus is on where one of two keys is": (
         GRPOTrainer.__init__,

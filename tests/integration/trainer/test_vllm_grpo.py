@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import itertools
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2
 
 from data_prep import manifest
 from data_prep.config import UserError
+from data_prep.errors import LostError
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from tests.integration.stages.stage_processes import finish, start, stop_when
@@ -130,11 +132,11 @@ def read_weights(folder):
 
 
 def never_sync(monkeypatch):
-    monkeypatch.setattr("stages.trainer.vllm_cpu.CpuGeneration.sync_weights", lambda self: None)
+    monkeypatch.setattr("stages.trainer.vllm.CpuGeneration.sync_weights", lambda self: None)
 
 
 def forget_the_head(monkeypatch):
-    monkeypatch.setattr("stages.trainer.vllm_cpu.pack_tied_head", lambda model: None)
+    monkeypatch.setattr("stages.trainer.vllm.pack_tied_head", lambda model: None)
 
 
 @pytest.mark.parametrize("break_sync", [never_sync, forget_the_head])
@@ -161,6 +163,54 @@ def test_a_refusal_is_one_line(train, monkeypatch):
         train(vllm_gpu_memory_utilization=0.3)
     assert str(error.value).startswith("use_vllm: vLLM does not start with ")
     assert str(error.value).endswith("_utilization, 0.3): Available memory (1/2) is less")
+
+
+def test_an_engine_that_dies_is_one_line_and_the_run_resumes(train, monkeypatch, tmp_path, capfd):
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+
+    straight, _ = train(output_dir=str(tmp_path / "straight"))
+    execute, calls = CPUModelRunner.execute_model, itertools.count(1)
+
+    def die(self, *args, **kwargs):
+        if next(calls) > 30:
+            raise RuntimeError("the worker is gone")
+        return execute(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUModelRunner, "execute_model", die)
+        with pytest.raises(LostError, match=r"^use_vllm: the vLLM engine failed .*worker is gone"):
+            train()
+    capfd.readouterr()
+    folder, _ = train()
+    assert "resuming from" in capfd.readouterr().out
+    assert read_weights(folder) == read_weights(straight)
+
+
+@pytest.mark.parametrize("model", ["tied", "untied"])
+def test_a_sync_gives_back_all_that_sleep_throws_away(train, monkeypatch, model):
+    """vLLM's own sleep is for GPUs; here the weights of its model are NaN after each generation."""
+    from trl.generation import vllm_generation
+    from vllm import LLM
+
+    calls = []
+
+    def sleep(self, level):
+        calls.append(("sleep", level))
+        runner = self.llm_engine.model_executor.driver_worker.model_runner
+        for part in runner.get_model().parameters():
+            part.data.fill_(torch.nan)
+
+    monkeypatch.setattr("stages.checks._check_vllm_cpu", lambda settings: None)
+    monkeypatch.setattr(LLM, "sleep", sleep)
+    monkeypatch.setattr(LLM, "wake_up", lambda self, tags: calls.append(("wake", *tags)))
+    start = vllm_generation.LLM
+    monkeypatch.setattr(
+        vllm_generation, "LLM", lambda **given: start(**given | {"enable_sleep_mode": False})
+    )
+    folder, _ = train(model, vllm_enable_sleep_mode=True)
+    alignment = [log["guard/alignment"] for log in read_logs(folder)]
+    assert len(alignment) == 4 and max(alignment) < 1.0001
+    assert calls == [("sleep", 2), *[("wake", "kv_cache"), ("sleep", 2)] * 4]
 
 
 def test_dropout_in_an_adapter_is_told(train):
@@ -209,6 +259,17 @@ def test_two_processes(write_recipe, run_two_processes, models):
 
 
 # The names of TRL and vLLM that training with vLLM leans on
+
+
+def test_a_start_of_a_server_has_a_name():
+    """By which `Watched` knows that a server was restarted."""
+    from vllm.config import VllmConfig
+    from vllm.entrypoints.serve.dev.server_info.api_router import PydanticVllmConfig
+
+    first, second = (
+        PydanticVllmConfig.dump_python(VllmConfig(), mode="json", fallback=str) for _ in range(2)
+    )
+    assert first["instance_id"] != second["instance_id"]
 
 
 def test_limits_of_a_cpu():

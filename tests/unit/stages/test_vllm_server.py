@@ -140,3 +140,11 @@ def test_a_server_that_does_not_come(serve, monkeypatch):
 def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
     with pytest.raises(UserError, match=f"^vllm_server_host: .* {words}.*--logprobs-mode"):
         check(serve(health=(200, {}), server_info=answer))
+
+
+def test_a_bound_on_calls_of_vllm_needs_vllm():
+    def check_keys(values):
+        checks.check_vllm_keys(grpo(values))
+
+    assert named(check_keys, {"vllm_call_timeout": 60}) == "vllm_call_timeout"
+    check_keys(ON | {"vllm_call_timeout": 60})

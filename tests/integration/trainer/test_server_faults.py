@@ -1,0 +1,200 @@
+"""A vLLM server that dies, hangs, refuses or comes back with other weights in the middle of a run.
+
+The server is a stand-in; its weights come by HTTP and not by NCCL.
+"""
+
+import pytest
+
+from data_prep import manifest
+from tests.integration.trainer.runs import (
+    PAYS_FOR_LOOPS,
+    read_events,
+    read_logs,
+    weights_of,
+    whole_checkpoints,
+)
+from tests.integration.trainer.vllm_server import NCCL, StandIn, with_client, with_engine
+
+pytestmark = pytest.mark.integration
+SERVER = PAYS_FOR_LOOPS | {
+    "use_vllm": True, "vllm_mode": "server", "vllm_server_host": "127.0.0.1",
+    "max_steps": 4, "save_steps": 1, "learning_rate": 1e-2, "vllm_server_timeout": 10,
+}  # fmt: skip
+ASK = "/v1/completions"
+LOST, MISTAKE = 75, 2
+
+
+@pytest.fixture
+def serve(tiny_model_dir):
+    """Function: (port, faults) -> a stand-in."""
+    servers = []
+
+    def call(port=0, faults=None):
+        servers.append(StandIn(tiny_model_dir, port, faults))
+        return servers[-1]
+
+    yield call
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def train(fork_server, write_recipe):
+    """Function: server, settings -> exit code, lines on the terminal, folder."""
+
+    def call(server, **settings):
+        recipe = write_recipe("grpo", **SERVER | {"vllm_server_port": server.port} | settings)
+        (code,), (log,) = fork_server.run(recipe, setup=with_client)
+        return code, log, recipe.with_name("grpo")
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def straight(tiny_model_dir, tmp_path_factory):
+    """What the run that nothing happens to ends with; filled by the first test that needs it."""
+    return {}
+
+
+def final_weights(straight, serve, train, tmp_path):
+    if not straight:
+        code, log, _ = train(serve(), output_dir=str(tmp_path / "straight"))
+        assert code == 0, log
+        folder = tmp_path / "straight"
+        alignment = [entry["guard/alignment"] for entry in read_logs(folder)]
+        assert len(alignment) == 4 and all(1 <= value < 1.0001 for value in alignment)
+        straight["weights"] = weights_of(folder)
+    return straight["weights"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "path", "number", "words"),
+    [
+        ("restart", ASK, 3, "was restarted (start0 is now start1)"),
+        ("hang", ASK, 3, "has not ended a generation within 2 s (vllm_call_timeout)"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("die", ASK, 3, "failed at a generation"),
+                ("die", "/start_weight_update", 3, "failed at a weight sync"),
+                (500, ASK, 3, "failed at a generation"),
+                ("restart", "/reset_prefix_cache", 3, "was restarted (start0 is now start1)"),
+                ("hang", NCCL, 3, "has not ended a weight sync within 2 s (vllm_call_timeout)"),
+            )
+        ),
+    ],
+)
+def test_it_stops_before_the_step_and_resumes(
+    fault, path, number, words, straight, serve, train, tmp_path
+):
+    wanted = final_weights(straight, serve, train, tmp_path)
+    more = {(path, n): fault for n in range(number, number + 9)} if fault == 500 else {}
+    server = serve(faults={(path, number): fault} | more)
+    code, log, folder = train(server, vllm_call_timeout=2 if fault == "hang" else 60)
+    line = log.splitlines()[-1]
+    address = f"vllm_server_host: the vLLM server at http://127.0.0.1:{server.port}"
+    assert code == LOST and line.startswith(f"error: {address} {words}"), log
+    assert line.endswith("with it up again, the same command resumes from the last checkpoint")
+    assert "Traceback" not in log
+    assert whole_checkpoints(folder) == [1, 2] and manifest.read(folder) is None
+    # Another server, at another address, with the weights that the run began with.
+    code, log, folder = train(serve())
+    assert code == 0 and "resuming from" in log, log
+    assert all(1 <= entry["guard/alignment"] < 1.0001 for entry in read_logs(folder))
+    assert weights_of(folder) == wanted
+
+
+@pytest.mark.slow
+def test_a_request_that_it_refuses_is_a_mistake(serve, train):
+    """Such as a prompt that is too long for `--max-model-len`: to start again would not help."""
+    code, log, _ = train(serve(faults={(ASK, 2): 400}))
+    assert code == MISTAKE and "failed at a generation (Exception: Request failed: 400" in log, log
+
+
+@pytest.mark.slow
+def test_other_weights_without_a_restart_are_for_the_guard(serve, train):
+    """Such as another run's, on the same server."""
+    code, log, folder = train(serve(faults={(ASK, 2): "forget"}), guard_patience=2)
+    alignment = [entry["guard/alignment"] for entry in read_logs(folder)]
+    assert code == 0 and alignment[0] < 1.0001 and min(alignment[1:]) > 1.05, log
+    (event,) = read_events(folder)
+    assert (event["guard"], event["action"], event["since"]) == ("alignment", "warn", 1)
+    assert "guard alignment: " in log
+
+
+@pytest.mark.slow
+def test_a_rollback_takes_the_step_on_other_weights_back(straight, serve, train, tmp_path):
+    wanted = final_weights(straight, serve, train, tmp_path)
+    code, log, folder = train(
+        serve(faults={(ASK, 3): "overwrite"}), guard_alignment="rollback", guard_patience=1,
+        guard_rollback_lr_factor=1.0,
+    )  # fmt: skip
+    (event,) = read_events(folder)
+    assert code == 0 and (event["guard"], event["since"]) == ("alignment", 2), log
+    assert weights_of(folder) == wanted
+
+
+@pytest.mark.slow
+def test_one_process_of_two_talks_to_the_server(serve, fork_server, write_recipe):
+    server = serve(faults={(ASK, 3): "restart"})
+    recipe = write_recipe("grpo", **SERVER, vllm_server_port=server.port)
+    codes, logs = fork_server.run(recipe, 2, setup=with_client)
+    assert codes[0] == LOST and codes[1] not in (0, LOST), logs
+    assert server.calls.count(ASK) == 3 and "was restarted" in logs[0]
+    assert "vllm_server_host" not in logs[1]
+    assert whole_checkpoints(recipe.with_name("grpo")) == [1, 2]
+
+
+# The engine in the training process
+
+
+COLOCATE = PAYS_FOR_LOOPS | {
+    "use_vllm": True, "vllm_mode": "colocate", "max_steps": 4, "save_steps": 1,
+    "learning_rate": 1e-2,
+}  # fmt: skip
+SLEEP = {"vllm_enable_sleep_mode": True}
+
+
+@pytest.fixture
+def colocate(fork_server, write_recipe):
+    """Function: settings, generation at which the engine is dead -> exit code, output, folder."""
+
+    def call(die="0", **settings):
+        recipe = write_recipe("grpo", **COLOCATE | settings)
+        (code,), (log,) = fork_server.run(recipe, setup=with_engine, envs={0: {"DIE": die}})
+        return code, log, recipe.with_name("grpo")
+
+    return call
+
+
+def test_a_dead_engine_is_one_line_and_the_run_resumes(colocate, tmp_path):
+    assert colocate(output_dir=str(tmp_path / "straight"))[0] == 0
+    code, log, folder = colocate(die="3")
+    assert code == LOST and whole_checkpoints(folder) == [1, 2], log
+    assert log.splitlines()[-1] == (
+        "error: use_vllm: the vLLM engine failed at a generation (EngineDeadError: EngineCore "
+        "encountered an issue. See stack trace (above)); with it up again, the same command "
+        "resumes from the last checkpoint"
+    )
+    code, log, folder = colocate()
+    assert code == 0 and "resuming from" in log, log
+    assert weights_of(folder) == weights_of(tmp_path / "straight")
+
+
+@pytest.mark.parametrize("settings", [{}, {"curriculum": "refill"}], ids=["once", "refill"])
+def test_an_engine_that_sleeps_has_the_weights_of_each_step(colocate, settings):
+    """Awake, it has none until they are loaded; in one step too, where it generates again."""
+    code, log, folder = colocate(**SLEEP | settings)
+    assert code == 0, log
+    alignment = [entry["guard/alignment"] for entry in read_logs(folder)]
+    assert len(alignment) == 4 and max(alignment) < 1.0001
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["die", 500])
+def test_the_client_gives_up_by_itself(fault, serve, fork_server, write_recipe):
+    """With its own tries and pauses, far within `vllm_call_timeout`."""
+    server = serve(faults={(ASK, n): fault for n in range(2, 9)})
+    recipe = write_recipe("grpo", **SERVER, vllm_server_port=server.port)
+    pid = fork_server.start(recipe, setup=(with_client, 120))[0]
+    assert fork_server.wait(pid) == LOST
