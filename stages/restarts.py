@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from data_prep.config import UserError
+from data_prep.errors import LOST
 from data_prep.quiet import notice
 
 MAX_RESTARTS = 3  # of the processes of one host; accelerate's --max_restarts
-MISTAKE, LOST = 2, 75  # exit codes: a UserError, EX_TEMPFAIL of sysexits.h
+MISTAKE = 2  # exit code of a UserError
 KEEP_ALIVE = {"keep_alive_interval": 5, "keep_alive_max_attempt": 6}  # a host is lost after 30 s
 STORE_SECONDS = 60  # without an answer of the main host
 MAX_MEETINGS = 10  # attempts of a launcher to meet the main host again, of a minute at most

@@ -11,7 +11,6 @@ completion, replaces the assumption that matters most.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -66,13 +65,12 @@ class PlanArguments(PreflightArguments):
 
 @dataclass(frozen=True)
 class Stage:
-    """One row of the table; seconds are wall time on all the GPUs together."""
+    """One row of the table: wall seconds on all the GPUs; tokens generated and trained on."""
 
     name: str
     what: str
     seconds: float
-    generated: float = 0
-    trained: float = 0
+    tokens: float
 
 
 class Planner:
@@ -118,7 +116,7 @@ class Planner:
         passes = update_passes(values.gradient_checkpointing, not values.use_peft)
         seconds = pass_seconds(model, self.gpu, padded, length, passes)
         what = f"{rows:,} rows x {length:g} tokens x {values.num_train_epochs:g} epochs"
-        return Stage("sft", what, seconds, trained=tokens)
+        return Stage("sft", what, seconds, tokens)
 
     def plan_difficulty(self, values: Settings) -> Stage:
         """Completions of every problem, once."""
@@ -135,21 +133,18 @@ class Planner:
         return self.generate("eval", times * (sum(sizes) or official), samples, values)
 
     def generate(self, stage: str, problems: int, samples: float, values: Settings) -> Stage:
-        model, mean = self.model(), self.completion(values.max_new_tokens)
+        model, mean = Model(self.recipe.shape("grpo")), self.completion(values.max_new_tokens)
         num = problems * samples
         seconds = generation_seconds(
             model, self.gpu, num / self.args.gpus, self.args.prompt_tokens, mean,
             values.max_new_tokens, cache_tokens(model, self.gpu, ALONE),
         )  # fmt: skip
         what = f"{problems:,} problems x {samples:.3g} completions x {mean:,.0f} tokens"
-        return Stage(stage, what, seconds, generated=num * mean)
-
-    def model(self) -> Model:
-        return Model(self.recipe.shape("grpo" if "grpo" in self.recipe.settings else "sft"))
+        return Stage(stage, what, seconds, num * mean)
 
     def plan_grpo(self, values: Settings) -> Stage:
         """Generation batches, each with its passes and updates."""
-        args, model = self.args, self.model()
+        args, model = self.args, Model(self.recipe.shape("grpo"))
         steps, times = values.max_steps, values.gradient_accumulation_steps
         batch = values.per_device_train_batch_size * times * args.gpus
         if steps <= 0:
@@ -159,20 +154,14 @@ class Planner:
         served = steps_per_generation(values, args.gpus) * values.num_iterations / times
         local = batch / args.gpus * served / values.num_iterations
         mean = self.completion(completion_room(values))
-        seconds = grpo_seconds(
-            model, self.gpu, values, local, args.prompt_tokens, mean, share_of(values)
-        )
+        colocated = values.use_vllm and values.vllm_mode == "colocate"
+        share = values.vllm_gpu_memory_utilization if colocated else ALONE
+        seconds = grpo_seconds(model, self.gpu, values, local, args.prompt_tokens, mean, share)
         seconds = args.step_seconds or seconds / served
-        generated = steps / served * local * args.gpus * mean
         what = f"{steps:,} steps of {batch:,} completions x {mean:,.0f} tokens, {seconds:,.1f} s"
-        trained = steps * batch * (mean + args.prompt_tokens)
-        return Stage("grpo", what, steps * seconds, generated, trained)
-
-
-def share_of(values: Settings) -> float:
-    """Share of a GPU that generation has."""
-    colocated = values.use_vllm and values.vllm_mode == "colocate"
-    return values.vllm_gpu_memory_utilization if colocated else ALONE
+        tokens = steps / served * local * args.gpus * mean
+        tokens += steps * batch * (mean + args.prompt_tokens)
+        return Stage("grpo", what, steps * seconds, tokens)
 
 
 def grpo_seconds(
@@ -190,26 +179,24 @@ def grpo_seconds(
     is_scored = values.gradient_accumulation_steps % steps != 0 or (
         values.use_vllm and values.vllm_importance_sampling_correction
     )
-    passes = values.num_iterations * update_passes(
-        values.gradient_checkpointing, not values.use_peft
-    )
-    passes += is_scored + (values.beta != 0)
+    update = update_passes(values.gradient_checkpointing, not values.use_peft)
+    passes = values.num_iterations * update + is_scored + (values.beta != 0)
     tokens = num * (prompt + mean) * (1.1 if values.update_tokens else padding(rows))
     # Long rows have more than their share of the tokens.
     return seconds + pass_seconds(model, gpu, tokens, prompt + 2 * mean, passes) + SYNC
 
 
-def show(recipe: Recipe, args: PlanArguments, stages: list[Stage]) -> None:
+def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
     """The table, its sum, and what was assumed."""
     table = Table(title=f"{args.recipe}: {args.gpus} x {args.gpu}", title_justify="left", box=None)
     heads = ["stage", "what", "hours", "tokens, M", "GPU-hours"] + ["cost"] * bool(args.price)
     for head in heads:
         table.add_column(head, justify="left" if head in ("stage", "what") else "right")
-    total = Stage("sum", "", *(sum(getattr(s, key) for s in stages) for key in _SUMMED))
+    total = Stage("sum", "", sum(s.seconds for s in stages), sum(s.tokens for s in stages))
     for stage in [*stages, total]:
         hours = stage.seconds / 3600
         cells = [stage.name, stage.what, f"{hours:,.1f}"]
-        cells += [f"{(stage.generated + stage.trained) / 1e6:,.0f}", f"{hours * args.gpus:,.1f}"]
+        cells += [f"{stage.tokens / 1e6:,.0f}", f"{hours * args.gpus:,.1f}"]
         table.add_row(*cells, *([f"{hours * args.gpus * args.price:,.0f}"] if args.price else []))
     console = Console(width=110)
     console.print(table)
@@ -223,18 +210,12 @@ def show(recipe: Recipe, args: PlanArguments, stages: list[Stage]) -> None:
     console.print(notes, style="dim", highlight=False)
 
 
-_SUMMED = ("seconds", "generated", "trained")
-
-
 def plan(args: PlanArguments) -> tuple[Recipe, list[Stage]]:
-    """Plan one recipe; a fault of its files is the first that preflight finds."""
-    recipe, found = read_recipe(args)
-    for one in found:
-        if one.level == "error" and "grpo" not in recipe.settings:
-            raise UserError(f"{args.recipe}: {one.topic}: {one.text}; {one.remedy}")
-    if not {"data", "grpo"} <= recipe.settings.keys():
-        raise UserError(f"{args.recipe}: has no grpo.yaml and data.yaml; name a recipe of configs/")
-    if Path(args.recipe, "model.yaml").exists():
+    """Plan one recipe."""
+    recipe, _ = read_recipe(args)
+    if not {"data", "grpo"} <= {*recipe.parsed}:
+        raise UserError(f"{args.recipe}: no data.yaml and grpo.yaml that can be read; preflight it")
+    if "model" in recipe.settings:
         raise UserError(f"{args.recipe}: is for a CPU, minutes; plan a recipe for GPUs")
     return recipe, list(Planner(args, recipe).stages())
 
@@ -242,8 +223,7 @@ def plan(args: PlanArguments) -> tuple[Recipe, list[Stage]]:
 def main() -> None:
     """Plan one recipe and print the table."""
     (args,) = parse(__doc__, PlanArguments)
-    recipe, stages = plan(args)
-    show(recipe, args, stages)
+    show(*plan(args), args)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ def test_a_batch_shares_the_weights_until_the_cache_is_full():
 def test_the_plan_of_a_recipe_follows_its_keys():
     one, longer = planned("grpo7b"), planned("grpo7b", completion_tokens=600)
     assert list(one) == ["sft", "difficulty", "grpo", "eval"]
-    assert one["sft"].trained == 27_473 * 417 * 2
-    assert one["grpo"].generated == pytest.approx(1000 * 32 * 0.3 * 1024)
+    assert one["sft"].tokens == 27_473 * 417 * 2
+    assert one["grpo"].tokens == pytest.approx(1000 * 32 * (2 * 0.3 * 1024 + 150))
     assert longer["grpo"].seconds > 1.1 * one["grpo"].seconds and longer["sft"] == one["sft"]
     assert planned("grpo7b", step_seconds=10.0)["grpo"].seconds == 10_000
     assert planned("grpo7b", gpu="a100")["sft"].seconds == pytest.approx(
