@@ -219,7 +219,7 @@ def test_the_commands_of_the_pages_work_or_say_what_they_need():
         ("```\nmake grpo ACCELERATE=fsdp3\n```\n", "ACCELERATE=fsdp3 is none of"),
         ("`python -m stages.gpro --config configs/tiny-cpu/grpo.yaml`", "no module"),
         ("`python -m stages.sft --config configs/tiny-cpu/stf.yaml`", "no such config file"),
-        ("`python -m benchmarks.memory --shapes x`", "unknown ['shapes']"),
+        ("`python -m benchmarks.memory --forms x`", "unknown ['forms']"),
         ("`python -m data_prep.grading FILE --form essay`", "invalid choice"),
         ("`sft-grpo-math sfft --config tiny-cpu/sft.yaml`", "no command sfft"),
         (
