@@ -38,10 +38,8 @@ ROWS = {
     "gsm8k": 7_473, "numinamath": 859_494, "math": 500, "aime": 30, "orz": 56_878, "dapo": 17_917,
     "areal_boba": 106_236, "deepmath": 103_022, "deepscaler": 40_315,
 }  # fmt: skip
-PROBLEMS = {
-    "gsm8k": 1319, "math500": 500, "arc_challenge": 1172, "gpqa_diamond": 198, "cmimc25": 40,
-}  # fmt: skip
-FEW = 30  # problems of the other benchmarks: AIME, HMMT, BRUMO
+PROBLEMS = {"gsm8k": 1319, "math500": 500, "arc_challenge": 1172, "gpqa_diamond": 198}
+FEW = 30  # problems of the other benchmarks: AIME, HMMT, BRUMO, CMIMC (40)
 SHARE = 0.3  # of a limit that a completion has, where nothing else is said
 ALONE = 0.9  # of a GPU's memory that vLLM has where nothing trains beside it
 

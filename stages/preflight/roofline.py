@@ -7,7 +7,6 @@ published measurements (docs/results/plan.md).
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from stages.preflight.memory import Model
@@ -89,9 +88,6 @@ def generation_seconds(
     together = max(1.0, min(num, cache / (prompt + mean)))
     full = (num - together) * mean / together * step(together, prompt + mean)
     end = min(longest, mean * (math.log(together) + 0.5772))  # of the longest of so many
-    return prefill + full + _sum(lambda t: step(together * math.exp(-t / mean), prompt + t), end)
-
-
-def _sum(seconds: Callable[[float], float], steps: float) -> float:
-    """The sum over `steps` decoding steps, in pieces."""
-    return steps / PIECES * sum(seconds((n + 0.5) * steps / PIECES) for n in range(PIECES))
+    times = [(n + 0.5) * end / PIECES for n in range(PIECES)]
+    tail = sum(step(together * math.exp(-t / mean), prompt + t) for t in times)
+    return prefill + full + tail * end / PIECES
