@@ -16,8 +16,8 @@ from stages.trainer.guards import RECENT, SPAN
 
 COMMANDS = (
     "data_prep.build.__main__", "stages.tiny_model", "stages.sft", "stages.difficulty",
-    "stages.distill", "stages.grpo", "stages.sweep", "stages.preflight.__main__", "eval.run",
-    "eval.report.__main__", "eval.audit.__main__", "eval.push",
+    "stages.distill", "stages.grpo", "stages.sweep", "stages.preflight.__main__",
+    "stages.preflight.plan", "eval.run", "eval.report.__main__", "eval.audit.__main__", "eval.push",
 )  # fmt: skip
 # Any finite number is fine: weights may be negative, levels are a data set's own.
 ANY = {
