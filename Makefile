@@ -49,7 +49,7 @@ STAGES := data base sft difficulty distill grpo eval report
 $(call wrong,$(filter %-lora,$(RECIPE)),use RECIPE=$(RECIPE:-lora=) LORA=1)
 $(call wrong,$(if $(wildcard $(CONFIG)/data.yaml),,1),no recipe in $(CONFIG); choose RECIPE from $(patsubst configs/%/data.yaml,%,$(wildcard configs/*/data.yaml)))
 $(call wrong,$(if $(SWEEP),,$(filter sweep,$(GOALS))),SWEEP is missing: give it as SWEEP="learning_rate=1e-7 beta=0.1")
-$(call wrong,$(if $(filter sweep control,$(GOALS)),$(strip $(filter %= %=' %$(COMMA) %$(COMMA)',$(SWEEP)) $(if $(filter 1,$(words $(SWEEP))),$(if $(findstring =,$(SWEEP)),,$(SWEEP))))),SWEEP=$(SWEEP) has a key without a value: give each as key=value$(COMMA)value)
+$(call wrong,$(if $(filter sweep control,$(GOALS)),$(strip $(filter %= %=' %$(COMMA) %$(COMMA)',$(SWEEP)) $(if $(findstring ',$(SWEEP)),,$(foreach word,$(SWEEP),$(if $(findstring =,$(word)),,$(word)))))),SWEEP=$(SWEEP) has a key without a value: give each as key=value$(COMMA)value)
 $(call wrong,$(if $(RUNS),,$(filter compare,$(GOALS))),RUNS is missing: give it as RUNS="runs/a runs/b")
 $(call wrong,$(if $(filter override,$(origin RUNS)),$(filter-out compare,$(GOALS))),RUNS=$(RUNS) is for compare; one run is RUN=$(firstword $(RUNS)))
 $(call wrong,$(if $(REPO),,$(filter push,$(GOALS))),REPO is missing: give it as REPO=owner/name)

@@ -100,7 +100,7 @@ def test_a_run_is_named_after_its_model(tmp_path, monkeypatch):
     assert re.fullmatch(r"[\w.-]+", make_variables.name("/$(x)/a'b ;`é..?"))
 
 
-@pytest.mark.parametrize("sweep", ["beta", "beta=", "beta=0.1,", "seed=0,1 beta="])
+@pytest.mark.parametrize("sweep", ["beta", "beta=", "beta=0.1,", "seed=0,1 beta=", "seed=0,1 beta"])
 def test_a_sweep_without_a_value_is_refused_before_any_stage(make, tmp_path, sweep):
     done = make("sweep", SWEEP=sweep)
     assert done.returncode == 2 and "has a key without a value" in done.stderr
