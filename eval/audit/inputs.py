@@ -127,7 +127,8 @@ def collect_sets(
         if path is None:
             continue
         if not Path(path).is_file():
-            skipped[name] = f"{path} does not exist; `make data` builds it"
+            maker = "distill" if Path(path).parent.name == "distill" else "data"
+            skipped[name] = f"{path} does not exist; `make {maker}` builds it"
             continue
         rows = _sft_rows(path) if name == "sft_train" else list(read_problems(path))
         if not rows:
