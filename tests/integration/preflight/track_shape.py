@@ -190,10 +190,13 @@ def _steps(step: Step, model: torch.nn.Module, steps: int) -> None:
     weights = [p for p in model.parameters() if p.requires_grad]
     states: list[torch.Tensor] = []
     rows = [len(part) for part in torch.arange(step.rows).tensor_split(step.passes)]
+    # FSDP 2 reduces the gradients of earlier micro-batches in the last one's first pass, before those
+    # of its other passes are there: the highest of several passes is in a micro-batch between.
+    last = step.accumulates * (2 if step.passes > 1 and step.engine == "fsdp2" else 1)
     for number in range(steps):
-        for micro_batch in range(1 + step.accumulates):
+        for micro_batch in range(last + 1):
             if hasattr(model, "set_requires_gradient_sync"):  # accelerate's no_sync
-                model.set_requires_gradient_sync(micro_batch == step.accumulates)
+                model.set_requires_gradient_sync(micro_batch == last)
             loss = 0.0
             with torch.autocast("cpu", torch.bfloat16, enabled=step.is_autocast):
                 for each in rows:
