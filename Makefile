@@ -82,9 +82,12 @@ WRITES := demo audit sweep control contamination-ledger data-report $(STAGES) $(
 STARTED := $(filter $(abspath $(RUN)),$(value OWNED_RUN)) $(foreach flag,n q t,$(findstring $(flag),$(filter-out --%,$(firstword -$(MAKEFLAGS)))))
 ifneq ($(if $(strip $(STARTED)),,$(filter $(WRITES),$(GOALS))),)
 AGAIN = $(MAKE) -s --no-print-directory -o $(VENV)/ready $(foreach goal,$(MAKECMDGOALS),$(call text,$(goal))) $(if $(FORCED),FORCE=$(FORCED))
+# A mistake in a later stage's keys is told before an earlier one is paid for.
+LAST := $(or $(if $(filter demo report eval,$(GOALS)),eval),$(if $(filter grpo sweep control,$(GOALS)),grpo),$(filter difficulty,$(GOALS)),$(filter sft,$(GOALS)))
+AHEAD = $(if $(LAST),$(PY) -m stages.preflight.ahead --recipe $(CONFIG) --run $(RUN) --goal $(LAST) $(OVERLAY) $(call key,model sweep) $(if $(HOW),--one_process false) $(if $(filter $(LAST),$(GOALS)),-- $(ARGS)) &&)
 own: | $(VENV)/ready
 	$(if $(MODEL),@echo $(call text,MODEL=$(MODEL): the run is in $(RUN)))
-	@+$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || OWNED_RUN=$(abspath $(RUN)) exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
+	@+$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || $(AHEAD) OWNED_RUN=$(abspath $(RUN)) exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
 TOLD := $(filter-out %/ready,$(sort $(MAKECMDGOALS)))
 $(TOLD): own ; @:
 .PHONY: own $(TOLD)

@@ -111,6 +111,7 @@ def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
     """Refuse a local folder without tokenizer, EOS or chat template, as far as its files say."""
     config = read_json(folder / "tokenizer_config.json", key)
     check_vocabulary(folder, key)
+    read_json(folder / "tokenizer.json", key)
     config = read_json(folder / "special_tokens_map.json", key) | config
     # Other classes have an EOS of their own.
     is_bare = config.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from data_prep.errors import UserError, note_folder, run_cli
+from data_prep.errors import UserError, nearest, note_folder, run_cli
 
 SAME_START = 60  # seconds that the system's clock may be set by while a process lives
 
@@ -36,6 +36,8 @@ def claim(folder: str | Path) -> None:
     place = Path(folder).absolute()
     lock = place.with_name(f"{place.name}.lock")
     note_folder(place)
+    if not nearest(lock.parent).is_dir():
+        raise UserError(f"{folder}: {nearest(lock.parent)} is a file; choose another folder")
     lock.parent.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time(lock.parent):
         owner = _read(lock)

@@ -144,7 +144,7 @@ def list_files(place: Path, split: str) -> list[Path]:
     kinds = sorted({*formats.values()} - {".json"}) or [*formats.values()][:1]
     if not kinds:
         fault = f"is a folder without {', '.join(SUFFIXES)}" if is_folder else "does not exist"
-        raise UserError(f"{place} {fault}; check file and data_root")
+        raise UserError(f"{place} {fault}; check file and data_root, in which a relative file lies")
     if len(kinds) > 1:
         raise UserError(f"{place} has files of several formats, {kinds}; name one by a glob")
     return [path for path in files if formats[path] in kinds]

@@ -39,6 +39,8 @@ class AuditArguments(RecipeArguments):
     num_rows: int = setting(300, "at most so many of each training file")
     num_tricked: int = setting(100, "problems of each set that all tricks are tried on")
     num_parsed: int = setting(100, "problems of each set that the harness's parsers read (slow)")
+    reward_funcs: list[str] | None = setting(None, "in place of grpo.yaml's")
+    reward_weights: list[float] | None = setting(None, "of these, in their order")
     opens_gate: bool = setting(True, "a pass lets make grpo and make eval start")
     completions: str | None = setting(None, "only show what each parser makes of this file")
 

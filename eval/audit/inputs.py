@@ -69,6 +69,9 @@ def load_recipe(args: Any, folder: str) -> Recipe:
         if path.is_file():
             argv = ["--config", str(path), "--run_dir", args.run, *cpu]
             argv += ["--model", args.model] if args.model else []
+            for key in ("reward_funcs", "reward_weights") if stage == "grpo" else ():
+                if given := getattr(args, key):
+                    argv += [f"--{key}", *map(str, given)]
             found[stage] = parse(__doc__, own, (kind, "ModelConfig"), check, argv, DEFAULTS)
     if not found:
         raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")

@@ -64,6 +64,7 @@ def inspect(args: inputs.PreflightArguments) -> tuple[Recipe, list[Finding]]:
         ("contamination", check_contamination),
         ("inputs", inputs.check_inputs),
         ("grpo.yaml", inputs.check_problems),
+        ("model", inputs.check_model),
         ("batches", batches.check_batches),
         ("limits", lengths.check_limits),
     ):

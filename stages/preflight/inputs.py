@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from data_prep.build.recipe import FILES, DataArguments, check_data
+from data_prep.checkpoints import check_checkpoint, is_hub_id
 from data_prep.config import (
     Settings,
     UserError,
@@ -26,6 +27,7 @@ from stages.distill import DistillArguments
 from stages.launch import check_launch
 from stages.tiny_model import ModelArguments
 
+SHAPES = str(Path(__file__).with_name("shapes.yaml"))
 ERROR, WARNING, UNCHECKED, OK = "error", "warning", "not checked", "ok"
 
 
@@ -60,7 +62,7 @@ def load_shape(model: str) -> dict[str, Any]:
     """Load the config.json of a checkpoint folder, or of a name of `shapes.yaml`."""
     path = Path(model) / "config.json"
     if not path.is_file():
-        shapes = read_yaml(str(Path(__file__).with_name("shapes.yaml")))
+        shapes = read_yaml(SHAPES)
         if model in shapes:
             return shapes[model]
         raise UserError(
@@ -185,14 +187,22 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     return recipe, found
 
 
+def stage_flags(
+    stage: str, path: Path, run: str, overlay: str | None, model: str | None
+) -> list[str]:
+    """The command line that make gives a stage."""
+    flags = ["--config", str(path), "--run_dir", run]
+    flags += ["--overlay", overlay] if overlay and STAGES[stage][1] else []
+    return flags + (
+        ["--model", model] if model and stage not in ("data", "model", "distill") else []
+    )
+
+
 def read_stage(recipe: Recipe, path: Path) -> None:
     """Read a stage's file into the recipe, through the stage's own checks and its launch's."""
-    stage, overlay, processes = path.stem, recipe.args.overlay, recipe.args.gpus
+    stage, processes = path.stem, recipe.args.gpus
     own, hf, check = STAGES[stage]
-    argv = ["--config", str(path), "--run_dir", recipe.run]
-    argv += ["--overlay", overlay] if overlay and hf else []
-    if recipe.args.model and stage not in ("data", "model", "distill"):
-        argv += ["--model", recipe.args.model]
+    argv = stage_flags(stage, path, recipe.run, recipe.args.overlay, recipe.args.model)
     settings = recipe.settings[stage] = read_settings(own, hf, argv, DEFAULTS if hf else None)
     if check and not hf:
         settings = run_check(settings, check)
@@ -242,6 +252,22 @@ def find_engine(values: dict[str, Any], processes: int) -> str:
         offloads = str(zero.get("offload_optimizer_device", "none")) != "none"
         return f"zero{zero.get('zero_stage', 2)}" + ("_offload" if offloads else "")
     return "ddp" if processes > 1 else "none"
+
+
+def check_model(recipe: Recipe) -> list[Finding]:
+    """Check the user's own folder that training starts from, as `make data` does."""
+    first = next((recipe.model(stage) for stage in recipe.stages()), None)
+    if is_own_folder(recipe, first):
+        template = getattr(recipe.settings.get("sft"), "chat_template_path", None)
+        check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path", template)
+    return []
+
+
+def is_own_folder(recipe: Recipe, model: str | None) -> bool:
+    """Whether a model is neither the hub's, nor made by the run, nor the name of a shape."""
+    if not model or is_hub_id(model) or model.startswith(f"{recipe.run}/"):
+        return False
+    return Path(model).exists() or model not in read_yaml(SHAPES)
 
 
 def check_inputs(recipe: Recipe) -> list[Finding]:

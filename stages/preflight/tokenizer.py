@@ -8,7 +8,16 @@ from data_prep.checkpoints import check_vocabulary, load_template, load_tokenize
 from data_prep.config import UserError
 from data_prep.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
 from data_prep.quiet import quiet_transformers
-from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
+from stages.preflight.inputs import (
+    ERROR,
+    OK,
+    UNCHECKED,
+    WARNING,
+    Finding,
+    Recipe,
+    from_error,
+    is_own_folder,
+)
 
 TOPIC = "tokenizer"
 TEXT = "<think>\n3 + 4·√2 = ½, 1,234.5 ≤ x\n</think>\n\n\\boxed{\\frac{1}{2}}"
@@ -34,6 +43,8 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     except UserError as error:
         if any(Path(name).glob("tokenizer*")):
             return None, [from_error(TOPIC, error)]
+    if not recipe.args.tokenizer and is_own_folder(recipe, name):
+        return None, []  # `check_model` tells what is wrong with it
     remedy = "--tokenizer FOLDER (make: TOKENIZER=FOLDER) takes a folder with its tokenizer"
     if name.startswith(recipe.run):
         remedy = f"make base or make sft builds it; or {remedy}"
@@ -68,6 +79,8 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
         except Exception as error:  # jinja's own errors, or any that a template raises
             text = f"the template refuses prompt: {name} ({error})"
             remedy = "prompt: none in data.yaml and eval.yaml"
+            if name == "none":
+                remedy = "mend it, or give SFT another with chat_template_path"
             found.append(Finding(ERROR, "template", text, remedy))
             continue
         found += check_prompt(tokenizer, messages, prompt)

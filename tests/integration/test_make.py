@@ -15,12 +15,15 @@ from data_prep import make_variables
 from tests import demo
 
 pytestmark = pytest.mark.integration
-# Notes its stage, words and FORCE, and leaves the stage's manifest; ownership is the real one.
+# Notes its stage, words and FORCE, and leaves the stage's manifest; ownership is the real one, and
+# the look ahead at later stages' keys where `ahead` is there.
 STUB = """ -S
 import json, os, pathlib, sys, time
-if sys.argv[2] == "data_prep.ownership":
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 here, name = pathlib.Path(sys.argv[0]).parent, sys.argv[2].rpartition(".")[2]
+if name == "ownership" or (name == "ahead" and (here / "ahead").exists()):
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+if name == "ahead":
+    sys.exit()
 stage = {"build": "data", "tiny_model": "base", "run": "eval"}.get(name, name)
 with (here / "log").open("a") as log:
     log.write(json.dumps([stage, sys.argv[3:], os.environ.get("FORCE", "")]) + "\\n")
@@ -105,6 +108,25 @@ def test_a_sweep_without_a_value_is_refused_before_any_stage(make, tmp_path, swe
     done = make("sweep", SWEEP=sweep)
     assert done.returncode == 2 and "has a key without a value" in done.stderr
     assert started(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("goal", "given"),
+    [
+        ("grpo", {"ARGS": "--learning_rat 1e-4"}),
+        ("sweep", {"SWEEP": "seed=0,1 learning_rat=1e-4,1e-5"}),
+        ("report", {}),
+    ],
+)
+def test_a_mistake_in_a_later_stages_keys_is_told_before_any_stage(make, tmp_path, goal, given):
+    (tmp_path / "ahead").touch()
+    if not given:
+        path = tmp_path / "tiny-cpu/eval.yaml"
+        path.write_text(path.read_text() + "\nlearning_rat: 1\n")
+    done = make(goal, **given)
+    assert done.returncode == 2 and "unknown key 'learning_rat'" in done.stderr
+    assert started(tmp_path) == []
+    assert make("sft").returncode == 0  # which does not come to it
 
 
 def test_traces_of_a_teacher_come_before_the_sft_that_reads_them(make, tmp_path):

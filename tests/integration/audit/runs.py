@@ -72,10 +72,10 @@ class Recipe:
     def set_template(self, template):
         (self.base / "chat_template.jinja").write_text(template)
 
-    def audit(self):
+    def audit(self, *given):
         """Run the audit; returns its exit code."""
         argv = ["eval.audit", "--recipe", str(self.configs), "--run", str(self.run)]
-        argv += ["--num_tricked", "3", "--num_parsed", "1"]
+        argv += ["--num_tricked", "3", "--num_parsed", "1", *given]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", argv)
             patch.setenv("HF_HUB_OFFLINE", "1")

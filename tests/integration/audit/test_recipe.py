@@ -260,6 +260,13 @@ def test_chance_is_no_recipes_reward(recipe, refused):
     refused("reward_funcs: random_reward is paid", "not audited: random_reward: TypeError")
 
 
+def test_the_rewards_of_a_command_line_are_audited(recipe, capsys):
+    keys = ["--reward_funcs", "correctness_reward", "random_reward", "--reward_weights", "1", "1"]
+    assert recipe.audit() == 0
+    assert recipe.audit(*keys) == 2
+    assert "random_reward is paid" in capsys.readouterr().err
+
+
 @pytest.fixture
 def replace_reward(monkeypatch):
     """Put `pay(text, what was paid for it)` in the place of `correctness_reward`."""

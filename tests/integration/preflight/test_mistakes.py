@@ -1,6 +1,7 @@
 """Mistakes planted in recipe, launch, tokenizer and data, each found with what to change."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,6 +96,17 @@ def launched(gpus, accelerate=None, recipe=None, **grpo):
 def template(old, new, **data):
     """Change the chat template; build data with it where keys of data.yaml are given."""
     return lambda planted: (planted.change_template(old, new), data and planted.build_data(**data))
+
+
+def own_model(name, damage):
+    """Start from a copy of the tiny model elsewhere, which is damaged."""
+
+    def change(planted):
+        folder = shutil.copytree(planted.model, planted.recipe.parent / name)
+        damage(folder)
+        planted.set("sft", model_name_or_path=str(folder))
+
+    return change
 
 
 def no_template(planted):
@@ -216,6 +228,15 @@ MISTAKES = {
         keys("grpo", "grpo7b", vllm_gpu_memory_utilization=0.8),
     "not checked sft memory: someone/some-model":
         keys("sft", "grpo7b", model_name_or_path="someone/some-model"),
+}  # fmt: skip
+MISTAKES |= {  # of a folder of one's own
+    "error model: missing holds no model": own_model("missing", shutil.rmtree),
+    "error model: holds no tokenizer":
+        own_model("mine", lambda folder: [file.unlink() for file in folder.glob("tokenizer*")]),
+    "error model: model.safetensors is cut off":
+        own_model("mine", lambda folder: os.truncate(folder / "model.safetensors", 1000)),
+    "error model: tokenizer.json cannot be read":
+        own_model("mine", lambda folder: os.truncate(folder / "tokenizer.json", 1000)),
 }  # fmt: skip
 WITHOUT = ("error grpo.yaml: 12 would leave nothing", "error grpo.yaml: fp16")
 REMEDIES = {  # with a number or name that was worked out

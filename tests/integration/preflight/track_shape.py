@@ -190,8 +190,8 @@ def _steps(step: Step, model: torch.nn.Module, steps: int) -> None:
     weights = [p for p in model.parameters() if p.requires_grad]
     states: list[torch.Tensor] = []
     rows = [len(part) for part in torch.arange(step.rows).tensor_split(step.passes)]
-    # FSDP 2 reduces the gradients of earlier micro-batches in the last one's first pass, before those
-    # of its other passes are there: the highest of several passes is in a micro-batch between.
+    # FSDP 2 reduces the gradients of earlier micro-batches in the last one's first pass, before
+    # those of its other passes are there: the highest of several is in a micro-batch between.
     last = step.accumulates * (2 if step.passes > 1 and step.engine == "fsdp2" else 1)
     for number in range(steps):
         for micro_batch in range(last + 1):

@@ -83,6 +83,12 @@ def test_a_torn_lock_is_nobodys(tmp_path, text):
     ownership.claim(tmp_path / "run")
 
 
+def test_a_run_below_a_file_is_refused(tmp_path):
+    (tmp_path / "rows.jsonl").touch()
+    with pytest.raises(errors.UserError, match="is a file; choose another folder"):
+        ownership.claim(tmp_path / "rows.jsonl/run")
+
+
 def test_of_many_that_start_together_one_owns(tmp_path):
     command = [*OWNED, str(tmp_path / "run"), "--", "sleep", "2"]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]

@@ -1,0 +1,72 @@
+"""Check the keys of all stages that a command comes to, before the first of them is paid for.
+
+    python -m stages.preflight.ahead --recipe configs/grpo7b --run runs/grpo7b --goal grpo
+
+make runs it, in a second and without torch. What follows `--` is the command line of the goal.
+"""
+
+import contextlib
+import io
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from data_prep.config import UserError, build, parse, read_settings, run_check, run_cli, setting
+from stages import sweep as sweeps
+from stages.arguments import DEFAULTS
+from stages.preflight.inputs import STAGES, stage_flags
+
+ORDER = ("sft", "difficulty", "grpo", "eval")
+
+
+@dataclass
+class AheadArguments:
+    """Keys of the command line; there is no YAML for this one."""
+
+    recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
+    run: str = field(metadata={"help": "folder of the stages' output"})
+    goal: str = field(metadata={"help": f"the last stage, of {', '.join(ORDER)}"})
+    overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
+    model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
+    sweep: list[str] = setting([], "what make sweep is given")
+    one_process: bool = setting(True, "false: batches of several processes are left to the launch")
+
+    def __post_init__(self) -> None:
+        if self.goal not in ORDER:
+            raise UserError(f"goal: {self.goal} is none of {', '.join(ORDER)}; name one")
+
+
+def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, list[str]]]:
+    """`(stage, its command line)` of each stage up to the goal, and of each run of a sweep."""
+    found = []
+    for stage in ORDER[: ORDER.index(args.goal) + 1]:
+        path = Path(args.recipe, f"{stage}.yaml")
+        if path.is_file():
+            flags = stage_flags(stage, path, args.run, args.overlay, args.model)
+            found.append((stage, flags + (given if stage == args.goal else [])))
+    if args.sweep:
+        shared = {"run": args.run, "overlay": args.overlay, "model": args.model}
+        asked = sweeps.SweepArguments(
+            grpo_config=f"{args.recipe}/grpo.yaml", sweep=args.sweep, **shared
+        )
+        for name, values in sweeps.combinations(args.sweep).items():
+            found += sweeps.commands(asked, name, values).items()
+    return found
+
+
+def main() -> None:
+    given = sys.argv[1:]
+    end = given.index("--") if "--" in given else len(given)
+    (args,) = parse(__doc__, AheadArguments, argv=given[:end])
+    for stage, line in command_lines(args, given[end + 1 :]):
+        own, hf, check = STAGES[stage]
+        settings = read_settings(own, hf, line, DEFAULTS if hf else None)
+        if check and args.one_process:
+            with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
+                settings = run_check(settings, check)
+        if not hf:
+            build(settings, own)
+
+
+if __name__ == "__main__":
+    run_cli(main)
