@@ -201,11 +201,14 @@ def explained(features: np.ndarray, rates: np.ndarray, penalty: float = 10.0) ->
     return float(1 - ((rates - found) ** 2).sum() / ((rates - rates.mean()) ** 2).sum())
 
 
-def read_pool(folder: Path, num_components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def read_pool(
+    folder: Path, num_components: int, columns: tuple[str, ...] = ("prompt", "answers")
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Components of the prompts of a pool, (N, num), and right ones of all samples, (N,) each."""
     from types import SimpleNamespace
 
     from accelerate import Accelerator
+    from datasets import Dataset
     from transformers import AutoModelForCausalLM
 
     from stages.trainer.prompt_states import principal_components, prompt_states
@@ -217,14 +220,15 @@ def read_pool(folder: Path, num_components: int) -> tuple[np.ndarray, np.ndarray
     trainer = SimpleNamespace(
         accelerator=Accelerator(cpu=True), model=model, model_wrapped=model,
         processing_class=load_tokenizer(str(folder / "sft"), "sft"),
-        train_dataset={"prompt": [row["prompt"] for row in rows]},
+        train_dataset=Dataset.from_list([{key: row[key] for key in columns} for row in rows]),
     )  # fmt: skip
     return principal_components(prompt_states(trainer), num_components).numpy(), right, total
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Share of uniform groups of 8, and what components and question length explain."""
+    """Share of uniform groups of 8, and what components, prompt and question length explain."""
     components, right, total = read_pool(folder, 16)
+    without_golds, _, _ = read_pool(folder, 16, ("prompt",))
     rows = read_problems(folder / "data/grpo_train.jsonl")
     lengths = np.array([[len(question_of(row))] for row in rows], dtype=float)
     lengths = (lengths - lengths.mean()) / (lengths.std() + 1e-9)
@@ -233,6 +237,7 @@ def measure(folder: Path) -> dict[str, float]:
         "uniform": float(np.isin(right, (0, total[0])).mean()),
         "pass_rate": float((right / total).mean()),
         "components_r2": explained(components, right / total),
+        "prompt_r2": explained(without_golds, right / total),
         "length_r2": explained(lengths, right / total),
     }
 
@@ -247,6 +252,7 @@ class PoolArguments:
     size: int = field(default=SIZES["grpo"], metadata={"help": "problems of the pool"})
     sft_batch: int = field(default=16, metadata={"help": "rows of an SFT step"})
     sft_epochs: int = field(default=2, metadata={"help": "epochs of SFT"})
+    seed: int = field(default=0, metadata={"help": "of the start model and its SFT"})
 
     def __post_init__(self) -> None:
         if self.pool not in POOLS:
@@ -271,9 +277,10 @@ def main() -> None:
     recipes = "configs/skewed-cpu"
     steps = [["data_prep.build", "--config", str(folder / "data.yaml")]]
     if not args.start:
-        steps.append(["stages.tiny_model", "--config", f"{recipes}/model.yaml"])
+        seed = ["--seed", str(args.seed)]
+        steps.append(["stages.tiny_model", "--config", f"{recipes}/model.yaml", *seed])
         keys = {"num_train_epochs": args.sft_epochs, "per_device_train_batch_size": args.sft_batch}
-        keys = [word for key, value in keys.items() for word in (f"--{key}", str(value))]
+        keys = seed + [word for key, value in keys.items() for word in (f"--{key}", str(value))]
         steps.append(["stages.sft", "--config", f"{recipes}/sft.yaml", *keys])
     steps.append(["stages.difficulty", "--config", f"{recipes}/difficulty.yaml"])
     where = ["--problems_file", f"{folder}/data/test.jsonl"]

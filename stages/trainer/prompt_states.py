@@ -42,40 +42,55 @@ def prompt_components(trainer: Any, num: int) -> np.ndarray:
 
 
 def prompt_states(trainer: Any) -> torch.Tensor:
-    """States of all prompts of `train_dataset`, (N, 4 * hidden size), on the main process.
+    """States of all prompts of `train_dataset`, (N, 4 or 6 * hidden size), on the main process.
 
-    Of the middle and the last layer, the mean over the tokens and the state of the last token.
+    Of the middle and the last layer, the mean over the prompt's tokens and the state of its last;
+    where rows have `answers`, also the mean over the tokens of the first, put behind the prompt.
     """
     accelerator, tokenizer = trainer.accelerator, trainer.processing_class
-    rows = trainer.train_dataset["prompt"]
-    texts = [row if isinstance(row, str) else render_prompt(row, tokenizer) for row in rows]
+    rows = trainer.train_dataset
+    texts = [
+        text if isinstance(text, str) else render_prompt(text, tokenizer) for text in rows["prompt"]
+    ]
+    has_golds = "answers" in rows.column_names
+    golds = [answers[0] for answers in rows["answers"]] if has_golds else [""] * len(texts)
+    prompts, golds = (
+        tokenizer(parts, add_special_tokens=False)["input_ids"] if len(parts) else []
+        for parts in (texts, golds)
+    )
+    ids = [[*prompt, *gold] for prompt, gold in zip(prompts, golds, strict=True)]
     size = BATCH_SIZE * accelerator.num_processes
-    by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-    padded = by_length + by_length[-1:] * (-len(texts) % size)  # whole batches for every process
+    by_length = sorted(range(len(ids)), key=lambda number: len(ids[number]))
+    padded = by_length + by_length[-1:] * (-len(ids) % size)  # whole batches for every process
     model, was_training = trainer.model_wrapped, trainer.model.training
     model.eval()
-    parts = []
+    found = []
     for start in range(0, len(padded), size):
         first = start + accelerator.process_index * BATCH_SIZE
-        batch = tokenizer(
-            [texts[number] for number in padded[first : first + BATCH_SIZE]],
-            return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False,
-        ).to(accelerator.device)  # fmt: skip
+        numbers = padded[first : first + BATCH_SIZE]
+        batch = {"input_ids": [ids[number] for number in numbers]}
+        batch = tokenizer.pad(batch, return_tensors="pt", padding_side="right")
+        batch = batch.to(accelerator.device)
         with torch.no_grad():
             outputs = model(**batch, output_hidden_states=True, logits_to_keep=1, use_cache=False)
         layers = outputs.hidden_states
-        mask = batch["attention_mask"].unsqueeze(-1)  # (B, P, 1)
-        last = mask.sum(dim=1, keepdim=True).expand(-1, -1, layers[-1].size(-1)) - 1  # (B, 1, H)
-        states = []
-        for layer in (layers[len(layers) // 2], layers[-1]):  # (B, P, H)
-            states += (layer * mask).sum(dim=1) / mask.sum(dim=1), layer.gather(1, last).squeeze(1)
+        length = torch.tensor([[[len(prompts[number])]] for number in numbers]).to(layers[0].device)
+        place = torch.arange(layers[0].size(1), device=layers[0].device)[None, :, None]  # (1, P, 1)
+        spans = [place < length, place == length - 1]  # (B, P, 1)
+        if has_golds:
+            spans.append((place >= length) & batch["attention_mask"].unsqueeze(-1).bool())
+        states = [
+            (layer * span).sum(dim=1) / span.sum(dim=1).clamp(min=1)  # (B, H)
+            for layer in (layers[len(layers) // 2], layers[-1])
+            for span in spans
+        ]
         gathered = accelerator.gather(torch.cat(states, dim=1).float())
         if accelerator.is_main_process:
-            parts.append(gathered.cpu())
+            found.append(gathered.cpu())
     model.train(was_training)
-    if not parts:
+    if not found:
         return torch.empty(0)
-    return torch.cat(parts)[: len(texts)][torch.tensor(by_length).argsort()]
+    return torch.cat(found)[: len(ids)][torch.tensor(by_length).argsort()]
 
 
 def principal_components(states: torch.Tensor, num: int) -> torch.Tensor:
