@@ -77,6 +77,7 @@ DATA := $(RUN)/data/manifest.json
 START := $(or $(call has,sft),$(DATA)) $(call has,difficulty)
 AUDITED := $(if $(filter off,$(AUDIT)),,$(RUN)/audit/manifest.json)
 RUN_AUDIT = $(PY) -m eval.audit --recipe $(CONFIG) --run $(RUN) $(ROOT) $(call key,model tokenizer)
+TWINS = $(if $(filter control,$(GOALS)),seed=$(subst $(SPACE),$(COMMA),$(or $(SEEDS),0 1 2)) rewards=own$(COMMA)random$(COMMA)format) $(SWEEP)
 # What writes into a run starts as one command that owns the run, if there is anything to do.
 WRITES := demo audit sweep control contamination-ledger data-report $(STAGES) $(if $(YES),clean)
 STARTED := $(filter $(abspath $(RUN)),$(value OWNED_RUN)) $(foreach flag,n q t,$(findstring $(flag),$(filter-out --%,$(firstword -$(MAKEFLAGS)))))
@@ -84,7 +85,7 @@ ifneq ($(if $(strip $(STARTED)),,$(filter $(WRITES),$(GOALS))),)
 AGAIN = $(MAKE) -s --no-print-directory -o $(VENV)/ready $(foreach goal,$(MAKECMDGOALS),$(call text,$(goal))) $(if $(FORCED),FORCE=$(FORCED))
 # A mistake in a later stage's keys is told before an earlier one is paid for.
 LAST := $(or $(if $(filter demo report eval,$(GOALS)),eval),$(if $(filter grpo sweep control,$(GOALS)),grpo),$(filter difficulty,$(GOALS)),$(filter sft,$(GOALS)))
-AHEAD = $(if $(LAST),$(PY) -m stages.preflight.ahead --recipe $(CONFIG) --run $(RUN) --goal $(LAST) $(OVERLAY) $(call key,model sweep) $(if $(HOW),--one_process false) $(if $(filter $(LAST),$(GOALS)),-- $(ARGS)) &&)
+AHEAD = $(if $(LAST),$(PY) -m stages.preflight.ahead --recipe $(CONFIG) --run $(RUN) --goal $(LAST) $(OVERLAY) $(call key,model) $(if $(strip $(TWINS)),--sweep $(TWINS)) $(if $(HOW),--one_process false) $(if $(filter $(LAST),$(GOALS)),-- $(ARGS)) &&)
 own: | $(VENV)/ready
 	$(if $(MODEL),@echo $(call text,MODEL=$(MODEL): the run is in $(RUN)))
 	@+$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || $(AHEAD) OWNED_RUN=$(abspath $(RUN)) exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
@@ -124,8 +125,8 @@ RUN_SWEEP = $(PY) -m stages.sweep --grpo_config $(CONFIG)/grpo.yaml --run $(RUN)
 sweep: $(START) | $(AUDITED) ## every combination: SWEEP="beta=0,0.04 seed=0,1"
 	@$(RUN_SWEEP) --sweep $(SWEEP) $(if $(SEED),seed=$(SEED))
 control: $(START) | $(AUDITED) ## GRPO beside its random- and format-reward twins
-	@$(RUN_SWEEP) --folder control --sweep seed=$(subst $(SPACE),$(COMMA),$(or $(SEEDS),0 1 2)) rewards=own,random,format $(SWEEP)
-push: | $(VENV)/ready ## upload the final model with its card: REPO=owner/name
+	@$(RUN_SWEEP) --folder control --sweep $(TWINS)
+push: | $(VENV)/ready ## upload the final model, its card: REPO=owner/name
 	@$(PY) -m eval.push $(call FLAGS,eval) $(call key,repo)
 
 .PRECIOUS: $(patsubst %,$(RUN)/%/manifest.json,audit $(STAGES))# whole as soon as it is there: kept on Ctrl-C
@@ -159,7 +160,7 @@ bench-overhead: PAGE := trainer-overhead
 bench-curriculum bench-overhead: BENCH_RECIPE := skewed-cpu# they start with a run of this recipe
 bench-guards study: BENCH_RECIPE := $(if $(SMALL),skewed-cpu,tiny-cpu)
 BENCH_RUN = runs/$(if $(SMALL),small/)$(BENCH_RECIPE)
-bench: ## throughput beside stock TRL; others: make bench-<TAB>
+bench: ## throughput beside stock TRL; more: make bench-<TAB>
 gpu-check: ## all that needs a GPU (ARGS=--dry; CPU_STANDIN=1)
 study: ## what GRPO taught the demo; five seeds, an hour
 $(BENCHES): | $(VENV)/ready

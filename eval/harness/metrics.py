@@ -185,7 +185,7 @@ def mean_interval(
     n values and two more, the least and the greatest of them: "plus two" of Agresti and Coull 1998
     for values of any kind, as n few values show too little of a skewed or rare one. Where all are
     equal it reaches as far as `unseen_share` of problems at a bound would move the mean. At n = 30
-    it covers 92 to 99 % (docs/evaluation.md). One problem has no interval.
+    it covers 88 to 100 % (docs/evaluation.md). One problem has no interval.
     """
     n, mean = len(values), math.fsum(values) / len(values)
     if n == 1:

@@ -240,11 +240,11 @@ def warnings(report: dict[str, Any]) -> list[str]:
         changes = report["changes"][task]
         for one in changes[headline_mode(changes)]:
             score, names = one["score"], f"{one['from']} and {one['to']}"
-            if score["value"] and may_be_chance(score):
+            if (seen := score["value"]) and may_be_chance(score):
+                chance = seen - score["low"] if seen > 0 else score["high"] - seen
                 found.append(
-                    f"The {count} problems of {task} cannot tell {names} apart: "
-                    f"{points(score['value'])} points are seen, and less than about "
-                    f"{points((score['high'] - score['low']) / 2, '-')} may be chance there."
+                    f"The {count} problems of {task} cannot tell {names} apart: {points(seen)} "
+                    f"points are seen, up to about {points(min(chance, 1), '-')} may be chance."
                 )
     return found
 

@@ -87,14 +87,13 @@ def show(heading: str, found: list[Finding]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    levels = list(STYLES)
-    for one in sorted(found, key=lambda one: -levels.index(one.level)):
+    for one in sorted(found, key=lambda one: -list(STYLES).index(one.level)):
         text = Text(one.text)
         if one.remedy:
             text.append(f"\n→ {one.remedy}", "bold")
         table.add_row(Text(one.level, STYLES[one.level]), one.topic, text)
     counts = Counter(one.level for one in found)
-    counts = ", ".join(f"{level} {counts[level]}" for level in levels if counts[level])
+    counts = ", ".join(f"{level} {counts[level]}" for level in STYLES if counts[level])
     console.print(Text(heading, "bold"))
     console.print(table)
     console.print(Text(f"preflight: {counts}", "bold"))

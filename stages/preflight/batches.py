@@ -61,7 +61,7 @@ def check_grpo(values: Settings, batch: int, processes: int) -> list[Finding]:
 def check_steps(topic: str, values: Settings, rows: int | None, batch: float) -> list[Finding]:
     """Check the number of steps that take `batch` rows each, and what is scheduled by them."""
     if rows is None:
-        return [Finding(UNCHECKED, topic, f"steps: {values.train_file} is not built", "make data")]
+        return [Finding(UNCHECKED, topic, f"steps: no {values.train_file}", "make data RECIPE=…")]
     steps = values.max_steps
     if steps <= 0:
         steps = math.ceil(rows / batch) * values.num_train_epochs

@@ -63,7 +63,7 @@ def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> li
         values, topic = recipe.settings[stage], f"{stage} lengths"
         rows = read_some(recipe, stage)
         if not rows:
-            found.append(Finding(UNCHECKED, topic, "the data is not built", "make data"))
+            found.append(Finding(UNCHECKED, topic, "the data is not built", "make data RECIPE=…"))
             continue
         texts = [render_prompt(row["prompt"], tokenizer) for row in rows]
         lengths = count(texts)

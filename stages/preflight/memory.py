@@ -14,6 +14,7 @@ from data_prep.config import UserError
 
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 FAMILIES = ("qwen2", "llama", "mistral", "qwen3")
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 
 class Model:
@@ -23,16 +24,16 @@ class Model:
         kind, known = shape.get("model_type"), ", ".join(FAMILIES)
         if kind not in FAMILIES:
             raise UserError(f"model_type: {kind!r} has no memory plan; known are {known}")
-        self.hidden, self.inner = shape["hidden_size"], shape["intermediate_size"]
-        self.layers, self.heads = shape["num_hidden_layers"], shape["num_attention_heads"]
+        if lacking := {*SIZES, "vocab_size"} - shape.keys():
+            raise UserError(f"config.json: {min(lacking)}: missing; copy or download it again")
+        self.hidden, self.inner, self.layers, self.heads = (shape[size] for size in SIZES)
         width = shape.get("head_dim") or self.hidden // self.heads
         self.query = self.heads * width
         self.key = (shape.get("num_key_value_heads") or self.heads) * width
         self.head_norms = 2 * width if kind == "qwen3" else 0  # weights, of q and k in a layer
-        self.is_tied = bool(shape.get("tie_word_embeddings", False))
+        self.vocab, self.is_tied = shape["vocab_size"], bool(shape.get("tie_word_embeddings"))
         # Parameters: of the embedding (an untied LM head has as many again), a layer's matrices,
         # a layer, and all.
-        self.vocab = shape["vocab_size"]
         self.embedding = self.vocab * self.hidden
         self.layer_linear = sum(rows * columns for rows, columns in self.linears().values())
         bias = self.query + 2 * self.key if kind == "qwen2" else 0

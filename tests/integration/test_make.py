@@ -115,6 +115,7 @@ def test_a_sweep_without_a_value_is_refused_before_any_stage(make, tmp_path, swe
     [
         ("grpo", {"ARGS": "--learning_rat 1e-4"}),
         ("sweep", {"SWEEP": "seed=0,1 learning_rat=1e-4,1e-5"}),
+        ("control", {"SEEDS": "0 learning_rate"}),
         ("report", {}),
     ],
 )
@@ -124,7 +125,7 @@ def test_a_mistake_in_a_later_stages_keys_is_told_before_any_stage(make, tmp_pat
         path = tmp_path / "tiny-cpu/eval.yaml"
         path.write_text(path.read_text() + "\nlearning_rat: 1\n")
     done = make(goal, **given)
-    assert done.returncode == 2 and "unknown key 'learning_rat'" in done.stderr
+    assert done.returncode == 2 and "'learning_rat" in done.stderr
     assert started(tmp_path) == []
     assert make("sft").returncode == 0  # which does not come to it
 

@@ -27,8 +27,8 @@ PAGES += sorted((ROOT / "configs").glob("*/README.md"))
 # The log speaks of what was there at its time.
 PAGES = [page for page in PAGES if page.name != "LOG.md"]
 TOOLS = (
-    "make|python3?|sft-grpo-math|accelerate|vllm|pip|sbatch|tensorboard|trackio|curl|cp|git|hf"
-    "|pre-commit"
+    "make|python3?|sft-grpo-math|accelerate|vllm|pip|sbatch|tensorboard|trackio|curl|cp|git|hf|trl"
+    "|wandb|docker|ray|torchrun|deepspeed|wget|bash|nvidia-smi|pre-commit"
 )
 COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ +)*(?:\.venv[\w-]*/bin/)?(?:{TOOLS})(?= |$)")
 IS_MARKED = re.compile(r"\bGPUs?\b|network|server|hub\b", re.IGNORECASE)
@@ -40,7 +40,7 @@ ELSEWHERE = {
     "sbatch --nodes 3 configs/accelerate/slurm.sh": "tests/integration/stages/test_slurm_script.py",
     "tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
-REFERENCES = ("vllm serve", "pip install", "git checkout", "python -m")  # spoken of, not given
+REFERENCES = ("vllm serve", "trl vllm-serve", "pip install", "git checkout", "python -m")  # named
 
 
 class Command(NamedTuple):
@@ -195,9 +195,7 @@ def at_root(monkeypatch):
 
 def is_bare(command: Command) -> bool:
     """Whether a command is `make` and one goal that needs no variable."""
-    words = command.text.split()
-    needy = ("compare", "push", "sweep", "clean")
-    return len(words) == 2 and words[0] == "make" and words[1].isalpha() and words[1] not in needy
+    return re.fullmatch("make (?!(compare|push|sweep|clean)$)[a-z]+", command.text) is not None
 
 
 def test_the_commands_of_the_pages_work_or_say_what_they_need():

@@ -92,4 +92,4 @@ def test_lengths_of_data_that_is_not_built_are_not_checked(tiny_model_dir, tmp_p
     arguments = {"recipe": str(CONFIGS / "grpo7b"), "run": str(tmp_path / "run")}
     _, found = inspect(PreflightArguments(tokenizer=str(folder), **arguments))
     (lengths,) = [one for one in found if one.topic == "grpo lengths"]
-    assert (lengths.level, lengths.remedy) == ("not checked", "make data")
+    assert (lengths.level, lengths.remedy) == ("not checked", "make data RECIPE=…")

@@ -42,9 +42,10 @@ def test_parameters_of_published_models(name, number):
     assert Model(load_shape(name)).params == number
 
 
-def test_a_model_that_has_no_plan_is_refused():
-    with pytest.raises(UserError, match="'mamba' has no memory plan"):
-        Model({"model_type": "mamba"})
+@pytest.mark.parametrize(("kind", "text"), [("mamba", "no memory plan"), ("qwen2", "_size: miss")])
+def test_a_model_that_has_no_plan_is_refused(kind, text):
+    with pytest.raises(UserError, match=text):
+        Model({"model_type": kind})
 
 
 @pytest.mark.parametrize(
