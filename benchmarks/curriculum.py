@@ -34,9 +34,6 @@ MODES: dict[str, dict[str, Any]] = {
     "dapo": {"curriculum": "refill", "max_refill_rounds": 9},  # its script generates 10 times
     "predictive": {"curriculum": "predictive"},
     "predictive+refill": {"curriculum": "predictive+refill"},
-    # Half the groups a step, and so twice the steps.
-    "stock-half": {"curriculum": "off", "per_device_train_batch_size": 64},
-    "predictive-half": {"curriculum": "predictive", "per_device_train_batch_size": 64},
     # Two passes over each generation batch.
     "stock-twice": {"curriculum": "off", "num_iterations": 2},
     "predictive-twice": {"curriculum": "predictive", "num_iterations": 2},
@@ -48,14 +45,15 @@ MODES: dict[str, dict[str, Any]] = {
 AXES = ("tokens", "seconds")
 CLEARLY_WORSE = 0.03  # of held-out accuracy
 PARTS = {"hardest": 0, "easiest": 4}  # of five
-HOW = """`{command}`: {token_budget:,} generated tokens a run, from the SFT model of
-`{recipe_run}`. Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the
-steps. Useful: groups trained on that are neither all right nor all wrong, per 1,000 generated
-tokens. Final: held-out accuracy, sampled, at the end. Tokens and seconds needed: what a mode
-needs to reach stock's final accuracy over what stock needs (none: not reached by every seed). At
-equal tokens, at equal seconds: difference to stock in percentage points; hardest, easiest: at the
-end, on the fifth of the held-out problems that the start model solves least and most often. All
-paired by seed, [95 % interval]. Learning rates: {rates}."""
+HOW = """`{command}`: {token_budget:,} generated tokens a run, from the SFT model of `{recipe_run}`.
+Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the steps. Useful:
+groups trained on that are neither all right nor all wrong, per 1,000 generated tokens. Final:
+held-out accuracy, sampled, at the end. Tokens and seconds needed: what a mode needs to reach
+stock's final accuracy over what stock needs (none: not reached by every seed). Mean curves: the
+same of the mean over the seeds, with a percentile bootstrap over them. At equal tokens, at equal
+seconds: difference to stock in percentage points; hardest, easiest: at the end, on the fifth of
+the held-out problems that the start model solves least and most often. All paired by seed, [95 %
+interval]. Learning rates: {rates}."""
 
 Result = dict[str, Any]  # what `benchmarks.curriculum_run` writes
 Runs = dict[tuple[str, int], Result]  # by mode and seed
@@ -110,6 +108,25 @@ def cost_of(result: Result, accuracy: float, axis: str) -> float:
         return float(cost[0])
     share = (accuracy - curve[after - 1]) / (curve[after] - curve[after - 1])
     return float(cost[after - 1] + share * (cost[after] - cost[after - 1]))
+
+
+def mean_curves_ratio(pairs: list[tuple[Result, Result]]) -> table.Interval:
+    """Tokens at which a mode's mean curve reaches the end of stock's, over stock's own.
+
+    Bootstrap over the pairs (mode, stock) of the seeds; infinite where it is not reached.
+    """
+    curves = [[learning_curve(one, "tokens") for one in pair] for pair in pairs]
+    costs = np.linspace(0, min(cost[-1] for pair in curves for cost, _ in pair), 201)
+    found = np.array([[np.interp(costs, *curve) for curve in pair] for pair in curves])  # (S, 2, C)
+
+    def ratio(seeds: np.ndarray) -> float:
+        mine, stock = found[seeds].mean(axis=0)
+        reached, needed = (np.flatnonzero(one >= stock[-1] - 1e-9) for one in (mine, stock))
+        return divide(costs[reached[0]], costs[needed[0]]) if len(reached) else math.inf
+
+    rng, num = np.random.default_rng(0), len(pairs)
+    drawn = sorted(ratio(rng.integers(num, size=num)) for _ in range(1000))
+    return ratio(np.arange(num)), drawn[25], drawn[-26]
 
 
 def accuracy_at(result: Result, cost: float, axis: str) -> float:
@@ -190,6 +207,7 @@ def compare(
             differences.append(accuracy_at(mine, cost, axis) - accuracy_at(stock, cost, axis))
         figures[f"{axis}_ratio"] = table.ratio_interval(ratios)
         figures[f"at_{axis}"] = table.mean_interval(differences)
+    figures["mean_curves_ratio"] = mean_curves_ratio(pairs)
     for name, problems in (parts or {}).items():
         differences = [
             accuracy_on(mine, problems) - accuracy_on(stock, problems) for mine, stock in pairs
@@ -212,6 +230,7 @@ def render(figures: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
             "seconds": f"{row['seconds']:.1f}",
             "final, %": f"{100 * row['final_accuracy']:.1f}",
             "tokens needed": table.show_interval(row["tokens_ratio"]),
+            "mean curves": table.show_interval(row["mean_curves_ratio"]),
             "seconds needed": table.show_interval(row["seconds_ratio"]),
             "at equal tokens": table.show_interval(row["at_tokens"], 100, 1),
             "at equal seconds": table.show_interval(row["at_seconds"], 100, 1),
