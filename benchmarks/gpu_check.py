@@ -198,7 +198,7 @@ def main() -> None:
     checks = [Check(name, **fields) for name, fields in known["checks"].items()]
     for name in args.checks:
         if name not in known["checks"]:
-            raise ValueError(f"checks: must be of {', '.join(known['checks'])} (got {name!r})")
+            raise UserError(f"checks: must be of {', '.join(known['checks'])} (got {name!r})")
     wanted = {"base", *args.checks, *(one.like for one in checks if one.name in args.checks)}
     import torch
 

@@ -1,6 +1,5 @@
 """What `make gpu-check` starts besides stages and benchmarks.
 
-python -m benchmarks.gpu_check_runs stand_in sft ...      a stage, with what a CPU lacks put in
 python -m benchmarks.gpu_check_runs server <model> ...    GRPO with a vLLM server of its own
 python -m benchmarks.gpu_check_runs split --shape 7B ...  seconds of the parts of a GRPO step
 """

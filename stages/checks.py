@@ -164,13 +164,12 @@ def check_rounding(settings: Settings) -> None:
     key, engines = "stochastic_rounding", ("deepspeed", "fsdp")
     engine = next((e for e in engines if is_on(os.environ.get(f"ACCELERATE_USE_{e.upper()}"))), "")
     for cause, is_pointless, why in (
-        ("dtype", settings.dtype != "bfloat16", f"dtype {settings.dtype} has nothing to round"),
-        ("use_peft", settings.use_peft, "LoRA's weights are float32"),
-        (engine, engine, f"{engine} updates float32 weights (dtype: float32)"),
+        ("dtype", settings.dtype != "bfloat16", f"{settings.dtype} is not rounded; leave it out"),
+        ("use_peft", settings.use_peft, "LoRA's weights are float32; leave it out"),
+        (engine, engine, f"{engine} updates float32 weights; set dtype to float32"),
     ):
         if is_pointless:
-            message = f"true would have no effect: {why}; set it to false"
-            raise PointlessKey(key, message, (cause,))
+            raise PointlessKey(key, f"true would have no effect: {why}", (cause,))
     for other in ("optim", "optim_args"):
         message = f"{key}: true sets {other} itself; remove {other}: {settings.get(other)}"
         refuse_if(settings.get(other), message)

@@ -106,6 +106,7 @@ class PreflightArguments:
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     tokenizer: str | None = setting(None, "folder with the model's tokenizer and configs")
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
+    keys: list[str] = field(default_factory=list, metadata={"help": "of both, as dtype=float32"})
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None and not Path(self.tokenizer).is_dir():
@@ -203,9 +204,10 @@ def read_stage(recipe: Recipe, path: Path) -> None:
     stage, processes = path.stem, recipe.args.gpus
     own, hf, check = STAGES[stage]
     argv = stage_flags(stage, path, recipe.run, recipe.args.overlay, recipe.args.model)
+    argv += [f"--{key}" for key in recipe.args.keys] if hf else []
     settings = recipe.settings[stage] = read_settings(own, hf, argv, DEFAULTS if hf else None)
     if check and not hf:
-        settings = run_check(settings, check)
+        settings = recipe.settings[stage] = run_check(settings, check)
     elif check:
         env = launch_environment(recipe.accelerate, processes)
 
@@ -214,7 +216,7 @@ def read_stage(recipe: Recipe, path: Path) -> None:
             check(settings)
 
         with mock.patch.dict(os.environ, env):
-            settings = run_check(settings, check_both)
+            settings = recipe.settings[stage] = run_check(settings, check_both)
         settings = settings.replaced(use_cpu=True)  # checkable on a machine without a GPU
     build(settings, own, hf)
     recipe.parsed.append(stage)

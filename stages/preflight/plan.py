@@ -20,7 +20,7 @@ from data_prep.config import Settings, UserError, parse, run_cli, setting
 from stages.arguments import steps_per_generation
 from stages.preflight.batches import count_rows
 from stages.preflight.capacity import completion_room
-from stages.preflight.inputs import PreflightArguments, Recipe, read_recipe
+from stages.preflight.inputs import ERROR, PreflightArguments, Recipe, read_recipe
 from stages.preflight.memory import Model
 from stages.preflight.roofline import (
     DEVICES,
@@ -146,8 +146,7 @@ class Planner:
         steps, times = values.max_steps, values.gradient_accumulation_steps
         batch = values.per_device_train_batch_size * times * args.gpus
         if steps <= 0:
-            problems = self.rows("grpo", values.train_file)
-            each = math.ceil(problems * values.num_generations / batch)
+            each = math.ceil(self.rows("grpo", values.train_file) * values.num_generations / batch)
             steps = math.ceil(each * values.num_train_epochs)
         served = steps_per_generation(values, args.gpus) * values.num_iterations / times
         local = batch / args.gpus * served / values.num_iterations
@@ -198,10 +197,8 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
         table.add_row(*cells, *([f"{hours * args.gpus * args.price:,.0f}"] if args.price else []))
     console = Console(width=110)
     console.print(table)
-    prompt, row = args.prompt_tokens, args.row_tokens
-    notes = f"assumed: prompts of {prompt} tokens, SFT rows of {row}, completions of " + (
-        f"{args.completion_tokens}" if args.completion_tokens else f"{SHARE} of their limit"
-    )
+    notes = f"assumed: prompts of {args.prompt_tokens} tokens, SFT rows of {args.row_tokens}, "
+    notes += f"completions of {args.completion_tokens or f'{SHARE} of their limit'}"
     notes += '; change them with ARGS="--completion_tokens …"; errors: docs/results/plan.md'
     if "distill" in recipe.settings:
         notes += "\nnot planned: distill, as the teacher's host is not known"
@@ -210,9 +207,11 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
 
 def plan(args: PlanArguments) -> tuple[Recipe, list[Stage]]:
     """Plan one recipe."""
-    recipe, _ = read_recipe(args)
+    recipe, found = read_recipe(args)
+    if fault := next((one for one in found if one.level == ERROR), None):
+        raise UserError(f"{fault.topic}: {fault.text}; {fault.remedy or 'see make preflight'}")
     if not {"data", "grpo"} <= {*recipe.parsed}:
-        raise UserError(f"{args.recipe}: no data.yaml and grpo.yaml that can be read; preflight it")
+        raise UserError(f"{args.recipe}: has no data.yaml or no grpo.yaml; a plan needs both")
     if "model" in recipe.settings:
         raise UserError(f"{args.recipe}: is for a CPU, minutes; plan a recipe for GPUs")
     return recipe, list(Planner(args, recipe).stages())

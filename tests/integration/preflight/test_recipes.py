@@ -78,11 +78,11 @@ def test_warnings_end_with_0_and_no_network_is_asked(tmp_path):
     # A proxy that refuses would show in the output if anything were asked of the hub.
     environment = {"HTTPS_PROXY": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
     done = run(
-        "--recipe", CONFIGS / "qwen2.5-1.5b", "--run", tmp_path / "run", "--gpus", 8,
-        "--accelerate", "zero2", **environment,
+        "--recipe", CONFIGS / "grpo7b", "--run", tmp_path / "run", "--gpus", 8,
+        "--accelerate", "fsdp2", "--keys", "dtype=float32", **environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    assert "not on this machine" in done.stdout and "--tokenizer FOLDER" in done.stdout
+    assert "--tokenizer FOLDER" in done.stdout and "8 B x 7,615,616,512" in done.stdout  # AdamW
     assert "127.0.0.1:9" not in done.stdout + done.stderr
 
 
