@@ -348,13 +348,13 @@ class MathGRPOTrainer(GRPOTrainer):
         self._minibatch = inputs
         try:
             loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-            if self.max_mean_ratio is not None:
+            if self.max_mean_ratio is not None and self.model.training:
                 loss = self._drop_if_far(loss, inputs)
             if "loss_scale" in inputs:
                 loss = loss * inputs["loss_scale"]
         finally:
             self._minibatch = self._logps = None
-        if self.guard_actions is not None:
+        if self.guard_actions is not None and self.model.training:
             self.guard_actions.note_entropy(inputs)
         return loss
 

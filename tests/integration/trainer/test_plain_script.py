@@ -15,6 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from data_prep.config import UserError
 from stages.trainer.curriculum import PredictiveCurriculum, Refill
+from stages.trainer.guards import GuardSettings
 from stages.trainer.trainer import MathGRPOTrainer
 
 pytestmark = pytest.mark.integration
@@ -119,12 +120,13 @@ def test_what_a_script_gets_wrong_is_named(build):
 
 
 def test_without_a_grader_the_evaluation_is_trls(build):
-    """Of one set and of several, in batches and between steps."""
+    """Of one set and of several, in batches and between steps; guards and early stop look away."""
+    ours = {"curriculum": None, "guards": GuardSettings(), "max_mean_ratio": 5.0}
     sets = {"one": Dataset.from_list(ROWS[:4]), "other": Dataset.from_list(ROWS[4:8])}
     keys = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "max_steps": 2}
     logs = []
     for cls in (GRPOTrainer, MathGRPOTrainer):
-        more = {} if cls is GRPOTrainer else {"curriculum": None}
+        more = {} if cls is GRPOTrainer else ours
         trainer = build(cls, trl=keys, eval_dataset=sets, **more)
         trainer.train()
         logs.append([
@@ -132,6 +134,7 @@ def test_without_a_grader_the_evaluation_is_trls(build):
             for log in trainer.state.log_history
             if any(key.startswith("eval_") for key in log)
         ])  # fmt: skip
+    assert not trainer._is_kept  # no minibatch of an optimizer step
     assert logs[0] == logs[1] and {"eval_one_loss", "eval_reward"} <= logs[0][0].keys()
 
 
@@ -191,21 +194,16 @@ def test_a_samplers_log_probs_correct_the_loss(build):
         weights.append(0)
         ids = torch.randint(10, 200, (len(prompts), 6), generator=generator).tolist()
         prompt_ids = trainer.processing_class(prompts)["input_ids"]
-        return {
-            "prompt_ids": prompt_ids,
-            "completion_ids": ids,
-            "logprobs": [[-5.0] * 6] * len(ids),
-        }
+        logps = [[-5.0] * 6] * len(ids)
+        return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logps}
 
     weights = []
     trainer = build(rounds=2, rollout_func=sample, update_tokens=60)
     trainer.use_vllm, trainer._last_loaded_step = True, 0
     trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
     trainer.train()
-    logs = trainer.state.log_history[:3]
-    assert len(weights) > 3 and all(
-        "sampling/importance_sampling_ratio/mean" in log for log in logs
-    )
+    logs, key = trainer.state.log_history[:3], "sampling/importance_sampling_ratio/mean"
+    assert len(weights) > 3 and all(key in log for log in logs)
     assert any(log["grad_norm"] for log in logs)
 
 
