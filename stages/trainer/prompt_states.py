@@ -1,8 +1,8 @@
-"""What the policy makes of every problem before it tries one: hidden states of the prompts.
+"""What the policy makes of every problem before it tries one: hidden states of prompt and gold.
 
-One forward pass over each prompt, before the first step. Problems that the model sees as alike are
-about as hard for it, so the curriculum learns from one what to expect of the others (linear probes
-of hidden states, arXiv:1610.01644).
+One forward pass over each prompt and its gold answer, before the first step. Problems that the
+model sees as alike are about as hard for it, so the curriculum learns from one what to expect of
+the others (linear probes of hidden states, arXiv:1610.01644).
 """
 
 from pathlib import Path
@@ -42,43 +42,36 @@ def prompt_components(trainer: Any, num: int) -> np.ndarray:
 
 
 def prompt_states(trainer: Any) -> torch.Tensor:
-    """States of all prompts of `train_dataset`, (N, 4 or 6 * hidden size), on the main process.
+    """States of all prompts of `train_dataset`, (N, 6 * hidden size), on the main process.
 
-    Of the middle and the last layer, the mean over the prompt's tokens and the state of its last;
-    where rows have `answers`, also the mean over the tokens of the first, put behind the prompt.
+    Of the middle and the last layer: means over the prompt and over the first of the row's
+    `answers`, put behind it (0 where there are none), and the state of the prompt's last token.
     """
     accelerator, tokenizer = trainer.accelerator, trainer.processing_class
     rows = trainer.train_dataset
-    texts = [
-        text if isinstance(text, str) else render_prompt(text, tokenizer) for text in rows["prompt"]
-    ]
-    has_golds = "answers" in rows.column_names
-    golds = [answers[0] for answers in rows["answers"]] if has_golds else [""] * len(texts)
-    prompts, golds = (
-        tokenizer(parts, add_special_tokens=False)["input_ids"] if len(parts) else []
-        for parts in (texts, golds)
-    )
+    texts = [x if isinstance(x, str) else render_prompt(x, tokenizer) for x in rows["prompt"]]
+    golds = [x[0] for x in rows["answers"]] if "answers" in rows.column_names else [""] * len(texts)
+    prompts, golds = (tokenizer(x, add_special_tokens=False)["input_ids"] for x in (texts, golds))
     ids = [[*prompt, *gold] for prompt, gold in zip(prompts, golds, strict=True)]
     size = BATCH_SIZE * accelerator.num_processes
     by_length = sorted(range(len(ids)), key=lambda number: len(ids[number]))
     padded = by_length + by_length[-1:] * (-len(ids) % size)  # whole batches for every process
     model, was_training = trainer.model_wrapped, trainer.model.training
     model.eval()
-    found = []
+    parts = []
     for start in range(0, len(padded), size):
         first = start + accelerator.process_index * BATCH_SIZE
         numbers = padded[first : first + BATCH_SIZE]
-        batch = {"input_ids": [ids[number] for number in numbers]}
-        batch = tokenizer.pad(batch, return_tensors="pt", padding_side="right")
-        batch = batch.to(accelerator.device)
+        batch = tokenizer.pad(
+            {"input_ids": [ids[n] for n in numbers]}, return_tensors="pt", padding_side="right"
+        ).to(accelerator.device)
         with torch.no_grad():
             outputs = model(**batch, output_hidden_states=True, logits_to_keep=1, use_cache=False)
         layers = outputs.hidden_states
-        length = torch.tensor([[[len(prompts[number])]] for number in numbers]).to(layers[0].device)
-        place = torch.arange(layers[0].size(1), device=layers[0].device)[None, :, None]  # (1, P, 1)
-        spans = [place < length, place == length - 1]  # (B, P, 1)
-        if has_golds:
-            spans.append((place >= length) & batch["attention_mask"].unsqueeze(-1).bool())
+        mask = batch["attention_mask"].unsqueeze(-1).bool()  # (B, P, 1)
+        place, end = mask.cumsum(dim=1), torch.tensor([[[len(prompts[n])]] for n in numbers])
+        end = end.to(place)  # (B, 1, 1)
+        spans = [part & mask for part in (place <= end, place == end, place > end)]
         states = [
             (layer * span).sum(dim=1) / span.sum(dim=1).clamp(min=1)  # (B, H)
             for layer in (layers[len(layers) // 2], layers[-1])
@@ -86,11 +79,11 @@ def prompt_states(trainer: Any) -> torch.Tensor:
         ]
         gathered = accelerator.gather(torch.cat(states, dim=1).float())
         if accelerator.is_main_process:
-            found.append(gathered.cpu())
+            parts.append(gathered.cpu())
     model.train(was_training)
-    if not found:
+    if not parts:
         return torch.empty(0)
-    return torch.cat(found)[: len(ids)][torch.tensor(by_length).argsort()]
+    return torch.cat(parts)[: len(ids)][torch.tensor(by_length).argsort()]
 
 
 def principal_components(states: torch.Tensor, num: int) -> torch.Tensor:

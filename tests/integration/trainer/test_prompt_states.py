@@ -39,8 +39,7 @@ def test_states_are_those_of_each_prompt_and_its_answer_by_themselves(trainer, h
     if has_golds:
         trainer.train_dataset = trainer.train_dataset.add_column("answers", golds)
     found = module.prompt_states(trainer)
-    width = (4 + 2 * has_golds) * trainer.model.config.hidden_size
-    assert trainer.model.training and found.shape == (21, width)
+    assert trainer.model.training and found.shape == (21, 6 * trainer.model.config.hidden_size)
     trainer.model.eval()
     for messages, gold, row in zip(trainer.train_dataset["prompt"], golds, found, strict=True):
         text = render_prompt(messages, trainer.processing_class)
@@ -52,8 +51,8 @@ def test_states_are_those_of_each_prompt_and_its_answer_by_themselves(trainer, h
             layers = trainer.model(ids, output_hidden_states=True).hidden_states
         wanted = []
         for layer in (layers[len(layers) // 2][0], layers[-1][0]):
-            wanted += [layer[:end].mean(0), layer[end - 1]]
-            wanted += [layer[end:].mean(0)] * has_golds
+            gold_state = layer[end:].mean(0) if has_golds else torch.zeros(layer.shape[1])
+            wanted += [layer[:end].mean(0), layer[end - 1], gold_state]
         torch.testing.assert_close(row, torch.cat(wanted), atol=1e-5, rtol=1e-4)
 
 
