@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # of its variance's logarithm.
 PRIOR_WEIGHT, PRIOR_OFFSET, PRIOR_COUNT, PRIOR_INFORMATION = 1.0, 2.0, 20.0, 1.0
 DRIFT, COMMON_DRIFT = 0.05, 0.3  # walks a batch: of each weight, and of what all problems share
-SHARPNESS = 16  # problems are drawn with weight (chance of a useful group)^16
+SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
 MAX_LEVELS = 16  # of one source, beyond which ranges of them are alike
 
