@@ -201,14 +201,11 @@ def explained(features: np.ndarray, rates: np.ndarray, penalty: float = 10.0) ->
     return float(1 - ((rates - found) ** 2).sum() / ((rates - rates.mean()) ** 2).sum())
 
 
-def read_pool(
-    folder: Path, num_components: int, columns: tuple[str, ...] = ("prompt", "answers")
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def read_pool(folder: Path, num_components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Components of the prompts of a pool, (N, num), and right ones of all samples, (N,) each."""
     from types import SimpleNamespace
 
     from accelerate import Accelerator
-    from datasets import Dataset
     from transformers import AutoModelForCausalLM
 
     from stages.trainer.prompt_states import principal_components, prompt_states
@@ -220,15 +217,14 @@ def read_pool(
     trainer = SimpleNamespace(
         accelerator=Accelerator(cpu=True), model=model, model_wrapped=model,
         processing_class=load_tokenizer(str(folder / "sft"), "sft"),
-        train_dataset=Dataset.from_list([{key: row[key] for key in columns} for row in rows]),
+        train_dataset={"prompt": [row["prompt"] for row in rows]},
     )  # fmt: skip
     return principal_components(prompt_states(trainer), num_components).numpy(), right, total
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Share of uniform groups of 8, and what components, prompt and question length explain."""
+    """Share of uniform groups of 8, and what components and question length explain."""
     components, right, total = read_pool(folder, 16)
-    without_golds, _, _ = read_pool(folder, 16, ("prompt",))
     rows = read_problems(folder / "data/grpo_train.jsonl")
     lengths = np.array([[len(question_of(row))] for row in rows], dtype=float)
     lengths = (lengths - lengths.mean()) / (lengths.std() + 1e-9)
@@ -237,7 +233,6 @@ def measure(folder: Path) -> dict[str, float]:
         "uniform": float(np.isin(right, (0, total[0])).mean()),
         "pass_rate": float((right / total).mean()),
         "components_r2": explained(components, right / total),
-        "prompt_r2": explained(without_golds, right / total),
         "length_r2": explained(lengths, right / total),
     }
 
@@ -277,10 +272,11 @@ def main() -> None:
     recipes = "configs/skewed-cpu"
     steps = [["data_prep.build", "--config", str(folder / "data.yaml")]]
     if not args.start:
-        seed = ["--seed", str(args.seed)]
-        steps.append(["stages.tiny_model", "--config", f"{recipes}/model.yaml", *seed])
+        steps.append(["stages.tiny_model", "--config", f"{recipes}/model.yaml"])
+        steps[-1] += ["--seed", str(args.seed)]
         keys = {"num_train_epochs": args.sft_epochs, "per_device_train_batch_size": args.sft_batch}
-        keys = seed + [word for key, value in keys.items() for word in (f"--{key}", str(value))]
+        keys |= {"seed": args.seed}
+        keys = [word for key, value in keys.items() for word in (f"--{key}", str(value))]
         steps.append(["stages.sft", "--config", f"{recipes}/sft.yaml", *keys])
     steps.append(["stages.difficulty", "--config", f"{recipes}/difficulty.yaml"])
     where = ["--problems_file", f"{folder}/data/test.jsonl"]

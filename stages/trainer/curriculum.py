@@ -11,14 +11,12 @@ Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two norma
 
 A group with k of G right is a binomial observation of eta, whose correction weights and offset
 share by their variances: one group teaches about every problem like it. What is known fades: the
-weights walk (`DRIFT`), what is true of all problems most, an offset returns to its prior with a
-half-life. How wide that prior is follows from how well groups are predicted (docs/grpo.md).
+weights walk by `DRIFT` a batch, an offset returns to its prior with a half-life (docs/grpo.md).
 
 Decided on raw correctness, never on the summed reward. All processes hold the same state and draw
 the same numbers: they are fed gathered results, and the random stream is keyed on (seed, batch).
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,15 +30,15 @@ if TYPE_CHECKING:
     from stages.trainer.rollouts import Groups
 
 # Logits. Deviations of the priors: of the weights, and of the problems around what their features
-# say. The second is a first guess, and counts as so many problems, or as the information (Fisher)
-# of its variance's logarithm.
-PRIOR_WEIGHT, PRIOR_OFFSET, PRIOR_COUNT, PRIOR_INFORMATION = 1.0, 2.0, 20.0, 1.0
-DRIFT, COMMON_DRIFT = 0.05, 0.3  # walks a batch: of each weight, and of what all problems share
+# say (estimated as groups come in; the prior counts as so many problems). A walk of 0.1 a batch is
+# 1 logit (50 to 73 %) in a hundred batches.
+PRIOR_WEIGHT, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 3.0, 20.0
+DRIFT = 0.1
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
 MAX_LEVELS = 16  # of one source, beyond which ranges of them are alike
 
-ARRAYS = ("mean", "covariance", "offset", "prior", "last_used")  # of a saved state
+ARRAYS = ("mean", "covariance", "offset", "spread", "last_used")  # of a saved state
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
@@ -139,9 +137,8 @@ class PredictiveCurriculum:
         # Peers that are all of one kind say nothing beyond the constant.
         self._known = np.hstack([np.ones((num, 1)), one_hot if len(names) > 1 else one_hot[:, :0]])
         self._set_features(self._known)
-        self._offset = np.array([[0.0] * num, [1.0] * num])  # mean, variance over the prior's
-        # Of the offsets' prior the variance's logarithm, and the information about it.
-        self._prior = np.array([2 * math.log(PRIOR_OFFSET), PRIOR_INFORMATION])
+        self._offset = np.array([[0.0] * num, [PRIOR_OFFSET**2] * num])  # mean, variance
+        self._spread = np.array([PRIOR_COUNT * PRIOR_OFFSET**2, PRIOR_COUNT])  # sum, count
         self._last_used = np.full(num, -1)  # batch number, -1: never; shape (N,)
         self._batch = 0
 
@@ -159,18 +156,21 @@ class PredictiveCurriculum:
     def choose(self, count: int) -> list[int] | None:
         """Start a batch: the policy has moved and what is known fades; see `Curriculum`."""
         self._batch += 1
-        self._covariance += np.diag([COMMON_DRIFT**2] + [DRIFT**2] * (len(self._mean) - 1))
+        np.fill_diagonal(self._covariance, self._covariance.diagonal() + DRIFT**2)
         keep = self._keep
         self._offset[0] *= keep
-        self._offset[1] = keep**2 * self._offset[1] + 1 - keep**2
+        self._offset[1] = keep**2 * self._offset[1] + (1 - keep**2) * self._prior_variance()
         return self.draw(count) if self._is_predictive else None
+
+    def _prior_variance(self) -> float:
+        """Variance of an offset before anything is known of its problem."""
+        return float(self._spread[0] / self._spread[1])
 
     def _logits(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of every problem's logit, shapes (N,)."""
         features = self._features
         variance = np.einsum("nd,nd->n", features @ self._covariance, features)
-        variance += math.exp(self._prior[0]) * self._offset[1]
-        return features @ self._mean + self._offset[0], variance
+        return features @ self._mean + self._offset[0], variance + self._offset[1]
 
     def pass_rates(self, problems: Sequence[int]) -> list[float]:
         """Expected pass rate of the problems (by index) before their next group, in (0, 1)."""
@@ -208,21 +208,16 @@ class PredictiveCurriculum:
         """Add what groups have shown; `problems` and `num_right` have shape (N groups,)."""
         for problem, right in zip(problems, num_right, strict=True):
             features, offset = self._features[problem], self._offset[:, problem]  # a view
-            prior = math.exp(self._prior[0])
             shared = self._covariance @ features  # (D,), covariances of the weights with eta
-            own = prior * offset[1]
-            mean, variance = features @ self._mean + offset[0], features @ shared + own
+            mean, variance = features @ self._mean + offset[0], features @ shared + offset[1]
             (new_mean,), (new_variance,) = add_binomial(
                 *(np.array([x], dtype=float) for x in (mean, variance, right, num_generations))
             )
             rise, fall = new_mean - mean, variance - new_variance
             self._mean += shared / variance * rise
             self._covariance -= np.outer(shared, shared) / variance**2 * fall
-            offset += own / variance * rise, -((own / variance) ** 2) * fall / prior
-            # Slope and information of the group's log-likelihood: a step of Newton's method.
-            share = own / variance
-            self._prior[1] += (share * fall / variance) ** 2 / 2
-            self._prior[0] += share * (rise**2 - fall) / variance / 2 / self._prior[1]
+            offset += offset[1] / variance * rise, -((offset[1] / variance) ** 2) * fall
+            self._spread += offset[0] ** 2 + offset[1], 1.0
             self._last_used[problem] = self._batch
 
     def learn_prior(self, counts: dict[int, tuple[int, int]]) -> None:
@@ -233,18 +228,19 @@ class PredictiveCurriculum:
         self._counts = counts
         problems = np.array(list(counts), dtype=int)
         right, total = np.array(list(counts.values())).T
-        features, spread = self._features[problems], PRIOR_OFFSET**2
+        features, num = self._features[problems], len(problems) + PRIOR_COUNT
+        spread = PRIOR_OFFSET**2
         for _ in range(50):
             prior = features @ self._mean
             mean, variance = add_binomial(prior, np.full(len(prior), spread), right, total)
             precision = features.T @ features / spread + np.eye(len(self._mean)) / PRIOR_WEIGHT**2
             self._mean = np.linalg.solve(precision, features.T @ mean / spread)
             squares = ((mean - features @ self._mean) ** 2 + variance).sum()
-            spread = (squares + PRIOR_COUNT * PRIOR_OFFSET**2) / (len(problems) + PRIOR_COUNT)
+            spread = (squares + PRIOR_COUNT * PRIOR_OFFSET**2) / num
         self._covariance = np.linalg.inv(precision)
-        left = variance / spread
-        self._prior[:] = math.log(spread), PRIOR_INFORMATION + ((1 - left) ** 2).sum() / 2
-        self._offset[:, problems] = mean - features @ self._mean, left
+        self._spread = np.array([spread * num, num])
+        self._offset[1] = spread
+        self._offset[:, problems] = mean - features @ self._mean, variance
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as JSON takes it; floats survive the round trip exactly."""
@@ -259,7 +255,7 @@ class PredictiveCurriculum:
                 f"resume_from_checkpoint: its curriculum has {num_saved} problems, this one {num}; "
                 "resume with the same data and keys, or train anew in another output_dir"
             )
-        if not {*ARRAYS} <= {*state} or len(state["mean"]) != len(self._mean):
+        if len(state.get("mean", ())) != len(self._mean):
             raise UserError(
                 "resume_from_checkpoint: its curriculum has other features; resume with the "
                 "version and keys that wrote it, or train anew in another output_dir"

@@ -1,8 +1,8 @@
-"""What the policy makes of every problem before it tries one: hidden states of prompt and gold.
+"""What the policy makes of every problem before it tries one: hidden states of the prompts.
 
-One forward pass over each prompt and its gold answer, before the first step. Problems that the
-model sees as alike are about as hard for it, so the curriculum learns from one what to expect of
-the others (linear probes of hidden states, arXiv:1610.01644).
+One forward pass over each prompt, before the first step. Problems that the model sees as alike are
+about as hard for it, so the curriculum learns from one what to expect of the others (linear probes
+of hidden states, arXiv:1610.01644).
 """
 
 from pathlib import Path
@@ -42,48 +42,40 @@ def prompt_components(trainer: Any, num: int) -> np.ndarray:
 
 
 def prompt_states(trainer: Any) -> torch.Tensor:
-    """States of all prompts of `train_dataset`, (N, 6 * hidden size), on the main process.
+    """States of all prompts of `train_dataset`, (N, 4 * hidden size), on the main process.
 
-    Of the middle and the last layer: means over the prompt and over the first of the row's
-    `answers`, put behind it (0 where there are none), and the state of the prompt's last token.
+    Of the middle and the last layer, the mean over the tokens and the state of the last token.
     """
     accelerator, tokenizer = trainer.accelerator, trainer.processing_class
-    rows = trainer.train_dataset
-    texts = [x if isinstance(x, str) else render_prompt(x, tokenizer) for x in rows["prompt"]]
-    golds = [x[0] for x in rows["answers"]] if "answers" in rows.column_names else [""] * len(texts)
-    prompts, golds = (tokenizer(x, add_special_tokens=False)["input_ids"] for x in (texts, golds))
-    ids = [[*prompt, *gold] for prompt, gold in zip(prompts, golds, strict=True)]
+    rows = trainer.train_dataset["prompt"]
+    texts = [row if isinstance(row, str) else render_prompt(row, tokenizer) for row in rows]
     size = BATCH_SIZE * accelerator.num_processes
-    by_length = sorted(range(len(ids)), key=lambda number: len(ids[number]))
-    padded = by_length + by_length[-1:] * (-len(ids) % size)  # whole batches for every process
+    by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    padded = by_length + by_length[-1:] * (-len(texts) % size)  # whole batches for every process
     model, was_training = trainer.model_wrapped, trainer.model.training
     model.eval()
     parts = []
     for start in range(0, len(padded), size):
         first = start + accelerator.process_index * BATCH_SIZE
-        numbers = padded[first : first + BATCH_SIZE]
-        batch = tokenizer.pad(
-            {"input_ids": [ids[n] for n in numbers]}, return_tensors="pt", padding_side="right"
-        ).to(accelerator.device)
+        batch = tokenizer(
+            [texts[number] for number in padded[first : first + BATCH_SIZE]],
+            return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False,
+        ).to(accelerator.device)  # fmt: skip
         with torch.no_grad():
             outputs = model(**batch, output_hidden_states=True, logits_to_keep=1, use_cache=False)
         layers = outputs.hidden_states
-        mask = batch["attention_mask"].unsqueeze(-1).bool()  # (B, P, 1)
-        place, end = mask.cumsum(dim=1), torch.tensor([[[len(prompts[n])]] for n in numbers])
-        end = end.to(place)  # (B, 1, 1)
-        spans = [part & mask for part in (place <= end, place == end, place > end)]
-        states = [
-            (layer * span).sum(dim=1) / span.sum(dim=1).clamp(min=1)  # (B, H)
-            for layer in (layers[len(layers) // 2], layers[-1])
-            for span in spans
-        ]
+        mask = batch["attention_mask"].unsqueeze(-1)  # (B, P, 1)
+        last = mask.sum(dim=1, keepdim=True).expand(-1, -1, layers[-1].size(-1)) - 1  # (B, 1, H)
+        states = []
+        for layer in (layers[len(layers) // 2], layers[-1]):  # (B, P, H)
+            states += (layer * mask).sum(dim=1) / mask.sum(dim=1), layer.gather(1, last).squeeze(1)
         gathered = accelerator.gather(torch.cat(states, dim=1).float())
         if accelerator.is_main_process:
             parts.append(gathered.cpu())
     model.train(was_training)
     if not parts:
         return torch.empty(0)
-    return torch.cat(parts)[: len(ids)][torch.tensor(by_length).argsort()]
+    return torch.cat(parts)[: len(texts)][torch.tensor(by_length).argsort()]
 
 
 def principal_components(states: torch.Tensor, num: int) -> torch.Tensor:
