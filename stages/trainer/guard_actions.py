@@ -37,6 +37,7 @@ from stages.trainer.guards import (
     sample_weights,
 )
 from stages.trainer.resume import abandon_later_checkpoints
+from stages.trainer.rollouts import are_dead
 from stages.trainer.update import rounds_stochastically
 
 EVENTS = "events.jsonl"
@@ -95,13 +96,13 @@ class GuardCallback(WeightWatch):
         self.settings, self.guards, self.firings = settings, Guards(settings), []
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        known = STATISTICS | {"entropy": "entropy"}
-        found = {ours: logs[key] for ours, key in known.items() if key in logs}
+        known = (STATISTICS | {"entropy": "entropy"}).items()
+        found = {n: math.nan if (x := logs[k]) is None else x for n, k in known if k in logs}
         if "reward" not in found:  # of an evaluation, or of the whole run at its end
             return
         if args.mask_truncated_completions and found["cut_off_rate"] == 1:
             found.pop("entropy", None)  # TRL's mean over no tokens is 0
-        found["signal"] = 1 - found["zero_std"]
+        found["signal"] = 0.0 if math.isnan(found["reward"]) else 1 - found["zero_std"]
         found["num_groups"] = args.generation_batch_size // args.num_generations
         found["max_length"] = args.max_completion_length or math.inf
         found["moved_share"] = mean_of_all(torch.tensor([self._moved], device=args.device))
@@ -157,8 +158,7 @@ class GuardActions(WeightWatch):
     def measure_batch(self, batch: dict[str, Any], num_logged: dict[str, int]) -> None:
         """Measure an optimizer step's first batch, before which metrics had `num_logged` values."""
         metrics = self.trainer._metrics["train"]
-        is_masked = batch["completion_mask"].sum(dim=1) == 0
-        metrics["train/masked_completions"].append(mean_of_all(is_masked))
+        metrics["train/masked_completions"].append(mean_of_all(~batch["completion_mask"].any(1)))
         if self._statistics:
             return
         for ours, key in STATISTICS.items():
@@ -175,11 +175,11 @@ class GuardActions(WeightWatch):
             self._statistics["logp_mismatch"] = mean_of_all(mismatch)
 
     def _add_signal(self) -> None:
-        trainer, found = self.trainer, self._statistics
+        trainer, found, size = self.trainer, self._statistics, self.trainer.num_generations
         found["max_length"] = trainer.max_completion_length
-        found["num_groups"] = trainer.args.generation_batch_size // trainer.num_generations
+        found["num_groups"] = trainer.args.generation_batch_size // size
         if not any(trainer.reward_weights[trainer._graded]):  # logged perhaps, but not paid
-            found["uniform_groups"] = found["zero_std"]
+            found["uniform_groups"] = mean_of_all(are_dead(trainer._rewards, size))
             found.pop("correctness", None)
         found["signal"] = 1 - found["uniform_groups"]
 

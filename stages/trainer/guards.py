@@ -363,12 +363,12 @@ def why_no_signal(means: dict[str, float]) -> str:
     if cut_off > 0.5:
         return f"{cut_off:.0%} of the completions are cut off: raise max_completion_length"
     if right is None:
-        return "all rewards of a group are equal: check reward_funcs"
+        return "the rewards of a group are equal, or None: check reward_funcs"
     if sum(ungradable.values()) > 0.5:
         return f"most completions have no answer to compare ({most}): check the answer form"
     if right < 0.1:
         return "the policy solves nothing: SFT first, easier problems, check answer form and reward"
-    return "each problem is solved always or never: curriculum: predictive, or other problems"
+    return "each problem is solved always or never: curriculum: predictive, or a higher temperature"
 
 
 def sample_weights(model: Any, max_elements: int = 1_000_000) -> list["torch.Tensor"]:

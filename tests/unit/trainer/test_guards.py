@@ -476,3 +476,5 @@ def test_an_empty_batch_has_no_entropy():
     guards = GuardCallback(GuardSettings(entropy="stop", patience=1))
     guards.on_log(args, SimpleNamespace(global_step=1), SimpleNamespace(), logs)
     assert guards.firings == [] and "entropy" not in guards.guards.values
+    guards.on_log(args, SimpleNamespace(global_step=2), SimpleNamespace(), logs | {"reward": None})
+    assert guards.guards.values["no_signal"] == 0.5  # of a step with a signal and one without
