@@ -469,10 +469,8 @@ def test_an_empty_batch_has_no_entropy():
     """TRL logs 0 where every completion was cut off and masked."""
     logs = {"reward": 0.0, "completions/mean_length": 9, "completions/clipped_ratio": 1.0}
     logs |= {"frac_reward_zero_std": 0.0, "entropy": 0.0}
-    args = SimpleNamespace(
-        generation_batch_size=64, num_generations=8, device="cpu", max_completion_length=100,
-        mask_truncated_completions=True,
-    )  # fmt: skip
+    sizes = {"generation_batch_size": 64, "num_generations": 8, "max_completion_length": 100}
+    args = SimpleNamespace(**sizes, device="cpu", mask_truncated_completions=True)
     guards = GuardCallback(GuardSettings(entropy="stop", patience=1))
     guards.on_log(args, SimpleNamespace(global_step=1), SimpleNamespace(), logs)
     assert guards.firings == [] and "entropy" not in guards.guards.values
