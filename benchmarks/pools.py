@@ -272,11 +272,10 @@ def main() -> None:
     recipes = "configs/skewed-cpu"
     steps = [["data_prep.build", "--config", str(folder / "data.yaml")]]
     if not args.start:
-        steps.append(["stages.tiny_model", "--config", f"{recipes}/model.yaml"])
-        steps[-1] += ["--seed", str(args.seed)]
+        seed = ["--seed", str(args.seed)]
+        steps.append(["stages.tiny_model", "--config", f"{recipes}/model.yaml", *seed])
         keys = {"num_train_epochs": args.sft_epochs, "per_device_train_batch_size": args.sft_batch}
-        keys |= {"seed": args.seed}
-        keys = [word for key, value in keys.items() for word in (f"--{key}", str(value))]
+        keys = seed + [word for key, value in keys.items() for word in (f"--{key}", str(value))]
         steps.append(["stages.sft", "--config", f"{recipes}/sft.yaml", *keys])
     steps.append(["stages.difficulty", "--config", f"{recipes}/difficulty.yaml"])
     where = ["--problems_file", f"{folder}/data/test.jsonl"]
