@@ -53,6 +53,7 @@ $(call wrong,$(if $(filter sweep control,$(GOALS)),$(strip $(filter %= %=' %$(CO
 $(call wrong,$(if $(RUNS),,$(filter compare,$(GOALS))),RUNS is missing: give it as RUNS="runs/a runs/b")
 $(call wrong,$(if $(filter override,$(origin RUNS)),$(filter-out compare,$(GOALS))),RUNS=$(RUNS) is for compare; one run is RUN=$(firstword $(RUNS)))
 $(call wrong,$(if $(REPO),,$(filter push,$(GOALS))),REPO is missing: give it as REPO=owner/name)
+$(foreach name,GPUS PRICE,$(call wrong,$(and $(call from,override,$(name)),$(if $(filter $(if $(filter GPUS,$(name)),preflight) plan,$(GOALS)),,1)),$(name)=$($(name)) is for $(if $(filter GPUS,$(name)),preflight and )plan; a run takes NUM_PROCESSES and ACCELERATE))
 $(call wrong,$(and $(ARGS),$(filter-out 1,$(words $(filter $(TAKE_ARGS),$(GOALS))))),ARGS needs one goal to go to: one of $(TAKE_ARGS))
 $(call wrong,$(filter-out --% $(LAUNCHES),$(HOW)),ACCELERATE=$(HOW) is none of $(LAUNCHES); several hosts: docs/multi-node.md)
 $(call wrong,$(if $(HOW),,$(and $(filter sft difficulty distill grpo sweep control eval report,$(GOALS)),$(filter-out 1,$(NUM_PROCESSES)))),NUM_PROCESSES=$(NUM_PROCESSES) needs ACCELERATE to say how: one of $(LAUNCHES))

@@ -246,14 +246,18 @@ def warnings(report: dict[str, Any]) -> list[str]:
     return found
 
 
-def share(part: float, whole: float) -> str:
-    """A share in per cent, one digit; a hyphen of nothing."""
-    return f"{100 * part / whole:.1f}" if whole else "-"
-
-
 def tables(report: dict[str, Any]) -> dict[str, Any]:
-    """The page's tables: `reasons` and `made_of` by file, `places` and `lengths` of all."""
+    """The page's tables: `reasons`, by heading; `made_of`, `places` and `lengths` of all files."""
     files = report["files"]
+    alone, reasons = {}, {}
+    for name, file in files.items():
+        if len(file["sources"]) == 1:
+            alone[f"{name}, {file['sources'][0]['label']}"] = file
+        else:
+            parts = {"all": file} | {one["label"]: one for one in file["sources"]}
+            reasons[name] = reason_table(parts)
+    if alone:
+        reasons[f"{'Other files' if reasons else 'Files'} of one source each"] = reason_table(alone)
     places = [
         [f"{name}: {one['label']}",
          f"{one['place']}, split {one['split']}" if one["place"] else "generated"]
@@ -266,36 +270,42 @@ def tables(report: dict[str, Any]) -> dict[str, Any]:
         for text, found in file["lengths"].items()
     ]
     return {
-        "reasons": {name: reason_table(file) for name, file in files.items()},
-        "made_of": {name: mix_table(file) for name, file in files.items()},
+        "reasons": reasons,
+        "made_of": mix_table(files),
         "places": (["source", "read from"], places),
         "lengths": (["text", "rows", "median", "95 % up to", "longest"], lengths),
     }
 
 
-def reason_table(file: dict[str, Any]) -> Table:
-    """What each reason took of one file's rows, and of those of which source."""
-    parts = [file, *(file["sources"] if len(file["sources"]) > 1 else [])]
-    columns = [
-        {"rows in": part["rows_in"]} | part["dropped"] | {"rows out": part["rows_out"]}
-        for part in parts
-    ]
-    rows = []
-    for reason, number in columns[0].items():
-        taken = (column.get(reason, 0) for column in columns[1:])
-        rows.append([reason, number, share(number, file["rows_in"]), *taken])
-    labels = [one["label"] for one in file["sources"]]
-    return ["", "rows" if len(labels) > 1 else labels[0], "%", *labels[: len(parts) - 1]], rows
+def reason_table(parts: dict[str, dict[str, Any]]) -> Table:
+    """What each reason took of the rows of files or sources."""
+    return share_table({
+        label: {"rows in": part["rows_in"], "rows out": part["rows_out"]} | part["dropped"]
+        for label, part in parts.items()
+    })  # fmt: skip
 
 
-def mix_table(file: dict[str, Any]) -> Table:
-    """How many rows each source, subject, level and band of difficulty of a file has."""
-    kinds = file["made_of"] | {"difficulty": file["bands"].items()}
-    return ["by", "", "rows", "%"], [
-        [kind, label, number, share(number, file["num_rows"])]
-        for kind, found in kinds.items()
-        for label, number in found
-    ]
+def mix_table(files: dict[str, dict[str, Any]]) -> Table:
+    """How many rows each source, subject, level and band of difficulty of the files has."""
+    return share_table({
+        name: {"rows": file["num_rows"]} | {
+            f"{kind} {label}": number
+            for kind, found in (file["made_of"] | {"difficulty": file["bands"].items()}).items()
+            for label, number in (sorted(found) if kind == "level" else found)
+        }
+        for name, file in files.items()
+    })  # fmt: skip
+
+
+def share_table(columns: dict[str, dict[str, int]]) -> Table:
+    """Counts by column and name, each with its share, in per cent, of the column's first."""
+    rows = {name: [name] for column in columns.values() for name in column}
+    for column in columns.values():
+        whole = next(iter(column.values()))
+        for name, row in rows.items():
+            number = column.get(name, 0)
+            row.append(f"{number:,} ({100 * number / whole:.1f})" if number else "-")
+    return ["", *(f"{name} (%)" for name in columns)], list(rows.values())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,12 @@ def summarise(
         "checkpoints": checkpoints,
         "settings": first["settings"],
         "scores": {name: scores[name]["tasks"] for name in names},
-        "changes": per_kind(lambda rows: changes(rows, pairs or stage_pairs(names))),
+        "changes": per_kind(
+            lambda rows: [
+                {"from": before, "to": after} | split_change(rows[before], rows[after])
+                for before, after in pairs or stage_pairs(names)
+            ]
+        ),
         "outcomes": each(outcome_rates),
         "shapes": each(shape),
         "verdicts": each(verdict_rates),
@@ -184,14 +190,6 @@ def stage_pairs(names: list[str]) -> Pairs:
     """Consecutive checkpoints, then the first and the last where that is another pair."""
     found = list(pairwise(names))
     return [*found, (names[0], names[-1])] if len(names) > 2 else found
-
-
-def changes(rows: dict[str, Rows], pairs: Pairs) -> list[dict]:
-    """Each change of one task and mode, with its parts; `rows` is `{checkpoint: rows}`."""
-    return [
-        {"from": before, "to": after} | split_change(rows[before], rows[after])
-        for before, after in pairs
-    ]
 
 
 def level_scores(rows: Rows) -> dict[int, dict]:
@@ -258,21 +256,17 @@ def find_flips(
         # No verdict is a log-likelihood: nothing was written.
         flips += [(old, new) for old, new in both
                   if new["verdict"] is not None and old["score"] != new["score"]]  # fmt: skip
-    queues: dict[tuple[str, bool, bool], dict[tuple, tuple[dict, dict]]] = {
-        (task, official, gain): {}
-        for task, _ in before
-        for official in (False, True)
-        for gain in (True, False)
-    }
+    tasks = list(dict.fromkeys(task for task, _ in before))
+    queues: dict[tuple, dict[tuple, tuple[dict, dict]]] = defaultdict(dict)
     for old, new in sorted(flips, key=lambda flip: _draw(flip[1])):
-        queue = queues[new["task"], is_official(new["mode"]), new["score"] > old["score"]]
-        queue.setdefault((new["task"], new["source"], new["id"]), (old, new))
-    chosen: dict[tuple, tuple[int, tuple[dict, dict]]] = {}
-    for turn in zip_longest(*(queue.items() for queue in queues.values())):
-        for number, item in enumerate(turn):
-            if item is not None and len(chosen) < count:
-                chosen.setdefault(item[0], (number, item[1]))
-    return [flip for _, flip in sorted(chosen.values(), key=lambda found: found[0])]
+        kind = tasks.index(new["task"]), is_official(new["mode"]), new["score"] < old["score"]
+        queues[kind].setdefault((new["task"], new["source"], new["id"]), (old, new))
+    turns = [(turn, kind, problem) for kind in queues for turn, problem in enumerate(queues[kind])]
+    chosen: dict[tuple, tuple] = {}
+    for _, kind, problem in sorted(turns):
+        if len(chosen) < count:
+            chosen.setdefault(problem, kind)
+    return [queues[kind][problem] for problem, kind in sorted(chosen.items(), key=itemgetter(1))]
 
 
 def find_unread(rows: dict[tuple[str, str], Rows]) -> Rows:

@@ -178,12 +178,12 @@ def test_the_files_and_the_numbers(made):
 
 def test_what_the_page_says(page):
     table = page.tables[0]
-    assert table[1] == ["rows in", "23", "100.0", "13", "10"]
-    assert ["own", "1", "4.3", "0", "1"] in table
-    assert table[-1] == ["rows out", "11", "47.8", "5", "6"]
+    assert table[1] == ["rows in", "23 (100.0)", "13 (100.0)", "10 (100.0)"]
+    assert table[2] == ["rows out", "11 (47.8)", "5 (38.5)", "6 (60.0)"]
+    assert ["own", "1 (4.3)", "-", "1 (10.0)"] in table
     assert ["math500", "500"] in page.rows
     assert ["math500", GRPO, "reworded", "3"] in page.rows
-    assert ["source", "numinamath", "6", "54.5"] in page.rows
+    assert ["source numinamath", "6 (54.5)", "-"] in page.rows
     assert "<h3>p0 (raw.jsonl:0)</h3>\n<p>so it is</p>\n" in page.text
     assert "grpo_train.jsonl: <code>bad_row</code>, 5 of 7 rows" in page.text
     ids = {value for name, value in page.attributes if name == "id"}
