@@ -3,6 +3,7 @@
 import math
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -118,15 +119,15 @@ def checkpoint_bytes(step: Step) -> tuple[float, float]:
     return saved + step.optimizer * step.model.params + master, saved
 
 
-def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
+def check_memory(recipe: Recipe, longest: dict[str, int]) -> Iterator[Finding]:
     """Check memory and disk of each training stage; `longest` as in `build_step`, by stage."""
-    found, steps = [], {}
+    steps = {}
     for stage in recipe.stages():
         topic, values = f"{stage} memory", recipe.settings[stage]
         try:
             model = Model(recipe.shape(stage))
         except UserError as error:
-            found.append(from_error(topic, error, UNCHECKED))
+            yield from_error(topic, error, UNCHECKED)
             continue
         most, gpus = longest.get(stage), recipe.args.gpus
         step = steps[stage] = build_step(stage, model, values, most, recipe.engine, gpus)
@@ -135,15 +136,15 @@ def check_memory(recipe: Recipe, longest: dict[str, int]) -> list[Finding]:
             if len(values.lora_target_modules) == 1:
                 text += "; a list of one is read as a pattern of the module's whole path"
             remedy = f"all-linear, two or more of {', '.join(LINEARS)}, or a pattern like .*q_proj"
-            found.append(Finding(ERROR, f"{stage}.yaml", text, remedy))
+            yield Finding(ERROR, f"{stage}.yaml", text, remedy)
         if "adamw" not in values.get("optim", "adamw"):
             text = f"optim: {values.optim} is not known to the plan, taken as AdamW"
-            found.append(Finding(UNCHECKED, topic, text))
-        found += check_device(recipe, stage, step, most)
-    return found + check_disk(recipe, steps)
+            yield Finding(UNCHECKED, topic, text)
+        yield from check_device(recipe, stage, step, most)
+    yield from check_disk(recipe, steps)
 
 
-def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) -> list[Finding]:
+def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) -> Iterator[Finding]:
     """Check one device in the update, then in generation with or without a colocated engine."""
     values, topic, plan = recipe.settings[stage], f"{stage} memory", plan_step(step)
     gpu, limit = f"{recipe.args.gpu_memory:g} GiB", recipe.args.gpu_memory * GIB
@@ -153,7 +154,8 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
         parts = f"; no prompt limit and no data: {ASSUMED_PROMPT:,} tokens are assumed" + parts
     if values.use_cpu:
         text = f"{size(plan.peak)} of tensors at the peak ({plan.moment}), on a CPU{parts}"
-        return [Finding(OK, topic, text)]
+        yield Finding(OK, topic, text)
+        return
     has_engine = bool(values.get("use_vllm")) and values.vllm_mode == "colocate"
     engine = values.vllm_gpu_memory_utilization * limit if has_engine else 0
     share = 0 if has_engine and values.vllm_enable_sleep_mode else engine
@@ -166,15 +168,14 @@ def check_device(recipe: Recipe, stage: str, step: Step, longest: int | None) ->
         text += f"\n  vLLM: {size(share)} = vllm_gpu_memory_utilization x {gpu}"
     level = ERROR if total > limit else WARNING if total > NEAR * limit else OK
     remedy = lower(plan, values, bool(share)) if level != OK else ""
-    found = [Finding(level, topic, text, remedy)]
+    yield Finding(level, topic, text, remedy)
     if has_engine:
         if plan.states + engine + CONTEXT > limit:
             needs = f"{size(plan.states)} of training states + {size(engine)} for it"
             text = f"while vLLM generates: {needs} > {gpu}"
             remedy = "lower vllm_gpu_memory_utilization, or vllm_mode: server"
-            found.append(Finding(ERROR, topic, text, remedy))
-        found.append(check_cache(topic, values, step.model, engine, longest))
-    return found
+            yield Finding(ERROR, topic, text, remedy)
+        yield check_cache(topic, values, step.model, engine, longest)
 
 
 def check_cache(
@@ -212,10 +213,9 @@ def lower(plan: Plan, values: Settings, has_share: bool) -> str:
     return ", or ".join(way for way, helps in ways.items() if helps)
 
 
-def check_disk(recipe: Recipe, steps: dict[str, Step]) -> list[Finding]:
+def check_disk(recipe: Recipe, steps: dict[str, Step]) -> Iterator[Finding]:
     """Check that what the stages (`steps`, by stage) keep on disk has room, by disk."""
     disks: dict[int, list[tuple[str, float, str]]] = {}  # folder, bytes, how many of what
-    found = []
     for stage, step in steps.items():
         values, (checkpoint, saved) = recipe.settings[stage], checkpoint_bytes(step)
         kept = (values.save_total_limit or 0) + 1  # the new one is written before the oldest goes
@@ -225,10 +225,9 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> list[Finding]:
             total, every = values.max_steps, values.save_steps
             kept = int(total // every) if 1 <= every <= total else 10
             if checkpoint * kept > 10 * GIB:
-                text = (
-                    f"save_total_limit is not set: about {kept} checkpoints of {size(checkpoint)}"
-                )
-                found.append(Finding(WARNING, "disk", f"{stage}: {text}", "save_total_limit: 2"))
+                text = f"{stage}: save_total_limit is not set: "
+                text += f"about {kept} checkpoints of {size(checkpoint)}"
+                yield Finding(WARNING, "disk", text, "save_total_limit: 2")
         # The last, and with evaluation the best.
         models = 2 if values.eval_strategy != "no" and stage == "grpo" else 1
         folder = str(values.get("output_dir") or recipe.run)
@@ -243,5 +242,4 @@ def check_disk(recipe: Recipe, steps: dict[str, Step]) -> list[Finding]:
         text += ", ".join(dict.fromkeys(folders)) + ("" if runs_here else ", without a GPU")
         level = OK if sum(sizes) <= free else ERROR if runs_here else WARNING
         remedy = "free some, lower save_total_limit, or set output_dir to a larger disk"
-        found.append(Finding(level, "disk", text, "" if level == OK else remedy))
-    return found
+        yield Finding(level, "disk", text, "" if level == OK else remedy)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,9 @@ def from_error(topic: str, error: UserError, level: str = ERROR) -> Finding:
 
 
 def attempt(topic: str, check: Callable, *args: Any) -> list[Finding]:
-    """Run a check; a refusal, or a value that it cannot work with, becomes a finding."""
+    """Run a check; a refusal, or a value that it cannot work with, becomes the only finding."""
     try:
-        return check(*args)
+        return [*(check(*args) or ())]
     except UserError as error:
         return [from_error(topic, error)]
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
@@ -194,9 +194,8 @@ def stage_flags(
     """The command line that make gives a stage."""
     flags = ["--config", str(path), "--run_dir", run]
     flags += ["--overlay", overlay] if overlay and STAGES[stage][1] else []
-    return flags + (
-        ["--model", model] if model and stage not in ("data", "model", "distill") else []
-    )
+    flags += ["--model", model] if model and stage not in ("data", "model", "distill") else []
+    return flags
 
 
 def read_stage(recipe: Recipe, path: Path) -> None:
@@ -256,13 +255,12 @@ def find_engine(values: dict[str, Any], processes: int) -> str:
     return "ddp" if processes > 1 else "none"
 
 
-def check_model(recipe: Recipe) -> list[Finding]:
+def check_model(recipe: Recipe) -> None:
     """Check the user's own folder that training starts from, as `make data` does."""
     first = next((recipe.model(stage) for stage in recipe.stages()), None)
     if is_own_folder(recipe, first):
         template = getattr(recipe.settings.get("sft"), "chat_template_path", None)
         check_checkpoint(first, "MODEL" if recipe.args.model else "model_name_or_path", template)
-    return []
 
 
 def is_own_folder(recipe: Recipe, model: str | None) -> bool:
@@ -272,14 +270,13 @@ def is_own_folder(recipe: Recipe, model: str | None) -> bool:
     return Path(model).exists() or model not in read_yaml(SHAPES)
 
 
-def check_inputs(recipe: Recipe) -> list[Finding]:
+def check_inputs(recipe: Recipe) -> Iterator[Finding]:
     """Find inputs below the run's folder that are not there, and that no stage writes."""
     stems = {path.stem for path in Path(recipe.args.recipe).glob("*.yaml")}
     if stems & STAGES.keys() - recipe.settings.keys():
-        return []  # a file that could not be read may name the writer
+        return  # a file that could not be read may name the writer
     outputs = {stage: values.get("output_dir") for stage, values in recipe.settings.items()}
     folders = {stage: str(folder).rstrip("/") for stage, folder in outputs.items() if folder}
-    found = []
     for stage, values in recipe.settings.items():
         for key in INPUTS:
             named = values.get(key)
@@ -290,8 +287,7 @@ def check_inputs(recipe: Recipe) -> list[Finding]:
                 if not any(writes(*made, path) for made in folders.items()):
                     text = f"{key}: {path} is not there, and no stage of the recipe writes it"
                     remedy = f"correct it; output_dir: {', '.join(folders.values()) or 'none'}"
-                    found.append(Finding(ERROR, f"{stage}.yaml", text, remedy))
-    return found
+                    yield Finding(ERROR, f"{stage}.yaml", text, remedy)
 
 
 def writes(stage: str, folder: str, path: str) -> bool:
@@ -301,10 +297,9 @@ def writes(stage: str, folder: str, path: str) -> bool:
     return stage not in WRITES or path.removeprefix(f"{folder}/") in WRITES[stage]
 
 
-def check_problems(recipe: Recipe) -> list[Finding]:
+def check_problems(recipe: Recipe) -> None:
     """Check the problems held out of the built data, as GRPO itself does."""
     values = recipe.settings.get("grpo", {})
     files = [values.get("train_file"), values.get("eval_file") or values.get("train_file")]
     if all(path and Path(path).is_file() for path in files):
         check_held_out(values)
-    return []

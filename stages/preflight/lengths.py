@@ -1,6 +1,6 @@
 """Measure the built data in the recipe's own tokens, and compare with every limit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ MUCH, MOST = 0.01, 0.2  # share of rows over a limit that is worth a warning, or
 COLUMNS = {"sft": ("prompt", "completion"), "grpo": ("prompt", "answers", "answer_form")}
 
 
-def check_limits(recipe: Recipe) -> list[Finding]:
+def check_limits(recipe: Recipe) -> Iterator[Finding]:
     """Compare limits with each other and the model's positions; needs no data."""
-    found, rooms = [], {}
+    rooms = {}
     sft, grpo = recipe.settings.get("sft"), recipe.settings.get("grpo")
     if sft is not None:
         rooms["sft"] = ("max_length", sft.max_length or 0)
@@ -32,12 +32,11 @@ def check_limits(recipe: Recipe) -> list[Finding]:
             if new < completion:
                 text = f"max_new_tokens: {new} cuts what GRPO lets run to {completion:,}"
                 remedy = f"max_new_tokens: {completion} or more"
-                found.append(Finding(WARNING, f"{stage}.yaml", text, remedy))
+                yield Finding(WARNING, f"{stage}.yaml", text, remedy)
     for stage, (key, room) in rooms.items():
         if room > (most := recipe.known_shape(stage).get("max_position_embeddings", room)):
             text = f"{key}: {room:,} is above the model's {most:,} positions"
-            found.append(Finding(ERROR, f"{stage}.yaml", text, f"{key}: {most} or less"))
-    return found
+            yield Finding(ERROR, f"{stage}.yaml", text, f"{key}: {most} or less")
 
 
 def read_some(recipe: Recipe, stage: str) -> list[dict[str, Any]]:
@@ -52,18 +51,17 @@ def read_some(recipe: Recipe, stage: str) -> list[dict[str, Any]]:
     return [row for _, row in rows]
 
 
-def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> list[Finding]:
+def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> Iterator[Finding]:
     """Measure the data in tokens, by stage its `longest`; compare with the recipe's limits."""
 
     def count(texts: list[str]) -> list[int]:
         return [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
 
-    found = []
     for stage in recipe.stages():
         values, topic = recipe.settings[stage], f"{stage} lengths"
         rows = read_some(recipe, stage)
         if not rows:
-            found.append(Finding(UNCHECKED, topic, "the data is not built", "make data RECIPE=…"))
+            yield Finding(UNCHECKED, topic, "the data is not built", "make data RECIPE=…")
             continue
         texts = [render_prompt(row["prompt"], tokenizer) for row in rows]
         lengths = count(texts)
@@ -71,7 +69,7 @@ def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> li
         if stage == "grpo":
             limit = values.max_prompt_length
             why = "prompts over it: GRPO drops them"
-            found.append(compare(topic, lengths, "max_prompt_length", limit, why, ERROR))
+            yield compare(topic, lengths, "max_prompt_length", limit, why, ERROR)
             continue
         pairs = zip(rows, texts, strict=True)
         texts = [render_completion(row["completion"], prompt) for row, prompt in pairs]
@@ -79,12 +77,11 @@ def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> li
         lengths = [sum(pair) for pair in zip(lengths, written, strict=True)]
         longest[stage] = max(lengths)
         why = "rows over it: SFT drops them"
-        found.append(compare(topic, lengths, "max_length", values.max_length, why, ERROR))
+        yield compare(topic, lengths, "max_length", values.max_length, why, ERROR)
         if "grpo" in recipe.settings:
             room = completion_room(recipe.settings["grpo"])
             why = "completions over it: SFT teaches them, GRPO cuts them off and pays nothing"
-            found.append(compare(topic, written, "max_completion_length", room, why, WARNING))
-    return found
+            yield compare(topic, written, "max_completion_length", room, why, WARNING)
 
 
 def compare(

@@ -79,11 +79,8 @@ def generation_seconds(
 
     def step(running: float, context: float) -> float:
         read = 2 * model.params + 4 * model.layers * model.key * running * context
-        return (
-            max(read / bandwidth, running * forward_flops(model, 0) / speed)
-            + OVERHEAD
-            + EACH * running
-        )
+        bound = max(read / bandwidth, running * forward_flops(model, 0) / speed)
+        return bound + OVERHEAD + EACH * running
 
     together = max(1.0, min(num, cache / (prompt + mean)))
     full = (num - together) * mean / together * step(together, prompt + mean)

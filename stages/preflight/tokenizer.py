@@ -1,6 +1,7 @@
 """Check tokenizer and chat template, without weights or network: each fault cost someone a run."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +53,22 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
     return None, [Finding(UNCHECKED, TOPIC, text, remedy)]
 
 
-def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
+def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
     """Check a loaded tokenizer, and the generation config in its folder."""
     if not tokenizer.chat_template:
         text = "no chat template: prompts cannot be rendered"
         remedy = "set chat_template_path in sft.yaml, or use an instruct checkpoint"
-        return [Finding(ERROR, TOPIC, text, remedy)]
+        yield Finding(ERROR, TOPIC, text, remedy)
+        return
     if tokenizer.eos_token_id is None:
-        return [Finding(ERROR, TOPIC, "no EOS: no completion would ever end", "set eos_token")]
-    found = [check_pad(tokenizer), check_round_trip(tokenizer)]
+        yield Finding(ERROR, TOPIC, "no EOS: no completion would ever end", "set eos_token")
+        return
+    yield check_pad(tokenizer)
+    yield check_round_trip(tokenizer)
     size = recipe.known_shape(next(iter(recipe.stages()), "sft")).get("vocab_size")
     if size and len(tokenizer) > size:
         text = f"{len(tokenizer):,} tokens, but the model's embedding has {size:,} rows"
-        found.append(Finding(ERROR, TOPIC, text, "use the tokenizer that belongs to the model"))
+        yield Finding(ERROR, TOPIC, text, "use the tokenizer that belongs to the model")
     # TRL generates to the generation config's ends, else to the tokenizer's own.
     file = Path(tokenizer.name_or_path, "generation_config.json")
     config = json.loads(file.read_text(encoding="utf-8") if file.is_file() else "{}")
@@ -81,12 +85,11 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> list[Finding]:
             remedy = "prompt: none in data.yaml and eval.yaml"
             if name == "none":
                 remedy = "mend it, or give SFT another with chat_template_path"
-            found.append(Finding(ERROR, "template", text, remedy))
+            yield Finding(ERROR, "template", text, remedy)
             continue
-        found += check_prompt(tokenizer, messages, prompt)
-        found.append(check_think(recipe, prompt, name))
-        found += check_turn(tokenizer, messages, ends, "sft" in recipe.settings)
-    return found
+        yield from check_prompt(tokenizer, messages, prompt)
+        yield check_think(recipe, prompt, name)
+        yield from check_turn(tokenizer, messages, ends, "sft" in recipe.settings)
 
 
 def render(tokenizer: Any, messages: list[dict], start: bool = True) -> str:
@@ -116,27 +119,23 @@ def check_round_trip(tokenizer: Any) -> Finding:
     return Finding(ERROR, TOPIC, f"a round trip changes {TEXT!r} to {back!r}", remedy)
 
 
-def check_prompt(tokenizer: Any, messages: list[dict], prompt: str) -> list[Finding]:
+def check_prompt(tokenizer: Any, messages: list[dict], prompt: str) -> Iterator[Finding]:
     """Check what the template makes of a prompt."""
-    found = []
-
-    def add(level: str, text: str, remedy: str) -> None:
-        found.append(Finding(level, "template", text, remedy))
-
     for message in messages:
         if message["content"].strip() not in prompt:
             text = f"the template leaves out the {message['role']} message"
-            add(ERROR, text, "choose another prompt, or another template")
+            yield Finding(ERROR, "template", text, "choose another prompt, or another template")
     if "strftime_now" in str(tokenizer.chat_template):
         text = "the template writes today's date: prompts change from day to day"
-        add(WARNING, text, "set a fixed date in the template")
+        yield Finding(WARNING, "template", text, "set a fixed date in the template")
     if render(tokenizer, messages, start=False) == prompt:
         text = "the template ignores add_generation_prompt: a prompt opens no answer's turn"
-        add(WARNING, text, "let it write the assistant's heading where it is set")
+        remedy = "let it write the assistant's heading where it is set"
+        yield Finding(WARNING, "template", text, remedy)
     ids, bos = tokenizer(prompt, add_special_tokens=False)["input_ids"], tokenizer.bos_token_id
     if bos is not None and ids[:2] == [bos, bos]:
-        add(ERROR, f"the template writes {tokenizer.bos_token!r} twice", "remove one from it")
-    return found
+        text = f"the template writes {tokenizer.bos_token!r} twice"
+        yield Finding(ERROR, "template", text, "remove one from it")
 
 
 def check_think(recipe: Recipe, prompt: str, name: str) -> Finding:
