@@ -77,9 +77,7 @@ class GrpoArguments(_GuardKeys):
         "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
         "the chance of a useful group; refill: replace uniform groups; predictive+refill",
     )
-    pass_rates: str | None = setting(
-        None, "pass_rates.jsonl; offline needs it, others start from it"
-    )
+    pass_rates: str | None = setting(None, "pass_rates.jsonl, for offline; others start from it")
     min_pass_rate: float = setting(0.25, "offline: least pass rate of a problem, 0..1")
     max_pass_rate: float = setting(0.5, "offline: greatest pass rate of a problem, 0..1")
     prompt_components: int = setting(
@@ -87,13 +85,9 @@ class GrpoArguments(_GuardKeys):
         "components of the model's hidden states of the prompts, which tell the curriculum what "
         "problems are alike; 0: source and level alone",
     )
-    explore_share: float = setting(
-        0.05, "share of choices for the problems unused for longest, 0..1"
-    )
+    explore_share: float = setting(0.05, "share of choices for problems unused for longest, 0..1")
     rest_batches: int = setting(3, "generation batches for which a used problem is left alone")
-    half_life: float = setting(
-        100.0, "batches after which half of what a problem showed is forgotten"
-    )
+    half_life: float = setting(100.0, "batches until half of what a problem showed is forgotten")
     max_refill_rounds: int = setting(2, "times that the uniform groups of a batch are replaced")
     dead_groups: str = setting(
         "keep", "drop: groups whose rewards are all equal count in no part of the loss; or keep"
@@ -104,41 +98,25 @@ class GrpoArguments(_GuardKeys):
 
     # Rewards; `reward_weights` is TRL's own key.
     reward_funcs: list[str] = setting(
-        _REWARDS,
-        "reward functions by name, or your own as module:function; `reward_weights` gives their "
-        "weights",
+        _REWARDS, "functions by name, or your own as module:function; `reward_weights` weighs them"
     )
-    length_penalty_start: int = setting(
-        500, "completion length, tokens, up to which nothing is lost"
-    )
-    length_penalty_end: int = setting(
-        800, "completion length, tokens, from which the full penalty holds"
-    )
-    length_penalty_max: float = setting(
-        0.1, "the full penalty, a positive number that is subtracted"
-    )
-    repetition_ngram_size: int = setting(
-        3, "n of the n-grams that repetition_penalty counts, tokens"
-    )
+    length_penalty_start: int = setting(500, "completion tokens up to which nothing is lost")
+    length_penalty_end: int = setting(800, "completion tokens from which the full penalty holds")
+    length_penalty_max: float = setting(0.1, "the full penalty, a positive number to subtract")
+    repetition_ngram_size: int = setting(3, "n of the n-grams of repetition_penalty, tokens")
     repetition_max_penalty: float = setting(1.0, "subtracted where all repeats, a positive number")
     overlong_cache: int | None = setting(
         None, "tokens before max_completion_length in which overlong sets in"
     )
     final_number: bool = setting(False, "without a box, the plain number at the end is the answer")
 
-    vllm_call_timeout: float = setting(
-        1200.0, "seconds for one generation or weight sync of vLLM, before the run ends"
-    )
+    vllm_call_timeout: float = setting(1200.0, "seconds for one generation or sync of vLLM")
 
     # Evaluation during training. When, and how many completions a problem: Hugging Face's
     # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
     eval_file: str | None = setting(None, "held-out problems; unset: part of train_file")
-    eval_problems: int | None = setting(
-        None, "number of held-out problems; unset: all of eval_file"
-    )
-    validate_only: bool = setting(
-        False, "held-out problems measure and select nothing: no output_dir/best"
-    )
+    eval_problems: int | None = setting(None, "how many are held out; unset: all of eval_file")
+    validate_only: bool = setting(False, "held-out problems select nothing: no output_dir/best")
 
     def __post_init__(self) -> None:
         is_known = all(name in REWARD_FUNCS or ":" in name for name in self.reward_funcs)

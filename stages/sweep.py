@@ -53,9 +53,7 @@ class SweepArguments:
     folder: str = setting("sweep", "within the run folder")
     overlay: str | None = setting(None, "such as configs/lora.yaml")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
-    launcher: str = setting(
-        f"{shlex.quote(sys.executable)} -m", "how a stage is started, up to its name"
-    )
+    launcher: str = setting(f"{shlex.quote(sys.executable)} -m", "how a stage's command starts")
 
 
 # Not to vary, because the sweep itself gives them or the runs are told apart by them.

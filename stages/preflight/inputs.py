@@ -10,15 +10,8 @@ from unittest import mock
 
 from data_prep.build.recipe import FILES, DataArguments, check_data
 from data_prep.checkpoints import check_checkpoint, is_hub_id
-from data_prep.config import (
-    Settings,
-    UserError,
-    build,
-    read_settings,
-    read_yaml,
-    run_check,
-    setting,
-)
+from data_prep.config import Settings, build, read_settings, read_yaml, run_check, setting
+from data_prep.errors import UserError
 from data_prep.sampling import ProblemSetArguments
 from eval.harness.settings import EvalArguments
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments

@@ -18,20 +18,12 @@ from rich.table import Table
 
 from data_prep.config import Settings, UserError, parse, run_cli, setting
 from stages.arguments import steps_per_generation
+from stages.preflight import roofline
 from stages.preflight.batches import count_rows
 from stages.preflight.capacity import completion_room
 from stages.preflight.inputs import ERROR, PreflightArguments, Recipe, read_recipe
 from stages.preflight.memory import Model
-from stages.preflight.roofline import (
-    DEVICES,
-    SYNC,
-    Device,
-    cache_tokens,
-    generation_seconds,
-    padding,
-    pass_seconds,
-    update_passes,
-)
+from stages.preflight.roofline import DEVICES, SYNC, Device
 
 # Rows of the sets as published, where the data are not built; problems of the benchmarks.
 ROWS = {
@@ -110,9 +102,9 @@ class Planner:
         if values.max_steps > 0:
             times = values.gradient_accumulation_steps * args.gpus
             tokens = values.max_steps * batch * times * length
-        padded = tokens * (1 if values.packing else padding(batch)) / args.gpus
-        passes = update_passes(values.gradient_checkpointing, not values.use_peft)
-        seconds = pass_seconds(model, self.gpu, padded, length, passes)
+        padded = tokens * (1 if values.packing else roofline.padding(batch)) / args.gpus
+        passes = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
+        seconds = roofline.pass_seconds(model, self.gpu, padded, length, passes)
         what = f"{rows:,} rows x {length:g} tokens x {values.num_train_epochs:g} epochs"
         return Stage("sft", what, seconds, tokens)
 
@@ -133,9 +125,9 @@ class Planner:
     def generate(self, stage: str, problems: int, samples: float, values: Settings) -> Stage:
         model, mean = Model(self.recipe.shape("grpo")), self.completion(values.max_new_tokens)
         num = problems * samples
-        seconds = generation_seconds(
+        seconds = roofline.generation_seconds(
             model, self.gpu, num / self.args.gpus, self.args.prompt_tokens, mean,
-            values.max_new_tokens, cache_tokens(model, self.gpu, ALONE),
+            values.max_new_tokens, roofline.cache_tokens(model, self.gpu, ALONE),
         )  # fmt: skip
         what = f"{problems:,} problems x {samples:.3g} completions x {mean:,.0f} tokens"
         return Stage(stage, what, seconds, num * mean)
@@ -167,20 +159,20 @@ def grpo_seconds(
     """Seconds of one generation batch, `num` completions a GPU: written, scored, trained on."""
     parallel = values.vllm_tensor_parallel_size if values.use_vllm else 1
     longest, rows = completion_room(values), values.per_device_train_batch_size
-    seconds = generation_seconds(
+    seconds = roofline.generation_seconds(
         model, gpu, num * parallel, prompt, mean, longest,
-        cache_tokens(model, gpu, share, parallel), parallel,
+        roofline.cache_tokens(model, gpu, share, parallel), parallel,
     )  # fmt: skip
     # The old policy's log-probs: several updates from one batch, or vLLM's correction.
     steps = steps_per_generation(values, 1) * values.num_iterations
     is_scored = values.gradient_accumulation_steps % steps != 0 or (
         values.use_vllm and values.vllm_importance_sampling_correction
     )
-    update = update_passes(values.gradient_checkpointing, not values.use_peft)
+    update = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
     passes = values.num_iterations * update + is_scored + (values.beta != 0)
-    tokens = num * (prompt + mean) * (1.1 if values.update_tokens else padding(rows))
+    tokens = num * (prompt + mean) * (1.1 if values.update_tokens else roofline.padding(rows))
     # Long rows have more than their share of the tokens.
-    return seconds + pass_seconds(model, gpu, tokens, prompt + 2 * mean, passes) + SYNC
+    return seconds + roofline.pass_seconds(model, gpu, tokens, prompt + 2 * mean, passes) + SYNC
 
 
 def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:

@@ -9,16 +9,8 @@ from data_prep.checkpoints import check_vocabulary, load_template, load_tokenize
 from data_prep.config import UserError
 from data_prep.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
 from data_prep.quiet import quiet_transformers
-from stages.preflight.inputs import (
-    ERROR,
-    OK,
-    UNCHECKED,
-    WARNING,
-    Finding,
-    Recipe,
-    from_error,
-    is_own_folder,
-)
+from stages.preflight import inputs
+from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
 TOPIC = "tokenizer"
 TEXT = "<think>\n3 + 4·√2 = ½, 1,234.5 ≤ x\n</think>\n\n\\boxed{\\frac{1}{2}}"
@@ -43,8 +35,8 @@ def load(recipe: Recipe) -> tuple[Any, list[Finding]]:
         return tokenizer, []
     except UserError as error:
         if any(Path(name).glob("tokenizer*")):
-            return None, [from_error(TOPIC, error)]
-    if not recipe.args.tokenizer and is_own_folder(recipe, name):
+            return None, [inputs.from_error(TOPIC, error)]
+    if not recipe.args.tokenizer and inputs.is_own_folder(recipe, name):
         return None, []  # `check_model` tells what is wrong with it
     remedy = "--tokenizer FOLDER (make: TOKENIZER=FOLDER) takes a folder with its tokenizer"
     if name.startswith(recipe.run):

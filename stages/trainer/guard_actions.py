@@ -25,17 +25,8 @@ from data_prep.manifest import finite
 from data_prep.quiet import one_line
 from stages.run import is_main_process
 from stages.runs import last_checkpoint
-from stages.trainer.guards import (
-    GUARDS,
-    UNGRADABLE,
-    Firing,
-    Guards,
-    GuardSettings,
-    logp_mismatch,
-    moved_share,
-    repetition_scores,
-    sample_weights,
-)
+from stages.trainer import guards
+from stages.trainer.guards import GUARDS, UNGRADABLE, Firing, Guards, GuardSettings
 from stages.trainer.resume import abandon_later_checkpoints
 from stages.trainer.rollouts import are_dead
 from stages.trainer.update import rounds_stochastically
@@ -67,14 +58,14 @@ class WeightWatch(TrainerCallback):
             and any(group["lr"] > 0 for group in optimizer.param_groups)
         )
         if self._measures_weights:
-            self._before = [part.clone() for part in sample_weights(model)]
+            self._before = [part.clone() for part in guards.sample_weights(model)]
 
     def on_optimizer_step(self, args, state, control, model=None, optimizer=None, **kwargs):
         # NaN, not known, where nothing could move: all groups uniform, a dropped window, a step
         # that fp16's loss scaling left out.
         self._moved = math.nan
         if self._measures_weights and not getattr(optimizer, "step_was_skipped", False):
-            moved = moved_share(self._before, sample_weights(model))
+            moved = guards.moved_share(self._before, guards.sample_weights(model))
             self._moved = moved if moved > 0 or has_gradient(model) else math.nan
 
 
@@ -143,7 +134,8 @@ class GuardActions(WeightWatch):
         self.guards.load_state_dict(state["guards"])
         self._start()
         saved = state["num_rollbacks"]
-        events = self._events.read_text(encoding="utf-8") if self._events.is_file() else ""
+        file = Path(self.trainer.args.output_dir, EVENTS)
+        events = file.read_text(encoding="utf-8") if file.is_file() else ""
         recorded = of_main_process(events.count('"action": "rollback"'))
         self._num_rollbacks = max(self._num_rollbacks, saved, recorded)
         if self._num_rollbacks > saved:
@@ -171,7 +163,7 @@ class GuardActions(WeightWatch):
             self._statistics["repetition"] = mean_of_all(is_repetitive)
         sampled, ours = batch.get("sampling_per_token_logps"), batch.get("old_per_token_logps")
         if "alignment" in self.actions and sampled is not None and ours is not None:
-            mismatch = logp_mismatch(ours, sampled, batch["completion_mask"])
+            mismatch = guards.logp_mismatch(ours, sampled, batch["completion_mask"])
             self._statistics["logp_mismatch"] = mean_of_all(mismatch)
 
     def _add_signal(self) -> None:
@@ -191,7 +183,7 @@ class GuardActions(WeightWatch):
         lengths = torch.where(mask.any(dim=1), mask.sum(dim=1), last)  # (B,)
         rows = [row[:num] for row, num in zip(ids.tolist(), lengths.tolist(), strict=True)]
         texts = self.trainer.processing_class.batch_decode(rows, skip_special_tokens=True)
-        found = repetition_scores(rows, texts, self.settings.repetition_ngram)
+        found = guards.repetition_scores(rows, texts, self.settings.repetition_ngram)
         return torch.tensor(found, device=ids.device)
 
     def note_entropy(self, inputs: dict[str, Any]) -> None:
@@ -221,7 +213,7 @@ class GuardActions(WeightWatch):
             self.trainer._metrics["train"][f"guard/{name}"].append(value)
         for firing in firings:
             if firing.action == "warn":
-                self._record(firing)
+                record(self.trainer.args.output_dir, firing)
                 tell(f"guard {firing.message}")
         # Of several the one that looks back furthest; to stop comes first.
         for action, carry_out in (("stop", self._stop), ("rollback", self._roll_back)):
@@ -232,9 +224,10 @@ class GuardActions(WeightWatch):
     def _stop(self, firing: Firing, control: Any, why: str = "") -> None:
         healthy = self._healthy_checkpoint(firing)
         message = firing.message + why
-        self._record(firing, action="stop", message=message, checkpoint=healthy)
+        folder = self.trainer.args.output_dir
+        record(folder, firing, action="stop", message=message, checkpoint=healthy)
         last = f"the last healthy checkpoint is {healthy}" if healthy else "no healthy checkpoint"
-        raise UserError(f"{self.trainer.args.output_dir}: stopped by guard {message}; {last}")
+        raise UserError(f"{folder}: stopped by guard {message}; {last}")
 
     def _roll_back(self, firing: Firing, control: Any) -> None:
         healthy = self._healthy_checkpoint(firing)
@@ -243,12 +236,13 @@ class GuardActions(WeightWatch):
         if self._num_rollbacks >= self.settings.max_rollbacks:
             self._stop(firing, control, f"; guard_max_rollbacks is {self.settings.max_rollbacks}")
         # In this order: a kill in between leads to the same roll-back again, or behind it.
+        folder = self.trainer.args.output_dir
         if self.trainer.args.should_save:
-            step = int(healthy.rpartition("-")[2])
-            abandon_later_checkpoints(self.trainer.args.output_dir, step)
+            abandon_later_checkpoints(folder, int(healthy.rpartition("-")[2]))
         self._num_rollbacks += 1
-        factor, number = self.settings.rollback_lr_factor, self._num_rollbacks
-        self._record(firing, checkpoint=healthy, learning_rate_factor=factor, num_rollbacks=number)
+        factor = self.settings.rollback_lr_factor
+        how = {"learning_rate_factor": factor, "num_rollbacks": self._num_rollbacks}
+        record(folder, firing, checkpoint=healthy, **how)
         tell(f"guard {firing.message}; back to {healthy}, learning_rate x {factor:g}")
         self.rollback_to = healthy
         control.should_training_stop = True
@@ -257,13 +251,6 @@ class GuardActions(WeightWatch):
     def _healthy_checkpoint(self, firing: Firing) -> str | None:
         found = last_checkpoint(Path(self.trainer.args.output_dir), before=firing.since)
         return of_main_process(str(found) if found else None)
-
-    @property
-    def _events(self) -> Path:
-        return Path(self.trainer.args.output_dir) / EVENTS
-
-    def _record(self, firing: Firing, **details: Any) -> None:
-        record(self.trainer.args.output_dir, firing, **details)
 
 
 def record(folder: str, firing: Firing, **details: Any) -> None:

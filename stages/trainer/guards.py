@@ -99,9 +99,7 @@ class GuardSettings:
     min_signal: float = setting(0.05, "least share of informative groups, 0..1")
     patience: int = setting(3, "violating steps in a row before a guard acts")
     baseline_steps: int = setting(5, "steps before any verdict on length and end-of-sequence")
-    rollback_lr_factor: float = setting(
-        0.5, "a roll-back multiplies the learning rate with it, 0..1"
-    )
+    rollback_lr_factor: float = setting(0.5, "a roll-back multiplies learning_rate with it, 0..1")
     max_rollbacks: int = setting(3, "roll-backs after which the next one stops the run")
 
     def __post_init__(self) -> None:

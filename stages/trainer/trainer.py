@@ -22,34 +22,13 @@ from trl import GRPOTrainer
 from data_prep.config import UserError
 from stages.arguments import DEAD_GROUPS, GRADED
 from stages.rewards import BatchGrader
+from stages.trainer import resume, rollouts
 from stages.trainer.curriculum import Curriculum
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
 from stages.trainer.guard_actions import GuardActions, tell
 from stages.trainer.guards import GuardSettings
 from stages.trainer.prompt_states import prompt_components
-from stages.trainer.resume import (
-    EpochSampler,
-    LoadAtStart,
-    abandon_later_checkpoints,
-    load_generation_state,
-    save_generation_state,
-)
-from stages.trainer.rollouts import (
-    Groups,
-    add_rest,
-    add_rows,
-    advantages,
-    are_dead,
-    empty_table,
-    gathered,
-    is_uniform,
-    merge_batches,
-    merge_groups,
-    merge_metrics,
-    pick_groups,
-    rows_of,
-    sum_rewards,
-)
+from stages.trainer.rollouts import Groups
 from stages.trainer.update import PackedForward, ratio_totals, sort_rows, zero_loss
 
 # Our name -> TRL's. Both are logged; ours are what the report and the dashboards read.
@@ -123,7 +102,7 @@ class MathGRPOTrainer(GRPOTrainer):
                 raise ValueError(f"curriculum: needs a Dataset, not a {type(rows).__name__}")
             self.train_dataset = rows.add_column(ROW, list(range(len(rows))))
             self.extra_state["curriculum"] = curriculum
-        self.add_callback(LoadAtStart(self._load_checkpoint))
+        self.add_callback(resume.LoadAtStart(self._load_checkpoint))
         self.guard_actions: GuardActions | None = None
         if guards is not None:
             actions = GuardActions(self, guards)
@@ -181,9 +160,10 @@ class MathGRPOTrainer(GRPOTrainer):
 
     # The order of problems
 
-    def _get_train_sampler(self, dataset: Any = None) -> EpochSampler:
+    def _get_train_sampler(self, dataset: Any = None) -> resume.EpochSampler:
         # The state's epoch is an integer at every start of one: the Trainer adds 1.0.
-        return EpochSampler(super()._get_train_sampler(dataset), lambda: int(self.state.epoch))
+        sampler = super()._get_train_sampler(dataset)
+        return resume.EpochSampler(sampler, lambda: int(self.state.epoch))
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> tuple:
         # The Trainer looks for the end only after a step: killed behind its last checkpoint, a run
@@ -258,13 +238,13 @@ class MathGRPOTrainer(GRPOTrainer):
             self._held_out.add(inputs, verdicts, completion_ids_list, self.accelerator)
             return rewards
         self.num_completions += len(rewards)
-        self._rewards = sum_rewards(rewards, self.reward_weights.to(rewards.device))
+        self._rewards = rollouts.sum_rewards(rewards, self.reward_weights)
         if self._graded:
             correctness = (rewards[:, self._graded[0]] > 0).float()  # (N*G,)
-            share_uniform = is_uniform(correctness, self.num_generations).float().mean().item()
+            is_uniform = rollouts.is_uniform(correctness, self.num_generations)  # (N,)
             metrics = self._metrics["train"]
             metrics["rollout/correctness"].append(correctness.mean().item())
-            metrics["rollout/uniform_groups"].append(share_uniform)
+            metrics["rollout/uniform_groups"].append(is_uniform.float().mean().item())
         if self.curriculum is not None:
             mine = [row[ROW] for row in inputs[:: self.num_generations]]
             problems = self.accelerator.gather(torch.tensor(mine, device=rewards.device))  # (N,)
@@ -287,15 +267,16 @@ class MathGRPOTrainer(GRPOTrainer):
         rows = [row for n, row in enumerate(inputs) if n % size < first]
         batches, rounds = [], []
         # TRL's own table holds no more than the rows of a batch.
-        self.num_generations, self._logs = first, empty_table(logs)
+        self.num_generations, self._logs = first, rollouts.empty_table(logs)
         try:
             while True:
                 rows = rows if problems is None else self._rows(problems)
                 batches.append(super()._generate_and_score_completions(rows))
                 rounds.append(self._groups)
                 are_uniform = torch.cat([groups.is_uniform() for groups in rounds], dim=1)
-                picked = rows_of(pick_groups(are_uniform, num_mine), first)  # (ranks, n*first)
-                groups = merge_groups(rounds, gathered(rounds, picked), first)
+                chosen = rollouts.pick_groups(are_uniform, num_mine)  # (ranks, n)
+                picked = rollouts.rows_of(chosen, first)  # (ranks, n*first)
+                groups = rollouts.merge_groups(rounds, rollouts.gathered(rounds, picked), first)
                 if not (problems := self.curriculum.next_round(groups)):
                     break
             num_uniform = are_uniform.sum() - groups.is_uniform().sum()  # and not trained on
@@ -304,32 +285,31 @@ class MathGRPOTrainer(GRPOTrainer):
                 rows = self._rows(groups.problems.tolist())
                 batches.append(super()._generate_and_score_completions(rows))
                 rounds.append(self._groups)
-                picked = add_rest(picked, are_uniform.size(1) * first, first, size)
+                picked = rollouts.add_rest(picked, are_uniform.size(1) * first, first, size)
         finally:
             self.num_generations, table, self._logs = size, self._logs, logs
-        places = gathered(rounds, picked)
-        groups = merge_groups(rounds, places, size)
-        batch = merge_batches(batches, picked[rank], self.processing_class.pad_token_id)
-        rewards = sum_rewards(groups.rewards, self.reward_weights.to(groups.rewards.device))
-        self._rewards = rewards
-        values = advantages(self.scale_rewards, rewards, size)
-        add_rows(logs, table, places.tolist())
+        places = rollouts.gathered(rounds, picked)
+        groups = rollouts.merge_groups(rounds, places, size)
+        batch = rollouts.merge_batches(batches, picked[rank], self.processing_class.pad_token_id)
+        self._rewards = rewards = rollouts.sum_rewards(groups.rewards, self.reward_weights)
+        values = rollouts.advantages(self.scale_rewards, rewards, size)
+        rollouts.add_rows(logs, table, places.tolist())
         logs["advantages"].extend(values.tolist())
         batch["advantages"] = values.chunk(self.accelerator.num_processes)[rank]
         batch["num_items_in_batch"] = self.accelerator.gather(batch["completion_mask"].sum()).sum()
         metrics = self._metrics["train"]
-        merge_metrics(metrics, num_logged, [len(one.rewards) for one in rounds])
+        rollouts.merge_metrics(metrics, num_logged, [len(one.rewards) for one in rounds])
         num_uniform += groups.is_uniform().sum()
         metrics["rollout/uniform_groups"][-1] = (num_uniform / are_uniform.numel()).item()
         metrics["train/uniform_groups"].append(groups.is_uniform().float().mean().item())
         std = rewards.view(-1, size).std(dim=1)
-        is_zero = torch.isclose(std, torch.zeros_like(std))
+        is_zero = std.isclose(torch.zeros_like(std))
         metrics["frac_reward_zero_std"][-1] = is_zero.float().mean().item()
         return batch
 
     def _drop_dead_groups(self, batch: dict[str, Any]) -> None:
         """Leave groups whose rewards are all equal out of the loss, and of what divides it."""
-        is_dead = are_dead(self._rewards, self.num_generations)  # (N,), of all processes
+        is_dead = rollouts.are_dead(self._rewards, self.num_generations)  # (N,), of all processes
         mine = is_dead.chunk(self.accelerator.num_processes)[self.accelerator.process_index]
         is_out = mine.repeat_interleave(self.num_generations).unsqueeze(1)  # (B, 1)
         mask = batch["completion_mask"].masked_fill_(is_out, 0)
@@ -444,7 +424,7 @@ class MathGRPOTrainer(GRPOTrainer):
     def _save_rng_state(self, output_dir: str) -> None:
         # Here, because the Trainer calls it on every rank and writes only its own state after it.
         super()._save_rng_state(output_dir)
-        save_generation_state(self, Path(output_dir))
+        resume.save_generation_state(self, Path(output_dir))
         # Rank 0 must not mark the checkpoint as complete before all have written their files.
         self.accelerator.wait_for_everyone()
 
@@ -453,9 +433,9 @@ class MathGRPOTrainer(GRPOTrainer):
         if num := getattr(self.curriculum, "num_components", 0):
             self.curriculum.see(prompt_components(self, num))
         if self.start_checkpoint:
-            load_generation_state(self, Path(self.start_checkpoint))
+            resume.load_generation_state(self, Path(self.start_checkpoint))
             if self.args.should_save:
-                abandon_later_checkpoints(self.args.output_dir, self.state.global_step)
+                resume.abandon_later_checkpoints(self.args.output_dir, self.state.global_step)
 
     # Evaluation
 

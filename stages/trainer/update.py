@@ -186,10 +186,7 @@ class PackedForward:
         ]
 
     def _inputs(
-        self,
-        input_ids: torch.Tensor,
-        labels: torch.Tensor,
-        chosen: list[tuple[int, torch.Tensor]],
+        self, input_ids: torch.Tensor, labels: torch.Tensor, chosen: list[tuple[int, torch.Tensor]]
     ) -> dict[str, Any]:
         """The model's inputs for these columns of these rows: (b, W) padded, or (1, T) packed."""
         tokens = [input_ids[row, cols] for row, cols in chosen]
