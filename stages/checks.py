@@ -218,10 +218,8 @@ def check_batch(settings: Settings, num_processes: int) -> None:
     group, per_device = settings.num_generations, settings.per_device_train_batch_size
     whole, rows = settings.generation_batch_size, per_device * num_processes
     refuse_if(group is None, "num_generations: missing; set the completions of one problem")
-    refuse_if(
-        settings.steps_per_generation and whole,
-        "generation_batch_size: set it or steps_per_generation, not both",
-    )
+    message = "generation_batch_size: set it or steps_per_generation, not both"
+    refuse_if(settings.steps_per_generation and whole, message)
     refuse_if(
         whole and whole % rows,
         f"generation_batch_size: {whole} is no multiple of per_device_train_batch_size x "
@@ -260,10 +258,8 @@ def check_rollback(settings: Settings) -> None:
                 message = f"{settings[key]} would have no effect: no guard rolls back; remove it"
                 raise PointlessKey(key, message, actions)
         return
-    refuse_if(
-        settings.save_strategy != "steps",
-        f"{names[0]}: rollback needs checkpoints; set save_strategy to steps",
-    )
+    message = f"{names[0]}: rollback needs checkpoints; set save_strategy to steps"
+    refuse_if(settings.save_strategy != "steps", message)
     steps, limit, distrusted = settings.save_steps, settings.save_total_limit, look_back(settings)
     refuse_if(steps < 1, f"save_steps: must be at least 1 with a rollback (got {steps:g})")
     needed = math.ceil(distrusted / steps) + 1
@@ -291,14 +287,10 @@ _NEEDS_STRATEGY = (
 def check_evaluation(settings: Settings) -> None:
     """Refuse keys of the evaluation that contradict each other or would have no effect."""
     schedule, strategy = settings.lr_scheduler_type, settings.eval_strategy
-    refuse_if(
-        settings.save_strategy == "best",
-        f"save_strategy: best leaves nothing to resume from; use steps: {_BEST}",
-    )
-    refuse_if(
-        schedule in ("reduce_lr_on_plateau", "greedy"),
-        f"lr_scheduler_type: {schedule} follows a loss of held-out rows; use another",
-    )
+    message = f"save_strategy: best leaves nothing to resume from; use steps: {_BEST}"
+    refuse_if(settings.save_strategy == "best", message)
+    message = f"lr_scheduler_type: {schedule} follows a loss of held-out rows; use another"
+    refuse_if(schedule in ("reduce_lr_on_plateau", "greedy"), message)
     if strategy == "no":
         for key in _NEEDS_STRATEGY:
             if settings.get(key):
@@ -307,14 +299,10 @@ def check_evaluation(settings: Settings) -> None:
         return
     refuse_if(strategy != "steps", f"eval_strategy: {strategy!r}: use steps, with eval_steps")
     problems, steps = settings.eval_problems, settings.eval_steps
-    refuse_if(
-        not settings.eval_file and not problems,
-        "eval_problems: missing; eval_strategy: steps needs them, or an eval_file",
-    )
-    message = "eval_steps: missing; set the optimizer steps between two evaluations"
-    refuse_if(steps is None, message)
-    message = f"eval_steps: {steps} must be a whole number of optimizer steps"
-    refuse_if(steps % 1, message)
+    message = "eval_problems: missing; eval_strategy: steps needs them, or an eval_file"
+    refuse_if(not settings.eval_file and not problems, message)
+    refuse_if(steps is None, "eval_steps: missing; set the optimizer steps between two evaluations")
+    refuse_if(steps % 1, f"eval_steps: {steps} must be a whole number of optimizer steps")
     message = "dataloader_drop_last: True would leave held-out problems out; remove it"
     refuse_if(settings.dataloader_drop_last, message)
     key = "num_generations_eval" if settings.num_generations_eval else "num_generations"
@@ -403,19 +391,15 @@ def check_vllm_keys(settings: Settings) -> None:
     mode, context = settings.vllm_mode, settings.vllm_max_model_length
     parallel, processes = settings.vllm_tensor_parallel_size, int(os.environ.get("WORLD_SIZE", "1"))
     needed = (settings.max_prompt_length or 1) + (settings.max_completion_length or 512)
-    refuse_if(
-        mode not in ("colocate", "server"),
-        f"vllm_mode: must be one of colocate, server (got {mode!r})",
-    )
+    message = f"vllm_mode: must be one of colocate, server (got {mode!r})"
+    refuse_if(mode not in ("colocate", "server"), message)
     refuse_if(
         mode == "colocate" and context is not None and context < needed,
         f"vllm_max_model_length: {context} has no room for max_prompt_length + "
         f"max_completion_length = {needed}; completions would be cut there; raise it",
     )
-    refuse_if(
-        mode == "colocate" and (parallel < 1 or processes % parallel),
-        f"vllm_tensor_parallel_size: {parallel} does not divide {processes} processes; use 1",
-    )
+    message = f"vllm_tensor_parallel_size: {parallel} does not divide {processes} processes; use 1"
+    refuse_if(mode == "colocate" and (parallel < 1 or processes % parallel), message)
     # TRL keeps the old log-probs only where several optimizer steps share a generation.
     uses = steps_per_generation(settings, processes) * settings.num_iterations
     is_blind = settings.gradient_accumulation_steps % uses == 0
@@ -438,8 +422,7 @@ def check_vllm(settings: Settings) -> None:
     )
     is_server = settings.vllm_mode == "server"
     if settings.use_cpu or not has_gpu():
-        message = "vllm_mode: server needs a CUDA device, for NCCL; use colocate"
-        refuse_if(is_server, message)
+        refuse_if(is_server, "vllm_mode: server needs a CUDA device, for NCCL; use colocate")
         message = "use_cpu: true, and vLLM would take this host's GPU; set CUDA_VISIBLE_DEVICES=''"
         refuse_if(has_gpu(), message)
         _check_vllm_cpu(settings)

@@ -63,10 +63,8 @@ def launched(check: Callable[[Settings], None]) -> Callable[[Settings], None]:
 
     def check_both(settings: Settings) -> None:
         check_launch(settings, os.environ, asked_of_launcher(parent_command()))
-        refuse_if(
-            "DeepSpeed" in asked_engine() and not is_installed("deepspeed"),
-            "deepspeed: not installed; pip install -c constraints.txt -e '.[deepspeed]'",
-        )
+        message = "deepspeed: not installed; pip install -c constraints.txt -e '.[deepspeed]'"
+        refuse_if("DeepSpeed" in asked_engine() and not is_installed("deepspeed"), message)
         check(settings)
 
     return check_both
@@ -117,14 +115,10 @@ def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str,
             "use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch "
             f"with {CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml",
         )
-        refuse_if(
-            env.get("FSDP_VERSION", "1") != "2",
-            f"fsdp_version: the launch would run FSDP 1, accelerate's default; use {remedy}",
-        )
-        refuse_if(
-            kind != "FULL_STATE_DICT",
-            f"fsdp_state_dict_type: {kind} saves no model for other stages; use {remedy}",
-        )
+        message = f"fsdp_version: the launch would run FSDP 1, accelerate's default; use {remedy}"
+        refuse_if(env.get("FSDP_VERSION", "1") != "2", message)
+        message = f"fsdp_state_dict_type: {kind} saves no model for other stages; use {remedy}"
+        refuse_if(kind != "FULL_STATE_DICT", message)
     if "DeepSpeed" in engine:
         refuse_if(
             env.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none") != "none",

@@ -86,8 +86,7 @@ def to_markdown(rows: Rows, title: str, pictures: list[str]) -> str:
     if found := grid(rows):
         figure, down, across, names, columns, cells = found
         body = [[one, *(show(cells.get((one, two), [])) for two in columns)] for one in names]
-        table = markdown_table([f"{figure}: {down} \\ {across}", *columns], body)
-        parts.append(table)
+        parts.append(markdown_table([f"{figure}: {down} \\ {across}", *columns], body))
     body = []
     for row in rows:
         values = ("" if row[column] is None else row[column] for column in COLUMNS)
@@ -112,8 +111,7 @@ def draw_grid(axis: Any, rows: Rows) -> None:
             color = "white" if cell and image.norm(means[y][x]) < 0.5 else "black"
             text = show(cell or []).replace(" ±", "\n±") or "-"
             axis.text(x, y, text, ha="center", va="center", color=color)
-    rotation = 20 if max(map(len, columns)) > 10 else 0
-    axis.set_xticks(range(len(columns)), columns, rotation=rotation)
+    axis.set_xticks(range(len(columns)), columns, rotation=20 if max(map(len, columns)) > 10 else 0)
     axis.set_yticks(range(len(names)), names)
     axis.grid(visible=False)
     axis.set(xlabel=across, ylabel=down)
@@ -127,10 +125,11 @@ def seed_curves(rows: Rows) -> dict[str, list[list[float]]]:
         by_step: dict[int, list[float]] = {}
         for step, value in (point for row in group for point in row["curve"]):
             by_step.setdefault(step, []).append(value)
-        whole = {
-            step: by_step[step] for step in sorted(by_step) if len(by_step[step]) == len(group)
-        }
-        found[name] = [[step, *interval(values)] for step, values in whole.items()]
+        found[name] = [
+            [step, *interval(values)]
+            for step, values in sorted(by_step.items())
+            if len(values) == len(group)
+        ]
     return found
 
 

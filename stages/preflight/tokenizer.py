@@ -94,8 +94,7 @@ def check_pad(tokenizer: Any) -> Finding:
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
         text = f"pad_token is eos_token ({tokenizer.eos_token!r}): masks by id drop the end, too"
         return Finding(WARNING, TOPIC, text, "give the tokenizer a pad_token of its own")
-    text = f"EOS {tokenizer.eos_token!r} and pad {tokenizer.pad_token!r} differ"
-    return Finding(OK, TOPIC, text)
+    return Finding(OK, TOPIC, f"EOS {tokenizer.eos_token!r} and pad {tokenizer.pad_token!r} differ")
 
 
 def check_round_trip(tokenizer: Any) -> Finding:
