@@ -35,6 +35,13 @@ def steps_per_generation(settings: Any, num_processes: int) -> int:
     return settings.steps_per_generation or settings.gradient_accumulation_steps
 
 
+def keeps_old_logps(settings: Any, num_processes: int) -> bool:
+    """Whether TRL keeps the old policy's log-probs: several updates, or vLLM's correction."""
+    uses = steps_per_generation(settings, num_processes) * settings.num_iterations
+    is_corrected = settings.use_vllm and settings.vllm_importance_sampling_correction
+    return is_corrected or settings.gradient_accumulation_steps % uses != 0
+
+
 _ROUNDING = "round bfloat16 weights by chance, so that small updates are kept"
 _REWARDS = ["correctness_reward", "think_format_reward", "soft_length_penalty"]
 

@@ -19,7 +19,7 @@ from data_prep.config import PointlessKey, Settings, UserError
 from data_prep.decontamination.text import normalise_question
 from data_prep.reading.rows import read_rows
 from data_prep.schema import COLUMNS, check_row
-from stages.arguments import MODES, SCALES, steps_per_generation
+from stages.arguments import MODES, SCALES, keeps_old_logps, steps_per_generation
 from stages.launch import is_installed, is_on, refuse_if
 from stages.own_code import check_own
 from stages.trainer.guards import GUARDS, RECENT
@@ -400,12 +400,8 @@ def check_vllm_keys(settings: Settings) -> None:
     )
     message = f"vllm_tensor_parallel_size: {parallel} does not divide {processes} processes; use 1"
     refuse_if(mode == "colocate" and (parallel < 1 or processes % parallel), message)
-    # TRL keeps the old log-probs only where several optimizer steps share a generation.
-    uses = steps_per_generation(settings, processes) * settings.num_iterations
-    is_blind = settings.gradient_accumulation_steps % uses == 0
-    is_blind = is_blind and not settings.vllm_importance_sampling_correction
     refuse_if(
-        settings.guard_alignment != "off" and is_blind,
+        settings.guard_alignment != "off" and not keeps_old_logps(settings, processes),
         "vllm_importance_sampling_correction: false leaves guard_alignment without log-probs to "
         "compare; remove the key, or set guard_alignment: off",
     )

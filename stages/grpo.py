@@ -20,7 +20,7 @@ from data_prep.prompts import prefills_think, render_prompt
 from data_prep.quiet import hide_trackers, quiet
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, question_of, read_problems
-from stages.arguments import DEFAULTS, GRPO, GrpoArguments
+from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
 from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
 from stages.launch import launched
 from stages.own_code import own_files
@@ -83,13 +83,6 @@ def split(
         problems = keep_by_pass_rate(problems, counts, args.min_pass_rate, args.max_pass_rate)
         dropped["outside_pass_rate_band"] = before - len(problems)
     return problems, held_out, dropped
-
-
-def has_ratio(grpo: Any) -> bool:
-    """Whether the importance ratio can differ from 1: TRL keeps the old log-probs only then."""
-    uses = grpo.steps_per_generation * grpo.num_iterations
-    is_corrected = grpo.use_vllm and grpo.vllm_importance_sampling_correction
-    return is_corrected or grpo.gradient_accumulation_steps % uses != 0
 
 
 def build_trainer(
@@ -173,7 +166,8 @@ def main() -> None:
             f"{grpo.eval_steps:g} steps on {len(held_out)} held-out problems of "
             f"{args.eval_file or args.train_file}"
         )
-    if args.max_mean_ratio is not None and not has_ratio(grpo):
+    # Without old log-probs the importance ratio is 1.
+    if args.max_mean_ratio is not None and not keeps_old_logps(grpo, grpo.world_size):
         run.say(
             f"grpo: max_mean_ratio: {args.max_mean_ratio} drops only what is not finite here: the "
             "ratio is 1 as long as gradient_accumulation_steps uses up a generation batch; a "

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.config import Settings, UserError, parse, run_cli, setting
-from stages.arguments import steps_per_generation
+from stages.arguments import keeps_old_logps, steps_per_generation
 from stages.preflight import roofline
 from stages.preflight.batches import count_rows
 from stages.preflight.capacity import completion_room
@@ -163,13 +163,8 @@ def grpo_seconds(
         model, gpu, num * parallel, prompt, mean, longest,
         roofline.cache_tokens(model, gpu, share, parallel), parallel,
     )  # fmt: skip
-    # The old policy's log-probs: several updates from one batch, or vLLM's correction.
-    steps = steps_per_generation(values, 1) * values.num_iterations
-    is_scored = values.gradient_accumulation_steps % steps != 0 or (
-        values.use_vllm and values.vllm_importance_sampling_correction
-    )
     update = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
-    passes = values.num_iterations * update + is_scored + (values.beta != 0)
+    passes = values.num_iterations * update + keeps_old_logps(values, 1) + (values.beta != 0)
     tokens = num * (prompt + mean) * (1.1 if values.update_tokens else roofline.padding(rows))
     # Long rows have more than their share of the tokens.
     return seconds + roofline.pass_seconds(model, gpu, tokens, prompt + 2 * mean, passes) + SYNC
