@@ -318,16 +318,10 @@ class MathGRPOTrainer(GRPOTrainer):
         if self.loss_type in PER_COMPLETION:
             batch["loss_scale"] = len(is_dead) / (~is_dead).sum().clamp(min=1)
 
-    def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         self._minibatch = inputs
         try:
-            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss = super().compute_loss(model, inputs, *args, **kwargs)
             if self.max_mean_ratio is not None and self.model.training:
                 loss = self._drop_if_far(loss, inputs)
             if "loss_scale" in inputs:
@@ -338,15 +332,7 @@ class MathGRPOTrainer(GRPOTrainer):
             self.guard_actions.note_entropy(inputs)
         return loss
 
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: torch.nn.Module,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        **kwargs: Any,
-    ) -> tuple:
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> tuple:
         if self.update_tokens is not None:
             # Below LoRA's adapters and the LM head.
             whole = self.model.get_base_model() if is_peft_model(self.model) else self.model
@@ -358,10 +344,8 @@ class MathGRPOTrainer(GRPOTrainer):
                 has_gradient=self._has_gradient(),
                 backbone=whole.base_model if kwargs.get("compute_aux_loss") else None,
             )
-            batch_size = None  # `update_tokens` bounds the passes
-        outputs = super()._get_per_token_logps_and_entropies(
-            model, input_ids, attention_mask, logits_to_keep, batch_size=batch_size, **kwargs
-        )
+            kwargs["batch_size"] = None  # `update_tokens` bounds the passes
+        outputs = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
         if self._minibatch is not None:
             self._logps = outputs[0]
         return outputs
