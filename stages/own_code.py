@@ -14,14 +14,9 @@ from typing import Any
 from data_prep.config import Settings, UserError
 
 
-def is_own(name: str) -> bool:
-    """Whether a name is `module:function`."""
-    return ":" in name
-
-
 def check_own(settings: Settings, key: str) -> None:
     """Refuse functions of `key` that nobody has allowed, or that are not there."""
-    for name in filter(is_own, getattr(settings, key)):
+    for name in [name for name in getattr(settings, key) if ":" in name]:
         if key not in settings.typed and os.environ.get("ALLOW_CODE", "0") in ("", "0"):
             raise UserError(
                 f"{settings.path}: {key}: {name} is code that would be run; read it, then set "
@@ -56,7 +51,7 @@ def own_files(names: Sequence[str]) -> list[Path]:
 
     Below the working folder as a relative path, so that a moved clone keeps its results.
     """
-    modules = {name.partition(":")[0] for name in names if is_own(name)}
+    modules = {name.partition(":")[0] for name in names if ":" in name}
     files = [Path(str(importlib.import_module(module).__file__)) for module in sorted(modules)]
     here = Path.cwd()
     return [file.relative_to(here) if file.is_relative_to(here) else file for file in files]

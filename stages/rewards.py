@@ -17,7 +17,7 @@ from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishm
 from data_prep.grading.extract import is_well_formed
 from data_prep.grading.grade import VERDICTS, Golds, grade_rollouts
 from stages.arguments import REWARD_FUNCS
-from stages.own_code import is_own, load_own
+from stages.own_code import load_own
 
 if TYPE_CHECKING:
     from transformers import TrainerState
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stages.arguments import GrpoArguments
 
 Completion = list[dict[str, str]]  # what TRL hands over for a conversational prompt
+Ids = list[list[int]]  # tokens of each completion
 
 
 class BatchGrader:
@@ -126,9 +127,7 @@ def think_format_reward(
     ]
 
 
-def soft_length_penalty(
-    completion_ids: list[list[int]], *, args: "GrpoArguments", **_: Any
-) -> list[float]:
+def soft_length_penalty(completion_ids: Ids, *, args: "GrpoArguments", **_: Any) -> list[float]:
     """0 up to `length_penalty_start` tokens, then linear to `-length_penalty_max` at the end.
 
         r(n) = -max * clip((n - start) / (end - start), 0, 1)
@@ -141,9 +140,7 @@ def soft_length_penalty(
     return [-args.length_penalty_max * share if share else 0.0 for share in shares]
 
 
-def repetition_penalty(
-    completion_ids: list[list[int]], *, args: "GrpoArguments", **_: Any
-) -> list[float]:
+def repetition_penalty(completion_ids: Ids, *, args: "GrpoArguments", **_: Any) -> list[float]:
     """The share of repeated n-grams, times `-repetition_max_penalty`.
 
         r = -max * (1 - distinct n-grams / all n-grams)
@@ -157,7 +154,7 @@ def repetition_penalty(
 
 
 def overlong(
-    completion_ids: list[list[int]], *, args: "GrpoArguments", config: "GRPOConfig", **_: Any
+    completion_ids: Ids, *, args: "GrpoArguments", config: "GRPOConfig", **_: Any
 ) -> list[float]:
     """0 until `overlong_cache` tokens before the limit, then linear to -1 at the limit.
 
@@ -209,10 +206,9 @@ def build_rewards(
         "grader": grader or BatchGrader(think_prefilled, args.final_number),
         "coin": Coin(config.seed, config.process_index),
     }
-    functions = []
-    for name in args.reward_funcs:
-        if is_own(name):
-            functions.append(load_own(name, "reward_funcs"))
-        else:
-            functions.append(update_wrapper(partial(REWARDS[name], **bound), REWARDS[name]))
-    return functions
+    return [
+        update_wrapper(partial(REWARDS[name], **bound), REWARDS[name])
+        if name in REWARDS
+        else load_own(name, "reward_funcs")
+        for name in args.reward_funcs
+    ]
