@@ -41,10 +41,8 @@ def main() -> None:
     fill(store, problems.all_requests(), open_engine, processes, "difficulty")
     if processes.is_main:
         counts = write_rates(folder / RESULT, problems, store, shorten(checkpoint))
-        config = asdict(args)
-        manifest.write(
-            folder, "difficulty", config, inputs, counts, started, [RESULT], checkpoint=checkpoint
-        )
+        end = {"started": started, "files": [RESULT], "checkpoint": checkpoint}
+        manifest.write(folder, "difficulty", asdict(args), inputs, counts, **end)
         histogram = counts["num_right_histogram"]
         shares = ", ".join(f"{n} of {args.num_samples} right: {c:,}" for n, c in histogram.items())
         sys.stdout.write(

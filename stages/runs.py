@@ -245,9 +245,8 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     message = f"{made} {old['engine']}, this launch has {engine}; {remedy}"
     refuse_if(old.get("engine", engine) != engine, message)
     other = difference(old, run)
-    refuse_if(
-        other, f"{made} {other}; {remedy}: model_name_or_path: {checkpoint} takes its weights alone"
-    )
+    message = f"{made} {other}; {remedy}: model_name_or_path: {checkpoint} takes its weights alone"
+    refuse_if(other, message)
     if old["num_processes"] == number:
         return
     made = f"{made} {old['num_processes']} processes and"

@@ -46,10 +46,9 @@ class ModelArguments:
     seed: int = field(default=0, metadata={"help": "seed of the weights"})
 
     def __post_init__(self) -> None:
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                f"num_heads: {self.num_heads} does not divide hidden_size {self.hidden_size}"
-            )
+        heads, size = self.num_heads, self.hidden_size
+        if size % heads:
+            raise ValueError(f"num_heads: {heads} does not divide hidden_size {size}")
 
 
 def build_tokenizer(texts: list[str]) -> Any:

@@ -45,10 +45,8 @@ def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, lis
             flags = stage_flags(stage, path, args.run, args.overlay, args.model)
             found.append((stage, flags + (given if stage == args.goal else [])))
     if args.sweep:
-        shared = {"run": args.run, "overlay": args.overlay, "model": args.model}
-        asked = sweeps.SweepArguments(
-            grpo_config=f"{args.recipe}/grpo.yaml", sweep=args.sweep, **shared
-        )
+        shared = {key: getattr(args, key) for key in ("run", "sweep", "overlay", "model")}
+        asked = sweeps.SweepArguments(grpo_config=f"{args.recipe}/grpo.yaml", **shared)
         for name, values in sweeps.combinations(args.sweep).items():
             found += sweeps.commands(asked, name, values).items()
     return found

@@ -332,8 +332,7 @@ def layer_moment(step: Step, is_last: bool) -> list[Part]:
         parts.append(_numbers("gradients", number, new, "of the layers"))
     if step.is_checkpointed:
         each = layer_bytes(step)
-        text = f"{tokens:,.0f} tokens x {each:,} B"
-        parts.append(Part("recomputed layer", tokens * each, text))
+        parts.append(Part("recomputed layer", tokens * each, f"{tokens:,.0f} tokens x {each:,} B"))
         parts += layer_extras(step, 1, step.rows / step.passes)
     return parts
 

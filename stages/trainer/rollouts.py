@@ -145,9 +145,7 @@ def add_rows(logs: dict[str, Any], table: dict[str, Any], places: list[int]) -> 
             logs[name].extend(values[place] for place in places)
 
 
-def merge_metrics(
-    metrics: dict[str, list[float]], num_logged: dict[str, int], sizes: list[int]
-) -> None:
+def merge_metrics(metrics: dict[str, list], num_logged: dict[str, int], sizes: list[int]) -> None:
     """Make the values that each of several rounds has logged one value a batch, in place.
 
     `num_logged` is the number before the batch; the rollouts of each round, `sizes`, the weights.

@@ -35,6 +35,7 @@ from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_fun
 from data_prep.config import UserError
 
 FIELDS = ("log_probs", "entropy")  # of TRL's fused head, one value for each token but a row's first
+Chosen = list[tuple[int, torch.Tensor]]  # rows of a pass, and the columns of each row's own tokens
 
 
 # Without padding
@@ -185,9 +186,7 @@ class PackedForward:
             for i in range(number)
         ]
 
-    def _inputs(
-        self, input_ids: torch.Tensor, labels: torch.Tensor, chosen: list[tuple[int, torch.Tensor]]
-    ) -> dict[str, Any]:
+    def _inputs(self, input_ids: torch.Tensor, labels: torch.Tensor, chosen: Chosen) -> dict:
         """The model's inputs for these columns of these rows: (b, W) padded, or (1, T) packed."""
         tokens = [input_ids[row, cols] for row, cols in chosen]
         asked = [labels[row, cols] for row, cols in chosen]
@@ -210,9 +209,7 @@ class PackedForward:
             inputs |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": max(lengths)}
         return inputs
 
-    def _scored(
-        self, chosen: list[tuple[int, torch.Tensor]], log_probs: torch.Tensor
-    ) -> torch.Tensor:
+    def _scored(self, chosen: Chosen, log_probs: torch.Tensor) -> torch.Tensor:
         """Where, in a pass's values laid end to end, those of second to last tokens are."""
         found, start = [], 0
         for _, cols in chosen:
