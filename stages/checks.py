@@ -450,16 +450,11 @@ def _check_vllm_cpu(settings: Settings) -> None:
         )
 
 
-def server_url(settings: Settings) -> str:
-    """Where the recipe's vLLM server listens."""
-    url = settings.vllm_server_base_url or ""
-    return url.rstrip("/") or f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
-
-
 def _check_vllm_server(settings: Settings) -> None:
     """Wait until the vLLM server answers, and refuse one that cannot take the trainer's weights."""
     key = "vllm_server_base_url" if settings.vllm_server_base_url else "vllm_server_host"
-    url, fault = server_url(settings), None
+    url, fault = (settings.vllm_server_base_url or "").rstrip("/"), None
+    url = url or f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
     _wait_for_server(key, url, settings.vllm_server_timeout)
     try:
         with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:
