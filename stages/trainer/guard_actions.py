@@ -213,7 +213,7 @@ class GuardActions(WeightWatch):
             self.trainer._metrics["train"][f"guard/{name}"].append(value)
         for firing in firings:
             if firing.action == "warn":
-                record(self.trainer.args.output_dir, firing)
+                self._record(firing)
                 tell(f"guard {firing.message}")
         # Of several the one that looks back furthest; to stop comes first.
         for action, carry_out in (("stop", self._stop), ("rollback", self._roll_back)):
@@ -224,10 +224,9 @@ class GuardActions(WeightWatch):
     def _stop(self, firing: Firing, control: Any, why: str = "") -> None:
         healthy = self._healthy_checkpoint(firing)
         message = firing.message + why
-        folder = self.trainer.args.output_dir
-        record(folder, firing, action="stop", message=message, checkpoint=healthy)
+        self._record(firing, action="stop", message=message, checkpoint=healthy)
         last = f"the last healthy checkpoint is {healthy}" if healthy else "no healthy checkpoint"
-        raise UserError(f"{folder}: stopped by guard {message}; {last}")
+        raise UserError(f"{self.trainer.args.output_dir}: stopped by guard {message}; {last}")
 
     def _roll_back(self, firing: Firing, control: Any) -> None:
         healthy = self._healthy_checkpoint(firing)
@@ -236,13 +235,12 @@ class GuardActions(WeightWatch):
         if self._num_rollbacks >= self.settings.max_rollbacks:
             self._stop(firing, control, f"; guard_max_rollbacks is {self.settings.max_rollbacks}")
         # In this order: a kill in between leads to the same roll-back again, or behind it.
-        folder = self.trainer.args.output_dir
         if self.trainer.args.should_save:
-            abandon_later_checkpoints(folder, int(healthy.rpartition("-")[2]))
+            step = int(healthy.rpartition("-")[2])
+            abandon_later_checkpoints(self.trainer.args.output_dir, step)
         self._num_rollbacks += 1
-        factor = self.settings.rollback_lr_factor
-        how = {"learning_rate_factor": factor, "num_rollbacks": self._num_rollbacks}
-        record(folder, firing, checkpoint=healthy, **how)
+        factor, number = self.settings.rollback_lr_factor, self._num_rollbacks
+        self._record(firing, checkpoint=healthy, learning_rate_factor=factor, num_rollbacks=number)
         tell(f"guard {firing.message}; back to {healthy}, learning_rate x {factor:g}")
         self.rollback_to = healthy
         control.should_training_stop = True
@@ -251,6 +249,9 @@ class GuardActions(WeightWatch):
     def _healthy_checkpoint(self, firing: Firing) -> str | None:
         found = last_checkpoint(Path(self.trainer.args.output_dir), before=firing.since)
         return of_main_process(str(found) if found else None)
+
+    def _record(self, firing: Firing, **details: Any) -> None:
+        record(self.trainer.args.output_dir, firing, **details)
 
 
 def record(folder: str, firing: Firing, **details: Any) -> None:
