@@ -18,10 +18,11 @@ from data_prep.config import UserError
 from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.grading.extract import extract_short, find_boxes, last_boxed
 from data_prep.prompts import THINK_CLOSE, THINK_OPEN
-from data_prep.reading.rows import is_conversation
+from data_prep.reading.rows import Row, is_conversation
 from data_prep.schema import Problem
 from data_prep.sources import templates
 
+Columns = tuple[str, ...]  # names, of which the first that a row has counts
 QUESTIONS = ("problem", "question", "Problem", "prompt", "instruction", "input")
 GOLDS = (
     "answer", "final_answer", "Answer", "solutions", "label", "target", "reward_model.ground_truth",
@@ -111,19 +112,12 @@ class Drop(Exception):
 
 
 def build_row(
-    row: dict[str, Any],
-    problem_id: str,
-    where: str,
-    source: str,
-    questions: tuple[str, ...] = QUESTIONS,
-    golds: tuple[str, ...] = GOLDS,
-    solutions: tuple[str, ...] = SOLUTIONS,
-    **fields: Any,
+    row: Row, problem_id: str, where: str, source: str, *columns: Columns, **fields: Any
 ) -> Problem:
-    """A problem from the columns that most sets have; raises `Drop` for want of a gold."""
+    """A problem from its columns of question, gold and solution; `Drop` for want of a gold."""
+    questions, golds, solutions = columns or (QUESTIONS, GOLDS, SOLUTIONS)
     question = get_question(row, questions, where)
-    values = get_golds(row, golds, where)
-    if not values:
+    if not (values := get_golds(row, golds, where)):
         raise Drop("no_answer")
     text = find_reply(get_value(row, solutions))
     text = get_text(row, solutions, where, default="") if text is None else thought_of(text)
@@ -132,7 +126,7 @@ def build_row(
     return Problem(problem_id, source, question, tuple(values), solution, **fields)
 
 
-def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any] | None:
+def find_value(row: Row, columns: Columns) -> tuple[str, Any] | None:
     """(name, value) of the first of `columns` that the row has, or None where it has none.
 
     `a.b` is the column b of the struct a. A null counts only if no other column has a value:
@@ -152,17 +146,13 @@ def find_value(row: dict[str, Any], columns: tuple[str, ...]) -> tuple[str, Any]
     return found
 
 
-def get_value(row: dict[str, Any], columns: tuple[str, ...]) -> Any:
+def get_value(row: Row, columns: Columns) -> Any:
     """The value of the first of `columns` that the row has, or None; see `find_value`."""
     return (find_value(row, columns) or ("", None))[1]
 
 
 def get_text(
-    row: dict[str, Any],
-    columns: tuple[str, ...],
-    where: str,
-    default: str | None = None,
-    allows_numbers: bool = False,
+    row: Row, columns: Columns, where: str, default: str | None = None, allows_numbers: bool = False
 ) -> str:
     """The text of the first of `columns` that the row has, else `default`; see `find_value`.
 
@@ -188,7 +178,7 @@ def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -
     return value
 
 
-def get_question(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str:
+def get_question(row: Row, columns: Columns, where: str) -> str:
     """The bare question, from text or from a chat prompt of one user turn.
 
     A chat is a list of {role, content} (verl, DAPO) or {from, value} (ORZ), or the JSON text of
@@ -253,7 +243,7 @@ def find_reply(chat: Any) -> str | None:
     return "" if is_asked or not isinstance(text, str) or templates.is_prefill(text) else text
 
 
-def get_golds(row: dict[str, Any], columns: tuple[str, ...], where: str) -> list[str]:
+def get_golds(row: Row, columns: Columns, where: str) -> list[str]:
     """The golds of a row, each once, of which any may match; none where they are null or empty.
 
     Of a chat it is what the assistant's reply boxes last, or states ("The answer is 5.").
@@ -304,7 +294,7 @@ def is_sentinel(gold: str) -> bool:
     return plain in _SENTINELS or plain.rstrip(".!") in _SENTINELS
 
 
-def get_number(row: dict[str, Any], columns: tuple[str, ...], where: str) -> int | float | None:
+def get_number(row: Row, columns: Columns, where: str) -> int | float | None:
     """The finite number in the first of `columns` that the row has, or None where it has none."""
     column, found = find_value(row, columns) or ("", None)
     if found is None or found == "":
@@ -317,11 +307,6 @@ def get_number(row: dict[str, Any], columns: tuple[str, ...], where: str) -> int
     return value
 
 
-def get_subject(row: dict[str, Any], columns: tuple[str, ...], where: str) -> str:
-    """The topic of a row, or "" where the row has none."""
-    return get_text(row, columns, where, default="").strip()
-
-
 def repair_escapes(text: str) -> str:
     """Undo what a JSON or Python reader made of LaTeX: form feed + `rac` is `\\frac` again."""
     return _BROKEN.sub(lambda match: "\\" + _COMMANDS[match[0]][0], text)
@@ -329,9 +314,8 @@ def repair_escapes(text: str) -> str:
 
 def own_id(problem_id: str, value: Any) -> str:
     """`problem_id` with the row's own id in place of its position; as it is where there is none."""
-    if value is None or not str(value).strip():
-        return problem_id
-    return f"{problem_id.rpartition('-')[0]}-{str(value).strip()}"
+    own = "" if value is None else str(value).strip()
+    return f"{problem_id.rpartition('-')[0]}-{own}" if own else problem_id
 
 
 def thought_of(text: str) -> str:

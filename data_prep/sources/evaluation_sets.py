@@ -101,6 +101,5 @@ def show_options(question: str, options: list[str]) -> str:
     How to write the answer is the system prompt's business; that it is a letter is part of the
     question, because without it the option's text would be as good an answer.
     """
-    texts = (" ".join(option.split()) for option in options)
-    lines = [f"{letter}. {text}" for letter, text in zip(LETTERS, texts, strict=False)]
+    lines = [f"{at}. {' '.join(text.split())}" for at, text in zip(LETTERS, options, strict=False)]
     return "\n".join([question.strip(), "", *lines, "", INSTRUCTION])

@@ -75,6 +75,6 @@ def build_trace(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     source = base.get_text(row, ("source",), where)
     columns = ("question",), ("answers", "answer"), ("solution",)
     level = base.get_number(row, ("level",), where)
-    subject = base.get_subject(row, ("subject",), where)
+    subject = base.get_text(row, ("subject",), where, default="").strip()
     fields = {"level": level, "subject": subject, "trace": trace}
     return base.build_row(row, name, where, source, *columns, **fields)

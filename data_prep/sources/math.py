@@ -32,8 +32,9 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     ):
         row = row | {"answer": last_boxed(base.repair_escapes(solution)) or ""}
     name, columns = _name(row, problem_id, where), (QUESTIONS, GOLDS, SOLUTIONS)
-    level, subject = _level(row, where), base.get_subject(row, base.SUBJECTS, where)
-    return base.build_row(row, name, where, "math", *columns, level=level, subject=subject)
+    subject = base.get_text(row, base.SUBJECTS, where, default="").strip()
+    fields = {"level": _level(row, where), "subject": subject}
+    return base.build_row(row, name, where, "math", *columns, **fields)
 
 
 def _name(row: dict[str, Any], problem_id: str, where: str) -> str:

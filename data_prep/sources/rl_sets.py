@@ -43,7 +43,7 @@ def build_deepscaler(row: dict[str, Any], problem_id: str, where: str) -> Proble
     Its component files in rllm also have `difficulty` and `type`.
     """
     level = base.get_number(row, ("difficulty",), where)
-    subject = base.get_subject(row, base.SUBJECTS, where)
+    subject = base.get_text(row, base.SUBJECTS, where, default="").strip()
     return base.build_row(row, problem_id, where, "deepscaler", level=level, subject=subject)
 
 
@@ -83,7 +83,7 @@ def build_deepmath(row: dict[str, Any], problem_id: str, where: str, *, trace: i
         raise UserError(f"{where}: trace: {trace} is not 1 to {NUM_TRACES}; change it")
     level = base.get_number(row, ("difficulty",), where)
     level = None if level is None or level < 0 else level
-    subject = base.get_subject(row, ("topic",), where).rpartition("->")[2].strip()
+    subject = base.get_text(row, ("topic",), where, default="").rpartition("->")[2].strip()
     fields = {"level": level, "subject": subject, "trace": trace - 1}
     name = problem_id if trace == 1 else f"{problem_id}-t{trace - 1}"
     columns = ("question", "problem"), ("final_answer", "answer"), ()

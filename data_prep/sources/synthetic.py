@@ -75,11 +75,8 @@ def write_question(rng: random.Random, start: int, events: list[str]) -> str:
 
 def write_careful_answer(start: int, changes: list[int], events: list[str]) -> str:
     """Worked answer in GSM8K's form: each line states one event again, then computes it."""
-    lines, total = [], start
-    for change, event in zip(changes, events, strict=True):
-        lines.append(f"{event} {write_step(total, [change])}")
-        total += change
-    return "\n".join([*lines, f"#### {total}"])
+    *lines, end = write_hasty_answer(start, changes, [1] * len(changes)).split("\n")
+    return "\n".join([*map(" ".join, zip(events, lines, strict=True)), end])
 
 
 def write_hasty_answer(start: int, changes: list[int], sizes: list[int]) -> str:
@@ -155,9 +152,8 @@ def load(
             answer = write_hasty_answer(start, changes, draw_sizes(rng, level, max_merge))
         else:
             answer = write_careful_answer(start, changes, events)
-        problem_id = f"synthetic-{split}-{len(seen)}"
-        row = {"question": question, "answer": answer}
-        problem = gsm8k.build_problem(row, problem_id, problem_id)
+        name = f"synthetic-{split}-{len(seen)}"
+        problem = gsm8k.build_problem({"question": question, "answer": answer}, name, name)
         seen.add(question)
         num_misses = 0
         yield replace(problem, source="synthetic", level=level)
