@@ -79,7 +79,7 @@ def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
                 if key in sources:
                     reports[key] = build_set(key, sources[key], args, workers, outputs)
         outputs.finish()
-        write_manifest(args, sources, reports, benchmarks, started)
+        write_manifest(args, reports, benchmarks, started)
 
 
 def build_set(
@@ -95,14 +95,12 @@ def build_set(
 
     with tempfile.TemporaryFile(dir=args.output_dir) as file:
         spool = Spool(file, make_row)
-        collector = collect(key, sources, args, workers, spool, outputs, report)
-        mix(key, args, collector, outputs, report)
+        collector = collect(args, workers, spool, outputs, report)
+        mix(args, collector, outputs, report)
         order = collector.left()
         if not order:
-            raise UserError(
-                f"{key}: no problem is left of {report.rows_in} rows; dropped "
-                f"{dict(report.dropped)}"
-            )
+            rows, dropped = sum(report.rows_in_of), dict(sum(report.dropped_of, Counter()))
+            raise UserError(f"{key}: no problem is left of {rows} rows; dropped {dropped}")
         if key in TRAINING:
             random.Random(f"{args.seed}-{key}").shuffle(order)
         started = time.perf_counter()
@@ -115,12 +113,12 @@ def build_set(
 
 
 def collect(
-    key: str, sources: list[Source], args: DataArguments, workers: Workers, spool: Spool,
-    outputs: Outputs, report: SetReport,
-) -> Collector:  # fmt: skip
+    args: DataArguments, workers: Workers, spool: Spool, outputs: Outputs, report: SetReport
+) -> Collector:
     """Read and check the rows of every source of one file, in order, and find the duplicates."""
-    collector = Collector(spool)
-    for number, (source, part) in enumerate(zip(sources, id_parts(sources), strict=True)):
+    collector, key = Collector(spool), report.key
+    parts = list(zip(report.sources, id_parts(report.sources), strict=True))
+    for number, (source, part) in enumerate(parts):
         job = Job(source, part, key, args)
         rows = SourceRows(job)
         num_bad, first_bad = 0, ""
@@ -143,7 +141,7 @@ def collect(
     for number, found in collector.finish():
         outputs.drop(report, number, found)
     report.seconds["near duplicates"] += time.perf_counter() - started
-    for number, (source, part) in enumerate(zip(sources, id_parts(sources), strict=True)):
+    for number, (source, part) in enumerate(parts):
         if source.sample and source.name != "synthetic":  # which has made as many
             seed = f"{args.seed}-{key}-{source.name}-{part}"
             left = collector.sample(number, source.sample, seed)
@@ -157,10 +155,10 @@ def collect(
     return collector
 
 
-def mix(key: str, args: DataArguments, collector: Collector, outputs: Outputs, report: SetReport):
+def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: SetReport) -> None:
     """Take out what the set's shares of easy, medium and hard problems leave over."""
-    shares = args.mix.get(key)
-    if shares is None:
+    key = report.key
+    if (shares := args.mix.get(key)) is None:
         return
     for number in collector.left():
         if not collector.bands[number]:

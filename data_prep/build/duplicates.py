@@ -142,7 +142,8 @@ class Collector:
     def finish(self) -> Iterator[tuple[int, Checked]]:
         """Yield (source, dropped row) of the problems that others make unusable, in order."""
         drops = {number: Drop("conflicting_gold", at) for number, at in self._conflicts.items()}
-        for number, first in self._near_duplicates().items():
+        keys = np.frombuffer(bytes(self._signatures), dtype=np.uint64).reshape(-1, NUM_BANDS)
+        for number, first in find_near_duplicates(keys, self._is_near).items():
             if number in drops or first in drops:
                 continue
             problem, where = self._spool.get(first)
@@ -150,12 +151,6 @@ class Collector:
             drops[number] = Drop("near_duplicate", detail)
         for number in sorted(drops):
             yield self.leave_out(number, drops[number])
-
-    def _near_duplicates(self) -> dict[int, int]:
-        if not self._signatures:
-            return {}
-        keys = np.frombuffer(bytes(self._signatures), dtype=np.uint64)
-        return find_near_duplicates(keys.reshape(len(self.sources), -1), self._is_near)
 
     def _is_near(self, first: int, second: int) -> bool:
         (one, _), (other, _) = self._spool.get(first), self._spool.get(second)

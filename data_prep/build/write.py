@@ -44,39 +44,20 @@ def check_folder(folder: str, inputs: Iterable[Path]) -> None:
 
 
 class SetReport:
-    """Rows in, rows out and named drops of one data file, in all and for each source."""
+    """Rows in, rows out and named drops of one data file, for each of its sources."""
 
     def __init__(self, key: str, sources: list[Source]) -> None:
-        self.key, self._sources = key, sources
+        self.key, self.sources = key, sources
         self.rows_in_of = [0] * len(sources)
         self.rows_out_of = [0] * len(sources)
         self.dropped_of: list[Counter[str]] = [Counter() for _ in sources]
         self.bands: dict[str, int] = {}
         self.seconds: Counter[str] = Counter()
 
-    @property
-    def rows_in(self) -> int:
-        """Rows of all sources."""
-        return sum(self.rows_in_of)
-
-    @property
-    def rows_out(self) -> int:
-        """Rows written."""
-        return sum(self.rows_out_of)
-
-    @property
-    def dropped(self) -> Counter[str]:
-        """Rows left out, by reason."""
-        return sum(self.dropped_of, Counter())
-
-    def public_name(self, number: int) -> str:
-        """What a source is called anywhere: its name on the hub, or that of its file."""
-        return self._sources[number].hub or Path(self._sources[number].file).name
-
     def warn_of_losses(self) -> None:
         """Say which sources lost over half of their rows to cleaning, and to what."""
         chosen = ("not_sampled", "not_in_mix")  # the recipe's own wish
-        counts = zip(self._sources, self.rows_in_of, self.dropped_of, strict=True)
+        counts = zip(self.sources, self.rows_in_of, self.dropped_of, strict=True)
         for source, num_rows, dropped in counts:
             lost = Counter({reason: n for reason, n in dropped.items() if reason not in chosen})
             if lost.total() > num_rows / 2:
@@ -86,15 +67,14 @@ class SetReport:
                 )
 
     def summary(self) -> dict[str, Any]:
-        """The manifest's entry of this file; every row is written or dropped for a reason."""
-        counts = zip(self.rows_in_of, self.rows_out_of, self.dropped_of, strict=True)
+        """The manifest's entry of this file: its counts, and those of each source."""
+        rows_in, rows_out, dropped = self.rows_in_of, self.rows_out_of, self.dropped_of
         sources = []
-        for source, (rows_in, rows_out, dropped) in zip(self._sources, counts, strict=True):
-            assert rows_in == rows_out + dropped.total(), (rows_in, rows_out, dropped)
+        for source, *counts in zip(self.sources, rows_in, rows_out, dropped, strict=True):
             place = {"name": source.name, "split": source.split, "place": source.file or source.hub}
-            sources.append(place | _counts(rows_in, rows_out, dropped))
-        found = _counts(self.rows_in, self.rows_out, self.dropped) | {"sources": sources}
-        return found | ({"bands": self.bands} if self.bands else {})
+            sources.append(place | _counts(*counts))
+        found = _counts(sum(rows_in), sum(rows_out), sum(dropped, Counter()))
+        return found | {"sources": sources} | ({"bands": self.bands} if self.bands else {})
 
 
 def _listed(dropped: Counter[str]) -> str:
@@ -102,6 +82,7 @@ def _listed(dropped: Counter[str]) -> str:
 
 
 def _counts(rows_in: int, rows_out: int, dropped: Counter[str]) -> dict[str, Any]:
+    assert rows_in == rows_out + dropped.total(), (rows_in, rows_out, dropped)
     return {"rows_in": rows_in, "rows_out": rows_out, "dropped": dict(sorted(dropped.items()))}
 
 
@@ -174,6 +155,7 @@ class Outputs:
     def drop(self, report: SetReport, source: int, found: Checked) -> None:
         """Count and log a row that is left out."""
         problem, drop, match = found.problem, found.drop, found.match
+        origin = report.sources[source]
         report.dropped_of[source][drop.reason] += 1
         row = {
             "file": FILES[report.key],
@@ -190,7 +172,7 @@ class Outputs:
                 "benchmark": match.benchmark,
                 "benchmark_id": match.id,
                 "benchmark_question": match.question[:EXCERPT],
-                "source": report.public_name(source),
+                "source": origin.hub or Path(origin.file).name,
                 "question_sha256": question_hash(problem.question),
                 "benchmark_sha256": question_hash(match.question),
                 "score": round(match.score, 3),
@@ -218,38 +200,33 @@ class Outputs:
 
 
 def write_manifest(
-    args: DataArguments,
-    sources: dict[str, list[Source]],
-    reports: dict[str, SetReport],
-    benchmarks: dict[str, Any],
-    started: float,
+    args: DataArguments, reports: dict[str, SetReport], benchmarks: dict[str, Any], started: float
 ) -> None:
     """Write the manifest with its totals, and say on one line what was done."""
-    listed = [source for entries in sources.values() for source in entries]
+    listed = [source for report in reports.values() for source in report.sources]
     read = [source for source in listed if source.name != "synthetic"]
     inputs = [path for s in read for path in find_files(s, args.data_root) or [s.hub]]
     checked = [name for name, count in benchmarks.items() if isinstance(count, int)]
     inputs += [find_benchmark(name, args.data_root) for name in checked]
-    rows_in = sum(report.rows_in for report in reports.values())
-    rows_out = sum(report.rows_out for report in reports.values())
-    dropped = sum((report.dropped for report in reports.values()), Counter())
+    outputs = {FILES[key]: report.summary() for key, report in reports.items()}
+    made = {name: file["rows_out"] for name, file in outputs.items()}
+    rows_in, rows_out = sum(file["rows_in"] for file in outputs.values()), sum(made.values())
+    dropped = sum((one for report in reports.values() for one in report.dropped_of), Counter())
     seconds = sum((report.seconds for report in reports.values()), Counter())
     manifest.write(
         args.output_dir,
         "data",
         dataclasses.asdict(args),
         manifest.hash_inputs(inputs),
-        {Path(FILES[key]).stem: report.rows_out for key, report in reports.items()},
+        {Path(name).stem: count for name, count in made.items()},
         started,
-        [*(FILES[key] for key in reports), DROPPED, CONTAMINATION],
-        rows_in=rows_in,
-        rows_out=rows_out,
-        dropped=dict(sorted(dropped.items())),
-        outputs={FILES[key]: report.summary() for key, report in reports.items()},
+        [*outputs, DROPPED, CONTAMINATION],
+        **_counts(rows_in, rows_out, dropped),
+        outputs=outputs,
         decontamination=benchmarks,
         seconds={step: round(spent, 2) for step, spent in seconds.items()},
     )
-    files = ", ".join(f"{FILES[key]} {report.rows_out:,}" for key, report in reports.items())
+    files = ", ".join(f"{name} {count:,}" for name, count in made.items())
     sys.stdout.write(
         f"data: read {rows_in:,} rows of {len(listed)} sources, wrote {rows_out:,} problems "
         f"({files}) to {args.output_dir}; dropped {rows_in - rows_out:,}: {_listed(dropped)}\n"
