@@ -246,9 +246,7 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
             value = [value]
         is_texts = key.item == "str"
         form = "texts; write [a, b]" if is_texts else "mappings; write - {key: value}"
-        if not isinstance(value, list) or not all(
-            isinstance(v, str) or not is_texts for v in value
-        ):
+        if not isinstance(value, list) or (is_texts and not all(isinstance(v, str) for v in value)):
             raise refusal(f"a list of {form}")
         return [_typed_value(name, item, Key(key.item), where) for item in value]
     if isinstance(value, bool) and "bool" not in members and "str" in members:
@@ -383,14 +381,11 @@ def started_from(model: str, file: dict[str, Any], run_dir: str) -> dict[str, An
 
 
 def read_settings(
-    own: type,
-    hf: tuple[str, ...] = (),
-    argv: list[str] | None = None,
-    defaults: dict[str, Any] | None = None,
+    own: type, hf: tuple[str, ...], argv: list[str], defaults: dict[str, Any] | None = None
 ) -> Settings:
     """Read `--config`, `--overlay` and the other keys of a command line; see `parse`."""
     known = known_keys(own, hf)
-    shell, paths = _command_line(list(sys.argv[1:] if argv is None else argv)), []
+    shell, paths = _command_line(argv), []
     for key in ("config", "overlay", "run_dir", "model"):
         is_path = key not in known and (key != "model" or MODEL_KEYS & known.keys())
         paths.append(shell.pop(key, None) if is_path else None)

@@ -27,11 +27,12 @@ from data_prep import manifest
 from data_prep.build.duplicates import Collector
 from data_prep.build.filters import choose_mix
 from data_prep.build.recipe import TRAINING, DataArguments, Source, check_data, find_files, id_parts
-from data_prep.build.rows import Job, SourceRows, Workers, count_workers
+from data_prep.build.rows import Job, SourceRows, Workers
 from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write_manifest
 from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.index import load_questions, read_questions
+from data_prep.grading.pool import count_cpus
 from data_prep.quiet import notice
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
@@ -61,7 +62,7 @@ def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
     """Build every set of a checked recipe."""
     started = time.time()
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
-    number = count_workers(args.num_workers)
+    number = args.num_workers or count_cpus()
     with Outputs(args.output_dir) as outputs:
         held_out, benchmarks = load_questions(
             args.decontaminate, args.decontaminate_if_found, args.data_root

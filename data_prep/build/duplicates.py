@@ -154,11 +154,8 @@ class Collector:
 
     def _is_near(self, first: int, second: int) -> bool:
         (one, _), (other, _) = self._spool.get(first), self._spool.get(second)
-        return (
-            one.trace == other.trace
-            and is_near_duplicate(one.question, other.question)
-            and agree(one, other)
-        )
+        is_near = one.trace == other.trace and is_near_duplicate(one.question, other.question)
+        return is_near and agree(one, other)
 
     def leave_out(self, number: int, drop: Drop) -> tuple[int, Checked]:
         """Take a problem out again; (its source, the dropped row)."""

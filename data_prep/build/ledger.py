@@ -49,8 +49,7 @@ def main() -> None:
             ledger.write(json.dumps({column: pair[column] for column in COLUMNS}) + "\n")
             number += 1
     inputs = manifest.hash_inputs([data / CONTAMINATION])
-    counts = {"copies": number}
-    manifest.write(folder, STAGE, asdict(args), inputs, counts, started, [LEDGER])
+    manifest.write(folder, STAGE, asdict(args), inputs, {"copies": number}, started, [LEDGER])
     sys.stdout.write(f"{STAGE}: {number:,} copies of benchmark questions in {folder / LEDGER}\n")
 
 

@@ -12,15 +12,10 @@ from data_prep.prompts import ANSWER_FORMS, PROMPTS
 from data_prep.reading.rows import list_files
 from data_prep.sources.registry import BUILDERS, known_options
 
-# Evaluation sets first: the training sets are checked against them.
-FILES = {
-    "test": "test.jsonl",
-    "transfer": "transfer.jsonl",
-    "validation": "validation.jsonl",
-    "sft": "sft_train.jsonl",
-    "grpo": "grpo_train.jsonl",
-}
 TRAINING = ("sft", "grpo")
+# Evaluation sets first: the training sets are checked against them.
+FILES = {key: f"{key}.jsonl" for key in ("test", "transfer", "validation")}
+FILES |= {key: f"{key}_train.jsonl" for key in TRAINING}
 BANDS = ("easy", "medium", "hard")
 # What question sets of mathematics come in; more would only add confusions.
 LANGUAGES = (

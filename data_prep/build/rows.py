@@ -144,15 +144,11 @@ class Checker:
             if match:
                 drop = Drop("in_eval_set", f"{match.benchmark} {match.id}")
                 return Checked(where, problem, drop, match=match)
-        found = Checked(
-            where,
-            problem,
-            key=question_key(problem.question, problem.trace),
-            signature=signature(tokenise(problem.question)).tobytes() if is_training else b"",
-            band=find_band(job.source.difficulty, problem.level),
-        )
+        key = question_key(problem.question, problem.trace)
+        near = signature(tokenise(problem.question)).tobytes() if is_training else b""
+        band = find_band(job.source.difficulty, problem.level)
         self._lap("signature")
-        return found
+        return Checked(where, problem, key=key, signature=near, band=band)
 
     def _build(self, job: Job, position: int, where: str, row: Row | BadRow | Problem) -> Problem:
         """The problem of a row; raises `Drop`."""
@@ -167,15 +163,6 @@ class Checker:
             if job.args.on_bad_row == "stop":
                 raise UserError(f"{error} (or leave it out: --on_bad_row skip)") from error
             raise Drop("bad_row", str(error)) from error
-
-
-def count_workers(wanted: int) -> int:
-    """The number of worker processes; 0 is one for each core that this process may use."""
-    if wanted:
-        return wanted
-    # sched_getaffinity is Linux's own.
-    get_cores = getattr(os, "sched_getaffinity", None)
-    return len(get_cores(0)) if get_cores else os.cpu_count() or 1
 
 
 _checker: Checker | None = None  # in a worker process

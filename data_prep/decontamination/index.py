@@ -268,12 +268,8 @@ def _not_in(theirs: list[str], words: list[str]) -> list[str]:
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
     """Whether golds say that two questions are one; letters and words like "even" say nothing."""
-    return any(
-        is_same_value(answer, gold) or answer in _integer_forms(gold)
-        for gold in theirs
-        if any(sign.isdigit() for sign in gold)
-        for answer in mine
-    )
+    golds = [gold for gold in theirs if any(map(str.isdigit, gold))]
+    return any(is_same_value(a, gold) or a in _integer_forms(gold) for gold in golds for a in mine)
 
 
 def _integer_forms(gold: str) -> list[str]:
@@ -376,12 +372,8 @@ def is_retold(first: list[str], second: list[str]) -> bool:
     changed = [both for tag, *both in runs[:-1] if tag != "equal"]
     signs = [any(not word[0].isalnum() for word in words) for both in changed for words in both]
     is_exchanged = all(any(numbers(both[side]) for both in changed) for side in (0, 1))
-    return (
-        sum(map(len, same)) >= MIN_RETOLD * num_words
-        and (mine <= theirs or theirs <= mine)
-        and sum(signs) <= 1
-        and not is_exchanged
-    )
+    is_most = sum(map(len, same)) >= MIN_RETOLD * num_words
+    return is_most and (mine <= theirs or theirs <= mine) and sum(signs) <= 1 and not is_exchanged
 
 
 def _longest_formula(words: list[str]) -> int:
@@ -421,9 +413,8 @@ def load_questions(
 
 def read_questions(name: str, path: Path) -> list[Problem]:
     """The questions of a test or validation file that a build has written."""
-    questions = []
     with path.open("rb") as file:
-        for row in map(json.loads, file):
-            text = without_options(row["question"])
-            questions.append(Problem(row["id"], name, text, tuple(row["answers"])))
-    return questions
+        return [
+            Problem(row["id"], name, without_options(row["question"]), tuple(row["answers"]))
+            for row in map(json.loads, file)
+        ]

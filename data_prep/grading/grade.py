@@ -148,14 +148,10 @@ def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]
         start = time.perf_counter()
         verdicts.append(_judge_here(prediction, golds))
         seconds.append(time.perf_counter() - start)
-    open_calls = {
-        (row, at): (pairs[row][0], pairs[row][1][at])
-        for row, each in enumerate(verdicts)
-        for at, verdict in enumerate(each)
-        if verdict is None
-    }
-    outcomes = shared_pool().map(list(open_calls.values())) if open_calls else []
-    for (row, at), outcome in zip(open_calls, outcomes, strict=True):
+    unknown = [(row, at) for row, each in enumerate(verdicts) for at, v in enumerate(each) if not v]
+    calls = [(pairs[row][0], pairs[row][1][at]) for row, at in unknown]
+    outcomes = shared_pool().map(calls) if calls else []
+    for (row, at), outcome in zip(unknown, outcomes, strict=True):
         # An error is math-verify's own on a text it half understands.
         ends = {"ok": outcome.value, "error": "unparseable", "timeout": "timeout"}
         verdicts[row][at] = ends[outcome.status]

@@ -270,12 +270,16 @@ class GradingPool:
         return Outcome(None, "error", seconds, "the worker was killed, twice"), False
 
 
+def count_cpus() -> int:
+    """The CPUs that this process may use."""
+    get_cpus = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(get_cpus(0)) if get_cpus else os.cpu_count() or 1
+
+
 def _share_of_cpus() -> int:
     """How many workers this process may keep busy: its CPUs, shared with the node's other ranks."""
-    can_tell = hasattr(os, "sched_getaffinity")  # not on macOS
-    num_cpus = len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
     num_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # set by torchrun
-    return max(1, min(MAX_WORKERS, num_cpus // num_ranks))
+    return max(1, min(MAX_WORKERS, count_cpus() // num_ranks))
 
 
 @functools.cache  # of threads that first come at once each makes one, and the last is kept
