@@ -79,10 +79,9 @@ def check_weights(folder: Path, key: str) -> None:
         raise UserError(f"{key}: {folder} {what}; copy or download the folder anew")
     for file in sorted(folder.glob("*.safetensors")):
         if not reads(file):
-            raise UserError(
-                f"{key}: {file} is cut off, or not the weights but Git LFS's pointer to them; "
-                "download it anew, or run `git lfs pull` there"
-            )
+            fault = "is cut off, or not the weights but Git LFS's pointer to them"
+            remedy = "download it anew, or run `git lfs pull` there"
+            raise UserError(f"{key}: {file} {fault}; {remedy}")
 
 
 def reads(file: Path) -> bool:
@@ -119,9 +118,9 @@ def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
         raise UserError(f"{key}: {folder} has no eos_token; set it in its tokenizer_config.json")
     has_file = any(any(folder.glob(name)) for name in TEMPLATE_FILES)
     if not (template or has_file or config.get("chat_template")):
+        remedy = "put a chat_template.jinja there (SFT also takes chat_template_path)"
         raise UserError(
-            f"{key}: {folder} has no chat_template; put a chat_template.jinja there (SFT also "
-            "takes chat_template_path), or use an instruct checkpoint"
+            f"{key}: {folder} has no chat_template; {remedy}, or use an instruct checkpoint"
         )
 
 
@@ -164,10 +163,9 @@ def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
         if isinstance(error, UserError) or "from_pretrained" not in {f.name for f in frames}:
             raise
         message = (str(error).strip().splitlines() or [""])[0]
-        raise UserError(
-            f"{key}: {checkpoint}: its {what} cannot be loaded ({type(error).__name__}: "
-            f"{message}); check the name, the network, and that its files belong together"
-        ) from error
+        fault = f"its {what} cannot be loaded ({type(error).__name__}: {message})"
+        remedy = "check the name, the network, and that its files belong together"
+        raise UserError(f"{key}: {checkpoint}: {fault}; {remedy}") from error
 
 
 def load_tokenizer(
@@ -185,10 +183,8 @@ def load_tokenizer(
         tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint), **kwargs)
     for need in needs:
         if not getattr(tokenizer, need):
-            raise UserError(
-                f"{key}: the tokenizer of {checkpoint} has no {need}; use an instruct checkpoint, "
-                "or save one with its tokenizer"
-            )
+            remedy = "use an instruct checkpoint, or save one with its tokenizer"
+            raise UserError(f"{key}: the tokenizer of {checkpoint} has no {need}; {remedy}")
     return tokenizer
 
 

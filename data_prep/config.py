@@ -429,10 +429,9 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
             cause = settings.overridden_cause(error)
             if cause is None:
                 raise
-            lines += (
-                f"{error.key}: {settings[error.key]} of {settings.path} is left out: no effect "
-                f"with {cause}: {getattr(settings, cause, None)}\n"
-            )
+            what = f"{error.key}: {settings[error.key]} of {settings.path}"
+            why = f"no effect with {cause}: {getattr(settings, cause, None)}"
+            lines += f"{what} is left out: {why}\n"
             settings = settings.replaced(**{error.key: UNSET})
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(lines)

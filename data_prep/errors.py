@@ -101,10 +101,8 @@ def check_space(folder: str, needed: float, what: str) -> None:
     note_folder(Path(folder), needed)
     free = shutil.disk_usage(folder).free
     if free < needed:
-        raise UserError(
-            f"{folder}: {what} needs {size(needed)}, its disk has {size(free)} free; free some, "
-            "or choose another output_dir"
-        )
+        fault = f"{what} needs {size(needed)}, its disk has {size(free)} free"
+        raise UserError(f"{folder}: {fault}; free some, or choose another output_dir")
 
 
 def nearest(folder: str | Path) -> Path:
@@ -127,11 +125,9 @@ def disk_fault(error: BaseException | None) -> str | None:
             place = Path(os.fsdecode(file)) if file else next(reversed(_needed), Path.cwd())
             needed = max(_needed.values(), default=0)
             why = os.strerror(number) if number else str(error).strip().splitlines()[0]
-            return (
-                f"{place}: cannot be written or read: {why}; "
-                f"{size(shutil.disk_usage(nearest(place)).free)} free, "
-                f"{size(needed) if needed else 'more'} needed: make room or give access, "
-                "then start the same command again"
-            )
+            free = size(shutil.disk_usage(nearest(place)).free)
+            room = f"{free} free, {size(needed) if needed else 'more'} needed"
+            remedy = "make room or give access, then start the same command again"
+            return f"{place}: cannot be written or read: {why}; {room}: {remedy}"
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None

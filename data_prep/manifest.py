@@ -103,10 +103,8 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
         return False
     Path(folder, NAME + PARTIAL).unlink(missing_ok=True)  # a kill may have left it
     os.utime(Path(folder, NAME))
-    sys.stdout.write(
-        f"{done['stage']}: up to date in {shown or folder} (same configuration and inputs); "
-        "FORCE=1 starts again\n"
-    )
+    what = f"{done['stage']}: up to date in {shown or folder}"
+    sys.stdout.write(f"{what} (same configuration and inputs); FORCE=1 starts again\n")
     return True
 
 

@@ -45,10 +45,9 @@ def claim(folder: str | Path) -> None:
             return
         if owner and _may_live(owner):
             since = datetime.fromtimestamp(owner["started"]).strftime("%Y-%m-%d %H:%M:%S")
-            raise UserError(
-                f"{folder}: in use by process {owner['pid']} on {owner['host']} since {since}; "
-                f"wait for it, or, if no such process runs there any more, remove {lock}"
-            )
+            user = f"process {owner['pid']} on {owner['host']} since {since}"
+            remedy = f"wait for it, or, if no such process runs there any more, remove {lock}"
+            raise UserError(f"{folder}: in use by {user}; {remedy}")
         started = psutil.Process().create_time()
         me = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "job": _job()}
         lock.write_text(json.dumps(me), encoding="utf-8")

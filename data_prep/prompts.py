@@ -106,10 +106,9 @@ def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
     try:
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except TemplateError as error:
-        raise UserError(
-            f"chat_template: {tokenizer.name_or_path}: cannot render a prompt ({error}); mend it, "
-            "or give SFT another with chat_template_path"
-        ) from error
+        place = f"chat_template: {tokenizer.name_or_path}"
+        remedy = "mend it, or give SFT another with chat_template_path"
+        raise UserError(f"{place}: cannot render a prompt ({error}); {remedy}") from error
 
 
 def prefills_think(prompt: str) -> bool:

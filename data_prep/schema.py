@@ -80,26 +80,22 @@ def question_of(row: dict[str, Any]) -> str:
 
 def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None:
     """Refuse a row that a stage could not use, by file and line."""
-    for column in columns:
-        if not row.get(column):
-            raise UserError(
-                f"{where}: {column}: missing; rows need {', '.join(columns)}; run `make data` again"
-            )
+    if missing := [column for column in columns if not row.get(column)]:
+        needed = ", ".join(columns)
+        fault = f"{missing[0]}: missing; rows need {needed}; run `make data` again"
+        raise UserError(f"{where}: {fault}")
     if "answers" in columns and not isinstance(row["answers"], list):
         raise UserError(f"{where}: answers: must be a list of texts, found {row['answers']!r:.80}")
     if "answer_form" in columns and row["answer_form"] not in ANSWER_FORMS:
-        raise UserError(
-            f"{where}: answer_form: must be one of {', '.join(ANSWER_FORMS)} "
-            f"(got {row['answer_form']!r:.80})"
-        )
+        wanted = f"must be one of {', '.join(ANSWER_FORMS)}"
+        raise UserError(f"{where}: answer_form: {wanted} (got {row['answer_form']!r:.80})")
     prompt = row["prompt"]
     is_chat = isinstance(prompt, list) and all(
         isinstance(m, dict) and isinstance(m.get("content"), str) and m.get("role") for m in prompt
     )
     if not is_chat:
-        raise UserError(
-            f"{where}: prompt: must be a list of {{role, content}}, found {prompt!r:.80}"
-        )
+        wanted = "must be a list of {role, content}"
+        raise UserError(f"{where}: prompt: {wanted}, found {prompt!r:.80}")
 
 
 def read_problems(path: str) -> Iterator[dict[str, Any]]:
@@ -108,8 +104,6 @@ def read_problems(path: str) -> Iterator[dict[str, Any]]:
         check_row(row, COLUMNS, where)
         for gold in row["answers"]:
             if not isinstance(gold, str) or not is_parseable(gold):
-                raise UserError(
-                    f"{where}: answers: {gold!r} cannot be parsed, so no completion could ever "
-                    "match it; correct or remove it"
-                )
+                fault = "cannot be parsed, so no completion could ever match it"
+                raise UserError(f"{where}: answers: {gold!r} {fault}; correct or remove it")
         yield row

@@ -134,10 +134,8 @@ def collect(
         report.rows_in_of[number] = rows.num_read
         report.seconds["read"] += rows.seconds
         if num_bad:
-            notice(
-                f"{key}: {source.name}: {num_bad:,} rows cannot be used and are left "
-                f"out, the first: {first_bad}"
-            )
+            what = f"{num_bad:,} rows cannot be used and are left out"
+            notice(f"{key}: {source.name}: {what}, the first: {first_bad}")
     started = time.perf_counter()
     for number, found in collector.finish():
         outputs.drop(report, number, found)
@@ -149,10 +147,8 @@ def collect(
             if left > source.sample:
                 report.dropped_of[number]["not_sampled"] = left - source.sample
             elif left < source.sample:
-                notice(
-                    f"{key}: {source.name}: {left:,} problems are left, fewer than sample "
-                    f"{source.sample:,}: all are taken"
-                )
+                what = f"{left:,} problems are left, fewer than sample {source.sample:,}"
+                notice(f"{key}: {source.name}: {what}: all are taken")
     return collector
 
 
@@ -171,16 +167,14 @@ def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: Set
         if index not in chosen:
             outputs.drop(report, *collector.leave_out(number, Drop("not_in_mix")))
     if not chosen:
-        raise UserError(
-            f"mix: {key}: no set has these shares: there are {dict(Counter(bands)) or 'no'} "
-            "problems; change the shares, the bounds or the sources"
-        )
+        there = dict(Counter(bands)) or "no"
+        fault = f"no set has these shares: there are {there} problems"
+        raise UserError(f"mix: {key}: {fault}; change the shares, the bounds or the sources")
     report.bands = dict(sorted(Counter(bands[index] for index in chosen).items()))
     if len(chosen) < shares.get("size", 0):
-        notice(
-            f"mix: {key}: {len(chosen):,} problems, not {shares['size']:,}: there are "
-            f"only {dict(sorted(Counter(bands).items()))}"
-        )
+        there = dict(sorted(Counter(bands).items()))
+        what = f"{len(chosen):,} problems, not {shares['size']:,}"
+        notice(f"mix: {key}: {what}: there are only {there}")
 
 
 def warn_of_no_decontamination(
@@ -190,10 +184,8 @@ def warn_of_no_decontamination(
     names = dict.fromkeys(source.name for key in TRAINING for source in sources.get(key, ()))
     names.pop("synthetic", None)
     if names and not any(isinstance(count, int) for count in benchmarks.values()):
-        notice(
-            f"{', '.join(names)} may hold problems of benchmarks, and none "
-            "is checked; set decontaminate: [gsm8k, math500, aime24, aime25]"
-        )
+        remedy = "set decontaminate: [gsm8k, math500, aime24, aime25]"
+        notice(f"{', '.join(names)} may hold problems of benchmarks, and none is checked; {remedy}")
 
 
 if __name__ == "__main__":

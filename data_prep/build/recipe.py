@@ -112,10 +112,8 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
         and all(type(bounds[band]) in (int, float) for band in BANDS[1:])
         and bounds["medium"] <= bounds["hard"]
     ):
-        raise UserError(
-            f"{where}: difficulty: {bounds!r}: write easy, medium or hard, or "
-            "{by: level, medium: 3, hard: 5}"
-        )
+        forms = "easy, medium or hard, or {by: level, medium: 3, hard: 5}"
+        raise UserError(f"{where}: difficulty: {bounds!r}: write {forms}")
     return source
 
 
@@ -171,10 +169,8 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     for key in TRAINING:
         for source in sources.get(key, ()):
             if (source.difficulty is None) == (key in mixes):
-                raise UserError(
-                    f"{key}: {source.name}: difficulty: needs 'mix: {{{key}: …}}' and is needed by "
-                    "it; set both or neither"
-                )
+                fault = f"needs 'mix: {{{key}: …}}' and is needed by it; set both or neither"
+                raise UserError(f"{key}: {source.name}: difficulty: {fault}")
     return sources
 
 
@@ -185,7 +181,6 @@ def _check_mix(mix: Any, key: str) -> None:
     are_shares = shares and all(type(x) in (int, float) and 0 <= x <= 1 for x in shares)
     size = mix.get("size", 1) if is_mix else 1
     if not are_shares or abs(sum(shares) - 1) > 1e-6 or type(size) is not int or size < 1:
-        raise UserError(
-            f"mix: {key}: {mix!r} is not shares that add up to 1, and a size above 0; write "
-            "{easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}, or leave out the size"
-        )
+        wanted = "shares that add up to 1, and a size above 0"
+        form = "{easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}, or leave out the size"
+        raise UserError(f"mix: {key}: {mix!r} is not {wanted}; write {form}")

@@ -78,9 +78,8 @@ class SourceRows:
         items: Iterable[Item] = ((position, *row) for position, row in numbered)
         yield from show(items, f"{key}: {source.name}")
         if not self.num_read:
-            raise UserError(
-                f"{key}: {source.name}: {source.file or source.hub} has no rows; check it"
-            )
+            place = source.file or source.hub
+            raise UserError(f"{key}: {source.name}: {place} has no rows; check it")
 
     def _generate(self) -> Iterator[tuple[str, Any]]:
         source, key, seed = self._job.source, self._job.key, self._job.args.seed
@@ -227,7 +226,5 @@ class Workers(AbstractContextManager):
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
-            raise UserError(
-                "num_workers: a worker process was killed, most likely for want of memory; "
-                "set --num_workers 1"
-            ) from error
+            fault = "a worker process was killed, most likely for want of memory"
+            raise UserError(f"num_workers: {fault}; set --num_workers 1") from error

@@ -31,16 +31,13 @@ def check_folder(folder: str, inputs: Iterable[Path]) -> None:
     place = Path(folder)
     for path in inputs:
         if path.resolve().parent == place.resolve():
-            raise UserError(
-                f"output_dir: {folder} holds {path.name}, which is read; choose another folder"
-            )
+            fault = f"{folder} holds {path.name}, which is read"
+            raise UserError(f"output_dir: {fault}; choose another folder")
     is_own = (manifest.read(place) or {}).get("stage") == "data" or (place / MARK).exists()
     found = [name for name in NAMES if (place / name).exists()]
     if found and not is_own:
-        raise UserError(
-            f"output_dir: {folder} holds {found[0]}, which no build wrote; choose another folder, "
-            "or move the file away"
-        )
+        remedy = "choose another folder, or move the file away"
+        raise UserError(f"output_dir: {folder} holds {found[0]}, which no build wrote; {remedy}")
 
 
 class SetReport:
@@ -61,10 +58,9 @@ class SetReport:
         for source, num_rows, dropped in counts:
             lost = Counter({reason: n for reason, n in dropped.items() if reason not in chosen})
             if lost.total() > num_rows / 2:
-                notice(
-                    f"{self.key}: {source.name}: {source.file or source.hub}: {lost.total():,} of "
-                    f"{num_rows:,} rows are left out: {_listed(lost)}; see {DROPPED}"
-                )
+                what = f"{lost.total():,} of {num_rows:,} rows are left out: {_listed(lost)}"
+                place = source.file or source.hub
+                notice(f"{self.key}: {source.name}: {place}: {what}; see {DROPPED}")
 
     def summary(self) -> dict[str, Any]:
         """The manifest's entry of this file: its counts, and those of each source."""

@@ -72,10 +72,9 @@ def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem
     else:
         origin = find_benchmark_file(files, data_root)
         if origin is None:
-            raise UserError(
-                f"{name}: data_root: {data_root} has none of {', '.join(files)}; put one of them "
-                f"there, or leave out data_root to download {place['hub']}"
-            )
+            remedy = f"put one of them there, or leave out data_root to download {place['hub']}"
+            fault = f"{data_root} has none of {', '.join(files)}"
+            raise UserError(f"{name}: data_root: {fault}; {remedy}")
         rows = read_rows(origin)
     found: dict[str, tuple[str, Problem]] = {}
     ids: dict[str, str] = {}
@@ -84,15 +83,11 @@ def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem
         first, known = found.setdefault(problem.question, (where, problem))
         gold, other = problem.answers[0], known.answers[0]
         if gold != other and not is_same_value(gold, other):
-            raise UserError(
-                f"{where}: the question of {first} with another gold, {gold!r} instead of "
-                f"{other!r}; correct or remove one"
-            )
+            fault = f"with another gold, {gold!r} instead of {other!r}"
+            raise UserError(f"{where}: the question of {first} {fault}; correct or remove one")
         if known is problem and ids.setdefault(problem.id, where) != where:
-            raise UserError(
-                f"{where}: the id {problem.id!r} is also that of {ids[problem.id]}; "
-                "correct or remove the ids"
-            )
+            fault = f"the id {problem.id!r} is also that of {ids[problem.id]}"
+            raise UserError(f"{where}: {fault}; correct or remove the ids")
     if not found:
         raise UserError(f"{name}: {origin} has no rows; check the file or the split")
     return [problem for _, problem in found.values()]
@@ -107,8 +102,7 @@ def _build(source: str, row: dict[str, Any], problem_id: str, where: str) -> Pro
         if not is_parseable(built.answers[0]):
             raise Drop(f"the gold {built.answers[0]!r:.80} cannot be parsed")
     except Drop as drop:
-        raise UserError(
-            f"{where}: unusable ({drop.reason}); an evaluation set is scored whole: correct the "
-            "row or take another copy of the set"
-        ) from drop
+        fault = f"unusable ({drop.reason}); an evaluation set is scored whole"
+        remedy = "correct the row or take another copy of the set"
+        raise UserError(f"{where}: {fault}: {remedy}") from drop
     return built

@@ -188,11 +188,9 @@ def _check_expansion(path: Path, pieces: Iterable[tuple[int, float]]) -> None:
         for unpacked, packed in pieces:
             size += unpacked
             if size > max(STRETCH, MAX_RATIO * (packed - start)):
-                raise UserError(
-                    f"{path}: {(packed - start) / 1e6:.3f} MB unpack to {size / 1e6:,.0f} MB, more "
-                    f"than {MAX_RATIO} times as much; check where it is from, and unpack it "
-                    "yourself to .jsonl if it is data"
-                )
+                fault = f"{(packed - start) / 1e6:.3f} MB unpack to {size / 1e6:,.0f} MB, more than"
+                remedy = "check where it is from, and unpack it yourself to .jsonl if it is data"
+                raise UserError(f"{path}: {fault} {MAX_RATIO} times as much; {remedy}")
             if size > STRETCH:
                 size, start = 0, packed
 
@@ -296,10 +294,9 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         fault = error
         if is_cut or len(text) - at > MAX_ROW:  # the error counts from the cut
             fault = f"{getattr(error, 'msg', error)}, or {TOO_LONG}"
-        raise UserError(
-            f"{path}: row {number}: malformed JSON ({fault}); fix the list, or fetch the file "
-            "again if it is truncated; no row behind it can be read"
-        ) from error
+        remedy = "fix the list, or fetch the file again if it is truncated"
+        fault = f"malformed JSON ({fault}); {remedy}; no row behind it can be read"
+        raise UserError(f"{path}: row {number}: {fault}") from error
 
 
 def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
@@ -359,10 +356,8 @@ def _read_table(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
                         yield where, BadRow(f"{where}: {TOO_LONG}") if is_long else row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         message = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(
-            f"{path}: row {number + 1}: not readable as {path.suffix[1:]} ({message}); fetch the "
-            "file again"
-        ) from error
+        fault = f"not readable as {path.suffix[1:]} ({message})"
+        raise UserError(f"{path}: row {number + 1}: {fault}; fetch the file again") from error
 
 
 def _unpack_parquet(path: Path) -> Iterator[tuple[int, float]]:
@@ -407,10 +402,8 @@ def _asking_hub(what: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         message = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(
-            f"hub: {what}: {message}; check the names, or set --data_root to a folder that holds "
-            "`file`"
-        ) from error
+        remedy = "check the names, or set --data_root to a folder that holds `file`"
+        raise UserError(f"hub: {what}: {message}; {remedy}") from error
 
 
 def load_hub(hub_id: str, split: str, config: str | None = None) -> Iterator[tuple[str, Row]]:

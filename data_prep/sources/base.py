@@ -158,10 +158,9 @@ def get_text(
     if default is not None and (found is None or found[1] is None):
         return default
     if found is None:
-        raise UserError(
-            f"{where}: missing column {' or '.join(map(repr, columns))}, found "
-            f"{', '.join(map(repr, row)) or 'none'}; rename the column or choose another source"
-        )
+        wanted, there = " or ".join(map(repr, columns)), ", ".join(map(repr, row)) or "none"
+        remedy = "rename the column or choose another source"
+        raise UserError(f"{where}: missing column {wanted}, found {there}; {remedy}")
     return to_text(found[1], found[0], where, allows_numbers)
 
 
@@ -185,17 +184,13 @@ def get_question(row: Row, columns: Columns, where: str) -> str:
     turns = templates.chat_turns(prompt)
     text = get_text(row, columns, where) if turns is None else _user_turn(turns)
     if text is None:
-        raise UserError(
-            f"{where}: {column}: {turns!r:.80} has no single user turn of text; write "
-            "[{role: user, content: the question}]"
-        )
+        fault = "has no single user turn of text; write [{role: user, content: the question}]"
+        raise UserError(f"{where}: {column}: {turns!r:.80} {fault}")
     try:
         question = templates.bare_question(repair_escapes(text))
     except templates.SeveralTurns as error:
-        raise UserError(
-            f"{where}: {column}: no single question ({error}); write one question without examples "
-            "or answers"
-        ) from error
+        fault = f"no single question ({error}); write one question without examples or answers"
+        raise UserError(f"{where}: {column}: {fault}") from error
     if token := templates.find_foreign_token(question):
         raise Drop("unknown_template", f"{token!r:.60} is left in {column}")
     return question

@@ -38,9 +38,8 @@ def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     built = build_row(row, name, where, "aime", questions, golds, ("solution", "Solution"))
     text = ", ".join(built.answers)
     if not (gold := _AIME_GOLD.fullmatch(text)):
-        raise UserError(
-            f"{where}: answer: the gold {text!r:.80} is no integer from 0 to 999; fix the row"
-        )
+        fault = f"the gold {text!r:.80} is no integer from 0 to 999"
+        raise UserError(f"{where}: answer: {fault}; fix the row")
     return replace(built, answers=(str(int(gold[1])),))
 
 
@@ -79,9 +78,8 @@ def build_arc(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     check_options(labels, "choices.label", range(len(options), len(options) + 1), where)
     key = get_text(row, ("answerKey",), where).strip()
     if labels.count(key) != 1:
-        raise UserError(
-            f"{where}: answerKey: {key!r} is not one of the labels {', '.join(labels)}; fix the row"
-        )
+        fault = f"{key!r} is not one of the labels {', '.join(labels)}"
+        raise UserError(f"{where}: answerKey: {fault}; fix the row")
     name = own_id(problem_id, get_value(row, ("id",)))
     gold = LETTERS[labels.index(key)]
     return Problem(name, "arc", show_options(question, options), (gold,))

@@ -43,10 +43,8 @@ def build_problem(
     is_chat = chat_turns(prompt) is not None
     if apply_chat_template not in (None, is_chat) and prompt is not None:
         wanted = "text" if is_chat else "a list of messages"
-        raise UserError(
-            f"{where}: {prompt_key}: {prompt!r:.80} is not {wanted}; set apply_chat_template to "
-            f"{str(is_chat).lower()}, or leave it out"
-        )
+        remedy = f"set apply_chat_template to {str(is_chat).lower()}, or leave it out"
+        raise UserError(f"{where}: {prompt_key}: {prompt!r:.80} is not {wanted}; {remedy}")
     columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
     built = base.build_row(row, problem_id, where, "generic", *columns, level=level)

@@ -26,10 +26,8 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
         raise Drop("no_answer")
     rationale, *golds = get_text(row, ("answer",), where).split(MARK)
     if len(golds) != 1:
-        raise UserError(
-            f"{where}: answer: {row['answer'][-60:]!r} has {len(golds)} {MARK!r} instead of one; "
-            "end it with '#### <number>'"
-        )
+        fault = f"has {len(golds)} {MARK!r} instead of one; end it with '#### <number>'"
+        raise UserError(f"{where}: answer: {row['answer'][-60:]!r} {fault}")
     gold = golds[0].strip()
     answer = gold.replace(",", "")
     if not _NUMBER.fullmatch(answer):

@@ -62,10 +62,9 @@ def build_orz(row: dict[str, Any], problem_id: str, where: str) -> Problem:
             if isinstance(turn, dict) and isinstance(turn.get("ground_truth"), dict)
         ]
         if len(truths) != 1:
-            raise UserError(
-                f"{where}: conversations: {turns!r:.80} has no single turn with a ground_truth; "
-                "write [{from: human, value: …}, {from: assistant, ground_truth: {value: …}}]"
-            )
+            fault = f"{turns!r:.80} has no single turn with a ground_truth"
+            form = "[{from: human, value: …}, {from: assistant, ground_truth: {value: …}}]"
+            raise UserError(f"{where}: conversations: {fault}; write {form}")
         row = {"prompt": turns, "ground_truth": truths[0]}
     golds = ("final_answer", "answer", "ground_truth.value")
     return base.build_row(row, problem_id, where, "orz", QUESTIONS, golds, ())
