@@ -6,7 +6,6 @@ network, or is in `ELSEWHERE`.
 """
 
 import functools
-import importlib
 import importlib.util
 import os
 import re
@@ -214,6 +213,7 @@ def test_the_commands_of_the_pages_work_or_say_what_they_need():
         ("    make grpo RECIPE=grpo8b\n", "no recipe in configs/grpo8b"),
         ('`make grpo ARGS="--learning_rat 1"`', "did you mean 'learning_rate'"),
         ("`make report RECIP=grpo7b`", "RECIPE= was probably meant"),
+        ("`make demo GPUS=2`", "GPUS=2 is for preflight and plan"),
         ("```\nmake grpo ACCELERATE=fsdp3\n```\n", "ACCELERATE=fsdp3 is none of"),
         ("`python -m stages.gpro --config configs/tiny-cpu/grpo.yaml`", "no module"),
         ("`python -m stages.sft --config configs/tiny-cpu/stf.yaml`", "no such config file"),
