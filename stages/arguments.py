@@ -35,9 +35,12 @@ def steps_per_generation(settings: Any, num_processes: int) -> int:
     return settings.steps_per_generation or settings.gradient_accumulation_steps
 
 
-def keeps_old_logps(settings: Any, num_processes: int) -> bool:
-    """Whether TRL keeps the old policy's log-probs: several updates, or vLLM's correction."""
-    uses = steps_per_generation(settings, num_processes) * settings.num_iterations
+def keeps_old_logps(settings: Any, num_steps: int) -> bool:
+    """Whether TRL keeps the old policy's log-probs: several updates, or vLLM's correction.
+
+    `num_steps` is `steps_per_generation`.
+    """
+    uses = num_steps * settings.num_iterations
     is_corrected = settings.use_vllm and settings.vllm_importance_sampling_correction
     return is_corrected or settings.gradient_accumulation_steps % uses != 0
 
@@ -84,7 +87,7 @@ class GrpoArguments(_GuardKeys):
         "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
         "the chance of a useful group; refill: replace uniform groups; predictive+refill",
     )
-    pass_rates: str | None = setting(None, "pass_rates.jsonl, for offline; others start from it")
+    pass_rates: str | None = setting(None, "pass_rates.jsonl: offline needs it, others may")
     min_pass_rate: float = setting(0.25, "offline: least pass rate of a problem, 0..1")
     max_pass_rate: float = setting(0.5, "offline: greatest pass rate of a problem, 0..1")
     prompt_components: int = setting(
@@ -117,13 +120,13 @@ class GrpoArguments(_GuardKeys):
     )
     final_number: bool = setting(False, "without a box, the plain number at the end is the answer")
 
-    vllm_call_timeout: float = setting(1200.0, "seconds for one generation or sync of vLLM")
+    vllm_call_timeout: float = setting(1200.0, "seconds of one vLLM call that end the run")
 
     # Evaluation during training. When, and how many completions a problem: Hugging Face's
     # `eval_strategy`, `eval_steps`, `eval_on_start` and TRL's `num_generations_eval`.
     eval_file: str | None = setting(None, "held-out problems; unset: part of train_file")
     eval_problems: int | None = setting(None, "how many are held out; unset: all of eval_file")
-    validate_only: bool = setting(False, "held-out problems select nothing: no output_dir/best")
+    validate_only: bool = setting(False, "held-out problems only measure: no output_dir/best")
 
     def __post_init__(self) -> None:
         is_known = all(name in REWARD_FUNCS or ":" in name for name in self.reward_funcs)

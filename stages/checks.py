@@ -94,8 +94,9 @@ def check_grpo_keys(settings: Settings) -> None:
     message = f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>"
     refuse_if(isinstance(checkpoint, str) and not Path(checkpoint).is_dir(), message)
     check_curriculum(settings)
-    check_batch(settings, int(os.environ.get("WORLD_SIZE", "1")))
-    check_rollback(settings)
+    num_processes = int(os.environ.get("WORLD_SIZE", "1"))
+    check_batch(settings, num_processes)
+    check_rollback(settings, num_processes)
     check_evaluation(settings)
     check_vllm_keys(settings)
     check_rewards(settings)
@@ -248,7 +249,7 @@ def _multiples(number: int, unit: int) -> str:
     return " or ".join(str(n) for n in (number // unit * unit, (number // unit + 1) * unit) if n)
 
 
-def check_rollback(settings: Settings) -> None:
+def check_rollback(settings: Settings, num_processes: int) -> None:
     """Refuse a recipe that deletes, or never writes, the checkpoints a guard would roll back to."""
     actions = tuple(f"guard_{name}" for name in GUARDS)
     names = [key for key in actions if getattr(settings, key) == "rollback"]
@@ -260,7 +261,8 @@ def check_rollback(settings: Settings) -> None:
         return
     message = f"{names[0]}: rollback needs checkpoints; set save_strategy to steps"
     refuse_if(settings.save_strategy != "steps", message)
-    steps, limit, distrusted = settings.save_steps, settings.save_total_limit, look_back(settings)
+    steps, limit = settings.save_steps, settings.save_total_limit
+    distrusted = look_back(settings, num_processes)
     refuse_if(steps < 1, f"save_steps: must be at least 1 with a rollback (got {steps:g})")
     needed = math.ceil(distrusted / steps) + 1
     refuse_if(
@@ -270,10 +272,10 @@ def check_rollback(settings: Settings) -> None:
     )
 
 
-def look_back(settings: Settings) -> int:
+def look_back(settings: Settings, num_processes: int) -> int:
     """Optimizer steps that a guard, which sees one rollout a generation, may distrust."""
     accumulation = settings.gradient_accumulation_steps
-    uses = (settings.steps_per_generation or accumulation) * settings.num_iterations
+    uses = steps_per_generation(settings, num_processes) * settings.num_iterations
     return (RECENT + settings.guard_patience) * max(1, math.ceil(uses / accumulation)) + 1
 
 
@@ -400,8 +402,9 @@ def check_vllm_keys(settings: Settings) -> None:
     )
     message = f"vllm_tensor_parallel_size: {parallel} does not divide {processes} processes; use 1"
     refuse_if(mode == "colocate" and (parallel < 1 or processes % parallel), message)
+    is_kept = keeps_old_logps(settings, steps_per_generation(settings, processes))
     refuse_if(
-        settings.guard_alignment != "off" and not keeps_old_logps(settings, processes),
+        settings.guard_alignment != "off" and not is_kept,
         "vllm_importance_sampling_correction: false leaves guard_alignment without log-probs to "
         "compare; remove the key, or set guard_alignment: off",
     )

@@ -167,7 +167,7 @@ def main() -> None:
             f"{args.eval_file or args.train_file}"
         )
     # Without old log-probs the importance ratio is 1.
-    if args.max_mean_ratio is not None and not keeps_old_logps(grpo, grpo.world_size):
+    if args.max_mean_ratio is not None and not keeps_old_logps(grpo, grpo.steps_per_generation):
         run.say(
             f"grpo: max_mean_ratio: {args.max_mean_ratio} drops only what is not finite here: the "
             "ratio is 1 as long as gradient_accumulation_steps uses up a generation batch; a "

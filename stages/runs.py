@@ -242,7 +242,7 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
         return
     made, remedy = f"{checkpoint}: was made with", "start as before, or train anew elsewhere"
     number, engine = run["num_processes"], run["engine"]
-    message = f"{made} {old['engine']}, this launch has {engine}; {remedy}"
+    message = f"{made} {old.get('engine')}, this launch has {engine}; {remedy}"
     refuse_if(old.get("engine", engine) != engine, message)
     other = difference(old, run)
     message = f"{made} {other}; {remedy}: model_name_or_path: {checkpoint} takes its weights alone"

@@ -164,7 +164,8 @@ def grpo_seconds(
         roofline.cache_tokens(model, gpu, share, parallel), parallel,
     )  # fmt: skip
     update = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
-    passes = values.num_iterations * update + keeps_old_logps(values, 1) + (values.beta != 0)
+    is_scored = keeps_old_logps(values, max(1, round(num / rows))) + (values.beta != 0)
+    passes = values.num_iterations * update + is_scored
     tokens = num * (prompt + mean) * (1.1 if values.update_tokens else roofline.padding(rows))
     # Long rows have more than their share of the tokens.
     return seconds + roofline.pass_seconds(model, gpu, tokens, prompt + 2 * mean, passes) + SYNC

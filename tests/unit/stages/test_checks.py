@@ -71,7 +71,7 @@ BLIND = VLLM | {"vllm_importance_sampling_correction": False}
 GENERATION = {"gradient_accumulation_steps": 8, "per_device_train_batch_size": 1}
 ROLLBACK = {"guard_eos": "rollback"}
 # Rollouts are judged every eighth step: 13 x 8 + 1 steps are distrusted.
-SLOW = ROLLBACK | {"steps_per_generation": 4, "num_iterations": 2, "save_total_limit": 2}
+SLOW = ROLLBACK | {"generation_batch_size": 32, "num_iterations": 2, "save_total_limit": 2}
 OVERLONG = {"reward_funcs": ["correctness_reward", "overlong"]}
 ROUNDED = {"stochastic_rounding": True, "dtype": "bfloat16"}
 FILE = {"pass_rates": "p.jsonl"}
