@@ -231,10 +231,13 @@ def warnings(report: dict[str, Any]) -> list[str]:
     found = []
     if any(file["is_training"] and {one["name"] for one in file["sources"]} != {"synthetic"}
            for file in report["files"].values()):  # fmt: skip
+        unchecked: dict[str, list[str]] = defaultdict(list)
+        for name, why in report["decontamination"].items():
+            if not isinstance(why, int):
+                unchecked[why.removeprefix(NOT_CHECKED)].append(name)
         found += [
-            f"{name} was not kept out of the training files: {why.removeprefix(NOT_CHECKED)}."
-            for name, why in report["decontamination"].items()
-            if not isinstance(why, int)
+            f"Not kept out of the training files ({why}): {', '.join(names)}."
+            for why, names in unchecked.items()
         ]
     for name, file in report["files"].items():
         for source in file["sources"]:

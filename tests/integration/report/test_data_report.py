@@ -45,4 +45,4 @@ def test_what_the_builder_leaves_is_shown(tmp_path, monkeypatch):
     assert report["matches"] == [["test", "grpo_train.jsonl", "exact", 1]]
     assert report["pairs"][0]["benchmark_question"] == questions[7]
     words = " ".join(report["warnings"])
-    assert "cannot be read" in words and "gsm8k was not kept out" in words
+    assert "cannot be read" in words and "`decontaminate`): gsm8k, " in words
