@@ -55,11 +55,13 @@ _HOLDS = dict(zip(("at least", "above", "at most", "below"), (ge, gt, le, lt), s
 _SWITCHED_OFF = (("max_steps", -1), ("max_grad_norm", math.inf), ("half_life", math.inf))
 
 _SECRET = re.compile(
-    r"(?i)(.*_)?((?<!eos_)(?<!bos_)(?<!pad_)(?<!unk_)token|(api|access|private|secret)_?key"
-    r"|passw(or)?d|secret|credentials?)"
+    r"(.*_)?((?<!eos_)(?<!bos_)(?<!pad_)(?<!unk_)token|(api|access|private|secret)_?key"
+    r"|passw(or)?d|secret|credentials?)",
+    re.IGNORECASE,
 )
 _IN_URL = re.compile(
-    r"(?i)(?<=://)[^\s/?#\"'<>]*(?=@)|(?<=[?&])([\w-]*(?:key|token|secret|password)=)[^\s&#\"'<>]*"
+    r"(?<=://)[^\s/?#\"'<>]*(?=@)|(?<=[?&])([\w-]*(?:key|token|secret|password)=)[^\s&#\"'<>]*",
+    re.IGNORECASE,
 )
 
 

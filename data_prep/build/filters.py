@@ -27,9 +27,10 @@ from data_prep.sources.base import Drop, is_option, is_sentinel, stated_answers,
 
 CHOICE_SOURCES = ("arc", "gpqa")
 _IMAGE = re.compile(
-    r"(?i)!\[[^\]\n]{0,300}\]\s*\("  # markdown; `n![` alone may be a factorial before a bracket
+    r"!\[[^\]\n]{0,300}\]\s*\("  # markdown; `n![` alone may be a factorial before a bracket
     r"|<(?:img|image)\b|<image\d*>|\\includegraphics|\[/?img\b"
-    r"|https?://\S{1,300}?\.(?:png|jpe?g|gif|svg|webp|bmp)\b"
+    r"|https?://\S{1,300}?\.(?:png|jpe?g|gif|svg|webp|bmp)\b",
+    re.IGNORECASE,
 )
 # How the first option is labelled and how the others are; the first label may not be the end of a
 # sentence ("the point A.").
@@ -52,20 +53,22 @@ _LAYOUT = re.compile(
 )
 _FIGURE = re.compile(r"\[asy\].*?(?:\[/asy\]|$)|\\begin\{asy\}.*?(?:\\end\{asy\}|$)", re.DOTALL)
 _PROVE = re.compile(
-    r"(?i)(?<!to )(?<!not )(?<!you )(?<!will )(?<!can )(?<!could )\b(?:prove|show|demonstrate)\b"
+    r"(?<!to )(?<!not )(?<!you )(?<!will )(?<!can )(?<!could )\b(?:prove|show|demonstrate)\b"
     r"(?:\s+(?:that|the following|or disprove|whether|or refute|the (?:inequality|identity|equality"
     r"|statement|theorem|formula|relation))\b|\s*:|\s*,?\s*for (?:all|any|every|each)\b"
     r"|(?<=prove)\s+(?!your\b|it\b|this\b|why\b))"
-    r"|(?<!\u4e0d\u9700\u8981)\u8bc1\u660e|\u6c42\u8bc1"
+    r"|(?<!\u4e0d\u9700\u8981)\u8bc1\u660e|\u6c42\u8bc1",
+    re.IGNORECASE,
 )
 # What asks for a value as well as a proof; the second kind of verb only where a sentence begins.
 _ASKS = re.compile(
-    r"(?i)\?|\uff1f|\b(?:find|determine|compute|calculate|evaluate|express"
+    r"\?|\uff1f|\b(?:find|determine|compute|calculate|evaluate|express"
     r"|what (?:is|are|can|must|value)|how (?:many|much|long|far|old|often|large|small|big))\b"
     r"|(?:^|[.:;!\n)]\s{0,9}|\b(?:and|then|also|hence|please) )"
     r"(?:provide|solve|simplify|give|list|state|count|compare|build|construct|factor(?:i[sz]e)?"
     r"|sketch|describe|decide|investigate|what|which|who)\b"
-    r"|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48"
+    r"|\u6c42(?!\u8bc1)|\u591a\u5c11|\u51e0|\u4ec0\u4e48",
+    re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:\s?/\s?\d+)?(?!\w)")
 _COUNTED = re.compile(r"(?=.*[A-Za-z]{2})(?:\s*[A-Za-z]\s*=)?[A-Za-z\s()\[\].,;:$/-]*", re.DOTALL)
@@ -77,8 +80,9 @@ MIN_LETTERS = 40  # of Latin prose: below, nothing is known
 MIN_MARGIN = 10.0  # nats of log-probability over the best language that is allowed
 
 _FORMULA = re.compile(
-    r"(?s)\$\$.*?\$\$|\$.*?\$|\\\[.*?\\\]|\\\(.*?\\\)|\[asy\].*?\[/asy\]"
-    r"|\\begin\{(\w+\*?)\}.*?\\end\{\1\}|\\operatorname\{\w*\}|\\[A-Za-z]+|https?://\S+"
+    r"\$\$.*?\$\$|\$.*?\$|\\\[.*?\\\]|\\\(.*?\\\)|\[asy\].*?\[/asy\]"
+    r"|\\begin\{(\w+\*?)\}.*?\\end\{\1\}|\\operatorname\{\w*\}|\\[A-Za-z]+|https?://\S+",
+    re.DOTALL,
 )
 _WORD = re.compile(r"[^\W\d_]+")
 # Scripts that no English question is written in. Greek letters are mathematics.

@@ -104,11 +104,15 @@ _SENTENCE = r"(?:[^.?!]|\.(?![\s$]|\\[\])]|\Z))*"
 # Between the verb and its object come a few words and no formula, which would be the question.
 _FEW_WORDS = r"(?:[^\w.?!$\\]{1,3}\w+){0,6}?[^\w.?!$\\]{1,3}"
 _ANSWER_FORM = re.compile(
-    r"(?i)(?:[.?!]\s*|[$)\]}]\s+|\n\s*|\s(?=\())\(?(?:"
+    r"(?:[.?!]\s*|[$)\]}]\s+|\n\s*|\s(?=\())\(?(?:"
     r"(?:express|enter|give|write|state|submit|leave|simplify|round|report|put|justify|your)\b"
-    rf"{_FEW_WORDS}answers?\b|(?:enter|list|write|separate)\b{_FEW_WORDS}commas?\b"
-    r"|(?:if )?(?:the )?(?:original |final )?answers?\b|please (?!find)|provide\b)"
-    rf"{_SENTENCE}[.?!]?[$)\s]*\Z"
+    + _FEW_WORDS
+    + r"answers?\b|(?:enter|list|write|separate)\b"
+    + _FEW_WORDS
+    + r"commas?\b|(?:if )?(?:the )?(?:original |final )?answers?\b|please (?!find)|provide\b)"
+    + _SENTENCE
+    + r"[.?!]?[$)\s]*\Z",
+    re.IGNORECASE,
 )
 _LONGEST_ANSWER_FORM = 300
 _MOST_ANSWER_FORMS = 3

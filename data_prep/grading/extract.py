@@ -57,10 +57,11 @@ _SCALE = re.compile(
 )
 # Words before a box that deny what it holds, or make something else of it.
 _DENIED = re.compile(
-    r"(?i)(?:\b(?:can)?not|n't|\bnever|\b(?:no\s+es|pas|nicht)\b|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])"
+    r"(?:\b(?:can)?not|n't|\bnever|\b(?:no\s+es|pas|nicht)\b|не\b|不是|并非|不等于|\\neq?(?![A-Za-z])"
     r"|\\not\s*=|\u2260)\s*(?:be\b|equal(?:\s+to)?\b)?[\s$*:({\[\\]*$"
     r"|\b(?<!-)(?:twice|double|triple|half(?:\s+of)?|minus|negative|except|different\s+from"
-    r"|square\s+of)[\s$*({\[\\]*$"
+    r"|square\s+of)[\s$*({\[\\]*$",
+    re.IGNORECASE,
 )
 _MINUS = re.compile(
     r"(?:^|([$=({\[,&])|\\(?:approx|therefore|Rightarrow|implies|to)\b)\s*[-\u2212](?(1)\s*)$"
@@ -236,12 +237,14 @@ _FILLERS = (
 )
 # A statement of the answer, up to what follows it on its line (or the next, if that is empty).
 _MARKER = re.compile(
-    r"(?i)(?:answer|option|choice|solution)(?:\s+(?:to|of)\s[^.\n]{0,80}?)?[\s*_]*(?:is|:|=|\n)[\s*_:]*"
-    rf"{_FILLERS}|(?:\\?#){{4}}\s*"
+    r"(?:answer|option|choice|solution)(?:\s+(?:to|of)\s[^.\n]{0,80}?)?[\s*_]*(?:is|:|=|\n)[\s*_:]*"
+    rf"{_FILLERS}|(?:\\?#){{4}}\s*",
+    re.IGNORECASE,
 )
 _LABEL = re.compile(
-    r"(?i)^(?:(?:option|choice)\s+|(?:so|thus|hence|then|therefore),?\s+(?=[-\d(])"
-    r"|[a-z ]{3,40}:[ \t]+|=)\s*"
+    r"^(?:(?:option|choice)\s+|(?:so|thus|hence|then|therefore),?\s+(?=[-\d(])"
+    r"|[a-z ]{3,40}:[ \t]+|=)\s*",
+    re.IGNORECASE,
 )
 _POLITE = re.compile(r"[.\s]*I hope (?:it|this) (?:is correct|helps).*", re.IGNORECASE | re.DOTALL)
 _MATHS = re.compile(
@@ -261,20 +264,23 @@ _DATED = re.compile(
 _PRICE = re.compile(r"(?<![\\$])\$(?=\d+(?:,\d{3})*(?:\.\d+)?(?![\d$]|\s*[-+*/^=<>\\]))")
 # Words between candidates that offer both; " is " alone defines the second by the first.
 _HEDGE = re.compile(
-    r"(?i)(?:[\s,;/*$&.?!()-]|\b(?:or|and|maybe|perhaps|possibly|probably|either|also|even|rather|wait|no"
-    r"|not|actually|could|be|it|is|might|else|if|sure|to|i|think|mean|alternatively)\b)*"
+    r"(?:[\s,;/*$&.?!()-]|\b(?:or|and|maybe|perhaps|possibly|probably|either|also|even|rather|wait|no"
+    r"|not|actually|could|be|it|is|might|else|if|sure|to|i|think|mean|alternatively)\b)*",
+    re.IGNORECASE,
 )
 _DEFINITION = re.compile(r"\s*(?:is|are|be|equals)[\s:]*", re.IGNORECASE)
 # What makes of the number after it something else: "not 5", "at least 5".
 _DENIAL = re.compile(
-    r"(?i)(?:\b(?:can)?not|n't|\bimpossible\s+to\s+\w+|\b(?:never|neither|least|most|than|between|twice|double|triple|half|times"
+    r"(?:\b(?:can)?not|n't|\bimpossible\s+to\s+\w+|\b(?:never|neither|least|most|than|between|twice|double|triple|half|times"
     r"|third|quarter|root|square|cube|reciprocal|opposite|multiple|factor|divisor|percent)(?:\s+of)?)"
-    r"\s+(?:(?:be|the|exactly|equal\s+to)\s+)*$"
+    r"\s+(?:(?:be|the|exactly|equal\s+to)\s+)*$",
+    re.IGNORECASE,
 )
 # What comes after these words explains the answer and is not the answer.
 _EXPLANATION = re.compile(
-    r"(?i)\b(?:attained|achieved|reached|occurs?|when|where|if|since|because|with"
-    r"|for (?:every|all|any))\b"
+    r"\b(?:attained|achieved|reached|occurs?|when|where|if|since|because|with"
+    r"|for (?:every|all|any))\b",
+    re.IGNORECASE,
 )
 _CASES = re.compile(r"\b(?:otherwise|else|unless)\b|\bif\b.*\bif\b", re.IGNORECASE | re.DOTALL)
 _CONCLUSION = re.compile(r"\b(?:so|hence|thus|therefore|makes|giving|total)\b", re.IGNORECASE)
@@ -416,7 +422,8 @@ _HASHES = re.compile(
     r"####[ \t]*([-+]?(?:\\?\$)?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?:\\?%)?)[ \t.]*(?=\n|\Z)"
 )
 _STATEMENT = re.compile(
-    r"(?i)(?:\banswer\b[^.:=\n]{0,60}?(?:\b(?:is|equals)\b|[:=])[\s*_:]*|<answer>\s*)" + _FILLERS
+    r"(?:\banswer\b[^.:=\n]{0,60}?(?:\b(?:is|equals)\b|[:=])[\s*_:]*|<answer>\s*)" + _FILLERS,
+    re.IGNORECASE,
 )
 _NEXT_SENTENCE = re.compile(r"[.!?][*$)\]]*\s+(?=\S)")
 _EQUALS = re.compile(r"(?<![<>!=])=+>?")

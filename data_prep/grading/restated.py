@@ -16,7 +16,8 @@ from data_prep.grading.equivalence.values import Relation, Scalar, Tree, Value
 
 # Between LaTeX's delimiters, or, as in a text without them, from digit to digit.
 _FORMULA = re.compile(
-    r"(?s)\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|([\d(][\d\s+*/^().-]*[\d)])"
+    r"\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|([\d(][\d\s+*/^().-]*[\d)])",
+    re.DOTALL,
 )
 _OPERATION = re.compile(r"\\(?:i{0,2}int|oint|sum|prod|lim)(?![A-Za-z])")
 _BRACES = re.compile(r"\{[^{}]*\}")  # \sum_{k=1}^{4} k = 10 is worked out

@@ -56,21 +56,24 @@ _BROKEN = re.compile(
 # Where a text may state its answer ("Answer (in cm): 5", "the answer is 5", "#### 5"), what joins
 # the two, and where the statement ends. "If the answer is 0, write 0" states nothing.
 _STATEMENT = re.compile(
-    r"(?i)(?<![A-Za-z])(?:answer|ans|solution|soln?|result|output|respuesta|r[e\u00e9]ponse|antwort"
+    r"(?<![A-Za-z])(?:answer|ans|solution|soln?|result|output|respuesta|r[e\u00e9]ponse|antwort"
     r"|\u043e\u0442\u0432\u0435\u0442)(?![A-Za-z])|(?<!\S)A(?=\s?:)|\u7b54\u6848|\u89e3\u7b54"
     r"|[\u7b54\u89e3](?=\s?[:\uff1a])|(?<!#)#{4}(?=[ \t]*\S{1,40}[ \t]*(?:\n|$))"
-    r"|<(?:final_)?answer>"
+    r"|<(?:final_)?answer>",
+    re.IGNORECASE,
 )
 _JOINT = re.compile(
-    r"(?i)(?:\s+key\b)?(?:\s*\([^()\n]{0,40}\)|,[^,.\n]{1,40},|\s+(?:to|of|in|for|turns)\s[^.:=?!\n]{0,60}?)?"
+    r"(?:\s+key\b)?(?:\s*\([^()\n]{0,40}\)|,[^,.\n]{1,40},|\s+(?:to|of|in|for|turns)\s[^.:=?!\n]{0,60}?)?"
     r"(?:[\s*_)\]]*(?:[:=\uff1a.)>\u2192\u2013\u2014\u662f\u4e3a\n]|->?\s"
     r"|\b(?:is|was|equals|(?:would|should|must|to) be)\b)|(?<=[#>]))"
     r"[\s*_:]*(?:(?:approximately|about|exactly|therefore|thus|simply|just|equal to)\b[\s:]*)?"
-    r"|\s(?=\S{1,20}\s*\Z)"
+    r"|\s(?=\S{1,20}\s*\Z)",
+    re.IGNORECASE,
 )
 _SUPPOSED = re.compile(
-    r"(?i)\b(?:if|when|whether|suppos\w+|unless|until|e\.g|for (?:example|instance))\b"
-    r"[^?!\n]{0,40}$|\b(?:an?|each|every|wrong|incorrect|\w+'s)\s+(?:[\w']+\s+)?$"
+    r"\b(?:if|when|whether|suppos\w+|unless|until|e\.g|for (?:example|instance))\b[^?!\n]{0,40}$"
+    r"|\b(?:an?|each|every|wrong|incorrect|\w+'s)\s+(?:[\w']+\s+)?$",
+    re.IGNORECASE,
 )
 _STATED_END = re.compile(r"[.;!?](?=\s|$)|\u3002|\s*[)\]\uff09](?=\W*$)|</|\n|[,:]\s|\s[(\[]")
 MAX_STATED = 4  # statements of a text, and ways to end one, that are looked at
@@ -79,12 +82,13 @@ _TEXT_COMMAND = re.compile(
     r"\s*\{([^{}]*)\}"
 )
 _OPTION = re.compile(
-    r"(?s)\(?[A-H]\)?[.:]?"  # C, (C), C.
+    r"\(?[A-H]\)?[.:]?"  # C, (C), C.
     r"|\(?[A-H]\s*[).:].*"  # C) 2, (C) 2, C: 2
     r"|[A-H]\s+\d.*"  # C 2
     r"|.*\([A-H]\)"  # 40 (B)
     r"|.*\\\(\(?[A-H][).:].*"  # The final answer is \(C. 0.8\)
-    r"|[A-H](?:(?:\s|,|and|or)*[A-H])+"  # ABD; A, E; A and D
+    r"|[A-H](?:(?:\s|,|and|or)*[A-H])+",  # ABD; A, E; A and D
+    re.DOTALL,
 )
 # "none" is the one that may be a real answer; there it cannot be told from a missing one.
 _SENTINELS = {

@@ -19,35 +19,39 @@ _ROLE_NAMES = "system|developer|user|human|prompter|assistant|chatbot|bot|model|
 _TOKEN = r"<[|\uff5c]\s?[A-Za-z]{2}[\w\u2581-]{1,38}\s?[|\uff5c]>"
 # A role within a token, between two, or behind one that begins a turn.
 _ROLE = re.compile(
-    rf"(?i)[<\[][|\uff5c]\s*(?!\w*end)(?:\w{{1,9}}_)?({_ROLE_NAMES})(?:_\w{{1,9}})?"
+    rf"[<\[][|\uff5c]\s*(?!\w*end)(?:\w{{1,9}}_)?({_ROLE_NAMES})(?:_\w{{1,9}})?"
     r"\s*[|\uff5c][>\]]"
     rf"(?:(?:{_ROLE_NAMES}){_TOKEN})?"
     rf"|<\|start\|>\s*({_ROLE_NAMES})\b(?:<\|channel\|>\w+)?(?:<\|message\|>)?"
     rf"|{_TOKEN}\s*({_ROLE_NAMES})\s*{_TOKEN}"
-    rf"|(?:<\|im_start\|>|<start_of_turn>|<extra_id_\d+>)\s*({_ROLE_NAMES})\b"
+    rf"|(?:<\|im_start\|>|<start_of_turn>|<extra_id_\d+>)\s*({_ROLE_NAMES})\b",
+    re.IGNORECASE,
 )
 _END = re.compile(rf"(?:{_TOKEN}|\[\|endofturn\|\]|<end_of_turn>|</s>|<eos>|<EOS_TOKEN>)\Z")
 # Qwen's switch is a word of its own at either end of what the user says.
 _PREFILL = re.compile(r"(?:</?think>|<answer>|(?<!\S)/(?:no_?)?think)\Z", re.IGNORECASE)
 _SWITCH = re.compile(r"\A\s*/(?:no_?)?think(?!\S)", re.IGNORECASE)
 _BEGIN = re.compile(
-    r"(?i)\A\s*(?:(?:<s>|<bos>|<BOS[_ ]TOKEN>|\[gMASK\]|<sop>"
-    r"|<[|\uff5c](?:begin|start|bos)[\w\u2581]*[|\uff5c]>)\s*)+"
+    r"\A\s*(?:(?:<s>|<bos>|<BOS[_ ]TOKEN>|\[gMASK\]|<sop>"
+    r"|<[|\uff5c](?:begin|start|bos)[\w\u2581]*[|\uff5c]>)\s*)+",
+    re.IGNORECASE,
 )
 # What no question says of its own: left over, it belongs to a template that is not known here.
 _FOREIGN = re.compile(
-    rf"(?i){_TOKEN}|<(?:start|end)_of_turn>|<(?:extra_id|reserved)_\d+>|<seed:\w+>"
+    rf"{_TOKEN}|<(?:start|end)_of_turn>|<(?:extra_id|reserved)_\d+>|<seed:\w+>"
     r"|\[/?INST\]|<</?SYS>>|\[/?SYSTEM_PROMPT\]"
     rf"|<[BE]OS[_ ]TOKEN>|\[\|(?:{_ROLE_NAMES}|endofturn)\|\]|(?<!\S)/no_?think(?!\S)"
     r"|\A\s*\[\s*\{\s*['\"](?:role|from|content|value)['\"]\s*:"
-    r"|(?:\A|(?<=\s))(?:assistant|### ?(?:response|assistant)):\Z"
+    r"|(?:\A|(?<=\s))(?:assistant|### ?(?:response|assistant)):\Z",
+    re.IGNORECASE,
 )
 _INST = re.compile(r"\[INST\](.*?)(?:\[/INST\]|\Z)", re.DOTALL)
 _INST_SYSTEM = re.compile(r"\A\s*<<SYS>>.*?<</SYS>>", re.DOTALL)
 # The prompt of R1-Zero and its kin: prose about two speakers, then what the user says.
 _DIALOGUE = re.compile(
-    r"(?i)\A\s*A (?:conversation|chat|dialogue) between (?:an? )?(?:\w+ )?(?:user|human) and "
-    r"(?:an? )?(?:\w+ ){0,2}(?:assistant|AI|chatbot)\b"
+    r"\A\s*A (?:conversation|chat|dialogue) between (?:an? )?(?:\w+ )?(?:user|human) and "
+    r"(?:an? )?(?:\w+ ){0,2}(?:assistant|AI|chatbot)\b",
+    re.I,
 )
 _USER = re.compile(r"(?:^|(?<=[\s.>]))(?:### ?)?(?:User|Human|USER|HUMAN):\s*")
 _ASSISTANT = re.compile(r"(?:^|(?<=[\s.>]))(?:### ?)?(?:Assistant|ASSISTANT):\s*")
@@ -60,9 +64,10 @@ _ANSWERED = "text in the assistant's turn"
 # Possessive, since a box that is not closed would be tried in every way to split its blanks.
 _BLANK = r"[\s.\u2026_*?\[\]<>$`]*+"
 _BOX = re.compile(
-    rf"(?i)[$`]*+(?:\\\(|\\\[)?+\\*+(?:boxed|fbox)\s*+(?:\\?+\{{\s*+(?:\\text\s*+\{{)?+{_BLANK}"
+    rf"[$`]*+(?:\\\(|\\\[)?+\\*+(?:boxed|fbox)\s*+(?:\\?+\{{\s*+(?:\\text\s*+\{{)?+{_BLANK}"
     rf"(?:\\[lc]?dots)?+(?:(?:your|the|final|numeric(?:al)?|answer|result|solution|here|value)"
-    rf"[\s_]*+)*+{_BLANK}\}}?\s*+\\?+\}})?+(?:\\\)|\\\])?+[$`]*+"
+    rf"[\s_]*+)*+{_BLANK}\}}?\s*+\\?+\}})?+(?:\\\)|\\\])?+[$`]*+",
+    re.IGNORECASE,
 )
 _ANSWER_TAG = re.compile(r"</?(?:think|thinking|answer|reasoning|solution|final_answer)>|#{4}")
 _STEPWISE = re.compile(
@@ -76,8 +81,9 @@ _CORE = re.compile(
 )  # a quick no for nearly all questions
 # "…, for example <answer> (1 + 2) / 3 </answer>": the form, not an answer.
 _EXAMPLE = re.compile(
-    r"(?i)(?:for example|for instance|e\.g\.|i\.e\.|such as|like)[\s,:]*"
-    r"<(\w+)>[^<>]{0,100}</\1>"
+    r"(?:for example|for instance|e\.g\.|i\.e\.|such as|like)[\s,:]*"
+    r"<(\w+)>[^<>]{0,100}</\1>",
+    re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(r"\$?\{?(?:Your\s?|Final\s?)?Answer\}?\$?(?![A-Za-z])")
 _WORD_LIST = """
@@ -123,8 +129,9 @@ _OPENING = re.compile(
 )
 # What is an instruction only next to one that is sure: "Please explain your reasoning."
 _ASIDE = re.compile(
-    rf"(?is)\W*(?:{_IMPERATIVES}|You|Your|First|Finally|\u8bf7)\b.*(?:answer|solution|reasoning|response"
-    r"|problem|question|result|steps|work|format|thought|assistant|\u7b54|\u9898)"
+    rf"\W*(?:{_IMPERATIVES}|You|Your|First|Finally|\u8bf7)\b.*(?:answer|solution|reasoning|response"
+    r"|problem|question|result|steps|work|format|thought|assistant|\u7b54|\u9898)",
+    re.IGNORECASE | re.DOTALL,
 )
 _LONGEST = 1000  # characters looked at from either end
 

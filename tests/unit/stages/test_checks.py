@@ -71,7 +71,8 @@ BLIND = VLLM | {"vllm_importance_sampling_correction": False}
 GENERATION = {"gradient_accumulation_steps": 8, "per_device_train_batch_size": 1}
 ROLLBACK = {"guard_eos": "rollback"}
 # Rollouts are judged every eighth step: 13 x 8 + 1 steps are distrusted.
-SLOW = ROLLBACK | {"generation_batch_size": 32, "num_iterations": 2, "save_total_limit": 2}
+SLOW = ROLLBACK | {"steps_per_generation": 4, "num_iterations": 2, "save_total_limit": 2}
+WHOLE = {"steps_per_generation": None, "generation_batch_size": 32, "save_steps": 104}
 OVERLONG = {"reward_funcs": ["correctness_reward", "overlong"]}
 ROUNDED = {"stochastic_rounding": True, "dtype": "bfloat16"}
 FILE = {"pass_rates": "p.jsonl"}
@@ -133,7 +134,6 @@ def check_all(settings):
         *(({"report_to": to}, "report_to") for to in ("all", "mlflow", ["none", "wandb"], None)),
         ({"seed": -1}, "seed"),
         ({"resume_from_checkpoint": "none/here"}, "resume_from_checkpoint"),
-        # stochastic rounding
         (ROUNDED, None),
         (ROUNDED | {"optim": "adamw_torch"}, "stochastic_rounding"),
         # guards
@@ -145,13 +145,13 @@ def check_all(settings):
         (ROLLBACK | {"save_steps": 7, "save_total_limit": 2}, "save_total_limit"),
         (SLOW | {"save_steps": 105}, None),
         (SLOW | {"save_steps": 104}, "save_total_limit"),
+        (SLOW | WHOLE, "save_total_limit"),
         (ROLLBACK | {"save_steps": 1, "save_total_limit": 0}, None),  # Hugging Face keeps all
         (ROLLBACK | {"save_steps": 0.5}, "save_steps"),
         (ROLLBACK | {"save_strategy": "epoch"}, "guard_eos"),
         (EVAL, None),
         (EVAL | {"num_generations_eval": 4, "per_device_eval_batch_size": 6},
          "per_device_eval_batch_size"),
-        # vLLM
         (VLLM, None),
         ({"use_vllm": "false", "vllm_mode": "nowhere"}, None),
         (VLLM | {"vllm_max_model_length": 1024, "max_prompt_length": 512}, None),
