@@ -11,6 +11,7 @@ import random
 import sys
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ NUM_MEASURED = 10_000  # rows of a file: tokenizing all of a large one would tak
 NUM_SAMPLES = 5  # rows shown of each file and drop reason
 NUM_KEPT = 3  # rows shown of each file
 NUM_PAIRS = 20
+KINDS = ("rows", "source", "subject", "level", "difficulty")  # of what files are made of
 MAX_SHOWN = 15  # sources, subjects or levels of a file
 MAX_LOST = 0.5  # share of a source's rows
 NOT_CHECKED = "not checked: "  # as the builder begins its reason
@@ -146,28 +148,24 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
     num_rows, counts = 0, {kind: Counter() for kind in ("source", "subject", "level")}
     draw, kept = random.Random(0), []
     lengths: dict[str, list[int]] = defaultdict(list)
+    encode = tokenizer and partial(tokenizer.backend_tokenizer.encode, add_special_tokens=False)
     for _, row in read_rows(path):
         num_rows += 1
         keep(kept, row, NUM_KEPT, num_rows, draw)
         counts["source"][row["source"]] += 1
         counts["subject"][row["subject"] or "(none)"] += 1
         if row["level"] is not None:
-            counts["level"][f"{row['source']} {row['level']:.3g}"] += 1
+            counts["level"][row["source"], row["level"]] += 1
         if num_rows <= NUM_MEASURED:
             for name in row.keys() & {"question", "completion"}:
-                text = row[name]
-                encode = tokenizer and tokenizer.backend_tokenizer.encode
-                lengths[name].append(
-                    len(encode(text, add_special_tokens=False) if encode else text)
-                )
+                lengths[name].append(len(encode(row[name]) if encode else row[name]))
     described = {}
     for name, found in sorted(lengths.items(), reverse=True):
         median, p95, longest = np.quantile(found, [0.5, 0.95, 1], method="inverted_cdf").tolist()
         described[name] = {"num": len(found), "median": median, "p95": p95, "longest": longest}
     made_of = {kind: largest(found) for kind, found in counts.items()}
-    shown = [show_row(row, tokenizer) for row in kept]
-    described = {"num_rows": num_rows, "lengths": described, "made_of": made_of, "kept": shown}
-    return described, lengths
+    found = {"num_rows": num_rows, "lengths": described, "made_of": made_of}
+    return found | {"kept": [show_row(row, tokenizer) for row in kept]}, lengths
 
 
 def keep(kept: list, row: Any, size: int, number: int, draw: random.Random) -> None:
@@ -187,9 +185,11 @@ def show_row(row: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
     return {"id": row["id"], "texts": texts | {"Gold": " or ".join(row["answers"])}}
 
 
-def largest(counts: Counter[str]) -> list[tuple[str, int]]:
-    """The most frequent names with their counts, then all others together."""
+def largest(counts: Counter[Any]) -> list[tuple[str, int]]:
+    """The most frequent names, or levels in their order, with their counts; then all others."""
     rows = counts.most_common(MAX_SHOWN)
+    if not isinstance(next(iter(counts), ""), str):
+        rows = [(f"{source} {level:.3g}", number) for (source, level), number in sorted(rows)]
     if rest := len(counts) - len(rows):
         rows.append((f"{rest:,} others", counts.total() - sum(number for _, number in rows)))
     return rows
@@ -290,14 +290,15 @@ def reason_table(parts: dict[str, dict[str, Any]]) -> Table:
 
 def mix_table(files: dict[str, dict[str, Any]]) -> Table:
     """How many rows each source, subject, level and band of difficulty of the files has."""
-    return share_table({
+    header, rows = share_table({
         name: {"rows": file["num_rows"]} | {
             f"{kind} {label}": number
             for kind, found in (file["made_of"] | {"difficulty": file["bands"].items()}).items()
-            for label, number in (sorted(found) if kind == "level" else found)
+            for label, number in found
         }
         for name, file in files.items()
     })  # fmt: skip
+    return header, sorted(rows, key=lambda row: KINDS.index(row[0].split(" ")[0]))
 
 
 def share_table(columns: dict[str, dict[str, int]]) -> Table:

@@ -172,8 +172,7 @@ def summarise(
 
 def headline_mode(modes: Iterable[str]) -> str:
     """The mode, of those there are, whose metric represents the task."""
-    modes = list(modes)
-    return next((mode for mode in HEADLINE if mode in modes), modes[0])
+    return min(modes, key=lambda mode: (*HEADLINE, mode).index(mode))
 
 
 def order(modes: Iterable[str]) -> list[str]:
@@ -194,13 +193,10 @@ def stage_pairs(names: list[str]) -> Pairs:
 
 def level_scores(rows: Rows) -> dict[int, dict]:
     """`{level: {"value", "stderr", "low", "high", "n"}}`, levels ascending; n problems."""
-    level_of = {(row["source"], row["id"]): row["level"] for row in rows}
-    by_level = defaultdict(list)
-    scores = problem_means(((row["source"], row["id"]), row["score"]) for row in rows)
-    for problem, score in scores.items():
-        if level_of[problem] is not None:
-            by_level[level_of[problem]].append(score)
-    return {level: mean_interval(by_level[level]) for level in sorted(by_level)}
+    levels = sorted({row["level"] for row in rows} - {None})
+    values = [(row["level"], ((row["source"], row["id"]), row["score"])) for row in rows]
+    means = {level: problem_means(value for at, value in values if at == level) for level in levels}
+    return {level: mean_interval([*found.values()]) for level, found in means.items()}
 
 
 def verdict_rates(rows: Rows) -> dict[str, float]:

@@ -251,13 +251,9 @@ def warnings(report: dict[str, Any]) -> list[str]:
 
 def _unread_shares(outcomes: dict) -> dict:
     """Of the completions with the right answer, the share that the parser did not read."""
-
-    def share(rates: dict) -> float:
-        return rates["unread"] / (rates["right"] + rates["unread"]) if rates["unread"] else 0.0
-
     return {
-        task: {mode: {name: share(rates) for name, rates in found.items()}
-               for mode, found in modes.items()}
+        task: {mode: {name: one["unread"] / (one["right"] + one["unread"] or 1)
+                      for name, one in found.items()} for mode, found in modes.items()}
         for task, modes in outcomes.items()
     }  # fmt: skip
 

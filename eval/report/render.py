@@ -8,6 +8,7 @@ every script but the page's own, should an escape ever be forgotten.
 import base64
 import hashlib
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,9 @@ def show(report: dict[str, Any], tables: dict[str, Table], path: str) -> None:
     console.print(f"[bold]{escape(report['title'])}[/bold]", highlight=False)
     for name, table in tables.items():
         print_table(console, name, *table)
-    console.print(escape(report["summary"]), highlight=False)
+    text = report["summary"].replace(" %", "\xa0%")  # a number and its unit stay on one line
+    text = textwrap.fill(text, console.width, break_on_hyphens=False).replace("\xa0", " ")
+    console.print(escape(text), highlight=False)
     for warning in report["warnings"]:
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}", highlight=False)
     # Not wrapped: a broken path cannot be clicked or copied.

@@ -1,6 +1,7 @@
 """The page on a built data folder: its numbers and warnings, what it says, what it refuses."""
 
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -42,7 +43,7 @@ def make_rows(file, sources, **more):
             name, third = f"{source['name']}-train-{number}", number % 3 == 0
             row = {"id": name, "source": source["name"], "question": f"What is {name}?"}
             row |= {"prompt": [{"role": "user", "content": row["question"]}], "answers": ["7"]}
-            row |= {"level": number if third else None, "subject": f"s {number}" if third else ""}
+            row |= {"level": 4 + 2 * number if third else None, "subject": f"s {number}" * third}
             row |= {"completion": "so" * (number + 1)} if "sft" in file else {}
             rows.append(row | more)
     return rows
@@ -162,16 +163,15 @@ def page(made):
 
 
 def test_the_files_and_the_numbers(made):
-    names = {"data-report.html", "data-report.json", "manifest.json"}
-    assert {path.name for path in made.iterdir()} == names
+    assert {*os.listdir(made)} == {"data-report.html", "data-report.json", "manifest.json"}
     report = json.loads((made / "data-report.json").read_text())
     assert (report["rows_in"], report["rows_out"]) == (42, 20)
     sft, grpo = report["files"][SFT], report["files"][GRPO]
     assert list(sft["dropped"]) == ["not_sampled", "no_boxed_answer", "near_duplicate", "own"]
     assert sft["num_rows"] == 11 and sft["made_of"]["source"] == [["numinamath", 6], ["gsm8k", 5]]
     assert list(sft["lengths"]["completion"].values()) == [11, 6, 12, 12]
-    assert ["gsm8k 3", 1] in sft["made_of"]["level"]
-    assert len(grpo["samples"]["bad_row"]) == 5
+    levels = ["gsm8k 4", "gsm8k 10", "numinamath 4", "numinamath 10"]
+    assert [*dict(sft["made_of"]["level"])] == levels and len(grpo["samples"]["bad_row"]) == 5
     assert report["matches"] == [["math500", GRPO, "reworded", 3]]
     assert [pair["score"] for pair in report["pairs"]] == [0.7, 0.8, 1.0]
 
