@@ -60,9 +60,7 @@ def main() -> None:
     (args,) = parse(__doc__, DataReportArguments)
     data = Path(args.data)
     build = manifest.read_made(data, "data")
-    tokenizer = None
-    if args.tokenizer:
-        tokenizer = load_tokenizer(args.tokenizer, "tokenizer", needs=())
+    tokenizer = load_tokenizer(args.tokenizer, "tokenizer", needs=()) if args.tokenizer else None
     folder = data.resolve().parent / STAGE
     started = manifest.start(folder)
 
@@ -155,7 +153,7 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
         counts["source"][row["source"]] += 1
         counts["subject"][row["subject"] or "(none)"] += 1
         if row["level"] is not None:
-            counts["level"][row["source"], row["level"]] += 1
+            counts["level"][row["source"], float(f"{row['level']:.3g}")] += 1
         if num_rows <= NUM_MEASURED:
             for name in row.keys() & {"question", "completion"}:
                 lengths[name].append(len(encode(row[name]) if encode else row[name]))

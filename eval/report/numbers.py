@@ -193,9 +193,10 @@ def stage_pairs(names: list[str]) -> Pairs:
 
 def level_scores(rows: Rows) -> dict[int, dict]:
     """`{level: {"value", "stderr", "low", "high", "n"}}`, levels ascending; n problems."""
-    levels = sorted({row["level"] for row in rows} - {None})
-    values = [(row["level"], ((row["source"], row["id"]), row["score"])) for row in rows]
-    means = {level: problem_means(value for at, value in values if at == level) for level in levels}
+    scores = defaultdict(list)
+    for row in rows:
+        scores[row["level"]].append(((row["source"], row["id"]), row["score"]))
+    means = {level: problem_means(scores[level]) for level in sorted(scores.keys() - {None})}
     return {level: mean_interval([*found.values()]) for level, found in means.items()}
 
 
