@@ -48,6 +48,7 @@ OUTCOME_BARS = {
     "not in the form asked": ("#e9a13b", CAUSES["format"]),
     "cut off": ("#9a68c0", CAUSES["truncation"]),
 }
+LEGEND = {"frameon": False, "fontsize": 9, "labelcolor": INK}
 NUM_BINS = 32  # of a histogram
 FEW = 40  # points that are drawn one by one rather than smoothed
 
@@ -120,8 +121,7 @@ def _draw_panel(axis, panel: Panel) -> None:
     axis.set(title=panel.title, xlabel="optimizer step", ylabel=panel.unit)
     axis.margins(y=0.1)
     if len(panel.lines) > 1:
-        axis.figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=9,
-                           labelcolor=INK)  # fmt: skip
+        axis.figure.legend(loc="outside lower left", ncols=2, **LEGEND)
     if min(min(values) for _, values in panel.lines.values()) >= 0:
         most = max(max(values) for _, values in panel.lines.values())
         axis.set_ylim(0, max(1.1 * most, axis.get_ylim()[1]) if most else 1)
@@ -183,8 +183,8 @@ def draw_outcomes(tasks: dict[str, dict[str, tuple[dict[str, float], dict]]]) ->
         axis.grid(axis="x", color=GRID)
         axis.spines["left"].set_visible(False)
         axis.figure.legend(
-            loc="outside upper left", ncols=4, frameon=False, fontsize=9, labelcolor=INK,
-            columnspacing=1.0, handlelength=1.0, handletextpad=0.4,
+            loc="outside upper left", ncols=4, columnspacing=1.0, handlelength=1.0,
+            handletextpad=0.4, **LEGEND,
         )  # fmt: skip
 
     size = (4.8, 0.9 + 0.24 * place)
@@ -210,7 +210,7 @@ def draw_lengths(lengths: dict[str, list[int]], file: str, unit: str) -> str:
         axis.set_xticks(np.unique(np.geomspace(*axis.get_xlim(), 6).round()[1:-1]))
         axis.minorticks_off()
         axis.xaxis.set_major_formatter("{x:,.0f}")
-        axis.legend(frameon=False, fontsize=9, labelcolor=INK)
+        axis.figure.legend(loc="outside lower left", ncols=2, **LEGEND)
         axis.set(title=file, xlabel=unit, ylabel="rows")
 
     return to_svg(draw, (4.2, 2.9), file, f"Lengths: {file}")

@@ -15,7 +15,7 @@ from eval.report.render import render
 from tests.unit.report.runs import HOSTILE, poisoned
 from tests.unit.report.test_page import Reader
 
-SFT, GRPO = "sft_train.jsonl", "grpo_train.jsonl"
+SFT, GRPO, LEVELS = "sft_train.jsonl", "grpo_train.jsonl", (4, None, None, 10, 10.001, None)
 EVIL = (
     "<script>alert(1)</script></pre></details>\n```\n`````\n<img src=http://evil.example/x>"
     "\x1b[31m \u202e ![x](http://evil.example/x) ```<img src=http://evil.example/y>` $\\frac{1}{2}$"
@@ -36,14 +36,14 @@ def add_up(parts):
 
 
 def make_rows(file, sources, **more):
-    """Rows of one data file; every third has a level, and its id as the subject."""
+    """Rows of one data file; every third has its id as the subject, some a level."""
     rows = []
     for source in sources:
         for number in range(source["rows_out"]):
             name, third = f"{source['name']}-train-{number}", number % 3 == 0
             row = {"id": name, "source": source["name"], "question": f"What is {name}?"}
             row |= {"prompt": [{"role": "user", "content": row["question"]}], "answers": ["7"]}
-            row |= {"level": 4 + 2 * number if third else None, "subject": f"s {number}" * third}
+            row |= {"level": LEVELS[number % 6], "subject": f"s {number}" * third}
             row |= {"completion": "so" * (number + 1)} if "sft" in file else {}
             rows.append(row | more)
     return rows
@@ -170,8 +170,8 @@ def test_the_files_and_the_numbers(made):
     assert list(sft["dropped"]) == ["not_sampled", "no_boxed_answer", "near_duplicate", "own"]
     assert sft["num_rows"] == 11 and sft["made_of"]["source"] == [["numinamath", 6], ["gsm8k", 5]]
     assert list(sft["lengths"]["completion"].values()) == [11, 6, 12, 12]
-    levels = ["gsm8k 4", "gsm8k 10", "numinamath 4", "numinamath 10"]
-    assert [*dict(sft["made_of"]["level"])] == levels and len(grpo["samples"]["bad_row"]) == 5
+    levels = [["gsm8k 4", 1], ["gsm8k 10", 2], ["numinamath 4", 1], ["numinamath 10", 2]]
+    assert sft["made_of"]["level"] == levels and len(grpo["samples"]["bad_row"]) == 5
     assert report["matches"] == [["math500", GRPO, "reworded", 3]]
     assert [pair["score"] for pair in report["pairs"]] == [0.7, 0.8, 1.0]
 
