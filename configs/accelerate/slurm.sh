@@ -8,7 +8,7 @@
 # The first hosts train, the last VLLM_HOSTS generate for GRPO; with 0 the recipe's own way holds
 # (vllm_mode: colocate uses the trainers' GPUs). A killed process is started again by its launcher, a
 # killed launcher by its task, and the stage resumes from its last checkpoint. Submitted again, or
-# put back into the queue after a host's failure, it goes on: what is finished is skipped. Needs `make .venv/ready EXTRAS=eval,vllm,deepspeed,dev` before.
+# put back into the queue after a host's failure, it goes on: what is finished is skipped. Needs `make -B .venv/ready EXTRAS=eval,vllm,deepspeed,dev` before.
 # docs/multi-node.md has the ports, and what of this has been run.
 #SBATCH --job-name=sft-grpo
 #SBATCH --nodes=3
@@ -44,7 +44,7 @@ fail() {
 [[ -d configs/$RECIPE ]] || fail "RECIPE: no configs/$RECIPE here; submit from the project's folder"
 config=configs/accelerate/$ACCELERATE.yaml
 [[ -f $config ]] || fail "ACCELERATE: no $config here"
-[[ -x .venv/bin/python ]] || fail ".venv: not there; run make .venv/ready EXTRAS=eval,vllm,dev"
+[[ -x .venv/bin/python ]] || fail ".venv: not there; run make -B .venv/ready EXTRAS=eval,vllm,dev"
 [[ $VLLM_HOSTS =~ ^[0-9]+$ ]] || fail "VLLM_HOSTS: '$VLLM_HOSTS' is no number"
 ((VLLM_HOSTS == 0)) || command -v curl >/dev/null || fail "curl: not there; it asks vLLM's health"
 

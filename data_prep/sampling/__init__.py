@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from data_prep.checkpoints import check_checkpoint
 from data_prep.config import UserError, setting
 
+NO_VLLM = "vLLM is not installed; run `make -B .venv/ready EXTRAS=eval,vllm,dev` on a GPU host"
 DTYPES = ("float32", "bfloat16", "float16")
 
 

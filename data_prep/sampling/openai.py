@@ -39,10 +39,8 @@ class OpenAIEngine:
         try:
             import openai
         except ImportError as error:
-            raise UserError(
-                f"backend: openai needs a package that is not installed ({error}); run "
-                "`make .venv/ready EXTRAS=eval,distill,dev`"
-            ) from error
+            remedy = "run `make -B .venv/ready EXTRAS=eval,distill,dev`"
+            raise UserError(f"backend: openai: {error}; {remedy}") from error
         self._model, self._base_url, self._concurrency = model, base_url, concurrency
         self._client = openai.OpenAI(
             api_key=os.environ.get(KEY_VARIABLE) or "EMPTY",

@@ -19,7 +19,7 @@ import torch
 from data_prep.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
 from data_prep.config import UserError
 from data_prep.quiet import VLLM_ENVIRONMENT
-from data_prep.sampling import SamplingArguments
+from data_prep.sampling import NO_VLLM, SamplingArguments
 from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
 
@@ -92,10 +92,7 @@ class VllmEngine:
                 try:
                     from vllm import platforms
                 except ImportError as error:
-                    raise UserError(
-                        f"backend: vllm is not installed ({error}); run `make .venv/ready "
-                        "EXTRAS=eval,vllm,dev` on a GPU host, or set backend: hf"
-                    ) from error
+                    raise UserError(f"backend: {NO_VLLM}, or set backend: hf ({error})") from error
             is_cpu = platforms.current_platform.is_cpu()
             if is_cpu:
                 # In this process: no child outlives a kill. A GPU's engine is a child process,

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from data_prep.config import UserError, build, parse, read_settings, run_check, run_cli, setting
+from data_prep.sampling import NO_VLLM
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
+from stages.launch import is_installed, refuse_if
 from stages.preflight.inputs import STAGES, stage_flags
 
 ORDER = ("sft", "difficulty", "grpo", "eval")
@@ -59,6 +61,9 @@ def main() -> None:
     for stage, line in command_lines(args, given[end + 1 :]):
         own, hf, check = STAGES[stage]
         settings = read_settings(own, hf, line, DEFAULTS if hf else None)
+        needs_vllm = settings.get("use_vllm") or settings.get("backend") == "vllm"
+        if needs_vllm and not Path(args.run, stage, "manifest.json").exists():
+            refuse_if(not is_installed("vllm"), f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
         if check and args.one_process:
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
                 settings = run_check(settings, check)

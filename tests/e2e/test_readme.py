@@ -51,8 +51,8 @@ def clone(tmp_path_factory, shared_data):
 
 
 def test_what_needs_no_gpu_runs_as_written(clone, shared_data):
-    preflight, plan, check, report = blocks(OWN)[0].splitlines()
-    assert "GPU:" in report and "GPU:" not in preflight + plan + check
+    preflight, plan, check, install, report = blocks(OWN)[0].splitlines()
+    assert "GPU:" in report and "GPU:" in install and "GPU:" not in preflight + plan + check
     assert "grpo memory" in clone(preflight)
     assert "GPU-hours" in clone(plan)
     clone(check, DATA_ROOT=shared_data)

@@ -34,10 +34,10 @@ IS_MARKED = re.compile(r"\bGPUs?\b|network|server|hub\b", re.IGNORECASE)
 # What begins so is run, or its work is read, by this test.
 ELSEWHERE = {
     "cp -r configs/": "tests/e2e/test_readme.py",
-    ".venv/bin/python mine.py": "tests/integration/trainer/test_plain_script.py",
+    ".venv/bin/python mine.py": "tests/integration/trainer/test_own_reward.py",
     "git apply": "tests/integration/test_architecture.py",
     "sbatch --nodes 3 configs/accelerate/slurm.sh": "tests/integration/stages/test_slurm_script.py",
-    "tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
+    ".venv/bin/tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
 REFERENCES = ("vllm serve", "trl vllm-serve", "pip install", "git checkout", "python -m")  # named
 

@@ -1,10 +1,13 @@
-"""GRPO paid by a function of the user's own, which the manifest remembers."""
+"""GRPO with parts of the user's own: a reward, which the manifest remembers, and a curriculum."""
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+
+from stages import grpo
 
 pytestmark = pytest.mark.integration
 PAGE = Path(__file__).parents[3] / "docs/grpo.md"
@@ -22,3 +25,17 @@ def test_the_example_of_the_docs_pays(run_stage, tmp_path, monkeypatch):
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     log = {key: value for entry in history for key, value in entry.items()}
     assert log["rewards/few_lines/mean"] == pytest.approx(-0.1 * log["rollout/lines"])
+
+
+def test_the_curriculum_of_the_docs_chooses(run_stage, tmp_path, monkeypatch):
+    (source,) = re.findall(
+        r"```python\n(from data_prep.config.*?)```", PAGE.read_text("utf-8"), re.S
+    )
+    assert len([line for line in source.splitlines() if line.strip()]) < 20
+    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+    monkeypatch.setattr(grpo, "build_curriculum", grpo.build_curriculum)  # and back at the end
+    mine, made = runpy.run_path(str(tmp_path / "mine.py"))["InOrder"], []
+    monkeypatch.setattr(mine, "observe", lambda own, problems, *_: made.append((own, problems)))
+    run_stage("grpo", curriculum="predictive", max_steps=1)
+    (own, problems), *_ = made
+    assert problems == [*range(len(problems))] and own.position >= len(problems) > 0
