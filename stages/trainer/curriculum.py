@@ -149,6 +149,16 @@ class PredictiveCurriculum:
 
     def see(self, components: np.ndarray) -> None:
         """Take further features, (N, `num_components`), each of mean 0 and variance 1."""
+        if len(components) != len(self._known):
+            raise UserError(
+                f"train_file: has {len(self._known)} rows, the run began with {len(components)}; "
+                "resume with the same data, or train anew in another output_dir"
+            )
+        if not np.isfinite(components).all():
+            raise UserError(
+                "model_name_or_path: its states of the prompts are not finite; mend the weights, "
+                "or take dtype: float32"
+            )
         self._set_features(np.hstack([self._known, components]))
         if self._counts:
             self.learn_prior(self._counts)
@@ -249,16 +259,12 @@ class PredictiveCurriculum:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of a curriculum over the same problems."""
-        num_saved, num = len(state["last_used"]), len(self._last_used)
-        if num_saved != num:
+        saved = len(state["last_used"]), len(state.get("mean", ()))
+        if saved != (len(self._last_used), len(self._mean)):
             raise UserError(
-                f"resume_from_checkpoint: its curriculum has {num_saved} problems, this one {num}; "
-                "resume with the same data and keys, or train anew in another output_dir"
-            )
-        if len(state.get("mean", ())) != len(self._mean):
-            raise UserError(
-                "resume_from_checkpoint: its curriculum has other features; resume with the "
-                "version and keys that wrote it, or train anew in another output_dir"
+                f"resume_from_checkpoint: its curriculum has {saved[0]} problems and {saved[1]} "
+                f"features, this one {len(self._last_used)}, {len(self._mean)}; resume with the "
+                "same data, version and keys, or train anew in another output_dir"
             )
         self._batch = state["batch"]
         for name in ARRAYS:

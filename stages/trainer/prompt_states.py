@@ -59,7 +59,8 @@ def prompt_states(trainer: Any) -> torch.Tensor:
         first = start + accelerator.process_index * BATCH_SIZE
         batch = tokenizer(
             [texts[number] for number in padded[first : first + BATCH_SIZE]],
-            return_tensors="pt", padding=True, padding_side="right", add_special_tokens=False,
+            return_tensors="pt", padding=True, padding_side="right",
+            add_special_tokens=isinstance(rows[0], str),  # as TRL does; a template has its own
         ).to(accelerator.device)  # fmt: skip
         with torch.no_grad():
             outputs = model(**batch, output_hidden_states=True, logits_to_keep=1, use_cache=False)
@@ -79,10 +80,13 @@ def prompt_states(trainer: Any) -> torch.Tensor:
 
 
 def principal_components(states: torch.Tensor, num: int) -> torch.Tensor:
-    """Of standardised columns, each of variance 1: shape (N, H) -> (N, num)."""
+    """Of standardised columns, each of variance 1: shape (N, H) -> (N, num). NaN: not finite."""
+    if not states.isfinite().all():
+        return torch.full((len(states), num), torch.nan)  # for all processes to see
     states = (states - states.mean(dim=0)) / (states.std(dim=0) + 1e-6)
     num_found = min(num, *states.shape)
     with torch.random.fork_rng(devices=[]):  # the algorithm is a random one
         torch.manual_seed(0)
-        left, _, _ = torch.pca_lowrank(states, q=num_found, niter=4)
+        left, sizes, _ = torch.pca_lowrank(states, q=num_found, niter=4)
+    left = left * (sizes > 1e-4 * sizes.max())  # what is smaller is rounding
     return torch.nn.functional.pad(left * len(states) ** 0.5, (0, num - num_found))

@@ -152,6 +152,11 @@ class MathGRPOTrainer(GRPOTrainer):
                 f"{'dead_groups: drop' if drops else 'refill'}: looks at summed rewards, which "
                 "multi_objective_aggregation: normalize_then_sum does not; remove one of them"
             )
+        if drops and self.loss_type == "bnpo":
+            raise UserError(
+                "dead_groups: drop: loss_type: bnpo divides each micro-batch by its own tokens, "
+                "however many are left; use loss_type: dapo, or keep"
+            )
         if drops and self.loss_type in PER_COMPLETION and self._has_other_loss():
             raise UserError(
                 f"dead_groups: drop with loss_type: {self.loss_type} would scale the entropy bonus "

@@ -113,6 +113,7 @@ def test_what_a_script_gets_wrong_is_named(build):
         ("dead_groups", ValueError, {"dead_groups": True}),
         ("refill: .*normalize_then_sum", UserError, {"rounds": 1, "trl": both}),
         ("dead_groups: .*normalize_then_sum", UserError, {"dead_groups": "drop", "trl": both}),
+        ("micro-batch", UserError, {"dead_groups": "drop", "trl": {"loss_type": "bnpo"}}),
         ("dead_groups: .*entropy", UserError, {"dead_groups": "drop", "trl": bonus}),
     ):
         with pytest.raises(error, match=key):
@@ -209,7 +210,7 @@ def test_a_samplers_log_probs_correct_the_loss(build):
 
 # Dead groups
 
-LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "luspo", "sapo", "cispo", "vespo")
+LOSSES = ("dapo", "grpo", "dr_grpo", "luspo", "sapo", "cispo", "vespo")
 
 
 @pytest.mark.parametrize("loss_type", LOSSES)

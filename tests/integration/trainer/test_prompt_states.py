@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from data_prep.config import UserError
 from data_prep.prompts import render_prompt
 from stages.trainer import prompt_states as module
+from stages.trainer.curriculum import PredictiveCurriculum
 
 pytestmark = pytest.mark.integration
 
@@ -66,5 +67,14 @@ def test_a_resumed_run_reads_what_the_first_has_written(trainer, monkeypatch):
 
 
 def test_more_components_than_there_are_say_nothing(trainer):
+    """Nor does what rounding leaves: three rows about their mean span two dimensions."""
     found = module.principal_components(torch.eye(3), 8)
-    assert found.shape == (3, 8) and not found[:, 3:].any() and found[:, 0].any()
+    assert found.shape == (3, 8) and not found[:, 2:].any() and found[:, :2].any(dim=0).all()
+
+
+def test_states_that_are_not_finite_are_told_to_all_processes(trainer):
+    states = torch.full((21, 4), torch.nan)
+    with pytest.raises(UserError, match="not finite"):
+        PredictiveCurriculum([0] * 21, 4, 0).see(module.principal_components(states, 2).numpy())
+    with pytest.raises(UserError, match="has 3 rows, the run began with 21"):
+        PredictiveCurriculum([0] * 3, 4, 0).see(module.principal_components(states, 2).numpy())

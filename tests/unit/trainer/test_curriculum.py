@@ -237,13 +237,13 @@ def test_a_curriculum_goes_on_exactly():
 
 
 def test_a_state_of_other_problems_is_refused():
-    with pytest.raises(UserError, match="its curriculum has 41 problems, this one 40"):
+    with pytest.raises(UserError, match=r"curriculum has 41 problems .* this one 40, 1;"):
         build().load_state_dict(build(41).state_dict())
     seeing, older = build(num_components=2), build().state_dict()
     seeing.see(np.zeros((40, 2)))
     del older["mean"]  # of a version with levels
     for state in (seeing.state_dict(), older):
-        with pytest.raises(UserError, match="its curriculum has other features"):
+        with pytest.raises(UserError, match="its curriculum has 40 problems and"):
             build().load_state_dict(state)
 
 
