@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from data_prep import manifest
 from data_prep.config import UserError, build, parse, read_settings, run_check, run_cli, setting
 from data_prep.sampling import NO_VLLM
 from stages import sweep as sweeps
@@ -62,7 +63,7 @@ def main() -> None:
         own, hf, check = STAGES[stage]
         settings = read_settings(own, hf, line, DEFAULTS if hf else None)
         needs_vllm = settings.get("use_vllm") or settings.get("backend") == "vllm"
-        if needs_vllm and not Path(args.run, stage, "manifest.json").exists():
+        if needs_vllm and not Path(args.run, stage, manifest.NAME).exists():
             refuse_if(not is_installed("vllm"), f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
         if check and args.one_process:
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out

@@ -156,8 +156,7 @@ class PredictiveCurriculum:
             )
         if not np.isfinite(components).all():
             raise UserError(
-                "model_name_or_path: its states of the prompts are not finite; mend the weights, "
-                "or take dtype: float32"
+                "model_name_or_path: states of prompts are not finite; mend its weights or dtype"
             )
         self._set_features(np.hstack([self._known, components]))
         if self._counts:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.config import UserError
@@ -67,14 +68,22 @@ def test_a_resumed_run_reads_what_the_first_has_written(trainer, monkeypatch):
 
 
 def test_more_components_than_there_are_say_nothing(trainer):
-    """Nor does what rounding leaves: three rows about their mean span two dimensions."""
-    found = module.principal_components(torch.eye(3), 8)
+    found = module.principal_components(torch.eye(3), 8)  # rank 2 about their mean
     assert found.shape == (3, 8) and not found[:, 2:].any() and found[:, :2].any(dim=0).all()
 
 
-def test_states_that_are_not_finite_are_told_to_all_processes(trainer):
-    states = torch.full((21, 4), torch.nan)
-    with pytest.raises(UserError, match="not finite"):
-        PredictiveCurriculum([0] * 21, 4, 0).see(module.principal_components(states, 2).numpy())
-    with pytest.raises(UserError, match="has 3 rows, the run began with 21"):
-        PredictiveCurriculum([0] * 3, 4, 0).see(module.principal_components(states, 2).numpy())
+def test_states_that_are_not_finite_are_told_to_all_processes():
+    found = module.principal_components(torch.full((21, 4), torch.nan), 2).numpy()
+    for num, told in ((21, "not finite"), (3, "has 3 rows, the run began with 21")):
+        with pytest.raises(UserError, match=told):
+            PredictiveCurriculum([0] * num, 4, 0).see(found)
+
+
+def test_strings_have_the_special_tokens_that_trl_gives_them(trainer):
+    made, name = trainer.processing_class, trainer.processing_class.eos_token
+    pairs = [(name, made.eos_token_id)]
+    made.backend_tokenizer.post_processor = TemplateProcessing(f"{name} $A", None, pairs)
+    trainer.train_dataset = {"prompt": ["1 + 1 ="]}
+    ids = torch.tensor([[made.eos_token_id, *made.encode("1 + 1 =", add_special_tokens=False)]])
+    last = trainer.model.eval()(ids, output_hidden_states=True).hidden_states[-1][:, -1]
+    assert torch.allclose(module.prompt_states(trainer)[:, -last.shape[1] :], last, atol=1e-5)

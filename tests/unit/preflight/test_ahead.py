@@ -1,7 +1,5 @@
 """What is looked for before the first stage of a command is paid for."""
 
-import sys
-
 import pytest
 
 from data_prep.config import UserError
@@ -9,12 +7,10 @@ from stages.preflight import ahead
 from tests import demo
 
 
-def test_a_missing_vllm_is_told_unless_its_stage_is_done_or_has_another_engine(
-    monkeypatch, tmp_path
-):
+def test_a_missing_vllm_is_told_unless_nothing_is_left_for_it(monkeypatch, tmp_path):
     def look(*given):
         line = f"ahead --recipe {demo.ROOT}/configs/grpo7b --run {tmp_path} --goal difficulty"
-        monkeypatch.setattr(sys, "argv", [*line.split(), *given])
+        monkeypatch.setattr("sys.argv", [*line.split(), *given])
         ahead.main()
 
     monkeypatch.setattr(ahead, "is_installed", lambda package: False)
