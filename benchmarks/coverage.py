@@ -14,7 +14,8 @@ import numpy as np
 
 from benchmarks import table
 from benchmarks.pools import read_pool
-from data_prep.config import parse, run_cli
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 from stages.trainer.curriculum import PredictiveCurriculum
 
 EDGES = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)  # of bands of pass rates

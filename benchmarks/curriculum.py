@@ -22,9 +22,10 @@ from scipy.optimize import isotonic_regression
 
 from benchmarks import table
 from benchmarks.rivals import RIVALS
-from data_prep import manifest
-from data_prep.config import parse, run_cli
 from data_prep.sampling.problems import load_pass_counts
+from pipeline import manifest
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 
 # Mode -> what it changes in the recipe.
 MODES: dict[str, dict[str, Any]] = {

@@ -17,12 +17,13 @@ from typing import Any
 
 from benchmarks import rivals
 from benchmarks.overhead import build_stock
-from data_prep import manifest
-from data_prep.config import UNSET, parse, run_cli
-from data_prep.grading.grade import grade_rollouts
-from data_prep.prompts import prefills_think, render_prompt
-from data_prep.quiet import quiet
 from data_prep.schema import read_problems
+from grading.grade import grade_rollouts
+from pipeline import manifest
+from pipeline.console import quiet
+from pipeline.errors import run_cli
+from pipeline.prompts import prefills_think, render_prompt
+from pipeline.settings import UNSET, parse
 from stages import grpo as grpo_stage
 from stages.arguments import GrpoArguments
 from stages.checks import check_grpo
@@ -100,9 +101,9 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
     """Write the pass rates that the offline filter needs; returns what that has cost."""
     from transformers import AutoModelForCausalLM
 
-    from stages import run
+    from stages import training
 
-    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
     policy = AutoModelForCausalLM.from_pretrained(model.model_name_or_path, dtype=model.dtype)
     policy, size = policy.to(grpo.device), NUM_SCORING_SAMPLES
     started = time.process_time()
@@ -130,7 +131,7 @@ def main() -> None:
     from transformers import TrainerCallback
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-    from stages import rewards, run
+    from stages import rewards, training
 
     quiet()
     scoring = {"tokens": 0, "seconds": 0.0}
@@ -138,7 +139,7 @@ def main() -> None:
         scoring = score(args, grpo, model, rows)
     name = args.reward_funcs[0]
     rewards.REWARDS[name] = recorder = Recorder(rewards.REWARDS[name], grpo.num_generations)
-    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
     if args.mode == "stock":
         trainer = build_stock(rows, args, grpo, model, tokenizer)
     else:

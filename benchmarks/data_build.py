@@ -24,11 +24,12 @@ from typing import Any
 import yaml
 
 from benchmarks.table import about, publish, tell
-from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli
-from data_prep.reading.rows import read_rows
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
+from pipeline import manifest
+from pipeline.errors import UserError, run_cli
+from pipeline.rows import read_rows
+from pipeline.settings import parse
 
 FILES = {
     "dapo/dapo_math_17k.parquet": "dapo",

@@ -14,8 +14,8 @@ import os
 import sys
 from typing import Any
 
-from data_prep.config import run_cli
-from data_prep.prompts import ANSWER_CLOSE
+from pipeline.errors import run_cli
+from pipeline.prompts import ANSWER_CLOSE
 
 
 class Engine:

@@ -26,8 +26,9 @@ from typing import Any
 import yaml
 
 from benchmarks.table import about, publish, tell
-from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli
+from pipeline import manifest
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse
 from stages.doctor import devices
 
 CHECKS = Path(__file__).with_suffix(".yaml")

@@ -16,8 +16,9 @@ from typing import Any
 
 from benchmarks.table import publish
 from benchmarks.throughput import BenchArguments
-from data_prep.config import parse, run_cli
-from data_prep.quiet import quiet
+from pipeline.console import quiet
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 
 PORT = "8765"
 SERVE = (

@@ -23,10 +23,11 @@ import numpy as np
 
 from benchmarks.grader_cases import NUM_HOSTILE, PAIRS, Case, make_round
 from benchmarks.table import Interval, about, publish, sum_ratio_interval
-from data_prep.config import parse, run_cli
-from data_prep.grading import pool as grading_pool
-from data_prep.grading.grade import grade_all
-from data_prep.reading.rows import read_rows
+from grading import pool as grading_pool
+from grading.grade import grade_all
+from pipeline.errors import run_cli
+from pipeline.rows import read_rows
+from pipeline.settings import parse
 
 Outcome = tuple[float, bool | None]  # seconds; None: the grader raised or was killed
 GUARD_SECONDS = 20.0  # TRL's own alarms end a call after 15 s

@@ -18,7 +18,8 @@ from pathlib import Path
 from benchmarks import grader_rows_lost  # noqa: F401 (enters its classes)
 from benchmarks.grader_rows import CLASSES, Random
 from benchmarks.table import markdown, tell
-from data_prep.config import parse, run_cli
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 
 WHOLE = {"F12", "boxes", "final"}  # the prediction is a text, not what is in a box
 SENTENCES = (
@@ -34,7 +35,7 @@ if __name__ == "__main__":
     if os.path.exists("data_prep/answers.py"):
         from data_prep.answers import grade_all
     else:
-        from data_prep.grading.grade import grade_all
+        from grading.grade import grade_all
     assert os.path.realpath(inspect.getfile(grade_all)).startswith(os.path.realpath(".") + "/")
     rows, found = json.load(sys.stdin), {}
     takes_questions = "questions" in inspect.signature(grade_all).parameters

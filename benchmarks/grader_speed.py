@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import markdown, show_interval, sum_ratio_interval, tell
-from data_prep.config import parse, run_cli
-from data_prep.grading.extract import last_boxed
+from grading.extract import last_boxed
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 
 NUM_PASSES, BLOCK = 3, 50
 # Runs in the tree that it times: blocks of rows on standard input, seconds on standard output.
@@ -46,7 +47,7 @@ if __name__ == "__main__":
     if os.path.exists("data_prep/answers.py"):
         from data_prep.answers import grade_all
     else:
-        from data_prep.grading.grade import grade_all
+        from grading.grade import grade_all
     takes_questions = "questions" in inspect.signature(grade_all).parameters
     grade_all([r"<think>a</think> \boxed{\int_0^1 x dx}"], ["1"])  # starts a worker
     print("ready", flush=True)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import about, markdown, publish, run_once, tell
-from data_prep import manifest
-from data_prep.config import parse, run_cli
+from pipeline import manifest
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 from stages.trainer.guards import GuardSettings
 
 # Guard -> its limit in `GuardSettings`, and which of two values is nearer to violating it.

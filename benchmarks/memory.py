@@ -22,8 +22,9 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, SFTConfig, SFTTrainer
 
 from benchmarks.table import about, publish, tell
-from data_prep.config import Settings, known_keys, parse, run_cli
-from data_prep.quiet import quiet
+from pipeline.console import quiet
+from pipeline.errors import run_cli
+from pipeline.settings import Settings, known_keys, parse
 from stages.preflight.capacity import build_step
 from stages.preflight.inputs import STAGES, load_shape
 from stages.preflight.memory import Model, Plan, plan_step

@@ -14,10 +14,11 @@ import torch
 
 from benchmarks import mismatch_runs, table
 from benchmarks.mismatch_runs import EXACT, FP16, MIXED, RUNS, BenchArguments
-from data_prep import manifest
-from data_prep.config import parse, run_cli
-from data_prep.quiet import quiet
 from data_prep.schema import read_problems
+from pipeline import manifest
+from pipeline.console import quiet
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 from stages import grpo as grpo_stage
 from stages.arguments import GrpoArguments
 
@@ -113,14 +114,14 @@ def load_sampler(path: str, name: str) -> Any:
 
 def measure_pair(args: BenchArguments, name: str, sampler: str, seed: int) -> Any:
     """The mismatch of a trainer and a sampler of these names."""
-    from stages import run
+    from stages import training
 
     folder, size = f"{args.recipe_run}/mismatch/batch", NUM_COMPLETIONS
     argv = mismatch_runs.flags(
         name, args, seed, output_dir=folder, max_steps=1, per_device_train_batch_size=size
     )
     own, grpo, model = parse(__doc__, GrpoArguments, ("GRPOConfig", "ModelConfig"), argv=argv)
-    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
     trainer = grpo_stage.build_trainer(
         list(read_problems(own.train_file)), own, grpo, model, tokenizer
     )

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from benchmarks import curriculum_run, table
-from data_prep import manifest
-from data_prep.config import run_cli
+from pipeline import manifest
+from pipeline.errors import run_cli
 from stages import grpo
 from stages.trainer.update import use_stochastic_rounding
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import about, publish, ratio_interval, show_interval
-from data_prep.config import parse, run_cli
-from data_prep.prompts import prefills_think, render_prompt
-from data_prep.quiet import quiet
 from data_prep.schema import read_problems
+from pipeline.console import quiet
+from pipeline.errors import run_cli
+from pipeline.prompts import prefills_think, render_prompt
+from pipeline.settings import parse
 from stages import grpo as grpo_stage
 from stages.arguments import GrpoArguments
 
@@ -49,7 +50,7 @@ def build_stock(rows: list[dict], args: Any, grpo: Any, model: Any, tokenizer: A
     from datasets import Dataset
     from trl import GRPOTrainer
 
-    from stages import rewards, run
+    from stages import rewards, training
 
     columns = [{key: row[key] for key in grpo_stage.COLUMNS} for row in rows]
     think_prefilled = prefills_think(render_prompt(rows[0]["prompt"], tokenizer))
@@ -57,7 +58,7 @@ def build_stock(rows: list[dict], args: Any, grpo: Any, model: Any, tokenizer: A
         reward_funcs=rewards.build_rewards(args, grpo, think_prefilled),
         train_dataset=Dataset.from_list(columns),
         processing_class=tokenizer,
-        **run.trainer_kwargs(model, grpo),
+        **training.trainer_kwargs(model, grpo),
     )
 
 
@@ -65,7 +66,7 @@ def train(kind: str, args: BenchArguments, seed: int) -> tuple[float, float]:
     """Seconds of the process's own time in one turn, and the last loss."""
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-    from stages import run
+    from stages import training
 
     argv = ["--config", args.grpo_config, "--run_dir", args.recipe_run, "--curriculum", "off"]
     argv += ["--max_steps", str(args.num_steps), "--save_strategy", "no", "--report_to", "none"]
@@ -73,7 +74,7 @@ def train(kind: str, args: BenchArguments, seed: int) -> tuple[float, float]:
     for key, value in KINDS[kind].items():
         argv += [f"--{key}", value]
     own, grpo, model = parse(__doc__, GrpoArguments, ("GRPOConfig", "ModelConfig"), argv=argv)
-    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
     rows = list(read_problems(own.train_file))
     build = build_stock if kind == STOCK else grpo_stage.build_trainer
     trainer = build(rows, own, grpo, model, tokenizer)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from benchmarks import table
-from data_prep.config import parse, run_cli, setting
+from pipeline.errors import run_cli
+from pipeline.settings import parse, setting
 from stages.preflight.inputs import load_shape
 from stages.preflight.memory import Model
 from stages.preflight.plan import PlanArguments, grpo_seconds, plan

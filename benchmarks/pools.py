@@ -29,12 +29,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.table import tell
-from data_prep import manifest
-from data_prep.checkpoints import load_tokenizer
-from data_prep.config import UserError, parse, run_cli
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import question_of, read_problems
 from data_prep.sources import synthetic
+from pipeline import manifest
+from pipeline.checkpoints import load_tokenizer
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse
 
 SIZES = {"sft": 28_000, "grpo": 1_000, "test": 2_000}
 SPLITS = {"sft": "train", "grpo": "rl", "test": "test"}

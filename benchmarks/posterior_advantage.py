@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from data_prep.config import run_cli
+from pipeline.errors import run_cli
 from stages import grpo
 from stages.arguments import GRADED
 from stages.trainer import trainer

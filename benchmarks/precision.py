@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from benchmarks.table import markdown
-from data_prep.config import run_cli
+from pipeline.errors import run_cli
 
 WAYS = ("float32", "bf16", "bf16, stochastic rounding")
 RATES = (5e-7, 3e-7, 2e-6, 2e-5)

@@ -26,8 +26,9 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from benchmarks.table import markdown
-from data_prep.checkpoints import load_tokenizer
-from data_prep.config import UserError, parse, run_cli
+from pipeline.checkpoints import load_tokenizer
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import PredictiveCurriculum
 

@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import table
-from data_prep.config import UserError, parse, run_cli, setting
 from eval.harness.metrics import majority_at_k
 from eval.report.numbers import read_result
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse, setting
 from stages import sweep, sweep_page
 
 UNLIKE = Path(__file__).with_name("study_unlike.jsonl")

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep import manifest
-from data_prep.config import UserError
+from pipeline import manifest
+from pipeline.errors import UserError
 
 Interval = tuple[float, float, float]  # value, low, high
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import about, publish, ratio_interval, show_interval
-from data_prep.config import parse, run_cli
-from data_prep.quiet import quiet
+from pipeline.console import quiet
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 from stages.preflight.inputs import load_shape
 
 PARTS = {

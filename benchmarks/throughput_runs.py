@@ -24,7 +24,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer, pack_dataset
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.preflight.inputs import load_shape
 from stages.trainer.guards import GuardSettings
 from stages.trainer.trainer import MathGRPOTrainer

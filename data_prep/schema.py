@@ -2,17 +2,17 @@
 
 The builder turns every source into `Problem`s; `sft_row` and `grpo_row` turn those into the JSON
 lines that `stages/` and `eval/` read. Prompts stay lists of chat messages on disk: the tokenizer's
-chat template is applied in `data_prep.prompts`, once, by whoever has the tokenizer.
+chat template is applied in `pipeline.prompts`, once, by whoever has the tokenizer.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from data_prep.config import UserError
-from data_prep.grading.equivalence.compare import is_parseable
-from data_prep.prompts import ANSWER_FORMS, build_completion, build_prompt, form_of
-from data_prep.reading.rows import read_rows
+from grading.equivalence.compare import is_parseable
+from pipeline.errors import UserError
+from pipeline.prompts import ANSWER_FORMS, build_completion, build_prompt, form_of
+from pipeline.rows import read_rows
 
 # What a stage needs of a problem: GRPO, sampling and evaluation.
 COLUMNS = ("id", "prompt", "answers", "answer_form")
@@ -48,7 +48,7 @@ def grpo_row(problem: Problem, prompt_name: str, answer_form: str | None = None)
     """Row for GRPO and evaluation.
 
     Args:
-        prompt_name: a key of `data_prep.prompts.PROMPTS`.
+        prompt_name: a key of `pipeline.prompts.PROMPTS`.
         answer_form: where the grader looks for an answer; None: what the prompt asks for.
     """
     return {

@@ -9,10 +9,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep import card, manifest
-from data_prep.checkpoints import is_hub_id
-from data_prep.config import UserError, parse, run_cli, setting
 from eval.harness.settings import EvalArguments, split_checkpoints
+from pipeline import card, manifest
+from pipeline.checkpoints import is_hub_id
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse, setting
 
 REMEDIES = {
     401: "the token is missing or wrong; set HF_TOKEN or run `hf auth login`",

@@ -20,19 +20,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
-from data_prep.checkpoints import tokenizer_path
-from data_prep.config import build, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
-from data_prep.quiet import notice, quiet_evaluation, quiet_harness
-from data_prep.sampling.hashes import hash_checkpoint, hash_engine, hash_package, installed
+from data_prep.sampling.hashes import hash_checkpoint, hash_code, hash_engine, installed
 from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
+from pipeline import manifest
+from pipeline.checkpoints import tokenizer_path
+from pipeline.console import notice, quiet_evaluation, quiet_harness
+from pipeline.errors import run_cli
+from pipeline.settings import build, parse
 
 # A change in these changes scores: old results are stale, the stored completions are not.
-SCORING_PACKAGES = (Path(manifest.__file__).parent, Path(__file__).parent / "harness", suite.FOLDER)
+ROOT = Path(__file__).parents[1]
+SCORING_CODE = [
+    ROOT / name
+    for name in (
+        "grading", "eval/harness", "eval/tasks", "eval/run.py", "pipeline/prompts.py",
+        "data_prep/schema.py", "data_prep/sources", "data_prep/decontamination/benchmarks.py",
+    )
+]  # fmt: skip
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
 RESULTS = ("scores.json", "completions.parquet")  # of each checkpoint
 SETTINGS = (
@@ -185,7 +193,7 @@ def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:
         "checkpoint": hash_checkpoint(path, "checkpoints"),
         "engine": hash_engine(args.backend, args.dtype),
         "data": hash_data(args),
-        "code": f"{hash_package(*SCORING_PACKAGES)} {installed(SCORING_LIBRARIES)}",
+        "code": f"{hash_code(*SCORING_CODE)} {installed(SCORING_LIBRARIES)}",
         "settings": {key: getattr(args, key) for key in SETTINGS},
     }
 

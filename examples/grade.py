@@ -9,8 +9,8 @@ No torch, no model. A whole file with a report: `sft-grpo-math grade outputs.jso
 import sys
 from collections import Counter
 
-from data_prep.grading.grade import grade_all
-from data_prep.reading.rows import read_rows
+from grading.grade import grade_all
+from pipeline.rows import read_rows
 
 rows = [
     {"prediction": r"so it is \boxed{\frac{1}{2}}", "gold": "0.5"},

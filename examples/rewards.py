@@ -3,7 +3,7 @@
     python rewards.py [MODEL]
 
 A row needs `answers` (any may match) and the `answer_form` of its prompt. For right or wrong alone
-`from data_prep.grading import correctness_reward` is enough: it finds the golds of any column.
+`from grading import correctness_reward` is enough: it finds the golds of any column.
 """
 
 import sys
@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from data_prep.prompts import build_prompt
+from pipeline.prompts import build_prompt
 from stages.arguments import GrpoArguments
 from stages.rewards import build_rewards
 

@@ -8,7 +8,7 @@ A dataclass refuses what one value, or one of our own keys with another, gets wr
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
-from data_prep.config import setting
+from pipeline.settings import setting
 from stages.trainer.guards import GuardSettings
 
 # Hugging Face reports to nobody; and looks for unused parameters, with a warning, in plain DDP.

@@ -13,13 +13,14 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
-from data_prep.checkpoints import check_checkpoint
-from data_prep.config import PointlessKey, Settings, UserError
 from data_prep.decontamination.text import normalise_question
-from data_prep.reading.rows import read_rows
 from data_prep.sampling import NO_VLLM
 from data_prep.schema import COLUMNS, check_row
+from pipeline import manifest
+from pipeline.checkpoints import check_checkpoint
+from pipeline.errors import UserError
+from pipeline.rows import read_rows
+from pipeline.settings import PointlessKey, Settings
 from stages.arguments import MODES, SCALES, keeps_old_logps, steps_per_generation
 from stages.launch import is_installed, is_on, refuse_if
 from stages.own_code import check_own

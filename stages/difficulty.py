@@ -16,12 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
-from data_prep.config import parse, run_cli
 from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.hashes import shorten
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Processes, SampleStore, fill
+from pipeline import manifest
+from pipeline.errors import run_cli
+from pipeline.settings import parse
 
 RESULT = "pass_rates.jsonl"
 

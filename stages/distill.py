@@ -26,16 +26,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli, setting
-from data_prep.grading.equivalence.compare import is_same_value
-from data_prep.grading.grade import Grade
-from data_prep.prompts import PROMPTS, build_completion, build_prompt, form_of
 from data_prep.sampling import ProblemSetArguments, check_inputs
 from data_prep.sampling.problems import SampledSet, load_problems, prepare
 from data_prep.sampling.store import Completion, Processes, SampleStore, fill
 from data_prep.sources import generic
 from data_prep.sources.base import thought_of
+from grading.equivalence.compare import is_same_value
+from grading.grade import Grade
+from pipeline import manifest
+from pipeline.errors import UserError, run_cli
+from pipeline.prompts import PROMPTS, build_completion, build_prompt, form_of
+from pipeline.settings import parse, setting
 
 RESULT = "traces.jsonl"
 

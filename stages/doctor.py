@@ -12,10 +12,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from data_prep import manifest
-from data_prep.config import RecipeArguments, UserError, parse, run_cli
-from data_prep.errors import nearest, size
-from data_prep.quiet import quiet
+from pipeline import manifest
+from pipeline.console import quiet
+from pipeline.errors import UserError, nearest, run_cli, size
+from pipeline.settings import RecipeArguments, parse
 
 OPTIONAL = ("flash-attn", "kernels", "liger-kernel", "vllm", "deepspeed", "wandb", "trackio")
 # Variables that change what a run does, and whose values are no secret.

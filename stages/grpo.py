@@ -13,13 +13,14 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from data_prep import manifest
-from data_prep.checkpoints import loading
-from data_prep.config import UserError, parse, run_cli
-from data_prep.prompts import prefills_think, render_prompt
-from data_prep.quiet import hide_trackers, quiet
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, question_of, read_problems
+from pipeline import manifest
+from pipeline.checkpoints import loading
+from pipeline.console import hide_trackers, is_main_process, quiet, say
+from pipeline.errors import UserError, run_cli
+from pipeline.prompts import prefills_think, render_prompt
+from pipeline.settings import parse
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
 from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
 from stages.launch import launched
@@ -96,7 +97,7 @@ def build_trainer(
     """The trainer that a recipe asks for; `grpo`, `model`: TRL's `GRPOConfig`, `ModelConfig`."""
     from datasets import Dataset
 
-    from stages import run
+    from stages import training
     from stages.rewards import BatchGrader, build_rewards
     from stages.trainer import trainer
 
@@ -124,7 +125,7 @@ def build_trainer(
         guards=args.guard_settings(),
         keeps_best=not args.validate_only,
         dead_groups=args.dead_groups,
-        **run.trainer_kwargs(model, grpo),
+        **training.trainer_kwargs(model, grpo),
     )
 
 
@@ -136,10 +137,10 @@ def main() -> None:
     hide_trackers(grpo.report_to)
     rows = list(read_problems(args.train_file))
 
-    from stages import run
+    from stages import training
 
     quiet()
-    tokenizer = run.load_tokenizer(model, grpo, padding_side="left")
+    tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
     problems, held_out, dropped = split(rows, args, grpo.seed, tokenizer)
     per_step = grpo.generation_batch_size // grpo.num_generations
     if len(problems) < per_step:
@@ -148,27 +149,27 @@ def main() -> None:
             f"({', '.join(f'{n} {why}' for why, n in dropped.items()) or 'none dropped'}), one "
             f"generation batch needs {per_step}; drop fewer, or add problems"
         )
-    config = run.effective_config(args, grpo, model)
+    config = training.effective_config(args, grpo, model)
     files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
     inputs = manifest.hash_inputs([*filter(None, files), *own_files(args.reward_funcs)])
-    start = run.prepare(grpo.output_dir, config, inputs)
+    start = training.prepare(grpo.output_dir, config, inputs)
     if start is None:
         return
     grpo.output_dir = start.work
-    run.say(
+    say(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
         + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
         + f"; curriculum: {args.curriculum}"
     )
     if held_out:
-        run.say(
+        say(
             f"grpo: avg@{grpo.num_generations_eval or grpo.num_generations} every "
             f"{grpo.eval_steps:g} steps on {len(held_out)} held-out problems of "
             f"{args.eval_file or args.train_file}"
         )
     # Without old log-probs the importance ratio is 1.
     if args.max_mean_ratio is not None and not keeps_old_logps(grpo, grpo.steps_per_generation):
-        run.say(
+        say(
             f"grpo: max_mean_ratio: {args.max_mean_ratio} drops only what is not finite here: the "
             "ratio is 1 as long as gradient_accumulation_steps uses up a generation batch; a "
             "greater steps_per_generation gives it several optimizer steps"
@@ -179,12 +180,12 @@ def main() -> None:
         from stages.trainer.update import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
-    run.train(trainer, "grpo", start.checkpoint)
+    training.train(trainer, "grpo", start.checkpoint)
 
     from stages.trainer.evaluation import NAME, read_best
 
-    best = read_best(start.work) if run.is_main_process() and held_out else None
-    if run.is_main_process():
+    best = read_best(start.work) if is_main_process() and held_out else None
+    if is_main_process():
         counts = {"problems": len(problems), "steps": trainer.state.global_step}
         counts["completions"] = trainer.num_completions
         if held_out:
@@ -192,18 +193,18 @@ def main() -> None:
         numbers = {"rows_in": len(rows), "rows_out": len(problems), "dropped": dropped}
         if best:
             numbers["best"] = best
-        run.conclude(start, "grpo", config, inputs, counts, **numbers)
-    run.say(
+        training.conclude(start, "grpo", config, inputs, counts, **numbers)
+    say(
         f"grpo: {trainer.state.global_step} steps, "
-        f"reward {run.last_logged(trainer, 'rollout/rewards'):.3f}, "
-        f"correct {run.last_logged(trainer, 'rollout/correctness'):.3f} -> {start.folder}"
+        f"reward {training.last_logged(trainer, 'rollout/rewards'):.3f}, "
+        f"correct {training.last_logged(trainer, 'rollout/correctness'):.3f} -> {start.folder}"
     )
     if best:
-        run.say(
+        say(
             f"grpo: best {best['metric']} {best['value']:.3f} ± {best['stderr']:.3f} at step "
             f"{best['step']} -> {start.folder}/{NAME}"
         )
-    run.finish(trainer)
+    training.finish(trainer)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import Settings, UserError, run_cli
-from data_prep.quiet import quiet_launcher
+from pipeline.console import quiet_launcher
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import Settings
 from stages import restarts
 
 CONFIGS = "configs/accelerate"

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import Settings, UserError
+from pipeline.errors import UserError
+from pipeline.settings import Settings
 
 
 def check_own(settings: Settings, key: str) -> None:

@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from data_prep.config import UserError
-from data_prep.errors import LOST
-from data_prep.quiet import notice
+from pipeline.console import notice
+from pipeline.errors import LOST, UserError
 
 MAX_RESTARTS = 3  # of the processes of one host; accelerate's --max_restarts
 MISTAKE = 2  # exit code of a UserError

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
 
-from data_prep.grading.extract import is_well_formed
-from data_prep.grading.grade import VERDICTS, Golds, grade_rollouts
+from grading.extract import is_well_formed
+from grading.grade import VERDICTS, Golds, grade_rollouts
 from stages.arguments import REWARD_FUNCS
 from stages.own_code import load_own
 

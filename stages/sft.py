@@ -11,13 +11,14 @@ Full-parameter by default, LoRA with `use_peft: true`; `packing: true` packs who
 
 from typing import Any
 
-from data_prep import manifest
-from data_prep.checkpoints import load_template, loading
-from data_prep.config import UserError, parse, run_cli
-from data_prep.prompts import render_completion, render_prompt
-from data_prep.quiet import hide_trackers, quiet
-from data_prep.reading.rows import read_rows
 from data_prep.schema import check_row
+from pipeline import manifest
+from pipeline.checkpoints import load_template, loading
+from pipeline.console import hide_trackers, is_main_process, quiet, say
+from pipeline.errors import UserError, run_cli
+from pipeline.prompts import render_completion, render_prompt
+from pipeline.rows import read_rows
+from pipeline.settings import parse
 from stages.arguments import DEFAULTS, SFT, SftArguments
 from stages.checks import check_sft
 from stages.launch import launched
@@ -66,48 +67,49 @@ def main() -> None:
     from datasets import Dataset
     from trl import SFTTrainer
 
-    from stages import run
+    from stages import training
 
     quiet()
     template = sft.chat_template_path
-    tokenizer = run.load_tokenizer(model, sft, template and load_template(template))
+    tokenizer = training.load_tokenizer(model, sft, template and load_template(template))
     rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
-    config = run.effective_config(args, sft, model)
+    config = training.effective_config(args, sft, model)
     # Ours is whole: TRL would clone a folder's special tokens after the rows are tokenized.
     sft.chat_template_path = None
     files = [args.train_file, model.model_name_or_path, *([template] if template else [])]
     inputs = manifest.hash_inputs(files)
-    start = run.prepare(sft.output_dir, config, inputs)
+    start = training.prepare(sft.output_dir, config, inputs)
     if start is None:
         return
     sft.output_dir = start.work
-    run.say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
+    say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
 
     with loading("model", model.model_name_or_path, "model_name_or_path"):
         trainer = SFTTrainer(
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
-            **run.trainer_kwargs(model, sft),
+            **training.trainer_kwargs(model, sft),
         )
     if args.stochastic_rounding:
         from stages.trainer.update import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
-    run.train(trainer, "sft", start.checkpoint)
+    training.train(trainer, "sft", start.checkpoint)
 
-    if run.is_main_process():
+    if is_main_process():
         num_tokens = sum(len(row["input_ids"]) for row in rows)
         counts = {"rows": len(rows), "tokens": num_tokens, "steps": trainer.state.global_step}
         numbers = {"rows_in": len(rows) + dropped, "rows_out": len(rows)}
         numbers["dropped"] = {"over_max_length": dropped}
-        run.conclude(start, "sft", config, inputs, counts, **numbers)
+        training.conclude(start, "sft", config, inputs, counts, **numbers)
     # A run shorter than logging_steps has logged nothing but its mean loss.
-    loss = run.last_logged(trainer, "loss", "train_loss")
-    run.say(
+    loss = training.last_logged(trainer, "loss", "train_loss")
+    accuracy = training.last_logged(trainer, "mean_token_accuracy")
+    say(
         f"sft: {trainer.state.global_step} steps, loss {loss:.4f}, "
-        f"token accuracy {run.last_logged(trainer, 'mean_token_accuracy'):.3f} -> {start.folder}"
+        f"token accuracy {accuracy:.3f} -> {start.folder}"
     )
-    run.finish(trainer)
+    training.finish(trainer)
 
 
 if __name__ == "__main__":

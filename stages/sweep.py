@@ -25,8 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import UserError, build, parse, read_settings, run_check, run_cli, setting
-from data_prep.ownership import claim
+from pipeline.errors import UserError, run_cli
+from pipeline.lock import claim
+from pipeline.settings import build, parse, read_settings, run_check, setting
 from stages import sweep_page
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
 from stages.checks import check_grpo, check_sft

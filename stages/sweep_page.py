@@ -5,7 +5,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
+from pipeline import manifest
 
 COLUMNS = (
     "run", "steps", "reward", "correct", "first avg@k", "avg@k", "best avg@k", "guards", "ended",

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
-from data_prep.checkpoints import load_tokenizer
-from data_prep.config import UserError, parse, run_cli
-from data_prep.quiet import quiet
 from data_prep.sources.synthetic import MAX_VALUE
+from pipeline import manifest
+from pipeline.checkpoints import load_tokenizer
+from pipeline.console import quiet
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse
 
 EOS, PAD = "<|im_end|>", "<|endoftext|>"
 CHAT_TEMPLATE = (
@@ -123,7 +124,7 @@ def main() -> None:
         return
     inputs = manifest.hash_inputs([args.train_file])
 
-    from data_prep.reading.rows import read_rows
+    from pipeline.rows import read_rows
 
     quiet()
     texts = []

@@ -62,7 +62,7 @@ NOT_COMPARED = re.compile(r"tfevents|training_args\.bin|README\.md|\.lock$|\.htm
 OPTIMIZER = re.compile(r"checkpoint-\d+/(optimizer|scheduler|rng_state|files\.json)")
 NOTHING = re.compile("(?!)")
 CRASH = re.compile(r"Traceback|Exception ignored|terminate called|core dumped|Fatal Python|HANGS")
-OURS = re.compile(r'File "[^"]*/(data_prep|stages|eval)/')
+OURS = re.compile(r'File "[^"]*/(pipeline|grading|data_prep|stages|eval)/')
 CLOCK = """
 import os, time
 real, start, kind = time.time, time.time(), os.environ.get("CHAOS_CLOCK")
@@ -120,6 +120,8 @@ class Lane:
             "Makefile",
             "pyproject.toml",
             "constraints.txt",
+            "pipeline",
+            "grading",
             "data_prep",
             "stages",
             "eval",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from data_prep.config import Settings, _typed, known_keys
+from pipeline.settings import Settings, _typed, known_keys
 
 
 def settings_of(values: dict[str, Any], own: type, hf: tuple[str, ...] = ()) -> Settings:

@@ -24,7 +24,7 @@ set -euo pipefail
 RECIPE=${RECIPE:-grpo7b}
 LORA=${LORA:-}
 MODEL=${MODEL:-} # a folder or hub id to start from, in place of the recipe's model
-name=${MODEL:+-$(python3 -IS data_prep/make_variables.py name "$MODEL")}
+name=${MODEL:+-$(python3 -IS pipeline/make_variables.py name "$MODEL")}
 RUN=${RUN:-runs/$RECIPE$name${LORA:+-lora}}
 VLLM_HOSTS=${VLLM_HOSTS:-1}
 VLLM_ARGS=${VLLM_ARGS:-} # for `trl vllm-serve`; one server uses tensor_parallel_size GPUs

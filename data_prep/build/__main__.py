@@ -23,19 +23,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
 from data_prep.build.duplicates import Collector
 from data_prep.build.filters import choose_mix
 from data_prep.build.recipe import TRAINING, DataArguments, Source, check_data, find_files, id_parts
 from data_prep.build.rows import Job, SourceRows, Workers
 from data_prep.build.write import Outputs, SetReport, Spool, check_folder, write_manifest
-from data_prep.config import UserError, parse, run_cli
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.index import load_questions, read_questions
-from data_prep.grading.pool import count_cpus
-from data_prep.quiet import notice
 from data_prep.schema import Problem, grpo_row, sft_row
 from data_prep.sources.base import Drop
+from grading.pool import count_cpus
+from pipeline import manifest
+from pipeline.console import notice
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse
 
 
 def main() -> None:

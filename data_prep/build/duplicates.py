@@ -20,9 +20,9 @@ from data_prep.build.filters import Checked
 from data_prep.build.write import Spool
 from data_prep.decontamination.index import asks_about_figure, same_wording
 from data_prep.decontamination.text import content, figures, numbers, tokenise
-from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
+from grading.equivalence.compare import is_same_value
 
 NUM_BANDS = 6
 ROWS_PER_BAND = 3

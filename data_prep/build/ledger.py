@@ -12,10 +12,11 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from data_prep import manifest
 from data_prep.build.write import CONTAMINATION
-from data_prep.config import UserError, parse, run_cli
-from data_prep.reading.rows import read_rows
+from pipeline import manifest
+from pipeline.errors import UserError, run_cli
+from pipeline.rows import read_rows
+from pipeline.settings import parse
 
 STAGE = "contamination-ledger"
 LEDGER = "ledger.jsonl"

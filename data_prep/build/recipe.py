@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import UserError, convert, known_keys, setting
 from data_prep.decontamination.benchmarks import BENCHMARKS
-from data_prep.prompts import ANSWER_FORMS, PROMPTS
-from data_prep.reading.rows import list_files
 from data_prep.sources.registry import BUILDERS, known_options
+from pipeline.errors import UserError
+from pipeline.prompts import ANSWER_FORMS, PROMPTS
+from pipeline.rows import list_files
+from pipeline.settings import convert, known_keys, setting
 
 TRAINING = ("sft", "grpo")
 # Evaluation sets first: the training sets are checked against them.

@@ -28,14 +28,14 @@ from tqdm import tqdm
 from data_prep.build.duplicates import signature
 from data_prep.build.filters import Checked, check_problem, find_band, find_foreign
 from data_prep.build.recipe import TRAINING, DataArguments, Source, find_files
-from data_prep.config import UserError
 from data_prep.decontamination.index import EvalIndex
 from data_prep.decontamination.text import question_key, tokenise
-from data_prep.reading.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
 from data_prep.schema import Problem
 from data_prep.sources import synthetic
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
+from pipeline.errors import UserError
+from pipeline.rows import BadRow, Row, fetch_hub_file, load_hub, read_rows_and_faults
 
 EXCERPT = 1000  # characters of a row that its source drops
 CHUNK = 500  # rows

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from data_prep import manifest
 from data_prep.build.filters import Checked
 from data_prep.build.recipe import FILES, DataArguments, Source, find_files
-from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import find_benchmark
 from data_prep.decontamination.text import question_hash
-from data_prep.quiet import notice
 from data_prep.schema import Problem
+from pipeline import manifest
+from pipeline.console import notice
+from pipeline.errors import UserError
 
 DROPPED, CONTAMINATION = "dropped.jsonl", "contamination.jsonl"
 NAMES = (*FILES.values(), DROPPED, CONTAMINATION)

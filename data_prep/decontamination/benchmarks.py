@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import UserError
-from data_prep.grading.equivalence.compare import is_parseable, is_same_value
-from data_prep.reading.rows import load_hub, read_rows
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
+from grading.equivalence.compare import is_parseable, is_same_value
+from pipeline.errors import UserError
+from pipeline.rows import load_hub, read_rows
 
 # Source, set on the hub, and the local files below data_root, of which the first that exists is
 # read. The evaluation scores them; the data builder keeps their problems out of training sets.

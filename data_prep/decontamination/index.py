@@ -18,7 +18,6 @@ from pathlib import Path
 
 from rapidfuzz.distance import LCSseq, Levenshtein, Prefix
 
-from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, load_benchmark
 from data_prep.decontamination.text import (
     content,
@@ -29,9 +28,10 @@ from data_prep.decontamination.text import (
     without_choices,
     without_options,
 )
-from data_prep.grading.equivalence.compare import is_same_value
-from data_prep.quiet import notice
 from data_prep.schema import Problem
+from grading.equivalence.compare import is_same_value
+from pipeline.console import notice
+from pipeline.errors import UserError
 
 # Measured, see docs/results/decontamination.md. Lengths are in words that carry content.
 NGRAM = 4

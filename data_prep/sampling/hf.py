@@ -13,10 +13,10 @@ from typing import Any
 import torch
 import transformers
 
-from data_prep.checkpoints import base_and_adapter, load_tokenizer, loading
-from data_prep.config import UserError
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
+from pipeline.checkpoints import base_and_adapter, load_tokenizer, loading
+from pipeline.errors import UserError
 
 # Log-likelihoods keep the logits of a batch's prompts, tokens x vocabulary.
 LOGLIKELIHOOD_BATCH = 8

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.pool import ThreadPool
 from typing import Any
 
-from data_prep.config import UserError
-from data_prep.prompts import THINK_CLOSE, THINK_OPEN
 from data_prep.sampling.store import Completion, Request
+from pipeline.errors import UserError
+from pipeline.prompts import THINK_CLOSE, THINK_OPEN
 
 MAX_RETRIES = 5  # by the client, after 0.5, 1, 2, 4 and 8 seconds, for 408, 409, 429 and 5xx too
 CONNECT_S = 20.0

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from data_prep.checkpoints import load_tokenizer
-from data_prep.config import UserError
-from data_prep.grading.grade import Grade, grade_rollouts
-from data_prep.prompts import prefills_think, render_prompt
-from data_prep.quiet import quiet_transformers
-from data_prep.reading.rows import read_rows
 from data_prep.sampling import ProblemSetArguments, SamplingArguments
 from data_prep.sampling.hashes import hash_checkpoint, hash_engine
 from data_prep.sampling.store import Completion, Processes, Request, SampleStore, Settings
 from data_prep.schema import question_of, read_problems
+from grading.grade import Grade, grade_rollouts
+from pipeline.checkpoints import load_tokenizer
+from pipeline.console import quiet_transformers
+from pipeline.errors import UserError
+from pipeline.prompts import prefills_think, render_prompt
+from pipeline.rows import read_rows
 
 GRADED_AT_ONCE = 1024  # completions: those that need math-verify are graded in parallel
 KEY = "model_name_or_path"

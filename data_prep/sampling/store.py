@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 
 # Requests that an engine is handed at once: their token ids, some 2 KB each, are in memory.
 WINDOW = 32_768
@@ -221,7 +221,7 @@ def fill(
     generates its share. Afterwards the main process can get all of them. `is_logged` shows the bar
     where stderr is no terminal, too.
     """
-    from data_prep.progress import Bar
+    from pipeline.console import Bar
 
     store.load()
     processes.meet()  # all have read the same before the first writes

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from data_prep.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
-from data_prep.config import UserError
-from data_prep.quiet import VLLM_ENVIRONMENT
 from data_prep.sampling import NO_VLLM, SamplingArguments
 from data_prep.sampling.hf import cut_at, eos_token_ids, fit, split_stops
 from data_prep.sampling.store import Completion, Continuation, Request, Settings
+from pipeline.checkpoints import base_and_adapter, load_tokenizer, tokenizer_path
+from pipeline.console import VLLM_ENVIRONMENT
+from pipeline.errors import UserError
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 # What launchers tell their processes. vLLM would take each of them for a part of one engine.

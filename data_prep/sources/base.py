@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from data_prep.config import UserError
-from data_prep.grading.equivalence.compare import is_same_value
-from data_prep.grading.extract import extract_short, find_boxes, last_boxed
-from data_prep.prompts import THINK_CLOSE, THINK_OPEN
-from data_prep.reading.rows import Row, is_conversation
 from data_prep.schema import Problem
 from data_prep.sources import templates
+from grading.equivalence.compare import is_same_value
+from grading.extract import extract_short, find_boxes, last_boxed
+from pipeline.errors import UserError
+from pipeline.prompts import THINK_CLOSE, THINK_OPEN
+from pipeline.rows import Row, is_conversation
 
 Columns = tuple[str, ...]  # names, of which the first that a row has counts
 QUESTIONS = ("problem", "question", "Problem", "prompt", "instruction", "input")

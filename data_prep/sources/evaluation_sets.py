@@ -17,9 +17,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from data_prep.config import UserError
 from data_prep.schema import Problem
 from data_prep.sources.base import build_row, get_text, get_value, own_id
+from pipeline.errors import UserError
 
 LETTERS = "ABCDE"
 INSTRUCTION = "Answer with the letter of the right option."

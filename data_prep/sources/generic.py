@@ -11,10 +11,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from data_prep.config import UserError
 from data_prep.schema import Problem
 from data_prep.sources import base
 from data_prep.sources.templates import chat_turns
+from pipeline.errors import UserError
 
 MARK = "####"
 _COLUMN = re.compile(r"\{([^{}\s][^{}]*)\}")

@@ -6,9 +6,9 @@ A row's `answer` is the rationale, with calculator marks `<<48/2=24>>`, and `###
 import re
 from typing import Any
 
-from data_prep.config import UserError
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, find_value, get_question, get_text
+from pipeline.errors import UserError
 
 MARK = "####"
 _CALCULATION = re.compile(r"<<[^<>]*>>")

@@ -9,10 +9,10 @@ The gold is `answer`, or the last `\\boxed{…}` of the solution. ORZ's evaluati
 import re
 from typing import Any
 
-from data_prep.config import UserError
-from data_prep.grading.extract import last_boxed
 from data_prep.schema import Problem
 from data_prep.sources import base
+from grading.extract import last_boxed
+from pipeline.errors import UserError
 
 QUESTIONS = ("problem", "question", "prompt")
 GOLDS = ("answer", "final_answer", "reward_model.ground_truth")

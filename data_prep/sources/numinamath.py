@@ -9,10 +9,10 @@ is a proof or multiple choice. `text_answer` drops golds in words: no algebra ca
 import re
 from typing import Any
 
-from data_prep.grading.equivalence.compare import is_parseable
-from data_prep.grading.extract import last_boxed
 from data_prep.schema import Problem
 from data_prep.sources import base
+from grading.equivalence.compare import is_parseable
+from grading.extract import last_boxed
 
 _ENVIRONMENT = re.compile(r"\\(?:begin|end|operatorname)\{\w+\}")
 _TEXT_COMMAND = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")

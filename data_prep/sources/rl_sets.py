@@ -7,9 +7,9 @@ and TTRL's (`prompt` as text, `answer`) are read by the same names.
 from dataclasses import replace
 from typing import Any
 
-from data_prep.config import UserError
 from data_prep.schema import Problem
 from data_prep.sources import base
+from pipeline.errors import UserError
 
 QUESTIONS = ("prompt", "problem", "question")  # a chat comes before a copy of its text
 NUM_TRACES = 3  # of R1 in a row of DeepMath

@@ -1,6 +1,6 @@
 r"""Prompts back to bare questions: chat-template tokens and instructions on how to answer go.
 
-One prompt template is applied in one place (`data_prep.prompts`), so whatever a data set has put
+One prompt template is applied in one place (`pipeline.prompts`), so whatever a data set has put
 around its questions must go first. Of the sentences there is no list of known prompts: one goes if
 every word of it is about the way to answer, and if it, or one next to it, holds what no question
 says of its own: an empty box, "step by step", a tag. Thus "Give the answer as $m+n$." and "Put m+n
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from data_prep.reading.rows import is_conversation
+from pipeline.rows import is_conversation
 
 _ROLE_NAMES = "system|developer|user|human|prompter|assistant|chatbot|bot|model|gpt"
 # A special token, whose bars are fullwidth in R1's; no norm and no bra-ket has so long a name.

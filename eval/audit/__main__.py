@@ -17,12 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
-from data_prep.config import RecipeArguments, UserError, parse, run_cli, setting
-from data_prep.quiet import quiet_evaluation
 from eval.audit import page
 from eval.harness.settings import EvalArguments, check_data
 from eval.harness.suite import OWN
+from pipeline import manifest
+from pipeline.console import quiet_evaluation
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import RecipeArguments, parse, setting
 
 THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line

@@ -6,8 +6,8 @@ Pure functions over golds, the form of the answer and a wrong answer; no model, 
 import re
 from collections.abc import Sequence
 
-from data_prep.grading.equivalence.compare import TooLarge, compare
-from data_prep.prompts import (
+from grading.equivalence.compare import TooLarge, compare
+from pipeline.prompts import (
     ANSWER_CLOSE,
     ANSWER_OPEN,
     BARE_FORMS,

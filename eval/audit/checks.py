@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
 from data_prep.build.filters import CHOICE_SOURCES
-from data_prep.grading.equivalence.compare import is_same_value
-from data_prep.grading.grade import grade_rollouts
-from data_prep.prompts import prefills_think, render_completion
-from data_prep.quiet import quiet_evaluation
 from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import question_of
 from data_prep.sources.base import stated_answers
@@ -26,6 +21,11 @@ from eval.audit.inputs import NO_LIMIT, Recipe, collect_sets, load_recipe
 from eval.audit.parsers import parse_officially, run_scripted
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import load_think_tasks, render_prompts
+from grading.equivalence.compare import is_same_value
+from grading.grade import grade_rollouts
+from pipeline import manifest
+from pipeline.console import quiet_evaluation
+from pipeline.prompts import prefills_think, render_completion
 from stages.arguments import GRADED
 from stages.own_code import own_files
 

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.checkpoints import load_template, load_tokenizer
-from data_prep.config import UserError, parse
-from data_prep.quiet import quiet
-from data_prep.reading.rows import read_rows
 from data_prep.sampling.hf import cut_at, eos_token_ids
 from data_prep.sampling.store import Completion, Settings
 from data_prep.schema import check_row, read_problems
 from eval.harness.settings import EvalArguments
 from eval.harness.suite import OWN, read_problem_rows
+from pipeline.checkpoints import load_template, load_tokenizer
+from pipeline.console import quiet
+from pipeline.errors import UserError
+from pipeline.rows import read_rows
+from pipeline.settings import parse
 
 NO_LIMIT = 1 << 30  # tokens
 
@@ -96,7 +97,7 @@ def load_recipe(args: Any, folder: str) -> Recipe:
 
 
 def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
-    from stages import run
+    from stages import training
     from stages.tiny_model import build_tokenizer
 
     quiet()
@@ -106,7 +107,7 @@ def _load_tokenizer(args: Any, config: Any, model: Any) -> Any:
         model.model_name_or_path = args.tokenizer
     try:
         template = getattr(config, "chat_template_path", None)
-        return run.load_tokenizer(model, config, template and load_template(template))
+        return training.load_tokenizer(model, config, template and load_template(template))
     except UserError as error:
         raise UserError(
             f"{error}; --tokenizer takes another path, or `bytes` for a stand-in (make: TOKENIZER=)"

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from data_prep.quiet import clean, one_line
 from eval.report.render import print_table
+from pipeline.console import clean, one_line
 
 MAX_LINES = 40  # failing rows shown; `audit.json` has all that were kept
 MAX_CHARS = 200  # of a line about one of them

@@ -16,15 +16,15 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks.minerva_math import utils as minerva
 
-from data_prep.config import UserError
-from data_prep.grading.grade import grade_all, grade_leniently
-from data_prep.prompts import THINK_OPEN, prefills_think
-from data_prep.quiet import quiet_harness
-from data_prep.reading.rows import read_rows
 from data_prep.sampling.store import Completion
 from data_prep.sources.base import get_golds, get_text
 from eval.harness.cached_lm import read_settings
 from eval.harness.suite import load_official_tasks
+from grading.grade import grade_all, grade_leniently
+from pipeline.console import quiet_harness
+from pipeline.errors import UserError
+from pipeline.prompts import THINK_OPEN, prefills_think
+from pipeline.rows import read_rows
 
 # The benchmarks whose official tasks read what a model writes, and the shape of their rows. The
 # row's number replaces its question, which no parser reads: one keeps only these columns.

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from statistics import NormalDist
 
-from data_prep.grading.equivalence.compare import is_same_value
-from data_prep.prompts import THINK_CLOSE, THINK_OPEN
+from grading.equivalence.compare import is_same_value
+from pipeline.prompts import THINK_CLOSE, THINK_OPEN
 
 # "right": the parser at hand scored it. "unread": the right answer is there after a closed thought,
 # but not in the form that is read; "unclosed": it is there, but no thought was closed. "no answer":

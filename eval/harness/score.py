@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS
-from data_prep.grading.extract import is_well_formed
-from data_prep.grading.grade import grade_leniently, grade_rollouts
-from data_prep.manifest import encodable, open_whole
-from data_prep.prompts import THINK_OPEN, prefills_think
 from data_prep.sampling.store import Completion
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
 from eval.harness.metrics import greedy_metrics, mean_interval, outcome, sampled_metrics
+from grading.extract import is_well_formed
+from grading.grade import grade_leniently, grade_rollouts
+from pipeline.errors import UserError
+from pipeline.manifest import encodable, open_whole
+from pipeline.prompts import THINK_OPEN, prefills_think
 
 # Of completions.parquet, with their types in Arrow; besides them `gold`, a list of strings.
 COLUMNS = {

@@ -8,12 +8,13 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data_prep.checkpoints import check_checkpoint, is_hub_id
-from data_prep.config import UserError, setting
-from data_prep.prompts import ANSWER_FORMS, PROMPTS
 from data_prep.sampling import SamplingArguments
 from eval.harness import suite
 from eval.harness.suite import OFFICIAL_TASKS, OWN, THINK_TASKS
+from pipeline.checkpoints import check_checkpoint, is_hub_id
+from pipeline.errors import UserError
+from pipeline.prompts import ANSWER_FORMS, PROMPTS
+from pipeline.settings import setting
 
 
 @dataclass(kw_only=True)

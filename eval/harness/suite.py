@@ -17,13 +17,13 @@ from typing import Any
 
 import yaml
 
-from data_prep.checkpoints import load_tokenizer
-from data_prep.config import UserError
 from data_prep.decontamination.benchmarks import BENCHMARKS, find_benchmark_file, load_benchmark
-from data_prep.grading.pool import GradingPool
-from data_prep.prompts import render_prompt
-from data_prep.reading.rows import read_rows
 from data_prep.schema import grpo_row, read_problems
+from grading.pool import GradingPool
+from pipeline.checkpoints import load_tokenizer
+from pipeline.errors import UserError
+from pipeline.prompts import render_prompt
+from pipeline.rows import read_rows
 
 FOLDER = Path(__file__).parents[1] / "tasks"
 _FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

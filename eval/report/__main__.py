@@ -15,10 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from data_prep import card, manifest
-from data_prep.config import UserError, parse, run_cli
 from eval.harness.settings import EvalArguments, split_checkpoints
 from eval.report import browse, numbers, page, plots, render
+from pipeline import card, manifest
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse
 
 STATE = "trainer_state.json"
 

@@ -21,11 +21,12 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyarrow.dataset import dataset
 
-from data_prep.config import UserError, parse, run_cli
-from data_prep.manifest import finite, open_whole
-from data_prep.quiet import clean, notice, one_line
 from eval.report.numbers import COMPLETIONS, shorten
 from eval.report.render import render
+from pipeline.console import clean, notice, one_line
+from pipeline.errors import UserError, run_cli
+from pipeline.manifest import finite, open_whole
+from pipeline.settings import parse
 
 PAGE = "completions.html"
 MAX_FILES = 400  # that a training has logged

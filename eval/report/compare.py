@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep import manifest
-from data_prep.config import UserError, parse, run_cli, setting
 from eval.harness.metrics import mean_interval, problem_means
 from eval.harness.settings import split_checkpoints
 from eval.report import numbers, page, plots, render
 from eval.report.__main__ import find_examples, read_curves, read_stages
+from pipeline import manifest
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import parse, setting
 
 MAX_KEYS = 60  # that are shown of those in which runs differ
 

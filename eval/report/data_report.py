@@ -17,19 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from data_prep import manifest
 from data_prep.build.recipe import FILES, TRAINING
 from data_prep.build.write import CONTAMINATION, DROPPED
-from data_prep.checkpoints import load_tokenizer
-from data_prep.config import parse, run_cli, setting
 from data_prep.decontamination.benchmarks import BENCHMARKS
-from data_prep.prompts import render_completion, render_prompt
-from data_prep.quiet import one_line
-from data_prep.reading.rows import read_rows
 from eval.report import plots
 from eval.report.browse import as_text
 from eval.report.numbers import shorten
 from eval.report.render import Table, render
+from pipeline import manifest
+from pipeline.checkpoints import load_tokenizer
+from pipeline.console import one_line
+from pipeline.errors import run_cli
+from pipeline.prompts import render_completion, render_prompt
+from pipeline.rows import read_rows
+from pipeline.settings import parse, setting
 
 STAGE = "data-report"
 ORDER = [FILES[key] for key in ("sft", "grpo", "validation", "test", "transfer")]

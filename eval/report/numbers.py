@@ -16,7 +16,6 @@ from typing import Any
 
 from pyarrow.dataset import dataset
 
-from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
 from eval.harness.metrics import (
     is_answer_right,
@@ -25,6 +24,7 @@ from eval.harness.metrics import (
     problem_means,
     split_change,
 )
+from pipeline.errors import UserError
 
 NUMBERS = (
     "task", "mode", "id", "source", "level", "sample", "gold", "verdict", "prediction",

@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from data_prep import manifest
 from eval.harness.metrics import unseen_share
 from eval.report import plots
 from eval.report.numbers import headline_mode, is_official
 from eval.report.render import Table, flatten, render
+from pipeline import manifest
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 PARTS = ("ability", "format", "truncation")

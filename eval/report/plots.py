@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.quiet import clean
 from eval.harness.metrics import CAUSES
+from pipeline.console import clean
 
 # What a trainer may have logged: key, or pattern of keys with a line for each, panel title, y axis;
 # with {} in the title every key has a panel, as their scales differ.

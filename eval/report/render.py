@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from data_prep.quiet import clean
+from pipeline.console import clean
 
 Table = tuple[list[str], list[list[str]]]  # header, rows
 WIDTH = 100  # columns, also where the terminal is wider or is a file

@@ -18,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.build.recipe import TRAINING
-from data_prep.config import own_keys, parse, run_cli
 from data_prep.decontamination.benchmarks import BENCHMARKS
+from pipeline.errors import run_cli
+from pipeline.settings import own_keys, parse
 from stages.preflight import batches, capacity, inputs, lengths, tokenizer
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, attempt
 

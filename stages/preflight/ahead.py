@@ -11,9 +11,10 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data_prep import manifest
-from data_prep.config import UserError, build, parse, read_settings, run_check, run_cli, setting
 from data_prep.sampling import NO_VLLM
+from pipeline import manifest
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import build, parse, read_settings, run_check, setting
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
 from stages.launch import is_installed, refuse_if

@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from data_prep.config import Settings
+from pipeline.settings import Settings
 from stages.arguments import steps_per_generation
 from stages.preflight.capacity import weight_bytes
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from data_prep.config import Settings, UserError
-from data_prep.errors import nearest, size
+from pipeline.errors import UserError, nearest, size
+from pipeline.settings import Settings
 from stages.checks import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step

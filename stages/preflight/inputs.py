@@ -9,11 +9,11 @@ from typing import Any
 from unittest import mock
 
 from data_prep.build.recipe import FILES, DataArguments, check_data
-from data_prep.checkpoints import check_checkpoint, is_hub_id
-from data_prep.config import Settings, build, read_settings, read_yaml, run_check, setting
-from data_prep.errors import UserError
 from data_prep.sampling import ProblemSetArguments
 from eval.harness.settings import EvalArguments
+from pipeline.checkpoints import check_checkpoint, is_hub_id
+from pipeline.errors import UserError
+from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
 from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
 from stages.distill import DistillArguments
@@ -68,7 +68,7 @@ def load_shape(model: str) -> dict[str, Any]:
         raise UserError(f"{path}: {error}; the file must hold the model's JSON config") from error
 
 
-ACCELERATE = Path(__file__).parents[2] / "data_prep/recipes/accelerate"
+ACCELERATE = Path(__file__).parents[2] / "pipeline/recipes/accelerate"
 # Stage -> (our dataclass, Hugging Face's, check that needs no input file).
 STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     "data": (DataArguments, (), check_data),

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.prompts import render_completion, render_prompt
-from data_prep.reading.rows import read_rows
 from data_prep.schema import check_row
+from pipeline.prompts import render_completion, render_prompt
+from pipeline.rows import read_rows
 from stages.preflight.capacity import completion_room
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 FAMILIES = ("qwen2", "llama", "mistral", "qwen3")

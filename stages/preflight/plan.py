@@ -16,7 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from data_prep.config import Settings, UserError, parse, run_cli, setting
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import Settings, parse, setting
 from stages.arguments import keeps_old_logps, steps_per_generation
 from stages.preflight import roofline
 from stages.preflight.batches import count_rows

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_prep.checkpoints import check_vocabulary, load_template, load_tokenizer
-from data_prep.config import UserError
-from data_prep.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
-from data_prep.quiet import quiet_transformers
+from pipeline.checkpoints import check_vocabulary, load_template, load_tokenizer
+from pipeline.console import quiet_transformers
+from pipeline.errors import UserError
+from pipeline.prompts import PROMPTS, THINK_CLOSE, THINK_OPEN, build_prompt
 from stages.preflight import inputs
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe
 
@@ -180,6 +180,6 @@ def check_turn(
         add(WARNING, f"{says}, SFT with {eos!r}", f"eos_token: {end!r}")
     if "six times seven" not in turns:
         text = "the template strips <think> from answers; the stages render them themselves"
-        remedy = "render with data_prep.prompts, as they do, wherever you train with other tools"
+        remedy = "render with pipeline.prompts, as they do, wherever you train with other tools"
         add(WARNING, text, remedy, "think")
     return found or [Finding(OK, "template", f"turns end with {end!r}, which is the EOS")]

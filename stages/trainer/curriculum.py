@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from data_prep.config import UserError
 from data_prep.sampling.problems import load_pass_counts
+from pipeline.errors import UserError
 
 if TYPE_CHECKING:
     from stages.arguments import GrpoArguments

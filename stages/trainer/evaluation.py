@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from accelerate.utils import broadcast_object_list
 
-from data_prep import manifest
-from stages.run import is_main_process
+from pipeline import manifest
+from pipeline.console import is_main_process
 
 NAME, FILE = "best", "best.json"
 

@@ -9,7 +9,6 @@ run resumes behind it.
 import json
 import math
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -17,14 +16,12 @@ from typing import Any
 
 import torch
 from accelerate.utils import broadcast_object_list, reduce
-from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
-from data_prep.config import UserError
-from data_prep.manifest import finite
-from data_prep.quiet import one_line
-from stages.run import is_main_process
-from stages.runs import last_checkpoint
+from pipeline.console import is_main_process, say
+from pipeline.errors import UserError
+from pipeline.manifest import finite
+from stages.run_folder import last_checkpoint
 from stages.trainer import guards
 from stages.trainer.guards import GUARDS, UNGRADABLE, Firing, Guards, GuardSettings
 from stages.trainer.resume import abandon_later_checkpoints
@@ -100,7 +97,7 @@ class GuardCallback(WeightWatch):
         for firing in self.guards.observe(state.global_step - 1, found):
             self.firings.append(firing)
             record(args.output_dir, firing)
-            tell(f"guard {firing.message}")
+            say(f"guard {firing.message}")
             control.should_training_stop |= firing.action == "stop"
 
 
@@ -214,7 +211,7 @@ class GuardActions(WeightWatch):
         for firing in firings:
             if firing.action == "warn":
                 self._record(firing)
-                tell(f"guard {firing.message}")
+                say(f"guard {firing.message}")
         # Of several the one that looks back furthest; to stop comes first.
         for action, carry_out in (("stop", self._stop), ("rollback", self._roll_back)):
             if due := [firing for firing in firings if firing.action == action]:
@@ -241,7 +238,7 @@ class GuardActions(WeightWatch):
         self._num_rollbacks += 1
         factor, number = self.settings.rollback_lr_factor, self._num_rollbacks
         self._record(firing, checkpoint=healthy, learning_rate_factor=factor, num_rollbacks=number)
-        tell(f"guard {firing.message}; back to {healthy}, learning_rate x {factor:g}")
+        say(f"guard {firing.message}; back to {healthy}, learning_rate x {factor:g}")
         self.rollback_to = healthy
         control.should_training_stop = True
         control.should_save = control.should_evaluate = False
@@ -269,13 +266,6 @@ def mean_of_all(values: torch.Tensor) -> float:
     sums = torch.stack([known.sum(), known.new_tensor(float(known.numel()))])
     total, count = reduce(sums, reduction="sum").tolist()
     return total / count if count else math.nan
-
-
-def tell(line: str) -> None:
-    """One line on the terminal, above the progress bar, from the main process only."""
-    if is_main_process():
-        tqdm.write(one_line(line))
-        sys.stdout.flush()
 
 
 def of_main_process(value: Any) -> Any:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from data_prep.config import UserError
-from data_prep.manifest import open_whole
-from data_prep.prompts import render_prompt
-from stages.trainer.guard_actions import of_main_process, tell
+from pipeline.console import say
+from pipeline.errors import UserError
+from pipeline.manifest import open_whole
+from pipeline.prompts import render_prompt
+from stages.trainer.guard_actions import of_main_process
 
 FILE = "prompt_components.npy"  # in the output folder, for a resumed run
 BATCH_SIZE = 16  # prompts of one forward pass
@@ -37,7 +38,7 @@ def prompt_components(trainer: Any, num: int) -> np.ndarray:
         file.parent.mkdir(parents=True, exist_ok=True)
         with open_whole(file, "wb") as opened:
             np.save(opened, components)
-        tell(f"grpo: {num} components of what the model makes of {len(states):,} prompts -> {file}")
+        say(f"grpo: {num} components of what the model makes of {len(states):,} prompts -> {file}")
     return of_main_process(components)
 
 

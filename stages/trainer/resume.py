@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from trl.trainer.utils import RepeatSampler
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 
 STATE_FILE, BUFFER_FILE = "extra_state.json", "generation_buffer_{}.pt"
 REFERENCE_FILE = "reference.pt"

@@ -19,13 +19,14 @@ from packaging.version import Version
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOTrainer
 
-from data_prep.config import UserError
+from pipeline.console import say
+from pipeline.errors import UserError
 from stages.arguments import DEAD_GROUPS, GRADED
 from stages.rewards import BatchGrader
 from stages.trainer import resume, rollouts
 from stages.trainer.curriculum import Curriculum
 from stages.trainer.evaluation import HeldOutCounts, keep_if_best, random_state_kept
-from stages.trainer.guard_actions import GuardActions, tell
+from stages.trainer.guard_actions import GuardActions
 from stages.trainer.guards import GuardSettings
 from stages.trainer.prompt_states import prompt_components
 from stages.trainer.rollouts import Groups
@@ -442,7 +443,7 @@ class MathGRPOTrainer(GRPOTrainer):
         finally:
             self._logs, self.log_completions = table, writes_table
             self.model.train(was_training)
-        tell(
+        say(
             f"grpo: step {self.state.global_step}: {name} {metrics[f'eval_{name}']:.3f} ± "
             f"{metrics[f'eval_{name}_stderr']:.3f} on {len(self._held_out)} held-out problems, "
             f"{metrics['eval_response_length']:.0f} tokens, "

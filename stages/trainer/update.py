@@ -32,7 +32,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import TrainerCallback
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 
 FIELDS = ("log_probs", "entropy")  # of TRL's fused head, one value for each token but a row's first
 Chosen = list[tuple[int, torch.Tensor]]  # rows of a pass, and the columns of each row's own tokens

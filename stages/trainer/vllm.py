@@ -21,10 +21,9 @@ from torch.distributed import DistError
 from trl.generation import vllm_generation
 from trl.trainer import grpo_trainer
 
-from data_prep.config import UserError
-from data_prep.errors import LOST, LostError
-from data_prep.quiet import VLLM_ENVIRONMENT, one_line, quiet_loggers
 from data_prep.sampling.vllm import held_stderr as hushed
+from pipeline.console import VLLM_ENVIRONMENT, one_line, quiet_loggers
+from pipeline.errors import LOST, LostError, UserError
 from stages.trainer.evaluation import random_state_kept
 
 SETTINGS = {

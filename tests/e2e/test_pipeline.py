@@ -9,7 +9,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from data_prep.decontamination.text import normalise_question
-from data_prep.manifest import sha256
+from pipeline.manifest import sha256
 from tests import demo
 
 pytestmark = pytest.mark.e2e

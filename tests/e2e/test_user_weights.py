@@ -153,8 +153,8 @@ class Project:
 
     def __init__(self, folder, shared, family):
         self.folder, self.data, self.weights = folder, folder / "my data", folder / f"my {family}"
-        for name in ("Makefile", "configs", "data_prep", "stages", "eval", "pyproject.toml",
-                     "constraints.txt"):  # fmt: skip
+        files = ["Makefile", "configs", "pyproject.toml", "constraints.txt"]
+        for name in [*files, "pipeline", "grading", "data_prep", "stages", "eval"]:
             (folder / name).symlink_to(demo.ROOT / name)
         (folder / "venv").mkdir()
         (folder / "venv/ready").touch()

@@ -18,7 +18,7 @@ from tests.integration.test_examples import EXAMPLES
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 IMPORT_ALL = """
 import importlib, pkgutil, sys
-for name in ("data_prep", "stages", "eval"):
+for name in ("pipeline", "grading", "data_prep", "stages", "eval"):
     package = importlib.import_module(name)
     assert "site-packages" in package.__path__[0], package.__path__
     for module in pkgutil.walk_packages(package.__path__, name + "."):
@@ -44,7 +44,7 @@ sys.stdout.write(" ".join(importlib.metadata.version(one) for one in ("trl", "tr
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    for name in ("data_prep", "stages", "eval"):
+    for name in ("pipeline", "grading", "data_prep", "stages", "eval"):
         shutil.copytree(ROOT / name, folder / "tree" / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "tree")
@@ -137,7 +137,7 @@ def test_the_command_finds_the_recipes_of_the_wheel(project):
 def test_every_module_imports(run):
     done = run("-c", IMPORT_ALL)
     assert done.returncode == 0, done.stderr
-    assert {"data_prep.grading.grade", "stages.trainer.trainer"} <= {*done.stdout.split()}
+    assert {"grading.grade", "stages.trainer.trainer"} <= {*done.stdout.split()}
 
 
 def test_the_commands_answer(run):

@@ -27,9 +27,10 @@ from unittest import mock
 
 import yaml
 
-from data_prep import config
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
+from pipeline import errors
+from pipeline import settings as config
 from tests.demo import ROOT, make, write_recipe
 from tests.unit.stages.helpers import write_model
 
@@ -209,7 +210,7 @@ def refusal(stage: str, flags: list[str]) -> str:
         alone = mock.patch.object(config, "claim")
         with contextlib.redirect_stderr(err), contextlib.chdir(ROOT), alone:
             try:
-                config.run_cli(lambda: run_main(stage, argv, checks=True))
+                errors.run_cli(lambda: run_main(stage, argv, checks=True))
             except SystemExit as end:
                 text = err.getvalue()
                 assert text.count("\n") == 1, text

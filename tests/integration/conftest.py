@@ -97,9 +97,9 @@ def pool(tmp_path_factory, tiny_model_dir):
     """24 problems of four levels: `(path of the rows, {id: row and prompt_ids})`."""
     from transformers import AutoTokenizer
 
-    from data_prep.prompts import render_prompt
     from data_prep.schema import grpo_row
     from data_prep.sources import synthetic
+    from pipeline.prompts import render_prompt
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     rows = [grpo_row(p, "none") for p in synthetic.load("rl", 24, 0, max_level=4)]
@@ -175,7 +175,7 @@ def flash_calls(monkeypatch):
 @pytest.fixture
 def graded_by_chance(monkeypatch):
     """The model writes noise: call half of it right, so that groups have something to teach."""
-    from data_prep.grading.grade import Grade
+    from grading.grade import Grade
     from stages import rewards
 
     def grade_rollouts(completions, *_, **__):

@@ -128,7 +128,7 @@ def run(order):
 
     from transformers import Trainer
 
-    from data_prep.config import run_cli
+    from pipeline.errors import run_cli
 
     os.environ.update(order["env"])
     sys.argv = order["argv"]

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from data_prep.config import run_cli
+from pipeline.errors import run_cli
 
 
 def main():

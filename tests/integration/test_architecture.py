@@ -22,7 +22,7 @@ PATCHES = dict(
 )
 RUN = """
 import json, sys
-from data_prep.config import run_cli
+from pipeline.errors import run_cli
 from eval.harness.metrics import sampled_metrics
 from stages import grpo
 
@@ -40,7 +40,7 @@ def test_a_change_touches_three_files_at_most(name):
 
 
 def test_all_of_them_apply_and_train(tmp_path, write_recipe):
-    for name in ("data_prep", "stages", "eval"):
+    for name in ("pipeline", "grading", "data_prep", "stages", "eval"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / "tree" / name, ignore=ignored)
     for patch in PATCHES.values():

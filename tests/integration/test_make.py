@@ -11,7 +11,7 @@ import time
 import pytest
 import yaml
 
-from data_prep import make_variables
+from pipeline import make_variables
 from tests import demo
 
 pytestmark = pytest.mark.integration

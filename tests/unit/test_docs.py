@@ -9,7 +9,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += sorted((ROOT / "configs").glob("*/README.md"))
-PACKAGES = ("data_prep", "stages", "eval", "benchmarks", "tests", "configs", "docs")
+PACKAGES = (
+    "pipeline",
+    "grading",
+    "data_prep",
+    "stages",
+    "eval",
+    "benchmarks",
+    "tests",
+    "configs",
+    "docs",
+)
 # The log speaks of what was there at its time.
 PRESENT = [page for page in PAGES if page.name != "LOG.md"]
 
@@ -23,7 +33,7 @@ def test_files_modules_and_targets_exist(page):
     files = names(page, rf"(?<![\w/.])((?:{'|'.join(PACKAGES)})/[\w./-]+\.(?:py|yaml|sh|md|png))\b")
     files = [name for name in files if not name.startswith("configs/my/")]
     missing = [name for name in files if not (ROOT / name).exists()]
-    modules = names(page, r"-m ((?:data_prep|stages|eval|benchmarks)[\w.]*)")
+    modules = names(page, r"-m ((?:pipeline|grading|data_prep|stages|eval|benchmarks)[\w.]*)")
     missing += [one for one in modules if importlib.util.find_spec(one) is None]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z][\w-]*)(?=[^=]*:)", makefile, re.M))

@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 import pytest
 
-from data_prep import commands as console
-from data_prep.config import UserError, read_settings
+from pipeline import commands as console
+from pipeline.errors import UserError
+from pipeline.settings import read_settings
 from tests import demo
 
 ROOT = demo.ROOT
+PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += sorted((ROOT / "configs").glob("*/README.md"))
 # The log speaks of what was there at its time.
@@ -118,8 +120,8 @@ def check_module(words: tuple[str, ...]) -> None:
     assert importlib.util.find_spec(module) is not None, f"no module {module}"
     if module == "stages.launch":
         return check_launch(argv)
-    if module == "data_prep.grading":
-        importlib.import_module("data_prep.grading.__main__")._parse(argv)
+    if module == "grading":
+        importlib.import_module("grading.__main__")._parse(argv)
     elif module.startswith(("benchmarks", "tests")):  # by their text: some import torch
         source = importlib.util.find_spec(module).origin
         if (folder := Path(source).parent) and source.endswith("__init__.py"):
@@ -128,7 +130,11 @@ def check_module(words: tuple[str, ...]) -> None:
         flags = {re.split("=", word[2:])[0] for word in argv if word.startswith("--")}
         unknown = [f for f in flags if not re.search(rf'^    {f}: |"--{f}"', text, re.M)]
         assert {*unknown} <= {"config"}, f"{module}: unknown {unknown}"
-    elif module.startswith(("stages", "eval", "data_prep")) and argv[:1] and argv[0][:2] == "--":
+    elif (
+        module.startswith(("stages", "eval", "data_prep", "grading", "pipeline"))
+        and argv[:1]
+        and argv[0][:2] == "--"
+    ):
         read_settings(*keys_of(module), argv)
     return None
 
@@ -218,7 +224,7 @@ def test_the_commands_of_the_pages_work_or_say_what_they_need():
         ("`python -m stages.gpro --config configs/tiny-cpu/grpo.yaml`", "no module"),
         ("`python -m stages.sft --config configs/tiny-cpu/stf.yaml`", "no such config file"),
         ("`python -m benchmarks.memory --forms x`", "unknown ['forms']"),
-        ("`python -m data_prep.grading FILE --form essay`", "invalid choice"),
+        ("`python -m grading FILE --form essay`", "invalid choice"),
         ("`sft-grpo-math sfft --config tiny-cpu/sft.yaml`", "no command sfft"),
         (
             "    accelerate launch --config_file configs/accelerate/zero4.yaml \\\n"

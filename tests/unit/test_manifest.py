@@ -5,8 +5,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from data_prep import manifest
-from data_prep.errors import UserError
+from pipeline import manifest
+from pipeline.errors import UserError
 
 
 def write(folder, **extra):

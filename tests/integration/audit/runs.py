@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from data_prep.config import run_cli
 from data_prep.schema import grpo_row, sft_row
 from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
+from pipeline.errors import run_cli
 
 NUM_ROWS = 6
 CPU = {"use_cpu": True, "bf16": False}

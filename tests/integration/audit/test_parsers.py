@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.config import UserError
 from eval.audit import __main__ as audit
 from eval.audit.parsers import PARSERS, parse_rows, read_completions
 from eval.harness import suite
 from eval.harness.suite import MAX_CHARS, protect
+from pipeline.errors import UserError
 
 pytestmark = pytest.mark.integration
 

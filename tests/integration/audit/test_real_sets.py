@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.config import run_cli
 from data_prep.schema import grpo_row, sft_row
 from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
+from pipeline.errors import run_cli
 from tests.integration.audit.runs import write_rows
 
 pytestmark = pytest.mark.integration

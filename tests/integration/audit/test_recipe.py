@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from data_prep.grading.grade import Grade
-from data_prep.prompts import PROMPTS
 from eval.audit.cases import TRICKS
 from eval.harness import score
+from grading.grade import Grade
+from pipeline.prompts import PROMPTS
 from stages import rewards
 from tests.integration.audit.runs import NUM_ROWS, Recipe, read_rows, write_rows
 

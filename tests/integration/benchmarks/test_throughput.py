@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 SMALL = {

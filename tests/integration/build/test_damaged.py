@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from tests.unit.build.helpers import rows_of, run
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,7 @@ BOMB = r"\sum_{{k=1}}^{{\infty}} \frac{{\sin(k)}}{{k^3+k+{}}}"  # over the limit
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "data_prep.grading", *map(str, arguments)],
+        [sys.executable, "-m", "grading", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from data_prep.grading.equivalence.compare import compare, is_parseable
-from data_prep.grading.grade import VERDICTS, grade, grade_short_all
+from grading.equivalence.compare import compare, is_parseable
+from grading.grade import VERDICTS, grade, grade_short_all
 
 pytestmark = pytest.mark.integration
 

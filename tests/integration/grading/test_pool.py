@@ -16,9 +16,9 @@ from unittest.mock import patch
 import psutil
 import pytest
 
-from data_prep.grading import pool as pool_module
-from data_prep.grading.pool import GradingPool, Worker
-from data_prep.grading.pool_worker import REQUESTS_PER_SERVER
+from grading import pool as pool_module
+from grading.pool import GradingPool, Worker
+from grading.pool_worker import REQUESTS_PER_SERVER
 
 pytestmark = pytest.mark.integration
 

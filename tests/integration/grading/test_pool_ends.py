@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.grading.pool import PATIENCE
+from grading.pool import PATIENCE
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
@@ -18,8 +18,8 @@ LIMIT = 2.0
 GONE = LIMIT * PATIENCE + 20  # generous: it proves "not left behind", not how fast
 HEADER = f"""
 import os, signal, sys, threading, time
-from data_prep.grading import pool as grading_pool
-from data_prep.grading.pool import GradingPool
+from grading import pool as grading_pool
+from grading.pool import GradingPool
 SLEEP = [(f"__import__('time').sleep(60) or {{i}}",) for i in range(100)]
 def make_pool():
     pool = GradingPool("builtins:eval", num_workers=2, timeout={LIMIT})
@@ -53,7 +53,7 @@ def workers_of(parent):
             command = process.cmdline()
         except psutil.Error:  # ended meanwhile
             continue
-        if "data_prep.grading.pool_worker" in command and command[-1] == str(parent):
+        if "grading.pool_worker" in command and command[-1] == str(parent):
             found.append(process)
     return found
 
@@ -178,8 +178,8 @@ except KeyboardInterrupt:
 
 def test_any_folder_closed_streams_blocked_and_ignored_signals_do_not_matter(tmp_path):
     (tmp_path / "json.py").write_text("raise ImportError('not the json you want')")
-    (tmp_path / "data_prep").mkdir()
-    (tmp_path / "data_prep" / "__init__.py").write_text("")
+    (tmp_path / "grading").mkdir()
+    (tmp_path / "grading" / "__init__.py").write_text("")
     process = start(
         f"""
 os.chdir({str(tmp_path)!r})

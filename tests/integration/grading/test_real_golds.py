@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.extract import last_boxed
-from data_prep.grading.grade import grade_all
-from data_prep.prompts import ANSWER_FORMS, build_completion
-from data_prep.reading.rows import read_rows
+from grading.extract import last_boxed
+from grading.grade import grade_all
+from pipeline.prompts import ANSWER_FORMS, build_completion
+from pipeline.rows import read_rows
 
 pytestmark = pytest.mark.integration
 

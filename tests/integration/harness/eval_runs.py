@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from data_prep.prompts import build_prompt, form_of
 from data_prep.sampling.store import Completion
 from eval import run
+from pipeline.prompts import build_prompt, form_of
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = {

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from data_prep.reading.rows import read_rows
 from eval.harness.suite import HARNESS_FOLDERS, OFFICIAL_TASKS, read_official_metadata
+from pipeline.rows import read_rows
 
 MATHS = ["\\frac{1}{2}", "4", "x^2+1", "(1,2)", "\\sqrt{3}", "-7"]
 TASKS = {

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
     ROOT,
@@ -122,7 +122,7 @@ def test_another_prompt_generates_anew(again, tmp_path):
 
 
 def test_other_sampling_code_generates_all(again, monkeypatch):
-    monkeypatch.setattr("data_prep.sampling.hashes.hash_package", lambda *_: "edited")
+    monkeypatch.setattr("data_prep.sampling.hashes.hash_code", lambda *_: "edited")
     assert len(again()[1]) == 3 * NUM
 
 

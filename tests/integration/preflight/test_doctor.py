@@ -2,7 +2,8 @@
 
 import pytest
 
-from data_prep.config import RecipeArguments, UserError
+from pipeline.errors import UserError
+from pipeline.settings import RecipeArguments
 from stages.doctor import examine, progress
 
 

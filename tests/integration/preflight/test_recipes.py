@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.config import read_yaml
+from pipeline.settings import read_yaml
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
 

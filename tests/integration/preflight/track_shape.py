@@ -27,7 +27,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from trl.kernels import chunked_logprob
 from trl.trainer.utils import add_fused_lm_head
 
-from data_prep.config import Settings
+from pipeline.settings import Settings
 from stages.preflight.capacity import build_step
 from stages.preflight.inputs import PreflightArguments, read_recipe
 from stages.preflight.memory import Model, Plan, Step, plan_step

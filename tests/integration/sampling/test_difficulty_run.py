@@ -8,18 +8,18 @@ from unittest import mock
 
 import pytest
 
-from data_prep import manifest
-from data_prep.grading.grade import Grade
 from data_prep.sampling.hashes import hash_checkpoint
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
+from grading.grade import Grade
+from pipeline import manifest
 from stages import difficulty
 
 pytestmark = pytest.mark.integration
 # The model writes noise: grade it by a checksum, or every pass rate would be zero. A gold with
 # an odd checksum is never found, so that a rate at the wrong problem shows.
 SCRIPT = """
-from data_prep.config import run_cli
+from pipeline.errors import run_cli
 from data_prep.sampling import problems
 from stages import difficulty
 from tests.integration.sampling.test_difficulty_run import grade_rollouts

@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 
-from data_prep import manifest
-from data_prep.prompts import PROMPTS, build_completion, build_prompt
 from data_prep.sampling.store import Completion
+from pipeline import manifest
+from pipeline.prompts import PROMPTS, build_completion, build_prompt
 from stages import distill
 from tests.integration.conftest import build_tiny_model
 from tests.integration.sampling.test_openai_engine import answer, serve

@@ -12,10 +12,10 @@ import torch
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM
 
-from data_prep.config import UserError
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.hf import HfEngine, cut_at
 from data_prep.sampling.store import Continuation, Request, Settings
+from pipeline.errors import UserError
 
 pytestmark = pytest.mark.integration
 CONTEXT = 512  # of the tiny model

@@ -10,10 +10,10 @@ from unittest import mock
 import httpx
 import pytest
 
-from data_prep.config import UserError
 from data_prep.sampling import openai as openai_server
 from data_prep.sampling.openai import OpenAIEngine
 from data_prep.sampling.store import Request, Settings
+from pipeline.errors import UserError
 
 pytest.importorskip("openai", reason="the extra `distill` has the client")
 pytestmark = pytest.mark.integration

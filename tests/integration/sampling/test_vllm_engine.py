@@ -12,10 +12,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from data_prep.config import UserError
 from data_prep.sampling import SamplingArguments
 from data_prep.sampling.store import Continuation, Request, Settings
 from data_prep.sampling.vllm import LORA_RANKS, VllmEngine, choose_visible, lora_rank
+from pipeline.errors import UserError
 from tests.integration.sampling.test_hf_engine import (
     answers,
     check_loglikelihoods,

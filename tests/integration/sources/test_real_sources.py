@@ -5,13 +5,13 @@ from collections import Counter
 import pytest
 
 from data_prep.decontamination.benchmarks import load_benchmark
-from data_prep.grading.equivalence.compare import is_parseable
-from data_prep.grading.grade import grade_short_all
-from data_prep.reading.rows import read_rows
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, find_value, repair_escapes
 from data_prep.sources.registry import BUILDERS
 from data_prep.sources.templates import bare_question
+from grading.equivalence.compare import is_parseable
+from grading.grade import grade_short_all
+from pipeline.rows import read_rows
 
 pytestmark = pytest.mark.integration
 

@@ -9,7 +9,7 @@ from tests.demo import ROOT
 
 SCRIPT = """
 import os, signal, sys, time
-from data_prep.errors import UserError, run_cli
+from pipeline.errors import UserError, run_cli
 
 def main():
     rank, kind = os.environ["RANK"], sys.argv[1]

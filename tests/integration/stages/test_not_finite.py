@@ -5,8 +5,8 @@ import importlib
 import pytest
 import torch
 
-from data_prep.config import UserError
-from data_prep.manifest import NAME
+from pipeline.errors import UserError
+from pipeline.manifest import NAME
 from tests.integration.stages.stage_processes import steps_on_disk
 
 pytestmark = pytest.mark.integration

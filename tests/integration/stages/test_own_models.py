@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from tests.integration.conftest import CORPUS
 
 pytestmark = pytest.mark.integration

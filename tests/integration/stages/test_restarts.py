@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import os, sys, time
 from pathlib import Path
-from data_prep.errors import UserError, run_cli
+from pipeline.errors import UserError, run_cli
 from stages.restarts import in_launch
 
 def main():

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from data_prep import manifest
+from pipeline import manifest
 from tests.integration.stages.stage_processes import finish, start, steps_on_disk, stop_when
 
 pytestmark = pytest.mark.integration

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from data_prep.config import UserError, run_cli
-from data_prep.prompts import build_prompt
+from pipeline.errors import UserError, run_cli
+from pipeline.prompts import build_prompt
 from stages import distill
 from tests.integration.sampling.test_openai_engine import answer, serve
 

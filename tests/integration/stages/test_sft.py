@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from data_prep import manifest
-from data_prep.config import UserError
-from stages import sft
+from pipeline import manifest
+from pipeline.errors import UserError
+from stages import sft, training
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -22,14 +22,13 @@ class TrainerBuilt(Exception):
 @pytest.fixture
 def build_trainer(run_stage, monkeypatch):
     """The trainer as `stages.sft` builds it, not trained."""
-    from stages import run
 
     def stop(trainer, name, checkpoint):
         raise TrainerBuilt(trainer)
 
     def build(**settings):
         with monkeypatch.context() as patch, pytest.raises(TrainerBuilt) as built:
-            patch.setattr(run, "train", stop)
+            patch.setattr(training, "train", stop)
             run_stage("sft", **settings)
         return built.value.args[0]
 

@@ -6,21 +6,21 @@ pytestmark = pytest.mark.integration
 SOURCE = """
 import os, sys
 from pathlib import Path
-from data_prep.config import UserError
-from data_prep.quiet import quiet
+from pipeline.errors import UserError
+from pipeline.console import quiet
 quiet()
-from stages import run
+from stages import training
 run.VISIBLE_SECONDS = 0.5
 rank = int(os.environ["RANK"])
 os.environ["GROUP_RANK"] = str(rank)
-read = run.runs.RUN_FILE
+read = training.run_folder.RUN_FILE
 cases = (read, 0, "1"), (f"{rank}.json", 0, "1"), (read, rank, "1"), (read, 0, rank)
 for number, (seen, beta, digest) in enumerate(cases):
     work = Path(sys.argv[1], str(number))
-    run.runs.RUN_FILE = seen
+    training.run_folder.RUN_FILE = seen
     values = {"use_cpu": True, "beta": beta, "output_dir": f"own-{rank}"}
     try:
-        start = run.prepare(str(work), values, {"a.jsonl": str(digest)})
+        start = training.prepare(str(work), values, {"a.jsonl": str(digest)})
         print("FOUND shared", start.work == str(work))
     except UserError as error:
         print("FOUND", error)

@@ -121,8 +121,8 @@ def value(words, flag):
 
 
 def test_a_user_s_model_reaches_training_and_audit(job):
-    (job.folder / "data_prep").mkdir()
-    shutil.copy(ROOT / "data_prep/make_variables.py", job.folder / "data_prep")
+    (job.folder / "pipeline").mkdir()
+    shutil.copy(ROOT / "pipeline/make_variables.py", job.folder / "pipeline")
     code, err, records = job.run(MODEL="my w", VLLM_HOSTS="0")
     assert code == 0, err
     (audit,) = (record for record in records if "eval.audit" in record)
@@ -170,7 +170,7 @@ def test_the_real_parsers_take_the_flags(job):
     from accelerate.commands.launch import launch_command_parser
     from trl.scripts.vllm_serve import make_parser
 
-    from data_prep.config import parse
+    from pipeline.settings import parse
     from stages.arguments import GrpoArguments
 
     recipe = job.folder / "configs" / "small"

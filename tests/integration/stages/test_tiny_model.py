@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from data_prep import manifest
-from data_prep.reading.rows import read_rows
 from data_prep.sources.synthetic import MAX_VALUE
+from pipeline import manifest
+from pipeline.rows import read_rows
 from stages import tiny_model
 
 pytestmark = pytest.mark.integration

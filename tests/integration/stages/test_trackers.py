@@ -9,8 +9,8 @@ import sqlite3
 import pandas as pd
 import pytest
 
-from data_prep import manifest
-from stages import runs
+from pipeline import manifest
+from stages import run_folder
 from tests.integration.stages.test_secrets import SECRET, files_with_it
 
 for name in ("wandb", "trackio"):  # before a stage of another test hides them from this process
@@ -65,7 +65,7 @@ def test_a_tracked_run(run_stage, offline, tracker, monkeypatch, capsys):
     keys = {"report_to": [tracker], "project": "mine", "beta": 0.04}
     folder = run_stage("grpo", **keys, **COMPLETIONS)
     project, name, logged = (read_wandb if tracker == "wandb" else read_trackio)(offline)
-    assert (project, name) == ("mine", runs.read_run(folder)["run_name"])
+    assert (project, name) == ("mine", run_folder.read_run(folder)["run_name"])
     assert logged >= CURVES | {"completions"}
     out = capsys.readouterr().out.replace("[INFO] Running in WANDB offline mode\n", "")
     assert all(line.startswith("grpo: ") for line in out.splitlines())
@@ -85,13 +85,13 @@ def test_completions_of_each_logged_step_also_after_a_kill(run_stage, tmp_path, 
         assert {"prompt", "completion", "advantage", *REWARDS} <= {*table.columns}
         assert table["advantage"].groupby(table["prompt"].astype(str)).sum().abs().max() < 1e-3
         assert table["completion"][0][0]["role"] == "assistant"
-    name = runs.read_run(folder)["run_name"]
+    name = run_folder.read_run(folder)["run_name"]
     for path in (folder / manifest.NAME, files[3]):
         path.unlink()
     shutil.rmtree(folder / "checkpoint-4")
     run_stage("grpo", **keys, report_to="tensorboard", project="other")
     assert f"resuming from {folder}/checkpoint-3" in capsys.readouterr().out
     pd.testing.assert_frame_equal(pd.read_parquet(files[3]), tables[3])
-    assert runs.read_run(folder)["run_name"] == name and name.startswith(str(folder))
+    assert run_folder.read_run(folder)["run_name"] == name and name.startswith(str(folder))
     run_stage("grpo", **keys, run_name="third")
     assert "up to date" in capsys.readouterr().out

@@ -35,7 +35,7 @@ def generation_batches(base, steps, patch=setattr, rollout=None):
     """
     from trl import GRPOTrainer
 
-    from data_prep.grading.grade import Grade
+    from grading.grade import Grade
     from stages import rewards
 
     rounds, golds_seen, questions = [], [], []
@@ -150,7 +150,7 @@ def grade_by_checksum(completions, *_, **__):
 
     Which half is a matter of every single character.
     """
-    from data_prep.grading.grade import Grade
+    from grading.grade import Grade
 
     is_right = [zlib.crc32(text.encode()) % 2 for text in completions]
     return [Grade("right" if right else "wrong", None) for right in is_right]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep import manifest
-from data_prep.config import UserError
+from pipeline import manifest
+from pipeline.errors import UserError
 from tests.integration.trainer.runs import read_logs, weights_of
 
 pytestmark = pytest.mark.integration

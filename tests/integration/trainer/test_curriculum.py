@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks.rivals import Speed
-from data_prep import manifest
+from pipeline import manifest
 from stages import grpo
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import build_curriculum

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from data_prep import manifest
+from pipeline import manifest
 from tests.integration.trainer.recorders import grade_by_checksum, tell
 from tests.integration.trainer.runs import read_history, read_logs, weights_of, without
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from data_prep import manifest
-from data_prep.config import UserError
+from pipeline import manifest
+from pipeline.errors import UserError
 from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from stages import training
 from tests.integration.trainer.recorders import grade_by_checksum, tell, weights_checksum
 from tests.integration.trainer.runs import (
     PAYS_FOR_LOOPS,
@@ -42,11 +43,10 @@ def train(run_stage, monkeypatch):
 @pytest.fixture
 def built(train, monkeypatch):
     """The stage's trainer, built and not trained."""
-    from stages import run
 
     def call(**settings):
         found = []
-        monkeypatch.setattr(run, "train", lambda trainer, *_: found.append(trainer))
+        monkeypatch.setattr(training, "train", lambda trainer, *_: found.append(trainer))
         train(**settings)
         return found[0]
 
@@ -287,7 +287,7 @@ def test_a_step_that_uses_several_generations_is_judged_once(train, monkeypatch)
 
 
 def test_what_cannot_work_is_refused_and_off_is_off(built):
-    from data_prep.config import UserError
+    from pipeline.errors import UserError
     from stages.trainer.guard_actions import GuardActions
     from stages.trainer.guards import GUARDS
 
@@ -306,7 +306,7 @@ def test_what_cannot_work_is_refused_and_off_is_off(built):
 
 def test_stop_names_the_last_healthy_checkpoint(train, monkeypatch, capsys):
     """At the very last step too; the same command stops at the same place."""
-    from data_prep.config import UserError
+    from pipeline.errors import UserError
     from stages.trainer.guard_actions import GuardActions
 
     measure = GuardActions._repetition
@@ -439,7 +439,7 @@ def test_roll_back_lowers_the_learning_rate_and_goes_on(train, capsys, monkeypat
 
 def test_roll_back_to_the_start_and_no_more_than_allowed(train, monkeypatch):
     """With a factor of 1 the fault comes back; at the second time, or with nothing older, stop."""
-    from data_prep.config import UserError
+    from pipeline.errors import UserError
 
     settings = {"guard_repetition": "rollback", "guard_rollback_lr_factor": 1.0, "save_steps": 50}
     settings |= {"max_steps": 6, "guard_max_rollbacks": 1, "guard_patience": 2}

@@ -28,7 +28,7 @@ def test_the_example_of_the_docs_pays(run_stage, tmp_path, monkeypatch):
 
 
 def test_the_curriculum_of_the_docs_chooses(run_stage, tmp_path, monkeypatch):
-    source = re.search(r"```python\n(from data_prep.*?)```", PAGE.read_text("utf-8"), re.S)[1]
+    source = re.search(r"```python\n(from pipeline.*?)```", PAGE.read_text("utf-8"), re.S)[1]
     assert len([line for line in source.splitlines() if line.strip()]) < 20
     (tmp_path / "mine.py").write_text(source, encoding="utf-8")
     monkeypatch.setattr(grpo, "build_curriculum", grpo.build_curriculum)  # and back at the end

@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.trainer.curriculum import PredictiveCurriculum, Refill
 from stages.trainer.guards import GuardSettings
 from stages.trainer.trainer import MathGRPOTrainer

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.arguments import SFT, SftArguments
 from stages.checks import check_rounding
 from tests.integration.fork_server import DIED
@@ -105,9 +105,9 @@ def test_a_killed_run_ends_with_the_weights_of_a_straight_one(
 
 def compare_replicas():
     """Report whether both processes have the same weights, and other ones than before."""
-    from stages import run
+    from stages import training
 
-    train = run.train
+    train = training.train
 
     def flat(trainer):
         return torch.cat([p.detach().flatten().clone() for p in trainer.model.parameters()])
@@ -120,7 +120,7 @@ def compare_replicas():
         mine, other = trainer.accelerator.gather(flat(trainer)).view(2, -1)
         tell("replicas", torch.equal(mine, other), not torch.equal(mine, before))
 
-    run.train = watched
+    training.train = watched
 
 
 def test_two_processes_round_alike(fork_server, write_recipe):

@@ -11,8 +11,8 @@ from datasets import Dataset
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from data_prep.config import UserError
-from data_prep.prompts import render_prompt
+from pipeline.errors import UserError
+from pipeline.prompts import render_prompt
 from stages.trainer import prompt_states as module
 from stages.trainer.curriculum import PredictiveCurriculum
 

@@ -5,7 +5,7 @@ The server is a stand-in; its weights come by HTTP and not by NCCL.
 
 import pytest
 
-from data_prep import manifest
+from pipeline import manifest
 from tests.integration.trainer.runs import (
     PAYS_FOR_LOOPS,
     read_events,

@@ -19,7 +19,8 @@ from trl.generation.vllm_client import VLLMClient
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import RepeatSampler
 
-from data_prep.config import HF_SOURCES, UserError, hf_keys
+from pipeline.errors import UserError
+from pipeline.settings import HF_SOURCES, hf_keys
 from stages.arguments import GRPO, SCALES, GrpoArguments
 from stages.checks import CHOICES, check_batch
 from stages.trainer.rollouts import advantages, sum_rewards
@@ -71,7 +72,7 @@ def test_every_private_name_is_pinned():
             source = ast.parse(textwrap.dedent(inspect.getsource(part)))
             theirs |= vars(part).keys() | names_in(source, only_self=True)
     used = set()
-    for folder in ("data_prep", "stages", "eval", "benchmarks"):
+    for folder in ("pipeline", "grading", "data_prep", "stages", "eval", "benchmarks"):
         for path in (ROOT / folder).rglob("*.py"):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             if is_about_training(tree):

@@ -12,11 +12,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from data_prep import manifest
-from data_prep.config import UserError
-from data_prep.errors import LostError
 from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
+from pipeline import manifest
+from pipeline.errors import LostError, UserError
 from tests.integration.stages.stage_processes import finish, start, stop_when
 from tests.integration.trainer.recorders import grade_by_checksum
 from tests.integration.trainer.runs import PAYS_FOR_LOOPS, read_events, read_logs, whole_checkpoints

@@ -2,8 +2,6 @@
 
 import pytest
 
-from data_prep.grading.grade import grade_all
-from data_prep.prompts import ANSWER_FORMS, BARE_FORMS, THINK_OPEN
 from eval.audit.cases import (
     ENDINGS,
     SPARE,
@@ -13,6 +11,8 @@ from eval.audit.cases import (
     trick_completions,
     wrong_answers,
 )
+from grading.grade import grade_all
+from pipeline.prompts import ANSWER_FORMS, BARE_FORMS, THINK_OPEN
 
 GOLDS = [
     "72", "-3", "1,234", "0.5", "50\\%", r"\$18", r"\frac{3}{4}", r"-\frac{1}{2}", r"2\sqrt{3}",

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import grader, grader_cases
 from benchmarks.grader import BASELINE, SINGLE, BenchArguments, Measured
-from data_prep.grading.equivalence.compare import is_parseable
-from data_prep.grading.extract import is_well_formed
+from grading.equivalence.compare import is_parseable
+from grading.extract import is_well_formed
 
 
 def single(*seconds, found=True):

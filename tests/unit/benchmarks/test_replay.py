@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import replay
 from benchmarks.replay import Log, Pool, ReplayArguments, check_halves, predict, read_log
-from data_prep.config import UserError
+from pipeline.errors import UserError
 
 
 def rows(step, rights, size=4, **columns):

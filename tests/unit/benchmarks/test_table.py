@@ -12,7 +12,7 @@ from benchmarks.table import (
     run_once,
     sum_ratio_interval,
 )
-from data_prep.config import UserError
+from pipeline.errors import UserError
 
 INF = math.inf
 

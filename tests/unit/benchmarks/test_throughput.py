@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.throughput import render, summarise, training_flops
 from benchmarks.throughput_runs import check_equal, draw_groups, length_pairs
-from data_prep.config import UserError
+from pipeline.errors import UserError
 
 CONFIG = SimpleNamespace(
     hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,

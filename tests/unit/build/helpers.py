@@ -6,8 +6,8 @@ import sys
 import pytest
 import yaml
 
-from data_prep import manifest
 from data_prep.build import __main__ as build
+from pipeline import manifest
 
 
 def write(path, rows):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from data_prep import manifest
 from data_prep.build import __main__ as build
-from data_prep.config import UserError
+from pipeline import manifest
+from pipeline.errors import UserError
 from tests.unit.build.helpers import rows_of, run, write
 
 OUTPUTS = ["grpo_train.jsonl", "sft_train.jsonl", "test.jsonl", "validation.jsonl"]

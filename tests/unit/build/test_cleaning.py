@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from tests.unit.build.helpers import rows_of, run, write
 
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}

@@ -17,9 +17,9 @@ from data_prep.build.filters import (
     shows_options,
 )
 from data_prep.build.recipe import BANDS, Source
-from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop, is_option, is_sentinel
+from grading.equivalence.compare import is_same_value
 
 BY_LEVEL = {"by": "level", "medium": 3, "hard": 5}
 

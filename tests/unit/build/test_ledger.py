@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from data_prep import manifest
 from data_prep.build import ledger
-from data_prep.config import UserError
 from data_prep.decontamination.text import normalise_question
+from pipeline import manifest
+from pipeline.errors import UserError
 from tests.unit.build.helpers import rows_of, run, write
 
 GOLD = "A train travels 60 miles in 2 hours and then stops for a break of 15 minutes. How fast?"

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from data_prep.checkpoints import check_checkpoint, load_tokenizer, tokenizer_path
-from data_prep.config import UserError
+from pipeline.checkpoints import check_checkpoint, load_tokenizer, tokenizer_path
+from pipeline.errors import UserError
 from tests.unit.stages.helpers import NO_TENSORS, write_model
 
 VALID = {

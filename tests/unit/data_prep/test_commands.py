@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.commands import COMMANDS, RECIPES, find_recipe
+from pipeline.commands import COMMANDS, RECIPES, find_recipe
 from tests.demo import ROOT
 
 SHIPPED = str(RECIPES / "tiny-cpu")

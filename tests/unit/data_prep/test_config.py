@@ -6,16 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from data_prep import config
-from data_prep.config import (
-    COMMAND_LINE,
-    HF_SOURCES,
-    Key,
-    PointlessKey,
-    UserError,
-    parse,
-    run_cli,
-)  # fmt: skip
+from pipeline import settings as config
+from pipeline.errors import UserError, run_cli
+from pipeline.settings import COMMAND_LINE, HF_SOURCES, Key, PointlessKey, parse  # fmt: skip
 
 
 @dataclass
@@ -204,7 +197,7 @@ def test_run_cli_ends_in_one_line(capsys, end):
 
 def test_hugging_faces_keys_are_read_without_importing_torch():
     code = (
-        "import sys; from data_prep.config import read_settings\n"
+        "import sys; from pipeline.settings import read_settings\n"
         "from stages.arguments import GRPO, GrpoArguments\n"
         "settings = read_settings(GrpoArguments, GRPO, ['--train_file', 'x'])\n"
         "assert (settings.num_generations, settings.save_strategy) == (8, 'steps')\n"

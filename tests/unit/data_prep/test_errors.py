@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import errno, threading
-from data_prep.errors import run_cli
+from pipeline.errors import run_cli
 
 def write():
     raise {error}

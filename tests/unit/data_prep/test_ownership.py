@@ -11,9 +11,10 @@ import time
 import psutil
 import pytest
 
-from data_prep import errors, ownership
+from pipeline import errors
+from pipeline import lock as ownership
 
-OWNED = [sys.executable, "-m", "data_prep.ownership"]
+OWNED = [sys.executable, "-m", "pipeline.lock"]
 
 
 def lock_of(folder, **changes):
@@ -125,15 +126,6 @@ def test_a_disks_fault_is_one_line(capsys, error):
         errors.run_cli(main)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and "free" in line
-
-
-def test_an_interrupt_while_modules_are_imported_says_nothing(tmp_path):
-    kill = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
-    (tmp_path / "numpy.py").write_text(kill)
-    env = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "eval.report"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_other_faults_keep_their_traceback():

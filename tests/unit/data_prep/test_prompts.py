@@ -8,9 +8,11 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from data_prep.config import UserError
-from data_prep.grading.grade import grade, grade_rollouts
-from data_prep.prompts import (
+from data_prep.schema import Problem, grpo_row, read_problems, sft_row
+from data_prep.sources import rl_sets
+from grading.grade import grade, grade_rollouts
+from pipeline.errors import UserError
+from pipeline.prompts import (
     ANSWER_FORMS,
     BARE_FORMS,
     PROMPTS,
@@ -21,8 +23,6 @@ from data_prep.prompts import (
     render_completion,
     render_prompt,
 )
-from data_prep.schema import Problem, grpo_row, read_problems, sft_row
-from data_prep.sources import rl_sets
 
 CHAT = "<|im_start|>assistant\n"
 

@@ -8,15 +8,13 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from data_prep.config import UserError, run_cli
-from data_prep.grading.__main__ import summarise
-from data_prep.quiet import MAX_LINE, clean, notice, one_line
 from eval.audit.page import show
 from eval.report.render import print_table
+from grading.__main__ import summarise
+from pipeline.console import MAX_LINE, clean, notice, one_line, say
+from pipeline.errors import UserError, run_cli
 from stages.preflight.__main__ import show as show_findings
 from stages.preflight.inputs import ERROR, Finding
-from stages.run import say
-from stages.trainer.guard_actions import tell
 
 # Clears the screen, sets the title, turns red (two ways), hides, overwrites, reverses.
 HOSTILE = "\x1b[2J\x1b]0;x\x07\x9b31m\x7f\r\b\x00\x85\u202e\u2066\u200f\u061c\ud800"
@@ -48,13 +46,13 @@ AUDIT["failures"] = [dict.fromkeys(("set", "row", "check", "fault"), HOSTILE)]
 @pytest.mark.parametrize(
     "write",
     [
-        lambda: run_cli(fail), lambda: notice(HOSTILE), lambda: say(HOSTILE), lambda: tell(HOSTILE),
+        lambda: run_cli(fail), lambda: notice(HOSTILE), lambda: say(HOSTILE),
         lambda: print_table(Console(), HOSTILE, [HOSTILE], [[HOSTILE]]),
         lambda: show_findings(HOSTILE, [Finding(ERROR, HOSTILE, HOSTILE, HOSTILE)]),
         lambda: show(AUDIT),
         lambda: sys.stdout.write(summarise(HOSTILE, Counter(), [HOSTILE], 1.0)),
     ],
-    ids=["error", "notice", "stage", "guard", "table", "preflight", "audit", "grading"],
+    ids=["error", "notice", "stage", "table", "preflight", "audit", "grading"],
 )  # fmt: skip
 def test_what_is_written_is_clean(capsys, write):
     try:

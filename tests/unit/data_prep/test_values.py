@@ -7,10 +7,12 @@ from unittest import mock
 
 import pytest
 
-from data_prep import config, manifest
 from data_prep.build.recipe import Source
-from data_prep.config import UserError, known_keys, read_settings
-from data_prep.values import RANGES, fault, redact
+from pipeline import manifest
+from pipeline import settings as config
+from pipeline.errors import UserError
+from pipeline.settings import known_keys, read_settings
+from pipeline.values import RANGES, fault, redact
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments
 from stages.trainer.guards import RECENT, SPAN
 

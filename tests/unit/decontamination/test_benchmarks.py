@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.config import UserError
 from data_prep.decontamination import benchmarks
 from data_prep.decontamination.benchmarks import find_benchmark_file, load_benchmark
-from data_prep.grading.equivalence.compare import is_same_value
+from grading.equivalence.compare import is_same_value
+from pipeline.errors import UserError
 
 
 def write(path, rows):

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from data_prep.grading.extract import extract
-from data_prep.grading.grade import grade
+from grading.extract import extract
+from grading.grade import grade
 
 
 def prediction(text):

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.grader_classes import make_rows
 from benchmarks.grader_rows import CLASSES
-from data_prep.grading.grade import grade_all
+from grading.grade import grade_all
 
 NUM_ROWS = 80
 

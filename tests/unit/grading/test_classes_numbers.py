@@ -10,7 +10,7 @@ from math import gcd, lcm
 
 import pytest
 
-from data_prep.grading.grade import grade_all
+from grading.grade import grade_all
 
 ROWS = 200
 Row = tuple[str, str, bool]  # prediction, gold, whether it is right

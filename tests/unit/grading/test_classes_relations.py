@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from data_prep.grading.grade import grade_short_all
+from grading.grade import grade_short_all
 
 NAMES, NUM_ROWS = "abcdhkmnpqrstuvwxyz", 60
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from data_prep.config import UserError, run_cli
-from data_prep.grading import __main__ as grade_file
-from data_prep.grading.grade import grade_all
-from data_prep.reading.rows import read_rows_and_faults
+from grading import __main__ as grade_file
+from grading.grade import grade_all
+from pipeline.errors import UserError, run_cli
+from pipeline.rows import read_rows_and_faults
 
 THOUGHT = "<think>so</think> "
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.equivalence.compare import (
+from grading.equivalence.compare import (
     TooLarge,
     can_be_asked,
     compare,
     is_parseable,
     is_same_value,
 )
-from data_prep.grading.equivalence.readings import read
-from data_prep.grading.grade import grade_all, grade_short_all
+from grading.equivalence.readings import read
+from grading.grade import grade_all, grade_short_all
 
 TABLE = Path(__file__).parent / "tables/values.jsonl"
 ROWS = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.extract import (
+from grading.extract import (
     extract,
     extract_short,
     is_well_formed,
     last_boxed,
     read_leniently,
 )
-from data_prep.grading.grade import grade_leniently
+from grading.grade import grade_leniently
 
 TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, prediction
 

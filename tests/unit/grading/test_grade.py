@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.grading.grade import (
+from grading.grade import (
     VERDICTS,
     grade,
     grade_all,
@@ -15,7 +15,7 @@ from data_prep.grading.grade import (
     grade_short_all,
     judge_all,
 )
-from data_prep.prompts import ANSWER_FORMS
+from pipeline.prompts import ANSWER_FORMS
 
 TABLES = Path(__file__).parent / "tables"
 FILES = {
@@ -84,8 +84,8 @@ def test_what_our_grammar_cannot_read_is_decided_by_algebra_in_a_child():
 
 def test_integers_are_graded_without_sympy_and_without_a_child():
     code = (
-        "import sys; from data_prep.grading.grade import grade\n"
-        "from data_prep.grading import pool\n"
+        "import sys; from grading.grade import grade\n"
+        "from grading import pool\n"
         "assert grade(r'<think>a</think>\\boxed{19}', '18').verdict == 'wrong'\n"
         "assert grade(r'<think>a</think>\\boxed{\\frac12}', '0.5').verdict == 'right'\n"
         "assert not {'math_verify', 'sympy', 'mpmath', 'torch'} & set(sys.modules)\n"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from data_prep.grading import grade
+from grading import grade
 
 ASKED, PICKED = "Evaluate ${}$.", "Which is larger, ${}$ or ${}$?"
 

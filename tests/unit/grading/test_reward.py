@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from data_prep.grading import correctness_reward
+from grading import correctness_reward
 
 
 def chat(text):

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from huggingface_hub import constants
 
-from data_prep import card, manifest
-from data_prep.config import run_cli
 from eval import push
+from pipeline import card, manifest
+from pipeline.errors import run_cli
 from tests.unit.data_prep.test_card import make_run
 
 REPO, TOKEN = "me/my-model", "hf_pl4nted"

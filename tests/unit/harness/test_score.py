@@ -2,8 +2,6 @@
 
 import pytest
 
-from data_prep.config import UserError
-from data_prep.prompts import build_prompt, form_of
 from data_prep.sampling.store import Completion
 from eval.harness.score import (
     official_problem,
@@ -12,6 +10,8 @@ from eval.harness.score import (
     think_metrics,
     think_rows,
 )
+from pipeline.errors import UserError
+from pipeline.prompts import build_prompt, form_of
 
 RIGHT = "<think>\n2+2=4\n</think>\n\n\\boxed{4}"
 WRONG = "<think>\n2+2=5\n</think>\n\n\\boxed{5}"

@@ -3,16 +3,17 @@
 import json
 import os
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
-from data_prep import manifest
-from data_prep.config import UserError
 from data_prep.decontamination import benchmarks
-from data_prep.grading import extract
 from eval import run
 from eval.harness import score, suite
 from eval.harness.settings import EvalArguments, check_inputs, split_checkpoints
+from grading import extract
+from pipeline import lock, manifest, prompts, rows
+from pipeline.errors import UserError
 from tests.unit.stages.helpers import write_model
 
 ROW = json.dumps(
@@ -123,11 +124,11 @@ def test_offline_only_where_nothing_of_the_hub_is_asked_for(inputs, changes, off
     assert os.environ["HF_HUB_OFFLINE"] == offline
 
 
-def test_all_that_scores_is_in_the_packages():
-    files = {f for folder in run.SCORING_PACKAGES for f in folder.rglob("*")}
-    names = {str(file) for file in files}
-    assert {module.__file__ for module in (benchmarks, extract, score, manifest)} <= names
-    assert str(suite.FOLDER / "think_common.yaml") in names
+def test_scores_depend_on_what_scores_and_on_nothing_else():
+    files = {file for place in run.SCORING_CODE for file in (place, *place.rglob("*"))}
+    scoring = {Path(module.__file__) for module in (benchmarks, extract, prompts, run, score)}
+    assert scoring <= files and suite.FOLDER / "think_common.yaml" in files
+    assert not files & {Path(module.__file__) for module in (lock, manifest, rows)}
 
 
 def test_the_data_of_each_task(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.preflight import ahead
 from tests import demo
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.preflight.capacity import build_step, checkpoint_bytes, is_lora_target
 from stages.preflight.inputs import STAGES, load_shape
 from stages.preflight.memory import LINEARS, Model, Step, layer_bytes, mask_bytes, plan_step

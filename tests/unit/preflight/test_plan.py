@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.plan import RECIPES
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.preflight import roofline
 from stages.preflight.inputs import load_shape
 from stages.preflight.memory import Model

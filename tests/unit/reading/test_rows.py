@@ -9,10 +9,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from data_prep import manifest
-from data_prep.config import UserError
-from data_prep.reading import rows as reading
-from data_prep.reading.rows import (
+from pipeline import manifest
+from pipeline import rows as reading
+from pipeline.errors import UserError
+from pipeline.rows import (
     BadRow,
     fetch_hub_file,
     list_files,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from data_prep.manifest import sha256
 from eval.harness.metrics import mean_interval
 from eval.harness.score import think_metrics, write_parquet
 from eval.report import __main__ as report
 from eval.report import page, plots
+from pipeline.manifest import sha256
 
 SETTINGS = {"num_samples": 2, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 96, "seed": 0}
 VERDICTS = {

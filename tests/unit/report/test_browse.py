@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from data_prep.config import UserError
 from eval.report import browse
 from eval.report.render import csp_hash
+from pipeline.errors import UserError
 from tests.unit.report.runs import HOSTILE, both_modes, write_log, write_run
 from tests.unit.report.test_page import Reader
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from data_prep.config import UserError
 from eval.report import compare
+from pipeline.errors import UserError
 from tests.unit.report.runs import both_modes, make_rows, seal, write_run
 from tests.unit.report.test_page import Reader
 

@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from data_prep.config import UserError
-from data_prep.manifest import sha256
 from eval.report import data_report, plots
 from eval.report.render import render
+from pipeline.errors import UserError
+from pipeline.manifest import sha256
 from tests.unit.report.runs import HOSTILE, poisoned
 from tests.unit.report.test_page import Reader
 

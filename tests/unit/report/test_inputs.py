@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from data_prep.config import UserError
 from data_prep.sampling.hashes import hash_checkpoint
+from pipeline.errors import UserError
 from tests.unit.report.runs import both_modes, run_report, seal, write_result
 
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from data_prep.config import UserError
-from data_prep.prompts import build_prompt
 from data_prep.sampling import ProblemSetArguments
 from data_prep.sampling.problems import SampledSet, load_pass_counts, load_problems
 from data_prep.sampling.store import Completion, SampleStore
+from pipeline.errors import UserError
+from pipeline.prompts import build_prompt
 from stages.difficulty import write_rates
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}

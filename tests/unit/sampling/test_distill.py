@@ -2,10 +2,10 @@
 
 import pytest
 
-from data_prep.config import UserError
-from data_prep.grading.grade import grade_all
-from data_prep.prompts import build_completion, build_prompt
 from data_prep.sampling.store import Completion
+from grading.grade import grade_all
+from pipeline.errors import UserError
+from pipeline.prompts import build_completion, build_prompt
 from stages.distill import DistillArguments, check_rows, choose_traces, trace_row
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}

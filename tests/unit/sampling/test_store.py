@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 import pytest
 from torch.distributed import HashStore
 
-from data_prep.config import UserError
 from data_prep.sampling.store import (
     Completion,
     Continuation,
@@ -18,6 +17,7 @@ from data_prep.sampling.store import (
     Settings,
     fill,
 )
+from pipeline.errors import UserError
 
 SETTINGS = Settings(8, temperature=0.7, top_p=0.9, until=("a",), rendered=True, seed=3)
 REQUEST = Request("Mia has", SETTINGS, 1)

@@ -2,8 +2,6 @@
 
 import pytest
 
-from data_prep.config import UserError
-from data_prep.grading.equivalence.compare import is_same_value
 from data_prep.sources.base import (
     clean_gold,
     find_value,
@@ -13,6 +11,8 @@ from data_prep.sources.base import (
     repair_escapes,
     stated_answers,
 )
+from grading.equivalence.compare import is_same_value
+from pipeline.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from data_prep.config import UserError
 from data_prep.schema import Problem
 from data_prep.sources.base import Drop
 from data_prep.sources.registry import BUILDERS
+from pipeline.errors import UserError
 
 WRAPPED = (
     "Solve the following math problem step by step. The last line of your response should be of "

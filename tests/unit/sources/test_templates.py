@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from data_prep.config import UserError
 from data_prep.sources.base import Drop, clean_gold, get_question
 from data_prep.sources.registry import BUILDERS
 from data_prep.sources.templates import SeveralTurns, bare_question, find_foreign_token
+from pipeline.errors import UserError
 
 Q = "Find $x$ if $x + 1 = 3$."
 BOX = r"Please reason step by step, and put your final answer within \boxed{}."

@@ -3,7 +3,7 @@
 import json
 import re
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.arguments import GRPO, SFT, GrpoArguments, SftArguments
 from tests.settings import settings_of
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import manifest
-from data_prep.config import UserError, build, own_keys, parse, read_settings, run_check
+from pipeline import manifest
+from pipeline.errors import UserError
+from pipeline.settings import build, own_keys, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, SCALES, GrpoArguments, SftArguments
 from stages.checks import check_batch, check_grpo, check_grpo_keys, check_sft
 from stages.trainer.guards import GuardSettings

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages import launch
 from stages.launch import asked_of_launcher, check_launch, check_started, launched
 from tests.unit.stages.helpers import sft

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.config import UserError, read_settings
+from pipeline.errors import UserError
+from pipeline.settings import read_settings
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo_keys
 from stages.own_code import load_own, own_files

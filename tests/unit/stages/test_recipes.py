@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.config import read_settings
+from pipeline.settings import read_settings
 from stages.preflight.inputs import STAGES
 
 ROOT = Path(__file__).parents[3]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from data_prep.config import UserError
 from eval.report import __main__ as report
 from eval.report import plots
+from pipeline.errors import UserError
 from stages import sweep, sweep_page
 
 

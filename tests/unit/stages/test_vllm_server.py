@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages import checks
 from tests.unit.stages.helpers import grpo, named
 

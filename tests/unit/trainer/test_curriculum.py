@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.arguments import MODES, GrpoArguments
 from stages.trainer.curriculum import (
     DRIFT,

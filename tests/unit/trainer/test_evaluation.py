@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo, check_grpo_keys
 from stages.grpo import choose, hold_out

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from data_prep.prompts import build_completion
 from data_prep.sources import synthetic
+from pipeline.prompts import build_completion
 from stages.trainer import GuardCallback
 from stages.trainer.guards import (
     GUARDS,

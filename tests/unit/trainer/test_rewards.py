@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_prep.grading.grade import VERDICTS, Grade
-from data_prep.prompts import build_completion
+from grading.grade import VERDICTS, Grade
+from pipeline.prompts import build_completion
 from stages import rewards
 from stages.arguments import GRADED, GrpoArguments
 from stages.rewards import REWARDS, build_rewards

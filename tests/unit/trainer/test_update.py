@@ -8,7 +8,7 @@ import pytest
 import torch
 from trl.trainer.utils import RepeatSampler
 
-from data_prep.config import UserError
+from pipeline.errors import UserError
 from stages.trainer.resume import EpochSampler, load_generation_state
 from stages.trainer.update import plan_passes, ratio_totals, sort_rows, zero_loss
 

@@ -1,0 +1,484 @@
+"""Readings: the values that an answer's text may be, the most likely first.
+
+`read_tokens` gives the one value that tokens are: a list, a relation, a union, a matrix, a pair, a
+number; what no reader knows is `Opaque` and equals only the same text. `read` gives what the text
+may mean: mostly that value alone, but `1,234` may be a number or a list, `5 m` five metres or 5
+times m, `C) 12` an option or its value. Conditions and introductions in words are no part of it.
+"""
+
+import contextlib
+import functools
+import itertools
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+from grading.equivalence import parse, relations, values
+from grading.equivalence.numeric import exact_value, is_number
+from grading.equivalence.relations import as_interval
+from grading.equivalence.tokens import (
+    MAX_DEPTH,
+    Token,
+    Unreadable,
+    canonical,
+    nesting,
+    normalise,
+    split,
+    tokenise,
+    wraps,
+)
+from grading.equivalence.values import Choice, Relation, Scalar, Sequence, Value, Words
+
+MAX_ITEMS = 64
+_RELATIONS = {"=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx", r"\in", r"\equiv", r"\to"}
+_ALL_REALS = Sequence(r"\mathbb{R}", "pair", (values.MINUS_INFINITY, values.INFINITY), ("(", ")"))
+
+
+def _is_separator(token: Token) -> bool:
+    return token.text in (",", ";", r"\\", r"\vee") or parse.is_conjunction(token)
+
+
+def _read_list(tokens: list[Token]) -> Value | None:
+    pieces, separators = split(tokens, _is_separator)
+    if not separators:
+        return None
+    pieces = [piece for piece in pieces if piece]
+    if len(pieces) == 1:
+        return read_tokens(pieces[0])
+    if not pieces or len(pieces) > MAX_ITEMS:
+        return values.Opaque(canonical(tokens), tuple(tokens))
+    # \\pm and commas say "both", a plain "or" may offer one value in several forms.
+    kind = "alternatives" if {s.strip(" ,").lower() for s in separators} == {"or"} else "list"
+    return Sequence(canonical(tokens), kind, _read_items(pieces))
+
+
+def _read_items(pieces: list[list[Token]]) -> tuple[Value, ...]:
+    """The pieces as values; what is several in itself (\\pm) counts as so many items."""
+    flat: list[Value] = []
+    for item in map(read_tokens, pieces):
+        flat += item.items if values.is_several(item) else [item]
+    return tuple(flat)
+
+
+def _read_relation(tokens: list[Token]) -> Value | None:
+    pieces, ops = split(tokens, lambda token: token.text in _RELATIONS)
+    if not ops:
+        return None
+    if not all(pieces):  # `\le 5` alone says nothing that equals a value
+        return values.Opaque(canonical(tokens), ())
+    return Relation(canonical(tokens), tuple(map(read_tokens, pieces)), tuple(ops))
+
+
+def _read_union(tokens: list[Token]) -> Value | None:
+    text = canonical(tokens)
+    pieces, separators = split(tokens, lambda token: token.text in (r"\cup", r"\setminus"))
+    if not separators or not all(pieces):
+        return None
+    items = tuple(map(read_tokens, pieces))
+    if r"\setminus" in separators:
+        return _reals_without(text, *items) if len(items) == 2 else None
+    finite = [_elements(item) for item in items]
+    if None not in finite:
+        return Sequence(text, "set", tuple(value for items in finite for value in items))
+    items = [e[0] if e and len(e) == 1 else v for e, v in zip(finite, items, strict=True)]
+    return Sequence(text, "union", tuple(items))
+
+
+def _elements(value: Value) -> tuple[Value, ...] | None:
+    """The elements of a finite set, also one in plain braces; None for an interval."""
+    if isinstance(value, Sequence):
+        return value.items if value.kind in ("set", "list") else None
+    return (value,) if isinstance(value, Scalar) else None
+
+
+def _reals_without(text: str, reals: Value, points: Value) -> Value | None:
+    """`\\mathbb{R} \\setminus \\{1, 2\\}` as a union of open intervals, for rational points."""
+    if reals != _ALL_REALS or _elements(points) is None:
+        return None
+    try:
+        ordered = sorted((exact_value(point.tree), point) for point in _elements(points))
+    except (AttributeError, TypeError, Unreadable):
+        return None
+    bounds = [values.MINUS_INFINITY, *(point for _, point in ordered), values.INFINITY]
+    pieces = itertools.pairwise(bounds)
+    return Sequence(text, "union", tuple(values.interval("(", *piece, ")") for piece in pieces))
+
+
+_NO_SOLUTION = {"no solution", "no solutions", "no real solution", "no real solutions"}
+_ALL_REALS_IN_WORDS = {"all real numbers", "all reals", "all real values"}
+_MATRICES = {"pmatrix", "bmatrix", "matrix", "array", "smallmatrix", "Bmatrix"}
+
+
+def _read_matrix(tokens: list[Token]) -> Value | None:
+    text = canonical(tokens)
+    if tokens[0].text in ("(", "[") and wraps(tokens) and tokens[1].text == r"\begin":
+        tokens = tokens[1:-1]
+    start = next((at for at, token in enumerate(tokens) if token.text == r"\begin"), 0)
+    factor, tokens = parse.read_scalar(tokens[:start]) if start else None, tokens[start:]
+    texts = [token.text for token in tokens]
+    if texts[:2] != [r"\begin", "{"] or r"\end" not in texts or len(texts) < 8:
+        return None
+    name, end = texts[2], texts.index(r"\end")
+    body = tokens[4:end]
+    if name == "array" and body and body[0].text == "{":
+        body = body[next((i for i, t in enumerate(body) if t.text == "}"), 0) + 1 :]
+    if name not in _MATRICES | {"vmatrix", "cases"} or end + 4 != len(tokens):
+        return None
+    rows = [split(row, lambda t: t.text == "&")[0]
+            for row in split(body, lambda t: t.text == r"\\")[0] if row]  # fmt: skip
+    if len({len(row) for row in rows}) != 1 or not all(all(row) for row in rows):
+        return None
+    cells = tuple(read_tokens(cell) for row in rows for cell in row)
+    if start:
+        if not all(isinstance(cell, Scalar) for cell in (factor, *cells)):
+            return None
+        of = factor
+        cells = tuple(Scalar(f"({of.text})({c.text})", ("mul", of.tree, c.tree)) for c in cells)
+    if name == "cases" and len(rows[0]) == 1:
+        return Sequence(text, "list", cells)  # a system of equations
+    if name == "cases":
+        texts = ["&".join(map(canonical, row)) for row in rows]
+        items = [tuple(map(_read_cell, row)) for row in rows]
+        cases = [Sequence(t, "row", row) for t, row in zip(texts, items, strict=True)]
+        return Sequence(text, "cases", tuple(cases))
+    form = (name == "vmatrix", len(rows), len(rows[0]))
+    return Sequence(text, "matrix", cells, form)
+
+
+def _is_set_builder(element: list[Token], condition: list[Token]) -> bool:
+    is_variable = bool(element) and element[0].kind == "word" and len(element[0].text) == 1
+    is_element = is_variable and (len(element) == 1 or element[1].text == r"\in")
+    return is_element and any(token.text in _RELATIONS for token in condition)
+
+
+def _read_cell(tokens: list[Token]) -> Value:
+    """A cell of a case distinction, without the `if` before its condition."""
+    if parity := read_parity(tokens):
+        return parity
+    is_if = tokens[0].text.lower() in ("if", "for", "when")
+    return read_tokens(tokens[1:] if is_if and len(tokens) > 1 else tokens)
+
+
+def _read_brackets(tokens: list[Token]) -> Value | None:
+    texts = [token.text for token in tokens]
+    text = canonical(tokens)
+    if text in (r"\emptyset", r"\{\}") or text.lower() in _NO_SOLUTION:
+        return Sequence(text, "set", ())
+    if text in (r"\mathbb{R}", r"\mathbf{R}") or text.lower() in _ALL_REALS_IN_WORDS:
+        return _ALL_REALS
+    if texts[0] == "]" and texts[-1] in ("[", "]") and len(texts) > 3:  # ]a,b[
+        tokens = [Token("op", "("), *tokens[1:-1], Token("op", ")" if texts[-1] == "[" else "]")]
+    if len(texts) > 3 and re.fullmatch("[A-Z]'?", texts[0]) and texts[1] == "(":
+        tokens = tokens[1:] if "," in texts else tokens  # the point P(1, 2)
+    if not wraps(tokens):
+        return None
+    opening, closing, inside = tokens[0].text, tokens[-1].text, tokens[1:-1]
+    if opening in ("{", r"\{"):
+        condition, bars = split(inside, lambda token: token.text in ("|", ":"))
+        if len(bars) == 1 and _is_set_builder(*condition):  # {x | 1 < x < 3}
+            value = read_tokens(condition[1])
+            return as_interval(value) or value
+    if opening == "{":
+        return read_tokens(inside)
+    if (opening == r"\{") != (closing == r"\}"):
+        return None
+    pieces, separators = split(inside, lambda token: token.text in (",", ";"))
+    if not all(pieces) or len(pieces) > MAX_ITEMS:
+        return None
+    if opening == r"\{":
+        return Sequence(text, "set", _read_items(pieces))
+    if not separators:
+        return None
+    signed = [piece for piece in pieces if any(token.text in parse.SIGNS for token in piece)]
+    if len(signed) == 1 or any(token.text == r"\mp" for token in inside):
+        both = (parse.with_sign(tokens, at) for at in (0, 1))
+        return Sequence(text, "list", tuple(map(read_tokens, both)))
+    form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
+    return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
+
+
+_PARITY = re.compile(
+    r"(?:(?:if|for|when|where)\s*)?(?:(?:all|every|any|each)\s*)?(?:([A-Za-z])\s*(?:is|are)?\s*(?:an\s*)?)?"
+    r"(even|odd)\s*(?:integers?|numbers?)?\s*([A-Za-z])?"
+)
+
+
+def read_parity(tokens: list[Token]) -> Value | None:
+    """`n is even` and `for even n` as a relation; None for anything else."""
+    match = _PARITY.fullmatch(canonical(tokens))
+    if not match or bool(match[1]) == bool(match[3]):
+        return None
+    letter = match[1] or match[3]
+    return Relation(match[2], (Scalar(letter, ("var", letter)), Words(match[2])), (r"\equiv",))
+
+
+_READERS = (
+    parse.read_based, _read_matrix, _read_list, _read_relation, _read_union,
+    parse.read_ratio, _read_brackets, parse.read_words, parse.read_scalar,
+)  # fmt: skip
+
+
+def read_tokens(tokens: list[Token]) -> Value:
+    """The value that the tokens are, by the first reader that knows them."""
+    if tokens and tokens[0].text == r"\mathbf" and wraps(tokens[1:]):
+        return read_tokens(tokens[2:-1])
+    for reader in _READERS if tokens else ():
+        value = reader(tokens)
+        if value is not None:
+            return value
+    return values.Opaque(canonical(tokens), tuple(tokens))
+
+
+_SET_NAMES = {"Z": "\u2124", "N": "\u2115", "R": "\u211d"}  # each one letter, as a variable is
+_SET_NAME = re.compile(r"\\[a-z]+|[{}]")  # what is around it
+_CONDITION = re.compile(r"\\forall|(?:for|if|when|where)\b.*", re.IGNORECASE)
+_GENERAL = re.compile(r"\\forall|for (?:all|every|any|each)\b.*|where\b.*", re.IGNORECASE)
+_CASE = re.compile(r"\b(?:if|when)\b", re.IGNORECASE)
+_RESTRICTIONS = {"<", ">", r"\le", r"\ge", r"\ne", r"\equiv"}
+
+
+def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
+    """(tokens before a trailing condition, the condition): `k\\pi, k \\in \\mathbb{Z}`."""
+    for at, token in enumerate(tokens):
+        if at and _CONDITION.fullmatch(token.text):
+            rest = list(itertools.dropwhile(_is_wordy, tokens[at + 1 :]))
+            condition = read_parity(tokens[at:]) or read_tokens(rest)
+            items = condition.items if isinstance(condition, Sequence) else (condition,)
+            if all(isinstance(item, Relation) for item in items):
+                return tokens[:at], condition
+            return (tokens[:at], Words("")) if _GENERAL.fullmatch(token.text) else (tokens, None)
+    is_end = [token.text in _RELATIONS or token.text in ("even", "odd") for token in tokens]
+    last = max((at for at, is_one in enumerate(is_end) if is_one), default=0)
+    for at in range(last, 0, -1):
+        rest = tokens[at:]
+        if rest[0].text in (",", ";") or (rest[0].text == "(" and wraps(rest)):
+            rest = rest[1:-1] if rest[0].text == "(" else rest[1:]
+            condition = read_parity(rest) or read_tokens(rest)
+            while at and tokens[at - 1].text in (",", ";"):
+                at -= 1
+            if isinstance(condition, Relation) and _is_about(condition, tokens[:at]):
+                return tokens[:at], condition
+    return tokens, None
+
+
+def _is_wordy(token: Token, longest_name: int = 1) -> bool:
+    return token.kind == "text" or (token.kind == "word" and len(token.text) > longest_name)
+
+
+def _is_about(condition: Relation, head: list[Token]) -> bool:
+    """Whether a relation says which values a letter of an answer may take: not `x = 1, y > 2`."""
+    if condition.ops == (r"\in",):
+        letter = condition.parts[0].text
+        return len(letter) == 1 and any(letter in t.text for t in head if t.kind == "word")
+    value = read_tokens(head)
+    value = value.parts[-1] if isinstance(value, Relation) and value.ops == ("=",) else value
+    free = values.variables(value.tree) if isinstance(value, Scalar) else set()
+    is_free = any(part.text in free for part in condition.parts)
+    return is_free and _RESTRICTIONS.issuperset(condition.ops)
+
+
+def _is_usual(condition: Value) -> bool:
+    """Whether it only says that a letter counts: `k \\in \\mathbb{Z}`, `n \\ge 1`; or is real."""
+    if not isinstance(condition, Relation) or len(condition.parts) != 2:
+        return False
+    if condition.ops == (r"\in",):
+        name = _SET_NAME.sub("", condition.parts[1].text)
+        return name == "R" or (condition.parts[0].text not in "xyz" and name[:1] in ("Z", "N"))
+    letters = relations.all_variables(condition) - {*"xyz"}
+    between = as_interval(condition)
+    low = between.items[0] if between and between.items[1] == values.INFINITY else None
+    return bool(letters) and isinstance(low, Scalar) and (exact_value(low.tree) or 0) in (0, 1)
+
+
+def _conditional(tokens: list[Token]) -> list[Value]:
+    """Readings of what has a condition, to compare with one of the same condition.
+
+    The variable of a set goes under the set's name: `k\\pi, k \\in \\mathbb{Z}` is `n\\pi, …`.
+    """
+    head, condition = _without_condition(tokens)
+    if not head or condition is None:
+        return []
+    if isinstance(condition, Words):
+        return [read_tokens(head)]
+    if isinstance(condition, Relation) and condition.ops == (r"\in",):
+        variable, where = condition.parts[0].text, condition.parts[1].text
+        if name := _SET_NAMES.get(_SET_NAME.sub("", where)):
+            return [read_tokens(_renamed(head, {variable: name}))]
+    return [Sequence(canonical(tokens), "conditional", (read_tokens(head), condition))]
+
+
+def _renamed(tokens: list[Token], names: dict[str, str]) -> list[Token]:
+    is_name = [token.kind == "word" and len(token.text) < 3 for token in tokens]
+    pairs = zip(tokens, is_name, strict=True)
+    table = str.maketrans(names)
+    return [replace(t, text=t.text.translate(table)) if is_one else t for t, is_one in pairs]
+
+
+@functools.lru_cache(maxsize=4096)
+def read_bare(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
+    """The value before a condition, to compare with one without: a gold's may be in the question.
+
+    Of a prediction the condition must be a usual one.
+    """
+    tokens = _tokens(text, functions)
+    if nesting(tokens) > MAX_DEPTH or _CASE.search(text):
+        return ()
+    head, condition = _without_condition(tokens)
+    if not head or condition is None or not (is_gold or _is_usual(condition)):
+        return ()
+    value = read_tokens(head)
+    is_restricted = isinstance(value, Relation) and not {"=", r"\in"}.issuperset(value.ops)
+    return () if is_restricted else (value,)  # x > 5 and x in Z is another set than x > 5
+
+
+_HEDGES = "about|approximately|roughly|around"
+_HEDGE = re.compile(_HEDGES, re.IGNORECASE)
+_INTRODUCTION = re.compile(
+    rf"exactly|only|just|{_HEDGES}|.*\b(?:is|are)"
+    r"|the (?:\w+ ){0,2}(?:answer|value|point|number|solution|result|total|area|volume|length"
+    r"|vector|set|interval|function|equation|range|domain|angle)s?",
+    re.IGNORECASE,
+)
+
+
+def _after_leading_words(tokens: list[Token]) -> list[Value]:
+    """`\\text{The point }(2, -1)`: what upright words introduce."""
+    at = next((at for at, token in enumerate(tokens) if not _is_wordy(token, 3)), 0)
+    words, rest = tokens[:at], tokens[at:]
+    if not words or any(map(values.is_blurring, words)):
+        return []
+    if rest[0].text == ":":
+        rest = rest[1:]
+    elif not _INTRODUCTION.fullmatch(canonical(words)):
+        return []  # October 30 is not 30, nor is the reciprocal of 5 five
+    value = read_tokens(rest)
+    if _HEDGE.fullmatch(words[0].text) and isinstance(value, Scalar) and not is_number(value.tree):
+        return []  # a function that is near another is not it
+    return [] if values.is_several(value) or isinstance(value, values.Opaque | Words) else [value]
+
+
+_CHOICE = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])")
+_OPTION = re.compile(r"(?:option|choice|answer)\s*\(?([A-J])\)?", re.IGNORECASE)
+
+
+def _read_choice(tokens: list[Token]) -> Value | None:
+    """`(C) 12`, `C. 12`, `C)`: an option's letter, with or without its value."""
+    text = canonical(tokens)
+    if option := _OPTION.fullmatch(text):
+        return Choice(text, option[1], None)
+    if not (match := _CHOICE.match(canonical(tokens[:3]))):
+        return None
+    letter = (match[1] or match[2]).upper()
+    rest = tokens[3 if match[1] else 2 :]
+    if not rest:  # (c) may also be a variable in brackets; that reading comes first
+        return Choice(text, letter, None)
+    is_letters = rest[0].kind == "word" and len(rest[0].text) < 3
+    is_factor = not rest[0].spaced and (rest[0].kind == "op" or (match[1] or "").islower())
+    is_factor = is_factor or (rest[0].text in "+-([{^" and (match[1] or "").islower())
+    if is_letters or is_factor or any(re.fullmatch("[A-J]", token.text) for token in rest):
+        return None
+    value = read_tokens(rest)
+    return None if values.is_several(value) else Choice(text, letter, value)
+
+
+_PARAMETER = re.compile(r"([A-Za-z]) \( (?!\1)([a-df-hj-z]) \) = (?=.*\2)")
+_BOUND = re.compile(
+    r"\\(?:sum|prod) _ \{ ([A-Za-z]) =|\\lim _ \{ ([A-Za-z]) \\to|\\int _ [^=]*? d([A-Za-z])(?!\S)"
+)
+
+
+def _rename_bound(tokens: list[Token]) -> list[Token]:
+    """The same letters for all variables of sums, products, limits and integrals with bounds."""
+    texts = " ".join(token.text for token in tokens)
+    bound = [next(filter(None, match.groups())) for match in _BOUND.finditer(texts)]
+    if not bound:
+        return tokens
+    free = {c for token in tokens for c in token.text if token.kind == "word"} - {*bound, "d"}
+    new = (letter for letter in "kjlmnpqrst" if letter not in free)
+    return _renamed(tokens, dict(zip(dict.fromkeys(bound), new, strict=False)))
+
+
+def _with_calls(tokens: list[Token], functions: str) -> list[Token]:
+    """The letters that are functions as calls where brackets follow them: `xP(x)`."""
+    marked: list[Token] = []
+    for at, token in enumerate(tokens):
+        is_before = at + 1 < len(tokens) and tokens[at + 1].text == "("
+        if is_before and token.kind == "word" and token.text[-1] in functions:
+            marked += [replace(token, text=letter) for letter in token.text[:-1]]
+            token = Token("call", token.text[-1], token.spaced)
+        marked.append(token)
+    return marked
+
+
+def _spelled_minus(token: Token) -> Token:
+    is_minus = token.kind in ("text", "word") and token.text.lower() in ("minus", "negative")
+    return Token("op", "-", token.spaced) if is_minus else token
+
+
+@functools.lru_cache(maxsize=4096)
+def _tokens(text: str, functions: str, thousands: bool = True) -> list[Token]:
+    tokens = _rename_bound(tokenise(normalise(text), thousands))
+    return list(map(_spelled_minus, _with_calls(tokens, functions)))
+
+
+@functools.lru_cache(maxsize=4096)  # a gold is compared with every completion of its group
+def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
+    """The readings of an answer, the most likely first; `1,234` in a gold is never a list.
+
+    `functions`: the letters of which brackets behind them make a call, no product.
+    """
+    tokens = _tokens(text, functions)
+    if nesting(tokens) > MAX_DEPTH:
+        return (values.Opaque(canonical(tokens)),)
+    choice = _read_choice(tokens)
+    if choice and choice.value:
+        return (choice,)
+    readings = [read_tokens(tokens), *([choice] if choice else [])]
+    readings += _after_leading_words(tokens) + _conditional(tokens)
+    if not is_gold and _GROUPED.search(normalise(text)):
+        readings.append(read_tokens(_tokens(text, functions, thousands=False)))
+    if isinstance(readings[0], Scalar | Words):
+        readings += filter(None, [_quantity(tokens, is_gold)])
+    elif isinstance(relation := readings[0], Relation):
+        pieces, _ = split(tokens, lambda token: token.text in _RELATIONS)
+        parts = [_quantity(piece, is_gold) for piece in pieces]
+        if any(parts):
+            both = zip(parts, relation.parts, strict=True)
+            measured = replace(relation, parts=tuple(new or old for new, old in both))
+            if tokens[-1].kind == "word" and tokens[-1].text in {t.text for t in tokens[:-1]}:
+                readings = []  # m > 5 m
+            readings.append(measured)
+    readings += filter(None, [parse.read_compound(tokens)])
+    if parameter := _PARAMETER.match(" ".join(token.text for token in tokens)):
+        readings.append(read_tokens(_renamed(tokens, {parameter[2]: "\u2118"})))  # f(t) = 2t
+    return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
+
+
+def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:
+    """`5 m` as five metres, which is a product to the parser."""
+    value, unit, scale = values.split_unit(tokens)
+    if unit is None:
+        return None
+    is_letter = len(tokens) - len(value) == 1 and len(tokens[-1].text) == 1
+    guess = is_gold and is_letter  # 2 t may well be 2 times t
+    with contextlib.suppress(Unreadable):
+        tree = ("mul", parse.parse(value), ("num", Fraction(scale)))
+        return Scalar(canonical(tokens), tree, unit, is_guess=guess)
+
+
+_GROUPED = re.compile(r"\d[, ]\d{3}")
+_NO_NAME = re.compile("(?<![a-z])(?:mod|base|or|not|if|when|where|unless|otherwise)(?![a-z])")
+
+
+def _named_gold(tokens: list[Token], readings: list[Value]) -> list[Value]:
+    """The number before a note in brackets that is no measure: `9 (more apples)`, `3 (dozen)`."""
+    at = next((at for at, token in enumerate(tokens) if token.text == "(" and token.spaced), 0)
+    note = tokens[at:]
+    is_note = at and wraps(note) and re.search("[a-z]{3}", canonical(note))
+    if not is_note or _NO_NAME.search(canonical(note).lower()):
+        return []
+    units = [value.unit for value in readings if isinstance(value, Scalar) and value.unit]
+    value = read_tokens(tokens[:at])
+    is_plain = isinstance(value, Scalar) and value.unit is None and is_number(value.tree)
+    is_measured = any(unit.dimensions or unit.things for unit in units)
+    return [value] if is_plain and not is_measured else []

@@ -1,0 +1,179 @@
+"""Grade completions against golds. The only grader of the project.
+
+Data cleaning, GRPO's rewards and the evaluation all call this module, so that they cannot disagree
+about a completion: `extract` finds the answer, `equivalence` compares the values, and what those
+cannot decide goes to math-verify, in child processes with a time and a memory limit (`pool`).
+Nothing evaluates model text as code. `python -m grading FILE` grades a file.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+from grading.equivalence.compare import TooLarge, compare, num_listed
+from grading.extract import Extraction, extract, extract_short, read_leniently
+from grading.pool import shared_pool
+from grading.restated import is_restated
+
+# The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
+# compute with. timeout: over the limit of time or memory.
+VERDICTS = (
+    "no_think", "unclosed_think", "no_answer", "several_answers", "unparseable", "timeout",
+    "wrong", "right",
+)  # fmt: skip
+Golds = str | float | Sequence[str | float]  # one gold answer, or several of which any may match
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """One of `VERDICTS`, what was compared, and the seconds of work that grading took."""
+
+    verdict: str
+    prediction: str | None
+    seconds: float = 0.0
+
+
+def grade(completion: str, golds: Golds, question: str = "", **form: Any) -> Grade:
+    """Grade one completion; see `grade_all`."""
+    return grade_all([completion], [golds], [question], **form)[0]
+
+
+def grade_all(
+    completions: Iterable[str],
+    golds: Iterable[Golds],
+    questions: Iterable[str] | None = None,
+    *,
+    think_prefilled: bool | None = False,
+    answer_form: str = "box",
+    final_number: bool = False,
+) -> list[Grade]:
+    """Grade completions in order, those that need math-verify in parallel.
+
+    Args:
+        completions: what the model wrote, without the prompts.
+        golds: for each completion.
+        questions: for each, as the data has it: a formula that is copied from there is wrong.
+        think_prefilled: the prompts already ended with `<think>`, so the completions lack it. None:
+            a completion may be without a thought.
+        answer_form: one of `pipeline.prompts.ANSWER_FORMS`.
+        final_number: where there is no box, the number that the text ends with counts.
+    """
+    flags = think_prefilled, answer_form, final_number
+    return _grade_all(completions, golds, lambda text: extract(text, *flags), questions)
+
+
+def grade_short_all(texts: Iterable[str], golds: Iterable[Golds]) -> list[Grade]:
+    """Grade bare answers or short texts without a thought, in order; see `grade_all`."""
+    return _grade_all(texts, golds, extract_short)
+
+
+def grade_rollouts(
+    completions: Sequence[str],
+    golds: Sequence[Golds],
+    forms: Sequence[str],
+    questions: Sequence[str] | None = None,
+    **flags: bool,
+) -> list[Grade]:
+    """Grade completions in order, each in its one of `ANSWER_FORMS`; the rest as in `grade_all`."""
+    rows = zip(completions, forms, strict=True)
+
+    def find(row: tuple[str, str]) -> Extraction:
+        return extract(row[0], answer_form=row[1], **flags)
+
+    return _grade_all(rows, golds, find, questions)
+
+
+_OPTION = re.compile(r"\s*\$?(?:\\text\s*\{)?\(?[A-J]\)?\}?\$?\s*")
+
+
+def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[str | None]:
+    """What each completion's lenient reading is worth, in order; never a score or a reward.
+
+    "right", "wrong" (also where judging takes too long), or None where nothing readable was found.
+    """
+    pairs: list[tuple[str | None, list[str]]] = []
+    for completion, gold in zip(completions, golds, strict=True):
+        accepted = _as_list(gold)
+        is_choice = any(map(_OPTION.fullmatch, accepted))
+        pairs.append((read_leniently(completion, is_choice), accepted))
+    judged = iter(judge_all([(text, golds) for text, golds in pairs if text is not None]))
+    names = {"right": "right", "unparseable": None}
+    return [None if text is None else names.get(next(judged)[0], "wrong") for text, _ in pairs]
+
+
+def _as_list(golds: Golds) -> list[str]:
+    return list(map(str, golds)) if isinstance(golds, list | tuple) else [str(golds)]
+
+
+def _grade_all(
+    texts: Iterable[Any],
+    golds: Iterable[Golds],
+    find: Callable[[Any], Extraction],
+    questions: Iterable[str] | None = None,
+) -> list[Grade]:
+    found, seconds = [], []
+    for text in texts:
+        start = time.perf_counter()
+        found.append(find(text))
+        seconds.append(time.perf_counter() - start)
+    pairs = [_to_judge(one, _as_list(gold)) for one, gold in zip(found, golds, strict=True)]
+    judged = iter(judge_all([(text, accepted) for text, accepted in pairs if text is not None]))
+    grades = []
+    asked = repeat("") if questions is None else questions
+    rows = zip(found, pairs, seconds, asked, strict=False)
+    for one, (prediction, accepted), spent, question in rows:
+        verdict, more = (one.status, 0.0) if prediction is None else next(judged)
+        if verdict == "right" and is_restated(prediction, question, accepted):
+            verdict = "wrong"
+        if one.several and verdict != "right":
+            verdict, prediction = one.status, None
+        grades.append(Grade(verdict, prediction, spent + more))
+    return grades
+
+
+def _to_judge(one: Extraction, golds: list[str]) -> tuple[str | None, list[str]]:
+    """The prediction and its golds; of several answers their list and golds that list as many."""
+    lists = [gold for gold in golds if one.several and num_listed(gold) == len(one.several)]
+    return (", ".join(one.several), lists) if lists else (one.prediction, golds)
+
+
+def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]:
+    """(verdict, seconds of work) for each prediction with its golds, of which any may match."""
+    verdicts: list[list[str | None]] = []
+    seconds = []
+    for prediction, golds in pairs:
+        start = time.perf_counter()
+        verdicts.append(_judge_here(prediction, golds))
+        seconds.append(time.perf_counter() - start)
+    unknown = [(row, at) for row, each in enumerate(verdicts) for at, v in enumerate(each) if not v]
+    calls = [(pairs[row][0], pairs[row][1][at]) for row, at in unknown]
+    outcomes = shared_pool().map(calls) if calls else []
+    for (row, at), outcome in zip(unknown, outcomes, strict=True):
+        # An error is math-verify's own on a text it half understands.
+        ends = {"ok": outcome.value, "error": "unparseable", "timeout": "timeout"}
+        verdicts[row][at] = ends[outcome.status]
+        seconds[row] += outcome.seconds
+    return [(_best(each), spent) for each, spent in zip(verdicts, seconds, strict=True)]
+
+
+def _judge_here(prediction: str, golds: list[str]) -> list[str | None]:
+    """A verdict for each gold up to the first that is right; None where only algebra can tell."""
+    verdicts: list[str | None] = []
+    for gold in golds:
+        try:
+            same = compare(prediction, gold)
+            verdicts.append({True: "right", False: "wrong", None: None}[same])
+        except TooLarge:
+            verdicts.append("unparseable")
+        if verdicts[-1] == "right":
+            return ["right"]
+    return verdicts
+
+
+def _best(verdicts: list[str | None]) -> str:
+    """The verdict over several golds."""
+    order = ("right", "timeout", "wrong", "unparseable")
+    return min((v or "unparseable" for v in verdicts), key=order.index, default="wrong")

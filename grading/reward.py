@@ -1,0 +1,78 @@
+"""The grader as a reward of any TRL trainer; of this project nothing else is needed.
+
+    from functools import partial
+    from grading import correctness_reward
+
+    GRPOTrainer(..., reward_funcs=[partial(correctness_reward, column="solution")])
+
+Plain-text and conversational data sets, models with and without a `<think>` thought.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from grading.extract import last_boxed
+from grading.grade import grade_all
+
+COLUMNS = ("answers", "answer", "gold", "ground_truth", "target", "solution", "final_answer")
+
+
+def correctness_reward(
+    completions: Sequence[str | list[dict]],
+    column: str | None = None,
+    think_prefilled: bool | None = None,
+    answer_form: str = "box",
+    final_number: bool = False,
+    **columns: Any,
+) -> list[float | None]:
+    """1.0 where the final answer equals a gold, else 0.0; None, which TRL leaves out, without one.
+
+    Args:
+        completions: texts, or conversations of which the last assistant's message is graded.
+        column: of the data set, with the golds: texts, numbers, or lists of which any may match. Of
+            a worked solution its last box counts, or what follows `####`. By default the first
+            column of `COLUMNS` that is there.
+        think_prefilled: True where the prompts end with `<think>`, False where a thought is a must.
+            The other keys are those of `grade.grade_all`, too.
+
+    Raises:
+        ValueError: the data set has no such column.
+    """
+    name = column or next((one for one in COLUMNS if one in columns), None)
+    if name not in columns:
+        known = ", ".join(key for key, value in columns.items() if isinstance(value, list))
+        raise ValueError(f"column: {name or COLUMNS} is not in the data set, which has {known}")
+    golds = [read_golds(value) for value in columns[name]]
+    questions = columns.get("question") or [""] * len(golds)
+    grades = grade_all(
+        [last_text(completion) for completion in completions],
+        golds,
+        ["" if question is None else str(question) for question in questions],
+        think_prefilled=think_prefilled,
+        answer_form=answer_form,
+        final_number=final_number,
+    )
+    pairs = zip(grades, golds, strict=True)
+    return [float(one.verdict == "right") if gold else None for one, gold in pairs]
+
+
+def read_golds(value: Any) -> list[str]:
+    """The golds of one row as texts; empty where there is none."""
+    if isinstance(value, list | tuple | set):
+        return [gold for one in value for gold in read_golds(one)]
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return []
+    text = str(value).rpartition("####")[2].strip()
+    return [last_boxed(text) or text] if text else []
+
+
+def last_text(completion: str | list[dict]) -> str:
+    """What the assistant wrote last; parts that are no text are left out."""
+    if isinstance(completion, str):
+        return completion
+    written = [one.get("content") for one in completion if one.get("role") == "assistant"]
+    content = written[-1] if written else ""
+    if isinstance(content, list):
+        content = "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    return content or ""

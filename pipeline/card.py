@@ -1,0 +1,64 @@
+"""The model card, `README.md` beside the weights: what a model is, by the manifests of its run.
+
+TRL writes a draft at every save. Ours takes its place at the end of a training stage, and again
+when the report has scores. What no manifest says is called unknown. The text: `card.md.jinja`.
+"""
+
+import contextlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from pipeline import manifest
+from pipeline.checkpoints import is_hub_id
+
+NAME, TRAINED = "README.md", ("sft", "grpo")
+
+
+def find_licence(name: str | None) -> str:
+    """The licence of a hub id by `licences.yaml`, of a folder by its card; else "unknown"."""
+    from huggingface_hub import ModelCard
+
+    known = yaml.safe_load(Path(__file__).with_name("licences.yaml").read_text(encoding="utf-8"))
+    # Anyone's file, read after hours of training: one that is damaged is as good as none.
+    with contextlib.suppress(OSError, ValueError, TypeError, yaml.YAMLError):
+        if name and Path(name, NAME).is_file():
+            return str(ModelCard.load(Path(name, NAME)).data.license or "unknown")
+    return known.get(name, "unknown")
+
+
+def find_maker(folder: str | Path) -> Path:
+    """The folder of the stage that made a model; that of `grpo/best` is the one above."""
+    path = Path(folder)
+    return path.parent if path.name == "best" and not manifest.read(path) else path
+
+
+def write(folder: str | Path, scores: dict[str, dict] | None = None) -> None:
+    """Write the card of a model that SFT or GRPO made; no other gets one.
+
+    `scores`: by task and mode, as in `scores.json`.
+    """
+    name, stages = str(folder), []
+    while name and (made := manifest.read(find_maker(name))):  # back to what it began with
+        file = Path(made["config"].get("train_file", ""))
+        stages.insert(0, made | {"file": file, "build": manifest.read(file.parent)})
+        name = made["config"].get("model_name_or_path")
+    if not stages or stages[-1]["stage"] not in TRAINED:
+        return
+    home = find_maker(folder)
+    run, events = home.parent, home / "events.jsonl"
+    lines = events.read_text(encoding="utf-8").splitlines() if events.is_file() else ()
+    values: dict[str, Any] = {"base": name, "is_hub": bool(name) and is_hub_id(name)}
+    values |= {"run": run.name, "stages": [made for made in stages if made["stage"] in TRAINED]}
+    values |= {"audit": manifest.read(run / "audit"), "scores": scores or {}}
+    values["guards"] = Counter(json.loads(line)["guard"] for line in lines)
+    text = Path(__file__).with_name("card.md.jinja").read_text(encoding="utf-8")
+    silent = jinja2.ChainableUndefined  # about what a manifest lacks
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=silent)
+    page = environment.from_string(text).render(values, find_licence=find_licence)
+    with manifest.open_whole(Path(folder, NAME)) as file:
+        file.write(page + "\n")

@@ -1,0 +1,192 @@
+"""Checkpoints as a recipe names them: is there a model, before torch is imported; its tokenizer.
+
+python -m pipeline.checkpoints FOLDER [where its chat template comes from]
+"""
+
+import contextlib
+import json
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+from safetensors import SafetensorError, safe_open
+
+from pipeline import manifest
+from pipeline.errors import UserError, run_cli
+
+
+def is_hub_id(path: str) -> bool:
+    """Whether `path` names a hub model: exactly `owner/model`, and no folder `owner` lies here."""
+    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", path)) and not Path(path).parent.is_dir()
+
+
+TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
+VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
+
+
+def read_json(path: Path, key: str) -> dict[str, Any]:
+    """A mapping of a checkpoint's file, {} where there is no such file; damage is a `UserError`."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{key}: {path} cannot be read ({error}); copy the file anew") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{key}: {path} is no JSON mapping; copy the file anew")
+    return found
+
+
+STAGES = ("base", "sft", "grpo")  # whose folders hold models
+
+
+def check_checkpoint(path: str | None, key: str, template: str | None = None) -> None:
+    """Refuse a local checkpoint that is missing or not whole; hub ids pass.
+
+    Args:
+        key: the YAML key, for the message.
+        template: where the chat template comes from, if not from the checkpoint.
+    """
+    if not path:
+        raise UserError(f"{key}: missing; set a checkpoint folder or a hub id owner/model")
+    if is_hub_id(path):
+        return
+    if not any((Path(path) / name).is_file() for name in ("config.json", "adapter_config.json")):
+        made = f"run `make {Path(path).name}` first, or " if Path(path).name in STAGES else ""
+        raise UserError(f"{key}: {path} holds no model; {made}give a model's folder or hub id")
+    manifest.check_made(Path(path))
+    base, _ = base_and_adapter(path, key)
+    for folder in map(Path, {path, base}):
+        read_json(folder / "config.json", key)
+        check_weights(folder, key)
+    if not is_hub_id(tokenizer_path(path)):
+        check_tokenizer(Path(tokenizer_path(path)), key, template)
+
+
+def check_weights(folder: Path, key: str) -> None:
+    """Refuse a local folder without weights, or without a shard that its index names."""
+    if not folder.is_dir():
+        return
+    indexes = sorted(folder.glob("*.index.json"))
+    shards = {name for i in indexes for name in read_json(i, key).get("weight_map", {}).values()}
+    missing = sorted(name for name in shards if not (folder / name).is_file())
+    if missing or not any(any(folder.glob(ending)) for ending in ("*.safetensors", "*.bin")):
+        what = f"lacks {missing[0]}, which its index names" if missing else "holds no weights"
+        raise UserError(f"{key}: {folder} {what}; copy or download the folder anew")
+    for file in sorted(folder.glob("*.safetensors")):
+        if not reads(file):
+            fault = "is cut off, or not the weights but Git LFS's pointer to them"
+            remedy = "download it anew, or run `git lfs pull` there"
+            raise UserError(f"{key}: {file} {fault}; {remedy}")
+
+
+def reads(file: Path) -> bool:
+    """Whether a file of JSON, safetensors or `torch.save` is whole, as far as its format tells."""
+    try:
+        if file.suffix == ".json":
+            json.loads(file.read_bytes())
+        elif file.suffix == ".safetensors":
+            with safe_open(file, "numpy"):  # its header has the length
+                return True
+        elif file.suffix in (".pt", ".pth", ".bin"):
+            with ZipFile(file) as parts:  # with the CRC-32 of each tensor
+                return parts.testzip() is None
+    except (ValueError, SafetensorError, BadZipFile):
+        return False
+    return True
+
+
+def check_vocabulary(folder: Path, key: str) -> None:
+    """Refuse a local folder without a vocabulary; the library would make up an empty one."""
+    if not any(any(folder.glob(name)) for name in VOCABULARIES):
+        raise UserError(f"{key}: {folder} holds no tokenizer; copy the model's files there")
+
+
+def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
+    """Refuse a local folder without tokenizer, EOS or chat template, as far as its files say."""
+    config = read_json(folder / "tokenizer_config.json", key)
+    check_vocabulary(folder, key)
+    read_json(folder / "tokenizer.json", key)
+    config = read_json(folder / "special_tokens_map.json", key) | config
+    # Other classes have an EOS of their own.
+    is_bare = config.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
+    if not config.get("eos_token", None if is_bare else "its class's"):
+        raise UserError(f"{key}: {folder} has no eos_token; set it in its tokenizer_config.json")
+    has_file = any(any(folder.glob(name)) for name in TEMPLATE_FILES)
+    if not (template or has_file or config.get("chat_template")):
+        remedy = "put a chat_template.jinja there (SFT also takes chat_template_path)"
+        raise UserError(
+            f"{key}: {folder} has no chat_template; {remedy}, or use an instruct checkpoint"
+        )
+
+
+def load_template(path: str, key: str = "chat_template_path") -> str:
+    """The chat template of a jinja file, or of the tokenizer of a folder or hub id."""
+    if Path(path).is_file():
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{key}: {path} is no text ({error}); give a jinja file") from error
+    return load_tokenizer(path, key).chat_template
+
+
+def base_and_adapter(checkpoint: str, key: str = "checkpoint") -> tuple[str, str | None]:
+    """`(base model, adapter folder)` of a peft checkpoint, `(checkpoint, None)` of any other."""
+    config = Path(checkpoint) / "adapter_config.json"
+    if not config.is_file():
+        return checkpoint, None
+    base = read_json(config, key).get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise UserError(f"{key}: {config}: base_model_name_or_path is missing; set the base model")
+    return base, checkpoint
+
+
+def tokenizer_path(checkpoint: str) -> str:
+    """Where the checkpoint's tokenizer is: an adapter folder may leave it to its base model."""
+    base, adapter = base_and_adapter(checkpoint)
+    has_own = adapter and (Path(adapter) / "tokenizer_config.json").is_file()
+    return adapter if has_own else base
+
+
+@contextlib.contextmanager
+def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
+    """Make one line of what `from_pretrained` raises over the files of a model folder or hub id."""
+    try:
+        yield
+    # Other people's files: what is wrong decides what is raised; Rust's is a plain Exception.
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if isinstance(error, UserError) or "from_pretrained" not in {f.name for f in frames}:
+            raise
+        message = (str(error).strip().splitlines() or [""])[0]
+        fault = f"its {what} cannot be loaded ({type(error).__name__}: {message})"
+        remedy = "check the name, the network, and that its files belong together"
+        raise UserError(f"{key}: {checkpoint}: {fault}; {remedy}") from error
+
+
+def load_tokenizer(
+    checkpoint: str, key: str, needs: tuple[str, ...] = ("chat_template",), **kwargs: Any
+) -> Any:
+    """Load the tokenizer of a model folder, adapter folder or hub id.
+
+    Args:
+        key: the YAML key that names the checkpoint, for messages.
+        needs: attributes that it must have, such as `eos_token`.
+    """
+    from transformers import AutoTokenizer
+
+    with loading("tokenizer", checkpoint, key):
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_path(checkpoint), **kwargs)
+    for need in needs:
+        if not getattr(tokenizer, need):
+            remedy = "use an instruct checkpoint, or save one with its tokenizer"
+            raise UserError(f"{key}: the tokenizer of {checkpoint} has no {need}; {remedy}")
+    return tokenizer
+
+
+if __name__ == "__main__":
+    run_cli(lambda: check_checkpoint(sys.argv[1], "MODEL", "".join(sys.argv[2:])))

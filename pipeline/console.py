@@ -1,0 +1,171 @@
+"""What gets to the terminal: our lines, one progress bar, no chatter of libraries.
+
+Rows, completions and file names are anybody's. Control characters among them could clear the
+screen, write into the clipboard or make a wrong answer look right.
+"""
+
+import importlib
+import logging
+import os
+import re
+import sys
+import warnings
+from typing import Any
+
+import rich.text
+from tqdm import tqdm
+
+# Both tell every stage of GPUs that are not there, as soon as transformers or accelerate find them.
+_AT_IMPORT = ("torchao", "torch.utils._pytree")
+# vLLM reads its level when it is imported, in its child processes too, so these are set before.
+VLLM_ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TQDM_DISABLE": "1",  # read by the engine's child process
+}
+
+# C0 but for newline and tab, DEL, C1, direction marks, halves of surrogate pairs.
+HIDDEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+MAX_LINE = 2000  # characters at either end of a line of which a row may be part
+
+
+def clean(text: str) -> str:
+    """A text with whatever a browser, editor or terminal would act on written as `\\x1b`.
+
+    JSON stays the same JSON: the letters that it may hold unescaped are written as it escapes them.
+    """
+    return HIDDEN.sub(_write_out, text.replace("\r\n", "\n"))
+
+
+def _write_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 32 else f"\\u{code:04x}"
+
+
+def one_line(text: object) -> str:
+    """Its text cleaned, as one line; a very long one loses its middle, not place and remedy."""
+    line = " ".join(clean(str(text)).splitlines())
+    return line if len(line) <= 2 * MAX_LINE else f"{line[:MAX_LINE]} ... {line[-MAX_LINE:]}"
+
+
+def is_main_process() -> bool:
+    """Whether this is the one process that touches files and prints (rank 0)."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def say(line: str) -> None:
+    """Print one line on stdout, above a progress bar, from the main process only."""
+    if is_main_process():
+        tqdm.write(one_line(line))
+        sys.stdout.flush()
+
+
+def notice(text: str) -> None:
+    """Tell the user in one line on stderr what a command does that they may not expect."""
+    sys.stderr.write(f"notice: {one_line(text)}\n")
+
+
+class Bar(tqdm):
+    """A bar that leaves out last facts rather than wrap, and that writes no \\r to a log."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Without a terminal every refresh is a line in a log: one in ten seconds is enough.
+        self.is_log = not sys.stderr.isatty()
+        interval = {"mininterval": 10, "miniters": 1} if self.is_log else {"mininterval": 0.5}
+        super().__init__(*args, **{"dynamic_ncols": True} | interval | kwargs)
+
+    def __str__(self) -> str:
+        text, columns = super().__str__(), self.format_dict["ncols"]
+        while not self.is_log and columns and len(text) >= columns and ", " in text:
+            text = text.rpartition(", ")[0]
+        return text
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draw the bar; in a log, write a line."""
+        if not self.is_log:
+            super().display(msg, pos)
+        elif self.n:
+            self.fp.write(f"{msg or self}\n")
+            self.fp.flush()
+
+    def close(self) -> None:
+        """End the bar; in a log, with the last line if it is not there yet."""
+        if self.is_log and not self.disable:
+            if self.n != self.last_print_n or not self.n:
+                self.display()
+            self.disable = True
+            self._decr_instances(self)
+        super().close()
+
+
+def quiet_loggers(*names: str) -> None:
+    """Let these loggers tell of errors only; a library may set its level again when imported."""
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def quiet_imports() -> None:
+    """Silence what speaks while it is imported; call it before torch is."""
+    # All tables are made of it, TRL's `log_completions` too. Its own drops five characters.
+    rich.text.strip_control_codes = clean
+    quiet_loggers(*_AT_IMPORT)
+    deepspeed = logging.getLogger("DeepSpeed")
+    deepspeed.addFilter(lambda record: record.filename != "real_accelerator.py")
+
+
+def quiet_transformers() -> None:
+    """Silence log lines and progress bars of transformers and the hub."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.disable_progress_bar()
+    quiet_loggers("transformers", "huggingface_hub")
+
+
+def quiet_launcher() -> None:
+    """Silence all loggers of a process that only starts others; call it before importing torch."""
+    logging.disable(logging.ERROR)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # stack traces of every broken connection
+
+
+def quiet_evaluation() -> None:
+    """Silence transformers, the harness and the bars of datasets; evaluation has its own bar."""
+    quiet_transformers()
+    import datasets
+
+    datasets.disable_progress_bars()
+    quiet_loggers("lm_eval")
+
+
+def quiet_harness() -> None:
+    """Silence the harness's bar for building prompts, which is over at once."""
+    import lm_eval.api.task
+
+    lm_eval.api.task.tqdm = lambda items, **_: items
+
+
+def hide_trackers(names: list[str]) -> None:
+    """Keep trackers that are not asked for out of this process; call it before TRL is imported.
+
+    TRL imports all that are installed: seconds, and folders in /tmp that a kill leaves behind.
+    """
+    for name in {"wandb", "trackio"}.difference(names):
+        sys.modules.setdefault(name, None)
+
+
+def quiet_trackers(names: list[str]) -> None:
+    """Silence W&B and trackio, which tell of each run in a dozen lines."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    for name in ("trackio", "trackio.run", "trackio.utils") if "trackio" in names else ():
+        importlib.import_module(name).print = lambda *args, **kwargs: None
+
+
+def quiet() -> None:
+    """Silence warnings and progress bars of the Hugging Face libraries; a stage has its own bar."""
+    warnings.filterwarnings("ignore", category=UserWarning)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    quiet_evaluation()
+    quiet_loggers("trl", "datasets")

@@ -1,0 +1,134 @@
+"""What a fault says: one line that names it, its place and the remedy, and exit code 2."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.console import one_line, quiet_imports
+from pipeline.values import redact
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+# torch, safetensors and Arrow keep no error number.
+DISK_TEXTS = re.compile(
+    "no space left|disk quota|read-only file|permission denied|inline_container|writing file", re.I
+)
+LOST = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
+_needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
+
+
+class UserError(ValueError):
+    """A mistake in a file, key or command line: one line naming it, its value and the remedy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redact(message))
+
+
+class LostError(UserError):
+    """No mistake: what the run needs (a server, an engine) is gone, and may come back."""
+
+
+def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
+    """Run an entry point; a `UserError` or a disk's becomes one line on stderr and exit code 2,
+    a `LostError` one and 75.
+
+    With `--json` stdout gets one object at the end, {"exit_code", "error", "output_dir", and the
+    manifest's "stage", "counts", "wall_time_s", ...}, and everything else goes to stderr.
+    """
+    quiet_imports()
+    output, is_first_here = None, os.environ.get("LOCAL_RANK", "0") == "0"
+    if is_first:  # before, while modules are imported, Ctrl-C just ends the process
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.excepthook = _thread_error
+    if is_first and "--json" in sys.argv:
+        sys.argv.remove("--json")
+        output = os.dup(1)
+        os.dup2(2, 1)  # of child processes too
+    code, line = 0, None
+    try:
+        main()
+    except KeyboardInterrupt:
+        code, line = 130, "interrupted: run the same command again to go on"
+    except SystemExit as end:
+        code = end.code or 0
+    except Exception as error:
+        line = str(error) if isinstance(error, UserError) else disk_fault(error)
+        if line is None:
+            raise
+        line = f"error: {one_line(line)}"
+        code = LOST if isinstance(error, LostError) else 2
+    if line and code != 130 and not is_first_here:
+        time.sleep(1)  # where the first one fails, too, the launcher ends this one before it speaks
+    if line and (code != 130 or is_first_here):
+        sys.stderr.write(f"{line}\n")
+    if output is not None and os.environ.get("RANK", "0") == "0":
+        os.write(output, f"{json.dumps(_summary(code, line))}\n".encode())
+    if code:
+        sys.exit(code)
+
+
+def _thread_error(args: threading.ExceptHookArgs) -> None:
+    """Leave a disk's fault in a thread (TensorBoard's writer) to the main one, which meets it."""
+    if not disk_fault(args.exc_value):
+        threading.__excepthook__(args)
+
+
+def _summary(code: int, line: str | None) -> dict[str, Any]:
+    """What `--json` tells: of a command that succeeded the short keys of its folder's manifest."""
+    folder = next(iter(_needed), None)
+    found: dict[str, Any] = {"exit_code": code, "error": line, "output_dir": folder and str(folder)}
+    if folder and not code and (folder / "manifest.json").is_file():
+        made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        left_out = ("config", "inputs", "files", "versions")
+        found |= {key: value for key, value in made.items() if key not in left_out}
+    return found
+
+
+def note_folder(folder: Path, needed: float = 0) -> None:
+    """Remember where this process writes, and how much, for the line of a full disk."""
+    _needed[folder] = needed
+
+
+def check_space(folder: str, needed: float, what: str) -> None:
+    """Refuse a folder whose disk has no room for `needed` bytes of `what`."""
+    note_folder(Path(folder), needed)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        fault = f"{what} needs {size(needed)}, its disk has {size(free)} free"
+        raise UserError(f"{folder}: {fault}; free some, or choose another output_dir")
+
+
+def nearest(folder: str | Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    place = Path(folder).absolute()
+    return next(one for one in (place, *place.parents) if one.exists())
+
+
+def size(number: float) -> str:
+    """Bytes as a person reads them."""
+    return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:,.1f} MiB"
+
+
+def disk_fault(error: BaseException | None) -> str | None:
+    """The line for an error that a full, read-only or forbidden disk caused; None for others."""
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in DISK_ERRORS or (number is None and DISK_TEXTS.search(str(error))):
+            file = getattr(error, "filename", None)
+            place = Path(os.fsdecode(file)) if file else next(reversed(_needed), Path.cwd())
+            needed = max(_needed.values(), default=0)
+            why = os.strerror(number) if number else str(error).strip().splitlines()[0]
+            free = size(shutil.disk_usage(nearest(place)).free)
+            room = f"{free} free, {size(needed) if needed else 'more'} needed"
+            remedy = "make room or give access, then start the same command again"
+            return f"{place}: cannot be written or read: {why}; {room}: {remedy}"
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None

@@ -1,0 +1,129 @@
+"""One output folder, one owner: the lock of a run.
+
+    python -m pipeline.lock runs/tiny-cpu -- make report
+
+`<folder>.lock` names host, process id and start of the process that writes to a folder. A second
+start ends with one line before torch is imported. The lock of a process that has died on this host
+is taken over; that of another host is named, as nobody here can tell whether it lives, unless Slurm
+says that its job has ended: so a job that is requeued on another host goes on by itself.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline.errors import UserError, nearest, note_folder, run_cli
+
+SAME_START = 60  # seconds that the system's clock may be set by while a process lives
+
+
+def claim(folder: str | Path) -> None:
+    """Take a folder's lock until this process ends; raises `UserError` where another has it."""
+    if os.environ.get("RANK", "0") != "0":
+        return  # rank 0 answers for all
+    place = Path(folder).absolute()
+    lock = place.with_name(f"{place.name}.lock")
+    note_folder(place)
+    if not nearest(lock.parent).is_dir():
+        raise UserError(f"{folder}: {nearest(lock.parent)} is a file; choose another folder")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(lock.parent):
+        owner = _read(lock)
+        if owner.get("pid") == os.getpid() and owner.get("host") == socket.gethostname():
+            return
+        if owner and _may_live(owner):
+            since = datetime.fromtimestamp(owner["started"]).strftime("%Y-%m-%d %H:%M:%S")
+            user = f"process {owner['pid']} on {owner['host']} since {since}"
+            remedy = f"wait for it, or, if no such process runs there any more, remove {lock}"
+            raise UserError(f"{folder}: in use by {user}; {remedy}")
+        started = psutil.Process().create_time()
+        me = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "job": _job()}
+        lock.write_text(json.dumps(me), encoding="utf-8")
+    atexit.register(_release, lock, os.getpid())
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Of two processes that start together one looks after the other has written."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # NFS locks no folder
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _read(lock: Path) -> dict[str, Any]:
+    """The lock's owner; {} where there is none, or a full disk has left no text."""
+    try:
+        owner = json.loads(lock.read_text(encoding="utf-8"))
+        known = {"host": str(owner["host"]), "pid": int(owner["pid"]), "started": owner["started"]}
+        return known | {"job": owner.get("job")}
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _job() -> list[str]:
+    """Of a Slurm job its number and how often it was requeued."""
+    return [os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "0")]
+
+
+def _is_over(job: Any) -> bool:
+    """Whether Slurm tells that this start of a job has ended."""
+    number = str(job[0]) if isinstance(job, list) and job else ""
+    if not number.isdecimal():
+        return False
+    if number == _job()[0]:
+        return job != _job()
+    command = ["squeue", "--noheader", "--jobs", number]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return "Invalid job id" in done.stderr or not (done.returncode or done.stdout.strip())
+
+
+def _may_live(owner: dict[str, Any]) -> bool:
+    if owner["host"] != socket.gethostname():
+        return not _is_over(owner["job"])
+    try:
+        process = psutil.Process(owner["pid"])
+        is_dead = process.status() == psutil.STATUS_ZOMBIE
+        return not is_dead and abs(process.create_time() - owner["started"]) < SAME_START
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _release(lock: Path, pid: int) -> None:
+    with contextlib.suppress(OSError):  # a disk that has become read-only: the lock is a dead one's
+        if pid == os.getpid() and _read(lock).get("pid") == pid:
+            lock.unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Run a command that owns a folder as long as it runs; its exit code."""
+    folder, _, *command = sys.argv[1:]
+    claim(folder)
+    signal.signal(signal.SIGINT, lambda *_: None)  # a terminal sends it to the command, too
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    process = subprocess.Popen(command, close_fds=False)  # make's -j hands its job server on
+    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+    code = process.wait()
+    sys.exit(128 - code if code < 0 else code)
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,229 @@
+"""`manifest.json`: what a stage read, did and wrote. Written last and atomically.
+
+No manifest, no result: `start` removes an old one before the work begins, `write` puts the new one
+in place when everything else is on disk. The Makefile's stage targets are these files. `files` has
+the hash of every result, so that who reads one later (`hash_inputs`) reads what was made.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from pipeline.errors import UserError
+from pipeline.values import redact
+
+NAME = "manifest.json"
+MODEL_FILES = (
+    "*.safetensors", "*.bin", "*.index.json", "*config.json", "tokenizer*", "chat_template*",
+    "vocab*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
+PARTIAL = ".partial"  # the end of a file's name until it is complete
+PACKAGES = (
+    "torch", "transformers", "trl", "accelerate", "peft", "datasets", "math-verify", "lm-eval",
+)  # fmt: skip
+
+
+def sha256(path: str | Path) -> str:
+    """SHA-256 of a file in hex; of a folder, that of its weights, configuration and tokenizer."""
+    path = Path(path)
+    if path.is_dir():
+        text = "".join(f"{file.name} {sha256(file)}\n" for file in model_files(path))
+        return hashlib.sha256(text.encode()).hexdigest()
+    found = path.stat()
+    return _sha256(str(path.absolute()), found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+@functools.lru_cache(maxsize=4096)  # weights are read once by a process that asks several times
+def _sha256(path: str, *version: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files of a model folder that decide what it writes, by name."""
+    found = {file for kind in MODEL_FILES for file in folder.glob(kind)}
+    return sorted(file for file in found if file.name != "training_args.bin")
+
+
+def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
+    """`{path: sha256}` of the paths that exist and, see `check_made`, are whole; else `hub`."""
+    for path in paths:
+        check_made(Path(path))
+    return {str(p): sha256(p) if Path(p).exists() else "hub" for p in paths}
+
+
+def check_made(path: Path) -> None:
+    """Refuse a file, or a folder's files, that the manifest there or above gives other hashes."""
+    for folder in (path, *path.parents[:2]) if path.exists() else ():
+        made = read(folder) or {}
+        for name, known in made.get("files", {}).items():
+            file = folder / name
+            if path in (file, *file.parents) and not is_as(file, known):
+                state = "differs from what" if file.is_file() else "is missing, which"
+                raise UserError(
+                    f"{file}: {state} the stage {made['stage']} wrote; `make {made['stage']}` "
+                    "makes it again; a file changed on purpose goes into another folder"
+                )
+
+
+def is_as(file: Path, digest: str) -> bool:
+    """Whether a file is there and has this hash."""
+    return file.is_file() and sha256(file) == digest
+
+
+def is_damaged(folder: str | Path) -> bool:
+    """Whether a result in a folder is missing or changed."""
+    known = (read(folder) or {}).get("files", {})
+    return not all(is_as(Path(folder, name), digest) for name, digest in known.items())
+
+
+def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "") -> bool:
+    """Whether a folder holds the whole result of this configuration and of its inputs as they are.
+
+    With FORCE=1 in the environment nothing is current. One that is gets a line, with the folder's
+    name or another to be `shown`, and for make a new manifest's time.
+    """
+    done = read(folder)
+    if done is None or os.environ.get("FORCE", "0") not in ("", "0"):
+        return False
+    config = json.loads(redact(json.dumps(config, default=str)))
+    old, inputs = done["config"], done["inputs"]
+    is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
+    if not is_same or hash_inputs([*inputs]) != inputs or is_damaged(folder):
+        return False
+    Path(folder, NAME + PARTIAL).unlink(missing_ok=True)  # a kill may have left it
+    os.utime(Path(folder, NAME))
+    what = f"{done['stage']}: up to date in {shown or folder}"
+    sys.stdout.write(f"{what} (same configuration and inputs); FORCE=1 starts again\n")
+    return True
+
+
+def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:
+    """Installed versions of packages, by default of those that decide a result."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def git_commit() -> str | None:
+    """HEAD's hash, with `-dirty` when tracked files differ; None outside a git checkout."""
+    folder = str(Path(__file__).parent)
+    command = ["git", "-C", folder, "describe", "--always", "--abbrev=40", "--dirty"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not know (NaN, infinity)."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextlib.contextmanager
+def open_whole(path: str | Path, mode: str = "w", keep_partial: bool = False) -> Iterator[IO[Any]]:
+    """Open a file for writing so that a reader sees the old one or the new one, never a part.
+
+    It is called `<path>.partial` until the block ends; an error in the block removes it, but for
+    `keep_partial`. The mode is "w" (UTF-8) or "wb".
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        with partial.open(mode, encoding=None if "b" in mode else "utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        if not keep_partial:
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON, indented, by `open_whole`; a URL loses its password."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
+    with open_whole(path) as file:
+        file.write(redact(text))
+
+
+def encodable(text: str) -> str:
+    """The text with U+FFFD for halves of surrogate pairs, which models write and UTF-8 lacks."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def start(folder: str | Path) -> float:
+    """Make the stage's folder, remove its old manifest, and return the start time for `write`."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / NAME).unlink(missing_ok=True)
+    return time.time()
+
+
+def write(
+    folder: str | Path,
+    stage: str,
+    config: dict[str, Any],
+    inputs: dict[str, str],
+    counts: dict[str, Any],
+    started: float,
+    files: Iterable[str] = (),
+    **extra: Any,
+) -> Path:
+    """Write the folder's manifest.
+
+    Args:
+        inputs: of `hash_inputs`; started: of `start`.
+        files: names of the results in the folder, which later readers hold against their hashes.
+        counts: whole numbers worth knowing (rows, steps, tokens).
+        extra: further keys, such as `rows_in`, `rows_out`, `dropped` of a data build.
+    """
+    value = {
+        "stage": stage,
+        "config": config,
+        "git_commit": git_commit(),
+        "inputs": inputs,
+        "counts": counts,
+        **extra,
+        "files": {name: sha256(Path(folder, name)) for name in files},
+        "versions": versions(),
+        "wall_time_s": round(time.time() - started, 1),
+    }
+    path = Path(folder) / NAME
+    write_json(path, value)
+    return path
+
+
+def read(folder: str | Path) -> dict[str, Any] | None:
+    """The folder's manifest, or None where the stage has not finished."""
+    path = Path(folder) / NAME
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: is damaged ({error}); remove it and run its stage") from error
+    return found if isinstance(found, dict) and "stage" in found else None
+
+
+def read_made(folder: str | Path, stage: str) -> dict[str, Any]:
+    """The manifest of a folder whose files are as the stage left them; raises `UserError`."""
+    found = read(folder)
+    if not found or found["stage"] != stage:
+        raise UserError(f"{folder}/{NAME} is missing; run `make {stage}` to its end")
+    check_made(Path(folder))
+    return found

@@ -1,0 +1,125 @@
+"""Prompts and completions: prompts by name, tags, and the one place a chat template is applied.
+
+`build_prompt` and `build_completion` make the tokenizer-free parts stored in the data files;
+`render_prompt` and `render_completion` turn them into the exact text a tokenizer is given. SFT,
+difficulty measurement and evaluation call them; GRPO hands the same messages to TRL, which
+applies the same template.
+"""
+
+from typing import Any, NamedTuple
+
+from pipeline.errors import UserError
+
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+HASHES = "####"
+
+# Where an answer is looked for: in `\boxed{}`, between `<answer>` and `</answer>`, behind `####`.
+# A thought must come before it, but in the last two a completion may do without one.
+ANSWER_FORMS = ("box", "tags", "bare_box", "hashes")
+BARE_FORMS = ("bare_box", "hashes")
+
+
+class Prompt(NamedTuple):
+    """What is asked: `{question}` stands once, in one of the two messages; no empty one is sent."""
+
+    user: str = "{question}"
+    system: str = ""
+    answer_form: str = "box"
+
+
+# Chosen with the key `prompt` of data.yaml and eval.yaml. Those that bear a run's name are its own
+# to the byte, missing spaces and all (sources: docs/recipes.md); the first four are ours.
+PROMPTS = {
+    "none": Prompt(),
+    "think": Prompt(
+        system="Think about the problem step by step between <think> and </think>, "
+        "then give the final answer in \\boxed{}."
+    ),
+    "boxed": Prompt(
+        system="You will be given a problem. Please reason step by step, "
+        "and put your final answer within \\boxed{}."
+    ),
+    "answer_tags": Prompt(
+        system="Reason about the problem between <think> and </think>, then write the final answer "
+        "between <answer> and </answer>.",
+        answer_form="tags",
+    ),
+    "perplexity_train": Prompt(
+        "A conversation between User and Assistant. The user asks a question, and the Assistant "
+        "solves it. The assistant first thinks about the reasoning process in the mind and then "
+        "provides the user with the answer. The reasoning process and answer are enclosed within "
+        "<think></think> and <answer></answer> tags, respectively, i.e., <think>reasoning process "
+        "here</think> <answer>answer here</answer>. User: {question} Assistant: ",
+        answer_form="tags",
+    ),
+    "perplexity_eval": Prompt(
+        "You will be given a problem.Please reason step by step, and put your final answer within "
+        "\\boxed{}. {question}",
+        answer_form="bare_box",
+    ),
+    "boba": Prompt(
+        "{question}\nPlease reason step by step, and put your final answer within \\boxed{}.",
+        answer_form="bare_box",
+    ),
+    "rlite": Prompt(
+        '{question} Let\'s think step by step and output the final answer after "####".',
+        answer_form="hashes",
+    ),
+}
+
+
+def form_of(prompt_name: str) -> str:
+    """The one of `ANSWER_FORMS` that a key of `PROMPTS` asks for; "none" asks for a box."""
+    return PROMPTS[prompt_name].answer_form
+
+
+def build_prompt(question: str, prompt_name: str = "none") -> list[dict[str, str]]:
+    """Chat messages for a bare question; `prompt_name` is a key of `PROMPTS`."""
+    prompt = PROMPTS[prompt_name]
+    return [
+        {"role": role, "content": text.replace("{question}", question)}
+        for role, text in (("system", prompt.system), ("user", prompt.user))
+        if text
+    ]
+
+
+def write_answer(answer: str, answer_form: str) -> str:
+    """The final answer in one of `ANSWER_FORMS`."""
+    if answer_form == "tags":
+        return f"{ANSWER_OPEN}{answer}{ANSWER_CLOSE}"
+    if answer_form == "hashes":
+        return f"{HASHES} {' '.join(answer.split())}"  # it ends with its line
+    return f"\\boxed{{{answer}}}"
+
+
+def build_completion(solution: str, answer: str, answer_form: str = "box") -> str:
+    """`<think>` solution `</think>` and the answer in one of `ANSWER_FORMS`."""
+    final = write_answer(answer, answer_form)
+    return f"{THINK_OPEN}\n{solution.strip()}\n{THINK_CLOSE}\n\n{final}"
+
+
+def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
+    """The text a model continues: chat template applied, generation prompt added."""
+    from jinja2 import TemplateError
+
+    try:
+        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        place = f"chat_template: {tokenizer.name_or_path}"
+        remedy = "mend it, or give SFT another with chat_template_path"
+        raise UserError(f"{place}: cannot render a prompt ({error}); {remedy}") from error
+
+
+def prefills_think(prompt: str) -> bool:
+    """Whether a rendered prompt already ends with an open `<think>` (R1-style templates)."""
+    return prompt.rstrip().endswith(THINK_OPEN)
+
+
+def render_completion(completion: str, prompt: str) -> str:
+    """The text to train on after a rendered `prompt`, without a `<think>` it already ends with."""
+    if not prefills_think(prompt):
+        return completion
+    rest = completion.removeprefix(THINK_OPEN)
+    # The template's own white space after the tag replaces ours.
+    return rest.lstrip() if prompt[-1].isspace() else rest

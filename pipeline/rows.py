@@ -1,0 +1,426 @@
+"""Rows of files: local JSON, CSV, TSV, parquet and Arrow files, and data sets of the hub.
+
+Every row comes with its place (`file:line`, or `file: row N`). Data files are untrusted: a row that
+cannot be read is a `BadRow` in its place, and the next one is read. A file whose damage hides the
+rows behind it (a JSON list, gzip, a parquet page, an open quote in a CSV file) stops the reader
+with file and row. So does a packed file that expands as no data does, before its rows are read;
+a row that is too long is a `BadRow`, and is never held in memory.
+"""
+
+import codecs
+import contextlib
+import csv
+import glob
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pipeline.errors import UserError
+from pipeline.manifest import check_made
+
+Row = dict[str, Any]
+FORMATS = (".jsonl", ".json", ".csv", ".tsv")
+SUFFIXES = (*FORMATS, *(f"{name}.gz" for name in FORMATS), ".parquet", ".arrow")
+SPLITS = ("train", "test", "validation", "valid", "val", "dev", "eval")
+_PARQUET_ROWS = 256  # a row of worked solutions can take 200 kB: a few hundred are held at once
+MAX_ROW = 1 << 24  # bytes; 64 k tokens of thought take 0.3 MB
+# Our sets pack 3 to 38 times, one row of GSM8K over and over 229 times, deflate anything at most
+# 1,032 times. Measured over a stretch of so many unpacked bytes: small files may do as they like.
+MAX_RATIO, STRETCH = 200, 1 << 28
+TOO_LONG = f"longer than {MAX_ROW >> 20} MiB; split or remove the row"
+_ROW_COST = 64  # bytes of an empty one in Python: run lengths pack millions of rows into nothing
+_BLANK = re.compile(r"[ \t\n\r]*")
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_BETWEEN_ROWS = re.compile(r"\s*(?:,\s*(?!\])|(?=\]))")
+_OWN_MAGIC = {".gz": b"\x1f\x8b", ".parquet": b"PAR1"}
+_NOT_DATA = {
+    rb"version https://git-lfs": "a Git LFS pointer, not the data; run `git lfs pull` in its "
+    "repository or download the file itself",
+    rb"(?i)(?:\xef\xbb\xbf)?\s*<(?:!doctype|html|\?xml|head|body|error)\b": "a web page, not the "
+    "data; fetch the raw file",
+    rb"\x1f\x8b": "packed by gzip; end its name in .gz, or unpack it",
+    rb"PAR1": "a parquet file; name it .parquet",
+    rb"PK\x03\x04": "a zip archive; unpack it",
+    # The second is ASCII without a byte order mark: every other byte is zero.
+    rb"\xff\xfe|\xfe\xff|\x00\x00\xfe\xff|(?:[^\x00]\x00){8}|(?:\x00[^\x00]){8}": "UTF-16 or "
+    "UTF-32 text; re-encode it: iconv -f UTF-16 -t UTF-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be read.
+
+    Args:
+        message: the error in one line: where, what is wrong, and the remedy.
+        row: the row all the same, where a lone surrogate is all that is wrong with it.
+    """
+
+    message: str
+    row: Row | None = None
+
+
+def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
+    """Yield `(where, row)` of a local file; the first row that cannot be read ends it.
+
+    A file that a stage wrote must be as it left it. Lone surrogates pass: models write them. In
+    data they are faults, see `read_rows_and_faults`.
+    """
+    check_made(Path(path))
+    for where, row in read_rows_and_faults(path):
+        if isinstance(row, BadRow):
+            if row.row is None:
+                raise UserError(row.message)
+            row = row.row
+        yield where, row
+
+
+def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]:
+    """Yield `(where, row)` of a local file, with a `BadRow` for each row that cannot be read.
+
+    Rows are streamed, of JSON (objects line by line, or one list of them), CSV and TSV (with a
+    header; every value is text), also packed, as `.csv.gz`; of parquet, and of `save_to_disk`'s
+    Arrow. A bare list of chat turns (the training files of ORZ) becomes `{"conversations": row}`.
+
+    Raises:
+        UserError: missing file, unknown suffix, something else than data (a Git LFS pointer, a web
+            page, UTF-16), or damage behind which no row can be read.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; check `file` and `data_root`")
+    if not path.name.endswith(SUFFIXES):
+        raise UserError(f"{path}: unknown format; convert it to one of {', '.join(SUFFIXES)}")
+    with path.open("rb") as file:
+        start = file.read(512)
+    own = _OWN_MAGIC.get(path.suffix)
+    for magic, fault in _NOT_DATA.items():
+        if not (own and start.startswith(own)) and re.match(magic, start):
+            raise UserError(f"{path}: {fault}")
+    if path.suffix == ".gz":
+        _check_expansion(path, _unpack_gzip(path))
+    if path.suffix == ".parquet":
+        _check_expansion(path, _unpack_parquet(path))
+    if path.suffix in (".parquet", ".arrow"):
+        yield from _read_table(path)
+    elif Path(path.name.removesuffix(".gz")).suffix in (".csv", ".tsv"):
+        yield from _read_csv(path)
+    elif _holds_list(path):
+        yield from _read_list(path)
+    else:
+        yield from _read_json_lines(path)
+
+
+def list_files(place: Path, split: str) -> list[Path]:
+    """The data files at a place in the order of their names: a file, a folder's, or a glob's.
+
+    A folder's are those below it that name the split (`train-00000.parquet`, `train/data.arrow`),
+    else those that name none. JSON beside files of another format describes them, `cache-…` are
+    copies by `datasets`. Raises `UserError` where there are none, or of several formats.
+    """
+    if place.is_file():
+        return [place]
+    is_folder = place.is_dir()
+    pattern = f"{glob.escape(str(place))}/**/*" if is_folder else str(place)
+    found = map(Path, sorted(glob.glob(pattern, recursive=True)))
+    files = [path for path in found if path.name.endswith(SUFFIXES) and path.is_file()]
+    files = [path for path in files if not path.name.startswith("cache-")]
+
+    def naming(*splits: str) -> list[Path]:
+        words = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(map(re.escape, splits))})(?![a-z0-9])")
+        return [one for one in files if words.search(one.relative_to(place).as_posix().lower())]
+
+    if is_folder and files and (known := naming(split.lower(), *SPLITS)):
+        files = naming(split.lower()) or [path for path in files if path not in known]
+        if not files:
+            raise UserError(f"{place} has no file of the split {split!r}; set split or name a file")
+    formats = {path: Path(path.name.removesuffix(".gz")).suffix for path in files}
+    kinds = sorted({*formats.values()} - {".json"}) or [*formats.values()][:1]
+    if not kinds:
+        fault = f"is a folder without {', '.join(SUFFIXES)}" if is_folder else "does not exist"
+        raise UserError(f"{place} {fault}; check file and data_root, in which a relative file lies")
+    if len(kinds) > 1:
+        raise UserError(f"{place} has files of several formats, {kinds}; name one by a glob")
+    return [path for path in files if formats[path] in kinds]
+
+
+def _read_lines(path: Path, keep_rest: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Yield `(line number from 1, bytes)` of a plain or gzipped file.
+
+    A line that is longer than `MAX_ROW` is cut there; `keep_rest` yields the rest in pieces.
+    """
+    number, is_start = 0, True
+    try:
+        # Binary mode splits on \n alone; text mode's splitlines breaks rows that hold U+2028.
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb", 1 << 20) as file:
+            while piece := file.readline(MAX_ROW + 1):
+                number += is_start
+                if is_start or keep_rest:
+                    yield number, piece
+                is_start = piece.endswith(b"\n")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(
+            f"{path}:{number + 1}: truncated or damaged gzip ({error}); fetch the file again"
+        ) from error
+
+
+def _unpack_gzip(path: Path) -> Iterator[tuple[int, int]]:
+    with path.open("rb") as packed, gzip.open(packed) as file:
+        while piece := file.read(1 << 20):
+            yield len(piece), packed.tell()
+
+
+def _check_expansion(path: Path, pieces: Iterable[tuple[int, float]]) -> None:
+    """Refuse a packed file that expands as no data does, before its rows fill memory or disk.
+
+    Args:
+        pieces: (its bytes unpacked, bytes of the file up to its end) of each.
+    """
+    size, start = 0, 0.0
+    # The reader meets the damage itself, and tells its row.
+    with contextlib.suppress(EOFError, OSError, UnicodeDecodeError, zlib.error):
+        for unpacked, packed in pieces:
+            size += unpacked
+            if size > max(STRETCH, MAX_RATIO * (packed - start)):
+                fault = f"{(packed - start) / 1e6:.3f} MB unpack to {size / 1e6:,.0f} MB, more than"
+                remedy = "check where it is from, and unpack it yourself to .jsonl if it is data"
+                raise UserError(f"{path}: {fault} {MAX_RATIO} times as much; {remedy}")
+            if size > STRETCH:
+                size, start = 0, packed
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON; write null or a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+
+
+def is_conversation(row: Any) -> bool:
+    """Whether a row is a bare list of chat turns, as in the training files of ORZ."""
+    return (
+        isinstance(row, list)
+        and bool(row)
+        and all(isinstance(turn, dict) and turn.keys() & {"from", "role"} for turn in row)
+    )
+
+
+def _to_row(value: Any, source: str, where: str) -> Row | BadRow:
+    """A decoded value as a row, or what is wrong with it."""
+    row = {"conversations": value} if is_conversation(value) else value
+    if not isinstance(row, dict):
+        found = type(row).__name__
+        return BadRow(f"{where}: a row must be an object, found {found}; fix or remove it")
+    # Most rows hold no such sign at all, so that the costly check is rarely made.
+    if source.isascii() and not _ESCAPED_SURROGATE.search(source):
+        return row
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        code = ord(error.object[error.start])
+        if 0xDC80 <= code <= 0xDCFF and chr(code) in source:  # `surrogateescape` put it there
+            return BadRow(f"{where}: not UTF-8 (byte 0x{code - 0xDC00:02x}); re-encode the file")
+        fault = f"a lone surrogate (\\u{code:04x}) is no character; fix or remove the row"
+        return BadRow(f"{where}: {fault}", row)
+    return row
+
+
+def _holds_list(path: Path) -> bool:
+    """Whether a JSON file, whatever its name, holds one list of rows, not one row per line."""
+    starts = (line.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] for _, line in _read_lines(path))
+    return next(filter(None, starts), b"") == b"["
+
+
+def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
+    for number, line in _read_lines(path):
+        where = f"{path}:{number}"
+        if len(line) > MAX_ROW:
+            yield where, BadRow(f"{where}: {TOO_LONG}")
+            continue
+        text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+        if not text.strip():
+            continue
+        try:
+            row = _to_row(_DECODER.decode(text.rstrip()), text, where)
+        except (ValueError, RecursionError) as error:
+            fault = str(error).replace("line 1 ", "")  # of this line
+            row = BadRow(f"{where}: malformed JSON ({fault}); fix or remove the line")
+            if not text.endswith("\n"):
+                row = BadRow(f"{row.message}, or fetch the file again: it may be truncated here")
+        yield where, row
+
+
+def _read_blocks(path: Path) -> Iterator[str]:
+    """Yield the text of a file, more than `MAX_ROW` bytes at a time but for the last."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    held, size = [], 0
+    for _, piece in _read_lines(path, keep_rest=True):
+        held.append(piece)
+        size += len(piece)
+        if size > MAX_ROW:
+            yield decoder.decode(b"".join(held))
+            held, size = [], 0
+    yield decoder.decode(b"".join(held), final=True)
+
+
+def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
+    """Yield `(file: row N, row or BadRow)` of a file that holds one list of all rows."""
+    blocks = _read_blocks(path)
+    text, number, is_cut = next(blocks), 1, False
+    try:
+        at = _BLANK.match(text, text.index("[") + 1).end()
+        while True:
+            while len(text) - at <= 2 * MAX_ROW and (block := next(blocks, "")):
+                text, at, is_cut = text[at:] + block, 0, True
+            if text.startswith("]", at):
+                break
+            value, end = _DECODER.raw_decode(text, at)
+            where = f"{path}: row {number}"
+            row = _to_row(value, text[at:end], where)
+            yield where, row if end - at <= MAX_ROW else BadRow(f"{where}: {TOO_LONG}")
+            number += 1
+            if not (gap := _BETWEEN_ROWS.match(text, end)):
+                raise ValueError("no comma and row, and no bracket, behind the row before")
+            at = gap.end()
+        if text[at + 1 :].strip():
+            raise ValueError("text behind the list")
+    except (ValueError, RecursionError) as error:
+        fault = error
+        if is_cut or len(text) - at > MAX_ROW:  # the error counts from the cut
+            fault = f"{getattr(error, 'msg', error)}, or {TOO_LONG}"
+        remedy = "fix the list, or fetch the file again if it is truncated"
+        fault = f"malformed JSON ({fault}); {remedy}; no row behind it can be read"
+        raise UserError(f"{path}: row {number}: {fault}") from error
+
+
+def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
+    csv.field_size_limit(MAX_ROW)  # the module's own is 128 kB
+    # Spreadsheets begin the file with a byte order mark, which would belong to the first name.
+    lines = (
+        line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+        if len(line) <= MAX_ROW
+        else "-" * (MAX_ROW + 1)  # over the limit in quotes, too
+        for _, line in _read_lines(path)
+    )
+    delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
+    reader = csv.DictReader(lines, strict=True, delimiter=delimiter)
+    try:
+        names = reader.fieldnames or []
+    except csv.Error as error:
+        raise UserError(f"{path}:1: malformed CSV ({error}); fix the header") from error
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}:1: two columns have one name; rename one of {names!s:.200}")
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            where = f"{path}:{reader.reader.line_num}"
+            message = f"{where}: malformed CSV ({error}); fix the row"
+            if "end of data" in str(error):
+                raise UserError(f"{message}: its quote is never closed") from error
+            yield where, BadRow(message)
+            continue
+        if row is None:
+            return
+        where = f"{path}:{reader.line_num}"  # a row ends there: a quoted value may span lines
+        if None in row or None in row.values():
+            message = f"{where}: not {len(names)} values, as the header has; quote values that hold"
+            yield where, BadRow(f"{message} {delimiter!r}, quotes or line ends")
+        else:
+            yield where, _to_row(row, "".join(row.values()), where)
+
+
+def _read_table(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
+    import pyarrow  # late: most files are JSON
+    import pyarrow.parquet
+
+    number, is_parquet = 0, path.suffix == ".parquet"
+    try:
+        kind = pyarrow.parquet.ParquetFile if is_parquet else pyarrow.ipc.open_stream
+        with kind(path, **({"page_checksum_verification": True} if is_parquet else {})) as file:
+            for batch in _read_batches(file) if is_parquet else file:
+                if not is_parquet:
+                    batch.validate(full=True)  # an offset out of its buffer would end the process
+                is_big = batch.nbytes > MAX_ROW
+                for part in map(batch.slice, range(len(batch)), repeat(1)) if is_big else [batch]:
+                    is_long = part.nbytes > MAX_ROW
+                    for row in [None] if is_long else part.to_pylist():
+                        number += 1
+                        where = f"{path}: row {number}"
+                        yield where, BadRow(f"{where}: {TOO_LONG}") if is_long else row
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        message = str(error).partition("\n")[0] or type(error).__name__
+        fault = f"not readable as {path.suffix[1:]} ({message})"
+        raise UserError(f"{path}: row {number + 1}: {fault}; fetch the file again") from error
+
+
+def _unpack_parquet(path: Path) -> Iterator[tuple[int, float]]:
+    import pyarrow.parquet
+
+    number, size = 0, path.stat().st_size
+    with contextlib.suppress(pyarrow.ArrowException), pyarrow.parquet.ParquetFile(path) as file:
+        meta = file.metadata
+        said = sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
+        yield said if said > MAX_RATIO * size else 0, size  # before a page is unpacked
+        for batch in _read_batches(file):
+            number += len(batch)
+            yield batch.nbytes + _ROW_COST * len(batch), size * number / meta.num_rows
+
+
+def _read_batches(file: Any) -> Iterator[Any]:
+    """Yield a few hundred rows at a time, fewer where they might take more than `STRETCH` bytes.
+
+    A dictionary page holds a value once that any number of rows may share.
+    """
+    import pyarrow
+
+    widest = 1.0
+    for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
+        columns = [group.column(index) for index in range(group.num_columns)]
+        widest = max(widest, sum(
+            (one.data_page_offset - one.dictionary_page_offset)
+            * (one.total_uncompressed_size / one.total_compressed_size)
+            for one in columns if one.has_dictionary_page
+        ))  # fmt: skip
+    fields = [
+        field.with_type(field.type.value_type) if hasattr(field.type, "index_type") else field
+        for field in file.schema_arrow
+    ]
+    for batch in file.iter_batches(min(_PARQUET_ROWS, max(1, int(STRETCH / widest)))):
+        yield batch.cast(pyarrow.schema(fields))
+
+
+@contextlib.contextmanager
+def _asking_hub(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        message = str(error).partition("\n")[0] or type(error).__name__
+        remedy = "check the names, or set --data_root to a folder that holds `file`"
+        raise UserError(f"hub: {what}: {message}; {remedy}") from error
+
+
+def load_hub(hub_id: str, split: str, config: str | None = None) -> Iterator[tuple[str, Row]]:
+    """Yield `(where, row)` of one split of a hub data set, downloaded or from the local cache."""
+    import datasets  # late: takes about a second
+
+    with _asking_hub(f"{hub_id} (config {config}, split {split})"):
+        rows = datasets.load_dataset(hub_id, config, split=split)
+    return ((f"{hub_id}/{split}: row {number}", row) for number, row in enumerate(rows, 1))
+
+
+def fetch_hub_file(hub_id: str, name: str) -> Path:
+    """The local copy of one file of a hub data set, downloaded where it is not cached.
+
+    For sets whose files have no common columns, or are no tables: they are read as local ones are.
+    """
+    from huggingface_hub import hf_hub_download
+
+    with _asking_hub(f"{hub_id}: hub_file: {name}"):
+        return Path(hf_hub_download(hub_id, name, repo_type="dataset"))

@@ -1,0 +1,490 @@
+"""One flat YAML file per stage and its command line become typed values, once, without torch.
+
+Keys and types come from our dataclass and from the *source text* of Hugging Face's (read by `ast`:
+importing TRL takes seconds, and a typo should not cost them). The command line beats the overlay,
+the overlay the file, the file the default; unknown keys fail; `null` gives a key its default again.
+
+`{run}` in a value becomes the run folder, `runs/<name of the YAML's folder>` unless `--run_dir`
+says otherwise, so that a recipe's stages find each other's output. `--model` is a folder or hub id
+for the recipe to start from, in place of the model that its files name.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import difflib
+import functools
+import importlib.util
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.errors import UserError
+from pipeline.lock import claim
+from pipeline.values import fault
+
+
+class PointlessKey(UserError):
+    """A key without effect because of the values of other keys, its `causes`."""
+
+    def __init__(self, key: str, message: str, causes: tuple[str, ...]) -> None:
+        super().__init__(f"{key}: {message}")
+        self.key, self.causes = key, causes
+
+
+def setting(default: Any, text: str) -> Any:
+    """A dataclass's field: its default, of which a list or a mapping is copied, and its help."""
+    how = {"default_factory": default.copy} if hasattr(default, "copy") else {"default": default}
+    return dataclasses.field(**how, metadata={"help": text})
+
+
+@dataclass
+class RecipeArguments:
+    """Keys of the commands that look at a whole recipe."""
+
+    recipe: str = dataclasses.field(metadata={"help": "its folder, such as configs/grpo7b"})
+    run: str = setting("", "the run's folder; runs/<name of the recipe> by default")
+
+    def __post_init__(self) -> None:
+        self.recipe = self.recipe.rstrip("/")
+        self.run = self.run or f"runs/{Path(self.recipe).name}"
+
+
+UNSET: Any = object()
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a key takes, and what it has where a recipe leaves it out.
+
+    Args:
+        default: UNSET where the key is required, or its default cannot be read from the source.
+        is_own: of our dataclass, not Hugging Face's.
+    """
+
+    annotation: str
+    default: Any = UNSET
+    is_own: bool = False
+    meaning: str = ""
+
+    @functools.cached_property
+    def members(self) -> list[str]:
+        """The types of the union: `float | None` has `float` and `None`."""
+        return re.split(r" \| (?![^\[]*\])", self.annotation)  # not within brackets
+
+    @functools.cached_property
+    def item(self) -> str | None:
+        """The type of a list's items, "Any" for a bare `list`; None where no list is taken."""
+        found = [member for member in self.members if member.startswith("list")]
+        return (found[0][5:-1] or "Any") if found else None
+
+
+# Where the fields of each Hugging Face dataclass are written: (package, file, class), bases last.
+_TRAINING_ARGUMENTS = [
+    ("trl", "trainer/base_config.py", "_BaseConfig"),
+    ("transformers", "training_args.py", "TrainingArguments"),
+]
+HF_SOURCES = {
+    "SFTConfig": [("trl", "trainer/sft_config.py", "SFTConfig"), *_TRAINING_ARGUMENTS],
+    "GRPOConfig": [("trl", "trainer/grpo_config.py", "GRPOConfig"), *_TRAINING_ARGUMENTS],
+    "ModelConfig": [("trl", "trainer/model_config.py", "ModelConfig")],
+}
+
+
+@functools.cache
+def _classes(package: str, file: str) -> dict[str, ast.ClassDef]:
+    """The classes of an installed package's source file, by name."""
+    spec = importlib.util.find_spec(package)
+    tree = ast.parse((Path(spec.origin).parent / file).read_text(encoding="utf-8"))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+@functools.cache
+def enum_values(annotation: str) -> list[str]:
+    """The values of the transformers enum in an annotation such as `SchedulerType | str`, or []."""
+    for file in ("trainer_utils.py", "training_args.py"):
+        for name, node in _classes("transformers", file).items():
+            is_enum = any(ast.unparse(base) == "ExplicitEnum" for base in node.bases)
+            if is_enum and name in Key(annotation).members:
+                return [ast.literal_eval(n.value) for n in node.body if isinstance(n, ast.Assign)]
+    return []
+
+
+def _default_of(value: ast.expr | None) -> Any:
+    """The default that a field's source has; UNSET where it is not a literal."""
+    if isinstance(value, ast.Call):  # field(default=..., metadata=...)
+        arguments = {keyword.arg: keyword.value for keyword in value.keywords}
+        if "default_factory" in arguments:
+            return []
+        value = arguments.get("default")
+    try:
+        return UNSET if value is None else ast.literal_eval(value)
+    except ValueError:
+        return UNSET
+
+
+def _meaning_of(value: ast.expr | None) -> str:
+    """The first sentence of a field's help in its source; "" where it is not a literal."""
+    for keyword in getattr(value, "keywords", ()):
+        with contextlib.suppress(ValueError):
+            if keyword.arg == "metadata":
+                text = " ".join(ast.literal_eval(keyword.value).get("help", "").split())
+                return re.split(r"(?<=\w\w[.])\s", text)[0]
+    return ""
+
+
+@functools.cache
+def hf_keys(class_name: str) -> dict[str, Key]:
+    """The keys of an installed Hugging Face dataclass, read from its source in milliseconds."""
+    keys: dict[str, Key] = {}
+    for package, file, name in HF_SOURCES[class_name]:
+        for node in _classes(package, file)[name].body:
+            if isinstance(node, ast.AnnAssign) and not node.target.id.startswith("_"):
+                meaning = _meaning_of(node.value)
+                key = Key(ast.unparse(node.annotation), _default_of(node.value), meaning=meaning)
+                keys.setdefault(node.target.id, key)
+    return keys
+
+
+def own_keys(cls: type) -> dict[str, Key]:
+    """The keys of one of our dataclasses."""
+    keys = {}
+    for field in dataclasses.fields(cls):
+        kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+        has_factory = field.default_factory is not dataclasses.MISSING
+        default = field.default_factory() if has_factory else field.default
+        default = UNSET if default is dataclasses.MISSING else default
+        keys[field.name] = Key(kind, default, True, field.metadata.get("help", ""))
+    return keys
+
+
+def known_keys(own: type, hf: tuple[str, ...] = ()) -> dict[str, Key]:
+    """All keys that a stage's YAML may have; ours win."""
+    return {name: key for one in hf for name, key in hf_keys(one).items()} | own_keys(own)
+
+
+def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
+    """Read a flat YAML mapping; every fault is a `UserError` that names file and line."""
+    if not Path(path).is_file():
+        raise UserError(f"{path}: no such config file; recipes live in configs/<recipe>/")
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        config = yaml.safe_load(text.replace("{run}", run_dir))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else path
+        raise UserError(f"{where}: not valid YAML ({getattr(error, 'problem', error)})") from error
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: must be a mapping `key: value`, found {type(config).__name__}")
+    return config
+
+
+SWITCHES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+WANTED = {
+    "bool": "true or false", "int": "a whole number", "float": "a number", "str": "one text",
+    "dict": "a mapping {key: value}, which belongs in the YAML",
+}  # fmt: skip
+
+
+def convert(name: str, value: Any, key: Key, where: str) -> Any:
+    """A value of YAML or command line (True for a bare `--key`) as the type that its key takes."""
+    typed = _typed_value(name, value, key, where)
+    # What Hugging Face's classes are given is written by its loggers and into every checkpoint.
+    if found := fault(name, typed, takes_secret_urls=key.is_own and where != COMMAND_LINE):
+        raise UserError(f"{where}: {found}")
+    return typed
+
+
+def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
+    members = key.members
+
+    def refusal(wanted: str = "") -> UserError:
+        kinds = [member.partition("[")[0] for member in members]
+        wanted = wanted or next((WANTED[kind] for kind in kinds if kind in WANTED), "one value")
+        return UserError(f"{where}: {name}: {value!r} is not {wanted}")
+
+    if choices := enum_values(key.annotation):
+        word = "no" if value is False else value  # YAML reads a bare `no` as false
+        if word not in choices:
+            raise refusal(f"one of {', '.join(choices)}")
+        return word
+    if "Any" in members:
+        return value
+    if isinstance(value, dict):
+        if not any(member.startswith("dict") for member in members):
+            raise refusal("one value")
+        return value
+    if key.item and (isinstance(value, list) or "str" not in members):
+        # The command line gives a list of one as its item.
+        if not isinstance(value, list) and (where == COMMAND_LINE or "None" in members):
+            value = [value]
+        is_texts = key.item == "str"
+        form = "texts; write [a, b]" if is_texts else "mappings; write - {key: value}"
+        if not isinstance(value, list) or (is_texts and not all(isinstance(v, str) for v in value)):
+            raise refusal(f"a list of {form}")
+        return [_typed_value(name, item, Key(key.item), where) for item in value]
+    if isinstance(value, bool) and "bool" not in members and "str" in members:
+        # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
+        if where == COMMAND_LINE or (value and key.is_own):
+            raise refusal("one text; quote it")
+        return "off" if key.is_own else value
+    if "bool" in members and str(value).lower() in SWITCHES:
+        return SWITCHES[str(value).lower()]
+    if {"int", "float"} & {*members} and isinstance(value, int | float | str):
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value)
+            if "float" in members and not isinstance(value, bool):
+                return number if isinstance(value, str) else value
+            if number.is_integer() and not isinstance(value, bool):
+                return int(number)
+    if "str" in members and isinstance(value, str):
+        return value
+    raise refusal("one text; quote it" if "str" in members else "")
+
+
+class Settings(dict[str, Any]):
+    """The keys that were *given*; attributes are *effective* values, also defaults.
+
+    Args:
+        overrides: of overlay and command line; UNSET takes the file's value away.
+        env: environment variables that the YAML sets for the stage.
+        typed: the keys of the command line.
+    """
+
+    def __init__(
+        self,
+        file: dict[str, Any],
+        overrides: dict[str, Any],
+        known: dict[str, Key],
+        path: str = COMMAND_LINE,
+        env: Mapping[str, Any] | None = None,
+        typed: Iterable[str] = (),
+    ) -> None:
+        self._file, self._overrides, self._known = file, overrides, known
+        self.typed = frozenset(typed)
+        self.path, self.env = path, {key: str(value) for key, value in (env or {}).items()}
+        super().__init__({k: v for k, v in (file | overrides).items() if v is not UNSET})
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("_"):  # not set yet: while it is copied
+            raise AttributeError(key)
+        value = self.get(key, self._known[key].default if key in self._known else UNSET)
+        if value is UNSET:
+            raise AttributeError(f"{key}: neither given nor is its default known")
+        return value
+
+    def replaced(self, **changes: Any) -> "Settings":
+        """The same with other values; UNSET takes a key away."""
+        overrides = self._overrides | changes
+        return Settings(self._file, overrides, self._known, self.path, self.env, self.typed)
+
+    def overridden_cause(self, pointless: PointlessKey) -> str | None:
+        """The key whose override makes a key of the YAML pointless; None where none does so."""
+        if pointless.key not in self._file or pointless.key in self._overrides:
+            return None
+        before = Settings(self._file, {}, self._known)
+        for key in pointless.causes:
+            if key in self._overrides and getattr(before, key, None) != getattr(self, key, None):
+                return key
+        return None
+
+
+def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict[str, Any]:
+    typed = {}
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "see --help for the known keys"
+            raise UserError(f"{where}: unknown key {name!r}; {hint}")
+        key = known[name]
+        if value is None or (where == COMMAND_LINE and value == "null"):
+            # None only where it says something else than the default, as `max_length: null` does.
+            is_value = "None" in key.members and key.default not in (None, UNSET)
+            typed[name] = None if is_value else UNSET
+        else:
+            typed[name] = convert(name, value, key, where)
+    return typed
+
+
+def _command_line(argv: list[str]) -> dict[str, Any]:
+    """Split argv: `--key value`, `--key=value`, `--key a b` (a list), `--switch` (True)."""
+    values: dict[str, list[str]] = {}
+    key = None  # the one that takes what follows
+    for word in argv:
+        if word.startswith("--"):
+            key, has_equals, value = word[2:].partition("=")
+            values[key] = [value] if has_equals else []
+            key = None if has_equals else key
+        elif key is None:
+            raise UserError(f"{COMMAND_LINE}: unexpected {word!r}; write --key value")
+        else:
+            values[key].append(word)
+    return {k: v[0] if len(v) == 1 else v or True for k, v in values.items()}
+
+
+def _scaled(overlay: dict[str, Any], file: dict[str, Any], known: dict[str, Key]) -> dict[str, Any]:
+    """An overlay in which `<key>_factor: 10` has become ten times the file's value of the key."""
+    scaled = {}
+    for name, value in overlay.items():
+        key = name.removesuffix("_factor")
+        if name in known or key == name or key not in known:
+            scaled[name] = value
+            continue
+        factor = convert(name, value, Key("float"), "overlay")
+        base = file.get(key, known[key].default)
+        scaled[key] = float(Decimal(str(base)) * Decimal(str(factor)))  # 5e-7 x 10 is 5e-6
+    return scaled
+
+
+MODEL_KEYS = {"model_name_or_path", "checkpoints"}
+
+
+def started_from(model: str, file: dict[str, Any], run_dir: str) -> dict[str, Any]:
+    """What of a stage's file names the model that the recipe starts from, with another model.
+
+    That is `model_name_or_path`, unless it is a trained stage of the run, and the checkpoint
+    `base`.
+    """
+    own = str(file.get("model_name_or_path", ""))
+    is_trained = own.startswith(f"{run_dir}/") and own != f"{run_dir}/base"
+    checkpoints = [
+        f"base={model}" if str(entry).startswith("base=") else entry
+        for entry in file.get("checkpoints") or []
+    ]
+    return {"model_name_or_path": own if is_trained else model, "checkpoints": checkpoints}
+
+
+def read_settings(
+    own: type, hf: tuple[str, ...], argv: list[str], defaults: dict[str, Any] | None = None
+) -> Settings:
+    """Read `--config`, `--overlay` and the other keys of a command line; see `parse`."""
+    known = known_keys(own, hf)
+    shell, paths = _command_line(argv), []
+    for key in ("config", "overlay", "run_dir", "model"):
+        is_path = key not in known and (key != "model" or MODEL_KEYS & known.keys())
+        paths.append(shell.pop(key, None) if is_path else None)
+        if not isinstance(paths[-1], str | None):
+            raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {paths[-1]!r}")
+    path, overlay, run_dir, model = paths
+    if run_dir is None:
+        run_dir = f"runs/{Path(path).absolute().parent.name}" if path else "runs"
+    config = (defaults or {}) | (read_yaml(path, run_dir) if path else {})
+    if model:
+        changes = started_from(model, config, run_dir)
+        config |= {key: changes[key] for key in MODEL_KEYS & known.keys()}
+    env = config.pop("env", None) or {}
+    if not isinstance(env, dict):
+        raise UserError(f"{path}: env: {env!r} is not a mapping; write {{NAME: value}}")
+    if found := fault("env", env, takes_secret_urls=True):
+        raise UserError(f"{path}: env: {found}")
+    file = _typed(config, known, path or COMMAND_LINE)
+    overrides = _typed(shell, known, COMMAND_LINE)
+    if overlay:
+        changes = _scaled(read_yaml(overlay, run_dir), file, known)
+        overrides = _typed(changes, known, overlay) | overrides
+    settings = Settings(file, overrides, known, path or COMMAND_LINE, env, shell)
+    for name, key in known.items():
+        if key.is_own and key.default is UNSET and name not in settings:
+            raise UserError(f"{settings.path}: missing key {name!r}; set it")
+    return settings
+
+
+def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings:
+    """Check settings, without the YAML's keys that overlay or command line made pointless.
+
+    Each of these is told in one line on stderr. A YAML that contradicts itself is refused.
+    """
+    lines = ""
+    while True:
+        try:
+            check(settings)
+            break
+        except PointlessKey as error:
+            cause = settings.overridden_cause(error)
+            if cause is None:
+                raise
+            what = f"{error.key}: {settings[error.key]} of {settings.path}"
+            why = f"no effect with {cause}: {getattr(settings, cause, None)}"
+            lines += f"{what} is left out: {why}\n"
+            settings = settings.replaced(**{error.key: UNSET})
+    if os.environ.get("RANK", "0") == "0":
+        sys.stderr.write(lines)
+    return settings
+
+
+def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
+    """An instance of `own`, then one of each `hf` class; what they refuse is a `UserError`."""
+    # TRL comes late: everything before it answers in well under two seconds.
+    classes = [own, *(getattr(importlib.import_module("trl"), name) for name in hf)]
+    try:
+        return tuple(
+            cls(**{f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings})
+            for cls in classes
+        )
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{settings.path}: {error}") from error
+
+
+def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]) -> str:
+    """Every key with type, default and meaning, in lines of at most 80 columns."""
+    lines = []
+    for block in doc.strip().split("\n\n"):
+        is_laid_out = re.search(r"^( |- )", block, re.MULTILINE)
+        lines += [*(block.splitlines() if is_laid_out else textwrap.wrap(block, 80)), ""]
+    lines += ["Keys, in the YAML or as --key value:"]
+    lines += ["  config, overlay, run_dir, model: paths, on the command line only"]
+    lines += ["  json: one JSON object on stdout at the end, all other text on stderr"]
+    groups = {"": own_keys(own)} | {f"Keys of {name}:": hf_keys(name) for name in hf}
+    for title, group in groups.items():
+        lines += ["", title] if title else []
+        for name, key in group.items():
+            default = defaults.get(name, key.default)
+            shown = "required" if key.is_own else "default: the library's"
+            shown = shown if default is UNSET else f"default {default!r}"
+            lines.append(f"  {name}: {key.annotation}, {shown}")
+            lines += [f"      {key.meaning}"] if key.meaning else []
+    wrapped = [textwrap.fill(line, 80, subsequent_indent=" " * 6) for line in lines]
+    return "\n".join(wrapped) + "\n"
+
+
+def parse(
+    doc: str,
+    own: type,
+    hf: tuple[str, ...] = (),
+    check: Callable[[Settings], None] | None = None,
+    argv: list[str] | None = None,
+    defaults: dict[str, Any] | None = None,
+    owns: str | None = None,
+) -> tuple:
+    """Parse one stage's YAML and command line into an instance of `own` and of each `hf` class.
+
+    Args:
+        doc: the entry point's module docstring, shown by `--help`.
+        hf: names of the Hugging Face dataclasses (keys of `HF_SOURCES`) that share the YAML.
+        check: of the settings, before torch is imported; raises `UserError`.
+        argv: the command line without the program's name; `sys.argv[1:]` by default.
+        defaults: ours where they are not Hugging Face's.
+        owns: the key of the folder that this process alone may write to.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    if "-h" in argv or "--help" in argv:
+        sys.stdout.write(help_text(doc, own, hf, defaults or {}))
+        sys.exit(0)
+    settings = read_settings(own, hf, argv, defaults)
+    if check:
+        settings = run_check(settings, check)
+    if owns:
+        claim(getattr(settings, owns))
+    os.environ.update(settings.env)
+    return build(settings, own, hf)

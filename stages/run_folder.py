@@ -1,0 +1,264 @@
+"""A training run on disk: where it trains, what it goes on from, what becomes of the run before.
+
+    sft/        the run that later stages read; the first one trains here
+    sft.next/   a run of another configuration, until it is whole and takes that place
+    sft.1/ ...  runs that were superseded: never removed, without their optimizer's states
+
+A checkpoint is whole when `trainer_state.json` is there. `files.json`, written just before it, has
+the hash of each file and the `run.json` that the checkpoint belongs to: one that was changed since
+is found at the next start, which goes back to the one before (docs/reliability.md).
+"""
+
+import contextlib
+import json
+import math
+import shutil
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline import manifest
+from pipeline.checkpoints import reads
+from pipeline.errors import UserError
+from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP, refuse_if
+
+RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
+SEAL, STATE = "files.json", "trainer_state.json"
+DAMAGED, FOREIGN = "damaged-", "foreign-"  # before the names of checkpoints that were set aside
+# Of a superseded run's checkpoints, as torch, FSDP and DeepSpeed name them.
+OPTIMIZER_FILES = ("optimizer*", "scheduler.pt", "scaler.pt", "rng_state*", "global_step*")
+
+
+class Start(NamedTuple):
+    """Where a run trains (`work`, and at its end `folder`), what it resumes from, and since when.
+
+    Without `work` there is nothing to do: the folder has the result.
+    """
+
+    folder: str
+    work: str | None
+    checkpoint: str | None = None
+    started: float = 0.0
+
+
+def choose(folder: Path, run: dict[str, Any]) -> Start:
+    """Find where a run (its `run.json`) trains; moves folders, so call it from one process only."""
+    following = folder.with_name(f"{folder.name}.next")
+    for one in (folder, following):  # never move or remove what is not ours
+        files = [*one.iterdir()] if one.exists() else []
+        files = [file for file in files if file.suffix != manifest.PARTIAL]  # left by a kill
+        if files and not (one / RUN_FILE).is_file():
+            raise UserError(
+                f"output_dir: {one} holds files that no training stage wrote; choose another"
+            )
+    for old in (folder, following, *superseded(folder)):
+        if difference(read_run(old), run):
+            continue
+        is_finished = (old / manifest.NAME).exists()
+        if is_finished and manifest.is_current(old, run["config"], folder):
+            put_in_place(old, folder)
+            return Start(str(folder), None)
+        if is_finished and not manifest.is_damaged(old):
+            continue  # FORCE=1
+        if checkpoint := last_checkpoint(old, is_whole=lambda path: is_whole(path, run)):
+            seal(checkpoint)
+            if old not in (folder, following):
+                make_room(following)
+                old.rename(following)
+                old = following
+            return Start(str(folder), str(old), str(old / checkpoint.name))
+        if old == folder and not is_finished:
+            shutil.rmtree(folder)
+    if has_worth(folder):
+        make_room(following)
+        return Start(str(folder), str(following))
+    shutil.rmtree(folder, ignore_errors=True)
+    return Start(str(folder), str(folder))
+
+
+def superseded(folder: Path) -> list[Path]:
+    """The runs that others have taken the place of, the oldest first."""
+    found = {
+        int(number): path
+        for path in folder.parent.glob(f"{folder.name}.*")
+        if (number := path.name.rpartition(".")[2]).isdecimal() and (path / RUN_FILE).is_file()
+    }
+    return [found[number] for number in sorted(found)]
+
+
+def has_worth(folder: Path) -> bool:
+    """Whether a run has a result, or a checkpoint to go on from."""
+    return (folder / manifest.NAME).exists() or last_checkpoint(folder) is not None
+
+
+def make_room(folder: Path) -> Path | None:
+    """Give a run's folder the next number, or remove what is nothing yet; returns where it went."""
+    if not has_worth(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    place = folder.with_name(folder.name.removesuffix(".next"))
+    number = max((int(path.suffix[1:]) for path in superseded(place)), default=0) + 1
+    return folder.rename(place.with_name(f"{place.name}.{number}"))
+
+
+def put_in_place(work: Path, folder: Path) -> None:
+    """Let a finished run take the place of the one before, which loses its optimizer's states."""
+    for path in work.glob(f"{DAMAGED}checkpoint-*"):
+        shutil.rmtree(path)
+    if work == folder:
+        return
+    old = make_room(folder)
+    work.rename(folder)
+    if old and (old / manifest.NAME).exists():
+        for kind in OPTIMIZER_FILES:
+            for path in old.glob(f"checkpoint-*/{kind}"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def describe_superseded(folder: str) -> str:
+    """One line on the superseded runs and how to free them; empty where there is none."""
+    runs = superseded(Path(folder))
+    sizes = [sum(f.stat().st_size for f in run.rglob("*") if f.is_file()) for run in runs]
+    listed = ", ".join(f"{r} ({s / 2**20:,.0f} MiB)" for r, s in zip(runs, sizes, strict=True))
+    return f"superseded runs: {listed}; to free them: rm -r {folder}.[0-9]*" if runs else ""
+
+
+def seal(checkpoint: Path) -> None:
+    """Write `files.json`, or add what it lacks; every process has written its part."""
+    known = sealed(checkpoint).get("files", {})
+    files = [path for path in checkpoint.rglob("*") if path.is_file() and path.name != SEAL]
+    new = {path.relative_to(checkpoint).as_posix(): path for path in files}
+    new = {name: path for name, path in new.items() if name not in known}
+    if new:
+        with ThreadPoolExecutor() as pool:
+            known |= zip(new, pool.map(manifest.sha256, new.values()), strict=True)
+        content = {"run": read_run(checkpoint.parent), "files": dict(sorted(known.items()))}
+        manifest.write_json(checkpoint / SEAL, content)
+
+
+def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint is undamaged and this run's; any other is set aside, with a line."""
+    fault, made_by = damage(checkpoint), sealed(checkpoint).get("run")
+    other = difference(made_by, run) if made_by else ""
+    if not fault and not other:
+        return True
+    aside = checkpoint.with_name((DAMAGED if fault else FOREIGN) + checkpoint.name)
+    shutil.rmtree(aside, ignore_errors=True)
+    checkpoint.rename(aside)
+    why = fault or f"belongs to another run ({other})"
+    sys.stdout.write(f"{checkpoint}: {why}; set aside as {aside.name}, going back\n")
+    return False
+
+
+def damage(checkpoint: Path) -> str:
+    """What is not as it was saved; without `files.json`, as far as the files' formats tell."""
+    if not (checkpoint / SEAL).exists():
+        files = (path for path in sorted(checkpoint.rglob("*")) if not reads(path))
+        return next((f"{path.relative_to(checkpoint)} is damaged" for path in files), "")
+    for name, known in sealed(checkpoint).get("files", {}).items():
+        file = checkpoint / name
+        if not manifest.is_as(file, known):
+            return f"{name} is {'damaged' if file.is_file() else 'missing'}"
+    return ""
+
+
+def sealed(checkpoint: Path) -> dict[str, Any]:
+    """`files.json`: {"run": ..., "files": {name: sha256}}; one that cannot be read names itself."""
+    try:
+        found = json.loads((checkpoint / SEAL).read_text(encoding="utf-8"))
+    except FileNotFoundError:  # of an earlier version
+        return {}
+    except ValueError:
+        found = None
+    is_seal = isinstance(found, dict) and found.keys() == {"run", "files"}
+    return found if is_seal else {"files": {SEAL: ""}}
+
+
+def last_checkpoint(
+    folder: Path, before: float = math.inf, is_whole: Any = lambda path: True
+) -> Path | None:
+    """The newest whole checkpoint below a step: one with a `trainer_state.json`."""
+    found = {int(p.name.rpartition("-")[2]): p for p in folder.glob("checkpoint-*[0-9]")}
+    for step in sorted((step for step in found if step < before), reverse=True):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            json.loads((found[step] / STATE).read_text(encoding="utf-8"))["global_step"]
+            if is_whole(found[step]):
+                return found[step]
+    return None
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """A folder's `run.json`: config, inputs, num_processes, engine; {} where there is none."""
+    try:
+        return json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def rows_of(config: Mapping[str, Any], num_processes: int) -> dict[str, int]:
+    """Rows that one optimizer step, and in GRPO one generation batch, take from all processes."""
+    per_device = config["per_device_train_batch_size"] * num_processes
+    rows = {"step": per_device * config["gradient_accumulation_steps"]}
+    if steps := config.get("steps_per_generation"):
+        rows["generation batch"] = per_device * steps
+    return rows
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The first key in which two runs do not do the same; empty where all are equal.
+
+    Where a run is and where it went on from decide nothing; with another number of processes the
+    batch's keys may differ. An `old` without a configuration is no run.
+    """
+    left_out = {"output_dir", "resume_from_checkpoint"}
+    if old.get("num_processes") != new["num_processes"]:
+        left_out |= {*BATCH_KEYS}
+    for part in ("config", "inputs"):
+        one, other = old.get(part), new[part]
+        if one is None:
+            return f"no {part}"
+        # A later version of a library may have more keys.
+        keys = one.keys() & other.keys() if part == "config" else one.keys() | other.keys()
+        for key in sorted(keys - left_out):
+            if one.get(key) != other.get(key):
+                return f"{key}: {one.get(key)}, not {other.get(key)}"
+    return ""
+
+
+def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that this launch, of which `run` is the `run.json`, cannot resume from.
+
+    With another number of processes data parallel and FSDP, whose checkpoints are whole, resume
+    where a step (and a generation batch) takes as many rows as before; else the Trainer silently
+    skips the wrong rows. DeepSpeed loads the optimizer only with the same processes and stage;
+    without DeepSpeed the Trainer starts with an empty optimizer, silently.
+    """
+    old = sealed(checkpoint).get("run") or read_run(checkpoint.parent)
+    fault = damage(checkpoint)
+    refuse_if(fault, f"resume_from_checkpoint: {checkpoint}: {fault}; take an earlier one")
+    if not old:
+        return
+    made, remedy = f"{checkpoint}: was made with", "start as before, or train anew elsewhere"
+    number, engine = run["num_processes"], run["engine"]
+    message = f"{made} {old.get('engine')}, this launch has {engine}; {remedy}"
+    refuse_if(old.get("engine", engine) != engine, message)
+    other = difference(old, run)
+    message = f"{made} {other}; {remedy}: model_name_or_path: {checkpoint} takes its weights alone"
+    refuse_if(other, message)
+    if old["num_processes"] == number:
+        return
+    made = f"{made} {old['num_processes']} processes and"
+    refuse_if(
+        engine not in (DATA_PARALLEL, FSDP),
+        f"{made} {engine}, which loads it with as many only; this launch has {number}; {remedy}",
+    )
+    rows = rows_of(run["config"], number)
+    for unit, count in rows_of(old["config"], old["num_processes"]).items():
+        refuse_if(
+            rows.get(unit) != count,
+            f"{made} {count} rows a {unit}, this launch has {number} and {rows.get(unit)}; change "
+            f"per_device_train_batch_size or gradient_accumulation_steps so that they are {count} "
+            f"again, or {remedy}",
+        )

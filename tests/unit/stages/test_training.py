@@ -1,0 +1,252 @@
+"""Where a run trains, what it goes on from, and that nothing is lost."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy
+import pytest
+import torch
+from safetensors.numpy import save_file
+from transformers.integrations import integration_utils
+
+from pipeline.errors import UserError
+from stages import launch, run_folder, training
+
+CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "sft"
+
+
+def add_checkpoint(folder, step, state='{"global_step": 1}', is_sealed=True):
+    checkpoint = folder / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True)
+    save_file({"weight": numpy.ones(4)}, checkpoint / "model.safetensors")
+    torch.save(torch.ones(40), checkpoint / "optimizer.pt")
+    if state is not None:
+        (checkpoint / "trainer_state.json").write_text(state)
+    if is_sealed:
+        run_folder.seal(checkpoint)
+    return checkpoint
+
+
+def prepare(folder, config=CONFIG, inputs=INPUTS):
+    return training.prepare(str(folder), config, inputs)
+
+
+def finish(start, config=CONFIG, weights="weights"):
+    (Path(start.work) / "model.safetensors").write_text(weights)
+    training.conclude(start, "sft", config, {}, {})
+
+
+def weights_of(folder):
+    return (folder / "model.safetensors").read_text()
+
+
+@pytest.mark.parametrize("state", [None, "", '{"global_step": 3, "log_his'])
+def test_last_checkpoint_is_the_highest_with_a_state(folder, state):
+    assert run_folder.last_checkpoint(folder) is None
+    for step in (100, 20, 9, "best"):
+        add_checkpoint(folder, step)
+    add_checkpoint(folder, 200, state)
+    assert run_folder.last_checkpoint(folder) == folder / "checkpoint-100"
+
+
+def test_an_unfinished_run_of_the_same_work_is_resumed(folder, capsys):
+    assert prepare(folder).checkpoint is None
+    checkpoint = add_checkpoint(folder, 4)
+    add_checkpoint(folder, 8, None)
+    start = prepare(folder)
+    assert (start.work, start.checkpoint) == (str(folder), str(checkpoint))
+    assert capsys.readouterr().out == f"resuming from {checkpoint}\n"
+
+
+@pytest.mark.parametrize("change", ["config", "inputs", "bad run file"])
+def test_a_run_keeps_its_place_until_another_is_whole(folder, change):
+    prepare(folder, inputs={} if change == "config" else INPUTS)
+    add_checkpoint(folder, 4)
+    if change == "bad run file":
+        (folder / run_folder.RUN_FILE).write_text('{"config": ')
+    config = CONFIG | ({"seed": 1} if change == "config" else {})
+    inputs = {} if change == "config" else {"train.jsonl": "abd"}
+    start = prepare(folder, config, inputs)
+    following = folder.with_name("sft.next")
+    assert (start.work, start.checkpoint) == (str(following), None)
+    assert (folder / "checkpoint-4").is_dir()
+    kept = add_checkpoint(following, 2)
+    assert prepare(folder, config, inputs).checkpoint == str(kept)  # after a kill
+    finish(start, config, "new")
+    assert weights_of(folder) == "new" and not following.exists()
+    assert (folder.with_name("sft.1") / "checkpoint-4" / "model.safetensors").is_file()
+
+
+def test_finished_runs_are_up_to_date_numbered_and_come_back(folder, capsys, monkeypatch):
+    other = {"seed": 1}
+    finish(prepare(folder, inputs={}), weights="first")
+    checkpoint = add_checkpoint(folder, 4)
+    assert prepare(folder, inputs={}) is None and "up to date" in capsys.readouterr().out
+    start = prepare(folder, other, {})
+    assert weights_of(folder) == "first" and (checkpoint / "optimizer.pt").exists()
+    finish(start, other, "second")
+    old = folder.with_name("sft.1")
+    assert weights_of(folder) == "second" and weights_of(old) == "first"
+    assert not list(old.rglob("optimizer.pt"))
+    capsys.readouterr()
+    assert prepare(folder, inputs={}) is None and weights_of(folder) == "first"
+    assert "rm -r" in capsys.readouterr().out
+    monkeypatch.setenv("FORCE", "1")
+    finish(prepare(folder, inputs={}), weights="third")
+    names = sorted(path.name for path in folder.parent.iterdir())
+    assert weights_of(folder) == "third" and names == ["sft", "sft.2", "sft.3"]
+
+
+def test_a_third_configuration_keeps_what_the_second_has_trained(folder):
+    for seed in (0, 1, 2):
+        start = prepare(folder, {"seed": seed}, {})
+        add_checkpoint(Path(start.work), 4)
+    start = prepare(folder, {"seed": 1}, {})
+    assert start.checkpoint == f"{folder}.next/checkpoint-4"
+    assert run_folder.read_run(folder.with_name("sft.2"))["config"] == {"seed": 2}
+
+
+@pytest.mark.parametrize("name", ["sft", "sft.next"])
+def test_a_folder_that_no_stage_wrote_is_not_touched(folder, name):
+    add_checkpoint(Path(prepare(folder).work), 4)
+    prepare(folder, {"seed": 1})  # both folders exist now
+    theirs = folder.with_name(name)
+    (theirs / run_folder.RUN_FILE).rename(theirs / "thesis.tex")
+    with pytest.raises(UserError, match=f"output_dir: .*{name} holds files that no training stage"):
+        prepare(folder, {"seed": 2})
+    assert (theirs / "thesis.tex").is_file()
+
+
+def test_a_file_half_written_by_a_kill_is_nobodys(folder):
+    folder.mkdir()
+    (folder / f"{run_folder.RUN_FILE}.partial").write_text('{"config"')
+    assert prepare(folder).work == str(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "trainer_state.json", "files.json"])
+@pytest.mark.parametrize("change", ["cut", "overwritten", "removed"])
+def test_a_damaged_checkpoint_is_set_aside(folder, capsys, name, change):
+    prepare(folder)
+    for step in (4, 8):
+        add_checkpoint(folder, step)
+    file = folder / "checkpoint-8" / name
+    if change == "removed":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-3] if change == "cut" else b"{}")
+    is_found = change == "removed" and name == "files.json"  # as an earlier version left it
+    assert prepare(folder).checkpoint == str(folder / f"checkpoint-{8 if is_found else 4}")
+
+
+def test_a_checkpoint_killed_when_it_had_its_state_is_gone_on_from(folder):
+    prepare(folder)
+    state = add_checkpoint(folder, 4, state=None) / "trainer_state.json"
+    state.write_text('{"global_step": 4}')
+    assert prepare(folder).checkpoint == str(state.parent)
+    state.write_text('{"global_step": 5}')
+    assert run_folder.damage(state.parent) == "trainer_state.json is damaged"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json"])
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_foreign_checkpoint_without_hashes_is_judged_by_its_formats(tmp_path, name, share):
+    checkpoint = add_checkpoint(tmp_path, 4, is_sealed=False)
+    assert not run_folder.damage(checkpoint)
+    content = (checkpoint / name).read_bytes()
+    (checkpoint / name).write_bytes(content[: int(share * len(content))])
+    assert run_folder.damage(checkpoint) == f"{name} is damaged"
+
+
+def test_a_changed_byte_of_an_optimizer_without_a_hash_is_found(tmp_path):
+    file = add_checkpoint(tmp_path, 8, is_sealed=False) / "optimizer.pt"
+    content = bytearray(file.read_bytes())
+    content[content.index(torch.ones(40).numpy().tobytes()) + 8] ^= 1
+    file.write_bytes(content)
+    assert run_folder.damage(file.parent) == "optimizer.pt is damaged"
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, [4, 8, 9, 12]), (1, [12]), (2, [9, 12])])
+def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, kept):
+    for step in (4, 8, 9, 12):
+        add_checkpoint(tmp_path, step, is_sealed=step != 12)
+        os.utime(tmp_path / f"checkpoint-{step}", (1e9 - step, 1e9 - step))  # the clock goes back
+    arguments = SimpleNamespace(output_dir=str(tmp_path), should_save=True)
+    trainer = SimpleNamespace(args=arguments, _save_rng_state=lambda folder: None)
+    seals = training.SealCheckpoints(trainer, limit)
+    last = tmp_path / "checkpoint-12"
+    (last / "trainer_state.json").unlink()
+    trainer._save_rng_state(str(last))
+    assert run_folder.sealed(last)["files"].keys() == {"model.safetensors", "optimizer.pt"}
+    (last / "trainer_state.json").write_text('{"global_step": 12}')
+    seals.on_save(arguments, SimpleNamespace(global_step=12), None)
+    assert "trainer_state.json" in run_folder.sealed(last)["files"]
+    assert sorted(int(p.name[11:]) for p in tmp_path.glob("checkpoint-*")) == kept
+    assert not run_folder.damage(tmp_path / "checkpoint-12")
+
+
+def test_a_checkpoint_of_another_run_is_set_aside_and_not_removed(folder, capsys):
+    prepare(folder)
+    add_checkpoint(folder, 4)
+    other = folder.with_name("other")
+    prepare(other, {"learning_rate": 1, "betas": [0.9, 0.95], "seed": 3})
+    foreign = add_checkpoint(other, 8)
+    foreign.rename(folder / "checkpoint-8")
+    assert prepare(folder).checkpoint == str(folder / "checkpoint-4")
+    assert "seed: 3, not 0" in capsys.readouterr().out
+    assert (folder / "foreign-checkpoint-8" / "model.safetensors").is_file()
+    with pytest.raises(UserError, match="seed: 3, not 0"):
+        source = str(folder / "foreign-checkpoint-8")
+        prepare(folder.with_name("third"), CONFIG | {"resume_from_checkpoint": source})
+
+
+def test_a_damaged_result_is_saved_again_from_its_last_checkpoint(folder):
+    finish(prepare(folder, inputs={}))
+    checkpoint = add_checkpoint(folder, 4)
+    (folder / "model.safetensors").write_text("weigh")
+    assert prepare(folder, inputs={}).checkpoint == str(checkpoint)
+
+
+def test_metric_names(monkeypatch):
+    monkeypatch.setattr(integration_utils, "rewrite_logs", integration_utils.rewrite_logs)
+    for _ in range(2):  # a second call changes nothing
+        training.keep_metric_names()
+        logs = {"loss": 1, "rollout/rewards": 2, "train/entropy_loss": 3, "rewards/x/mean": 4}
+        logs["guard/eos"] = 5
+        named = logs | {"train/loss": 1, "train/rewards/x/mean": 4}
+        del named["loss"], named["rewards/x/mean"]
+        assert integration_utils.rewrite_logs(logs) == named
+    assert integration_utils.rewrite_logs({"eval_loss": 1}) == {"eval/loss": 1}
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)]
+)
+def test_fsdp_sums_gradients_in_float32_and_rounds_no_output(monkeypatch, precision, dtype):
+    model = SimpleNamespace(
+        model_name_or_path="m", dtype="float32", attn_implementation=None, model_revision="main",
+        use_peft=False, load_in_4bit=False, load_in_8bit=False,
+    )  # fmt: skip
+    for engine in (launch.DATA_PARALLEL, launch.FSDP):
+        monkeypatch.setattr(training, "asked_engine", lambda engine=engine: engine)
+        config = SimpleNamespace(
+            model_init_kwargs=None, trust_remote_code=False, run_name="r", project="huggingface",
+            output_dir="out", report_to=[], bf16=precision == "bf16", fp16=precision == "fp16",
+            fsdp_plugin_args=None,
+        )  # fmt: skip
+        training.trainer_kwargs(model, config)
+        if engine == launch.DATA_PARALLEL:
+            assert config.fsdp_plugin_args is None
+    policy = config.fsdp_plugin_args["mixed_precision_policy"]
+    found = policy.param_dtype, policy.reduce_dtype, policy.output_dtype
+    assert found == (dtype, torch.float32, None)
