@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.decontamination.benchmarks import find_benchmark
-from data_prep.sampling.hashes import hash_checkpoint, hash_code, hash_engine, installed
+from data_prep.sampling.hashes import hash_checkpoint, hash_engine, installed
 from data_prep.sampling.problems import load_engine
 from data_prep.sampling.store import Processes, SampleStore
 from eval.harness import score, suite
@@ -31,16 +31,10 @@ from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
 from pipeline.errors import run_cli
 from pipeline.settings import build, parse
+from pipeline.stages import ROOT, STAGES
 
 # A change in these changes scores: old results are stale, the stored completions are not.
-ROOT = Path(__file__).parents[1]
-SCORING_CODE = [
-    ROOT / name
-    for name in (
-        "grading", "eval/harness", "eval/tasks", "eval/run.py", "pipeline/prompts.py",
-        "data_prep/schema.py", "data_prep/sources", "data_prep/decontamination/benchmarks.py",
-    )
-]  # fmt: skip
+SCORING_CODE = [ROOT / name for name in STAGES["eval"].code]
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
 RESULTS = ("scores.json", "completions.parquet")  # of each checkpoint
 SETTINGS = (
@@ -83,6 +77,7 @@ def main() -> None:
         manifest.write(
             args.output_dir, "eval", asdict(args), prints[first]["data"] | inputs, counts, started,
             [f"{name}/{file}" for name in checkpoints for file in RESULTS], evaluated=evaluated,
+            code=prints[first]["code"],
         )  # fmt: skip
         tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
         sys.stdout.write(
@@ -193,7 +188,7 @@ def fingerprint(path: str, args: EvalArguments) -> dict[str, Any]:
         "checkpoint": hash_checkpoint(path, "checkpoints"),
         "engine": hash_engine(args.backend, args.dtype),
         "data": hash_data(args),
-        "code": f"{hash_code(*SCORING_CODE)} {installed(SCORING_LIBRARIES)}",
+        "code": f"{manifest.hash_code(*SCORING_CODE)} {installed(SCORING_LIBRARIES)}",
         "settings": {key: getattr(args, key) for key in SETTINGS},
     }
 

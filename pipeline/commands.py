@@ -1,35 +1,189 @@
-"""The stages without a clone: `sft-grpo-math COMMAND …` is `python -m MODULE …`.
+"""The command line of each stage and tool, and which of them a request comes to."""
 
-A recipe that is no file here is the package's: `--config tiny-cpu/sft.yaml`, `--recipe tiny-cpu`.
-Copy its folder to change it.
-"""
-
-import os
+import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-COMMANDS = {
-    "data": "data_prep.build", "base": "stages.tiny_model", "sft": "stages.sft",
-    "difficulty": "stages.difficulty", "distill": "stages.distill", "grpo": "stages.grpo",
-    "eval": "eval.run", "report": "eval.report", "preflight": "stages.preflight",
-    "audit": "eval.audit", "grade": "grading", "launch": "stages.launch",
-}  # fmt: skip
-RECIPES = Path(__file__).with_name("recipes")
-PATHS = ("--config", "--recipe", "--overlay", "--config_file")
+from pipeline.freshness import is_current
+from pipeline.stages import STAGES, TOOLS, config_name
+from pipeline.variables import Request, find_config
 
 
-def find_recipe(key: str, word: str) -> str:
-    """A word of the command line, behind `key`, or the package's recipe of that name."""
-    shipped = RECIPES / word.removeprefix("configs/")
-    return str(shipped) if key in PATHS and not Path(word).exists() and shipped.exists() else word
+@dataclass(frozen=True)
+class Command:
+    """What is started as `python WORDS`.
+
+    Args:
+        stage: its name in the table of stages, or that of a tool or check.
+        is_needed_only: another one needs it; nobody asked for it by name.
+        is_forced: it starts again although it is up to date.
+    """
+
+    stage: str
+    words: tuple[str, ...]
+    is_needed_only: bool = False
+    is_forced: bool = False
 
 
-def main() -> None:
-    _, command, *words = [*sys.argv, "--help"][: max(2, len(sys.argv))]
-    if command in COMMANDS:
-        words = list(map(find_recipe, ["", *words], words))
-        os.execv(sys.executable, [sys.executable, "-m", COMMANDS[command], *words])
-    names = ", ".join(sorted(path.parent.name for path in RECIPES.glob("*/data.yaml")))
-    sys.stderr.write(f"{__doc__}\nCOMMAND: one of {', '.join(COMMANDS)} (got {command!r})\n")
-    sys.stderr.write(f"Recipes in {RECIPES}: {names}\n")
-    sys.exit(0 if command in ("-h", "--help") else 2)
+def commands(request: Request) -> list[Command]:
+    """The commands of a request, in their order, without stages that look up to date.
+
+    A stage that is asked for by name is always there: it looks at what it finds itself.
+    """
+    found: list[Command] = []
+    is_forced = request["force"] not in ("", "0")
+    forces_all = is_forced and request.asks_for("demo")
+    for stage in request.stages:
+        is_asked = request.asks_for(stage) or forces_all
+        command = Command(
+            stage,
+            stage_words(request, stage, request.asks_for(stage)),
+            is_needed_only=not is_asked,
+            is_forced=is_asked and is_forced,
+        )
+        if is_asked or not is_current(request, stage, command.words):
+            found += check_of_model(request) if stage == "data" else []
+            found.append(command)
+    found += [Command(goal, tool_words(request, goal)) for goal in request.goals if goal in TOOLS]
+    return found
+
+
+def check_of_model(request: Request) -> list[Command]:
+    """The check of a user's own model, before data is built for it."""
+    if not request["model"]:
+        return []
+    words = ["-m", "pipeline.checkpoints", request["model"]]
+    given = " ".join(request.words.get("args", []))
+    sft = Path(request.recipe, "sft.yaml")
+    text = given + (sft.read_text(encoding="utf-8") if sft.is_file() else "")
+    if "chat_template_path" in text:
+        words.append("chat_template_path")
+    return [Command("model", tuple(words))]
+
+
+def stage_command(request: Request, goal: str) -> Command:
+    """The command of one stage or tool alone; flags of its own come last, and may name its YAML."""
+    passed = [*resolve_paths(request.passed)]
+    words = tool_words(request, goal) if goal in TOOLS else stage_words(request, goal, True)
+    if "--config" in passed or "--recipe" in passed:
+        module = TOOLS[goal].module if goal in TOOLS else STAGES[goal].module
+        words = (*launcher(request, goal), "-m", module)
+    return Command(goal, (*words, *passed))
+
+
+def resolve_paths(words: Sequence[str]) -> list[str]:
+    """The words, with the package's recipe where a path behind one of these flags is not here."""
+    found = list(words)
+    of_recipes = ("--config", "--recipe", "--overlay", "--config_file")
+    for at, word in enumerate(words[1:], start=1):
+        if words[at - 1] in of_recipes and not Path(word).exists():
+            found[at] = find_config(word.removeprefix("configs/"))
+    return found
+
+
+def launcher(request: Request, goal: str) -> tuple[str, ...]:
+    """How a stage starts on several processes: words before its `-m`, none for one process."""
+    how = request.words.get("accelerate") or []
+    if not how or (goal in STAGES and not STAGES[goal].is_launched):
+        return ()
+    words = ["-m", "stages.launch"]
+    if how[0].startswith("--"):
+        words += how
+    else:
+        words += ["--config_file", find_config(f"accelerate/{how[0]}.yaml"), *how[1:]]
+    if request["num_processes"]:
+        words += ["--num_processes", request["num_processes"]]
+    return tuple(words)
+
+
+def flags(request: Request, *names: str) -> list[str]:
+    """The variables of these names that were given, as flags."""
+    return [word for name in names if request[name] for word in (f"--{name}", request[name])]
+
+
+def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]:
+    """The words of one stage; ARGS go to the one that is asked for by name."""
+    row = STAGES[stage]
+    args = request.words.get("args", []) if is_asked else []
+    words = [*launcher(request, stage), "-m", row.module]
+    if stage == "audit":
+        words += ["--recipe", request.recipe, "--run", request.run]
+        words += flags(request, "data_root", "model", "tokenizer", "completions")
+        return tuple(words + (["--opens_gate", "false", *args] if args else []))
+    words += ["--config", f"{request.recipe}/{config_name(stage)}.yaml", "--run_dir", request.run]
+    words += flags(request, "seed")
+    if "model" in row.flags:
+        words += flags(request, "model")
+    words += args
+    if "data_root" in row.flags:
+        words += flags(request, "data_root")
+    if "overlay" in row.flags and request.overlay:
+        words += ["--overlay", request.overlay]
+    return tuple(words)
+
+
+def sweep_entries(request: Request) -> list[str]:
+    """What a sweep varies; for a control run also the rewards, and the seeds first."""
+    entries = list(request.words.get("sweep", []))
+    if request.asks_for("control"):
+        seeds = request.words.get("seeds") or ["0", "1", "2"]
+        return [f"seed={','.join(seeds)}", "rewards=own,random,format", *entries]
+    return entries + ([f"seed={request['seed']}"] if request["seed"] else [])
+
+
+def look_ahead(request: Request) -> tuple[str, ...]:
+    """The words of the check of all stages that a request comes to; none where it is too early."""
+    if request.asks_for("demo", "report", "eval"):
+        last = "eval"
+    elif request.asks_for("grpo", "sweep", "control"):
+        last = "grpo"
+    elif request.asks_for("difficulty"):
+        last = "difficulty"
+    elif request.asks_for("sft"):
+        last = "sft"
+    else:
+        return ()
+    words = ["-m", "stages.preflight.ahead", "--recipe", request.recipe, "--run", request.run]
+    words += ["--goal", last]
+    words += ["--overlay", request.overlay] if request.overlay else []
+    words += flags(request, "model")
+    if request.asks_for("sweep", "control"):
+        words += ["--sweep", *sweep_entries(request)]
+    words += ["--one_process", "false"] if request.words.get("accelerate") else []
+    args = request.words.get("args", []) if request.asks_for(last) else []
+    return (*words, "--", *args)
+
+
+def tool_words(request: Request, goal: str) -> tuple[str, ...]:
+    """The words of a command beside the stages."""
+    args = request.words.get("args", [])
+    words = ["-m", TOOLS[goal].module]
+    overlay = ["--overlay", request.overlay] if request.overlay else []
+    if goal in ("sweep", "control"):
+        words += ["--grpo_config", f"{request.recipe}/grpo.yaml", "--run", request.run]
+        words += ["--launcher", shlex.join([sys.executable, *launcher(request, "grpo"), "-m"])]
+        words += overlay + flags(request, "model")
+        words += ["--folder", "control"] if goal == "control" else []
+        return (*words, "--sweep", *sweep_entries(request))
+    if goal == "compare":
+        return (*words, "--runs", *request.words["runs"], *flags(request, "out"))
+    if goal == "browse":
+        return (*words, "--run", request.run)
+    if goal in ("data-report", "contamination-ledger"):
+        words += ["--data", f"{request.run}/data"]
+        words += flags(request, "tokenizer") if goal == "data-report" else []
+        return (*words, *args)
+    if goal == "push":
+        words += ["--config", f"{request.recipe}/eval.yaml", "--run_dir", request.run]
+        return (*words, *flags(request, "seed", "model"), *args, *flags(request, "repo"))
+    words += ["--recipe", request.recipe, "--run", request.run]
+    if goal == "doctor":
+        return (*words, *args)
+    words += overlay + flags(request, "gpus")
+    words += flags(request, "price") if goal == "plan" else []
+    words += flags(request, "model", "tokenizer")
+    how = (request.words.get("accelerate") or ["--"])[0]
+    words += [] if how.startswith("--") else ["--accelerate", how]
+    return (*words, *args)

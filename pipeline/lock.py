@@ -1,7 +1,5 @@
 """One output folder, one owner: the lock of a run.
 
-    python -m pipeline.lock runs/tiny-cpu -- make report
-
 `<folder>.lock` names host, process id and start of the process that writes to a folder. A second
 start ends with one line before torch is imported. The lock of a process that has died on this host
 is taken over; that of another host is named, as nobody here can tell whether it lives, unless Slurm
@@ -13,10 +11,8 @@ import contextlib
 import fcntl
 import json
 import os
-import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.errors import UserError, nearest, note_folder, run_cli
+from pipeline.errors import UserError, nearest, note_folder
 
 SAME_START = 60  # seconds that the system's clock may be set by while a process lives
 
@@ -111,19 +107,3 @@ def _release(lock: Path, pid: int) -> None:
     with contextlib.suppress(OSError):  # a disk that has become read-only: the lock is a dead one's
         if pid == os.getpid() and _read(lock).get("pid") == pid:
             lock.unlink(missing_ok=True)
-
-
-def main() -> None:
-    """Run a command that owns a folder as long as it runs; its exit code."""
-    folder, _, *command = sys.argv[1:]
-    claim(folder)
-    signal.signal(signal.SIGINT, lambda *_: None)  # a terminal sends it to the command, too
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    process = subprocess.Popen(command, close_fds=False)  # make's -j hands its job server on
-    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
-    code = process.wait()
-    sys.exit(128 - code if code < 0 else code)
-
-
-if __name__ == "__main__":
-    run_cli(main)

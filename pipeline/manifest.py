@@ -1,23 +1,26 @@
 """`manifest.json`: what a stage read, did and wrote. Written last and atomically.
 
 No manifest, no result: `start` removes an old one before the work begins, `write` puts the new one
-in place when everything else is on disk. The Makefile's stage targets are these files. `files` has
-the hash of every result, so that who reads one later (`hash_inputs`) reads what was made.
+in place when everything else is on disk. What is up to date is decided by manifests and hashes.
+`files` has the hash of every result, so that a later reader (`hash_inputs`) reads what was made.
 """
 
 import contextlib
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+import yaml
 
 from pipeline.errors import UserError
 from pipeline.values import redact
@@ -90,8 +93,8 @@ def is_damaged(folder: str | Path) -> bool:
 def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "") -> bool:
     """Whether a folder holds the whole result of this configuration and of its inputs as they are.
 
-    With FORCE=1 in the environment nothing is current. One that is gets a line, with the folder's
-    name or another to be `shown`, and for make a new manifest's time.
+    With FORCE=1 in the environment nothing is current. For one that is a line is printed, with the
+    folder's name or another to be `shown`, and its manifest gets the recipe's hashes of now.
     """
     done = read(folder)
     if done is None or os.environ.get("FORCE", "0") not in ("", "0"):
@@ -102,10 +105,82 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
     if not is_same or hash_inputs([*inputs]) != inputs or is_damaged(folder):
         return False
     Path(folder, NAME + PARTIAL).unlink(missing_ok=True)  # a kill may have left it
-    os.utime(Path(folder, NAME))
+    request = hash_request(sys.argv[1:])
+    if request and done.get("request") != request:
+        write_json(Path(folder, NAME), done | {"request": request})
     what = f"{done['stage']}: up to date in {shown or folder}"
     sys.stdout.write(f"{what} (same configuration and inputs); FORCE=1 starts again\n")
     return True
+
+
+def hash_request(words: Sequence[str]) -> dict[str, str]:
+    """Hashes of what the files of a recipe say that a command line names, by their flag.
+
+    Of `--recipe` all YAML files of the folder count. Comments and the order of keys do not.
+    """
+    found = {}
+    for flag, word in itertools.pairwise(words):
+        name, path = flag.removeprefix("--"), Path(word)
+        if flag in ("--config", "--overlay") and path.is_file():
+            found[name] = hash_yaml(path)
+        elif flag == "--recipe" and path.is_dir():
+            found |= {file.name: hash_yaml(file) for file in sorted(path.glob("*.yaml"))}
+    return found
+
+
+def hash_yaml(path: Path) -> str:
+    """SHA-256 of what a YAML file says; of its bytes where it is not YAML."""
+    content = path.read_bytes()
+    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError):
+        said = yaml.safe_load(content.replace(b"{run}", b"run"))
+        content = json.dumps(said, sort_keys=True, default=str).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def hash_code(*places: Path) -> str:
+    """One SHA-256 over the contents of code and task files, alone or below folders, by no name."""
+    files = [place for place in places if place.is_file()]
+    files += [f for place in places for kind in ("*.py", "*.yaml") for f in place.rglob(kind)]
+    return hashlib.sha256("".join(sorted(map(sha256, files))).encode()).hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """The hash of a stage's result by the manifest that lists it; of anything else its own.
+
+    So weights are not read to learn whether they are those of a manifest.
+    """
+    for folder in (path, *path.parents[:2]):
+        made = read(folder) or {}
+        files = {folder / name: digest for name, digest in made.get("files", {}).items()}
+        if path in files:
+            return files[path]
+        weights = {file: digest for file, digest in files.items() if file.parent == path}
+        if weights:
+            text = "".join(f"{file.name} {weights[file]}\n" for file in sorted(weights))
+            return hashlib.sha256(text.encode()).hexdigest()
+    return sha256(path)
+
+
+def looks_current(folder: Path, words: Sequence[str], code: Sequence[Path] = ()) -> bool:
+    """Whether a result is that of a command line, by its manifest and by hashes alone.
+
+    What a stage says itself (`is_current`) takes seconds more, and knows more: this is for stages
+    that others need. Inputs that are gone cannot be read again, and count as they were.
+
+    Args:
+        words: the stage's command line; what its recipe's files say must be what was read.
+        code: what else decides the result; the manifest's `code` has its hash.
+    """
+    made = read(folder)
+    if made is None:
+        return False
+    request = made.get("request") or {}
+    if any(request.get(name) != digest for name, digest in hash_request(words).items()):
+        return False
+    if code and hash_code(*code) not in str(made.get("code")):
+        return False
+    inputs = {Path(path): digest for path, digest in made["inputs"].items() if digest != "hub"}
+    return all(known_sha256(path) == inputs[path] for path in inputs if path.exists())
 
 
 def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:
@@ -196,6 +271,7 @@ def write(
         "stage": stage,
         "config": config,
         "git_commit": git_commit(),
+        "request": hash_request(sys.argv[1:]),
         "inputs": inputs,
         "counts": counts,
         **extra,

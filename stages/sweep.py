@@ -28,13 +28,13 @@ from typing import Any
 from pipeline.errors import UserError, run_cli
 from pipeline.lock import claim
 from pipeline.settings import build, parse, read_settings, run_check, setting
+from pipeline.stages import STAGES, load_keys
 from stages import sweep_page
-from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
+from stages.arguments import DEFAULTS
 from stages.checks import check_grpo, check_sft
 
 RECENT = 10  # logged steps that reward and correctness are the mean of
 SFT_KEY = "sft."  # before a key of sft.yaml
-STAGES = {"sft": (SftArguments, SFT, check_sft), "grpo": (GrpoArguments, GRPO, check_grpo)}
 # Values of the key `rewards`: the recipe's own, and what pays nothing for mathematics. Correctness
 # is logged, unpaid.
 REWARDS = {
@@ -126,11 +126,11 @@ def check(args: SweepArguments, runs: dict[str, dict[str, str]]) -> None:
     for name, values in runs.items():
         lines = commands(args, name, values)
         for stage, line in lines.items():
-            own, hf, check_stage = STAGES[stage]
+            own, hf, _ = load_keys(stage)
             settings = read_settings(own, hf, line, DEFAULTS)
             if stage == "grpo" and "sft" in lines:  # which is not made yet
                 settings = settings.replaced(model_name_or_path="made/later")
-            settings = run_check(settings, check_stage)
+            settings = run_check(settings, check_sft if stage == "sft" else check_grpo)
             # Built as for a CPU: the GPU's memory is the runs' own.
             build(settings.replaced(use_cpu=True, bf16=False), own, hf)
 
@@ -200,7 +200,7 @@ def main() -> None:
         sys.stdout.flush()
         code = 0
         for stage, line in commands(args, name, values).items():
-            code = code or start_run([*shlex.split(args.launcher), f"stages.{stage}", *line])
+            code = code or start_run([*shlex.split(args.launcher), STAGES[stage].module, *line])
         ended = "finished" if code == 0 else f"exit {code}"
         failed += [name] if code else []
         rows.append(read_row(folder / "grpo", name, ended) | {"values": values})

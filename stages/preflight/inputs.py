@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from data_prep.build.recipe import FILES, DataArguments, check_data
-from data_prep.sampling import ProblemSetArguments
-from eval.harness.settings import EvalArguments
+from data_prep.build.recipe import FILES
 from pipeline.checkpoints import check_checkpoint, is_hub_id
 from pipeline.errors import UserError
 from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
-from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
-from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
-from stages.distill import DistillArguments
+from pipeline.stages import STAGES as TABLE
+from pipeline.stages import config_name, load_keys
+from stages.arguments import DEFAULTS
+from stages.checks import check_held_out
 from stages.launch import check_launch
-from stages.tiny_model import ModelArguments
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
 ERROR, WARNING, UNCHECKED, OK = "error", "warning", "not checked", "ok"
@@ -69,16 +67,11 @@ def load_shape(model: str) -> dict[str, Any]:
 
 
 ACCELERATE = Path(__file__).parents[2] / "pipeline/recipes/accelerate"
-# Stage -> (our dataclass, Hugging Face's, check that needs no input file).
+# Of each YAML of a recipe: our dataclass, Hugging Face's, the check that needs no input file.
 STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
-    "data": (DataArguments, (), check_data),
-    "model": (ModelArguments, (), None),
-    "sft": (SftArguments, SFT, check_sft_keys),
-    "difficulty": (ProblemSetArguments, (), None),
-    "distill": (DistillArguments, (), None),
-    "grpo": (GrpoArguments, GRPO, check_grpo_keys),
-    "eval": (EvalArguments, (), None),
+    config_name(stage): load_keys(stage) for stage, row in TABLE.items() if row.arguments
 }
+TAKE_MODEL = [config_name(stage) for stage, row in TABLE.items() if "model" in row.flags]
 INPUTS = (
     "train_file", "eval_file", "test_file", "transfer_file", "problems_file", "pass_rates",
     "model_name_or_path", "checkpoints",
@@ -187,7 +180,7 @@ def stage_flags(
     """The command line that make gives a stage."""
     flags = ["--config", str(path), "--run_dir", run]
     flags += ["--overlay", overlay] if overlay and STAGES[stage][1] else []
-    flags += ["--model", model] if model and stage not in ("data", "model", "distill") else []
+    flags += ["--model", model] if model and stage in TAKE_MODEL else []
     return flags
 
 

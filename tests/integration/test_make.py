@@ -1,4 +1,4 @@
-"""Real make on the tiny recipe; a stub in the place of Python says what was started, and how."""
+"""Real make and `python -m pipeline` on the tiny recipe; a stub in the place of each stage."""
 
 import json
 import os
@@ -7,44 +7,65 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 
-from pipeline import make_variables
+from pipeline import stages, variables
 from tests import demo
 
 pytestmark = pytest.mark.integration
-# Notes its stage, words and FORCE, and leaves the stage's manifest; ownership is the real one, and
-# the look ahead at later stages' keys where `ahead` is there.
-STUB = """ -S
-import json, os, pathlib, sys, time
-here, name = pathlib.Path(sys.argv[0]).parent, sys.argv[2].rpartition(".")[2]
-if name == "ownership" or (name == "ahead" and (here / "ahead").exists()):
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-if name == "ahead":
-    sys.exit()
-stage = {"build": "data", "tiny_model": "base", "run": "eval"}.get(name, name)
-with (here / "log").open("a") as log:
-    log.write(json.dumps([stage, sys.argv[3:], os.environ.get("FORCE", "")]) + "\\n")
-for flag in {"--run_dir", "--run"} & {*sys.argv}:
-    folder = pathlib.Path(sys.argv[sys.argv.index(flag) + 1], stage)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").write_text("{}")
-while (here / "wait").exists():
-    time.sleep(0.01)
+# What each Python process does first. A stage notes its name, words and FORCE, and leaves its
+# manifest; the command is the real one, and so is the look ahead where `ahead` is there.
+STUB = """
+import hashlib, json, os, pathlib, sys, time
+here = pathlib.Path(__file__).parent
+module = sys.orig_argv[sys.orig_argv.index("-m") + 1] if "-m" in sys.orig_argv else ""
+is_ours = module.partition(".")[0] in ("stages", "eval", "data_prep", "pipeline")
+is_real = module in ("pipeline", "pipeline.names") or (module == "stages.preflight.ahead" and (here / "ahead").exists())
+if is_ours and not is_real:
+    words = sys.orig_argv[sys.orig_argv.index("-m") + 2:]
+    stage = json.loads((here / "names").read_text()).get(module, module.rpartition(".")[2])
+    if stage == "ahead":
+        os._exit(0)
+    with (here / "log").open("a") as log:
+        log.write(json.dumps([stage, words, os.environ.get("FORCE", "")]) + "\\n")
+    for flag in {"--run_dir", "--run"} & {*words}:
+        folder = pathlib.Path(words[words.index(flag) + 1], stage)
+        folder.mkdir(parents=True, exist_ok=True)
+        sys.path.insert(0, os.getcwd())
+        from pipeline import manifest
+        sys.argv[1:] = words
+        for old in ("code",):
+            (folder / old).unlink(missing_ok=True)
+        code = ""
+        if stage == "eval":
+            from pipeline.stages import ROOT, STAGES
+            code = manifest.hash_code(*(ROOT / one for one in STAGES["eval"].code))
+        made = {"stage": stage, "request": manifest.hash_request(words), "inputs": {}, "code": code}
+        (folder / "manifest.json").write_text(json.dumps(made | {"config": {}}))
+    while (here / "wait").exists():
+        time.sleep(0.01)
+    os._exit(0)
 """
+NAMES = {row.module: name for name, row in stages.STAGES.items()}
 
 
 @pytest.fixture
-def make(tmp_path):
-    """Run make on a recipe and a run in `tmp_path`, with a stub for Python."""
+def start(tmp_path, monkeypatch):
+    """Run make, or `python -m pipeline`, on a recipe in `tmp_path`, with stubs for the stages."""
     demo.write_recipe(tmp_path, {}, {})
-    (tmp_path / "python").write_text(f"#!{sys.executable}{STUB}")
-    (tmp_path / "python").chmod(0o755)
-    return lambda *goals, **given: demo.make(
-        tmp_path, *goals, **{"PY": f"{tmp_path}/python"} | given
-    )
+    (tmp_path / "sitecustomize.py").write_text(STUB)
+    (tmp_path / "names").write_text(json.dumps(NAMES))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in demo.OUTER:
+        monkeypatch.delenv(name, raising=False)
+
+    def call(how, *goals, **given):
+        return getattr(demo, how)(tmp_path, *goals, **given)
+
+    return call
 
 
 def started(folder):
@@ -54,11 +75,15 @@ def started(folder):
     return [json.loads(line) for line in lines]
 
 
-def test_what_is_asked_for_starts_and_nothing_else(make, tmp_path):
-    assert make("demo").returncode == 0
+HOW = pytest.mark.parametrize("how", ["make", "pipeline"])
+
+
+@HOW
+def test_what_is_asked_for_starts_and_nothing_else(start, tmp_path, how):
+    assert start(how, "demo").returncode == 0
     chain = ["data", "base", "sft", "difficulty", "audit", "grpo", "eval", "report"]
     assert [stage for stage, *_ in started(tmp_path)] == chain
-    done = make("demo")
+    done = start(how, "demo")
     assert done.stdout.count("\n") == 1 and not done.stderr and started(tmp_path) == []
     for goals, given, expected in (
         (["grpo"], {"FORCE": "1"}, [["grpo", "1"]]),
@@ -68,48 +93,91 @@ def test_what_is_asked_for_starts_and_nothing_else(make, tmp_path):
         (["sft"], {"ACCELERATE": "ddp", "NUM_PROCESSES": "2"}, [["launch", ""]]),
         (["data"], {"DATA_ROOT": "/some where"}, [["data", ""]]),
     ):
-        make("--touch", "grpo")  # those that follow on what was forced are older
-        assert make(*goals, **given).returncode == 0
+        assert start(how, *goals, **given).returncode == 0
         assert [[stage, force] for stage, _, force in started(tmp_path)] == expected, given
-    os.utime(tmp_path / "tiny-cpu/sft.yaml")
-    make("grpo", FORCE="1")
-    forced = {stage: force for stage, _, force in started(tmp_path)}
-    assert forced["sft"] == "" and forced["grpo"] == "1"
+    assert start(how, "demo", FORCE="1").returncode == 0
+    assert [[stage, force] for stage, _, force in started(tmp_path)] == [[s, "1"] for s in chain]
 
 
-def test_a_user_s_model_goes_to_every_stage_that_reads_one(make, tmp_path):
-    assert make("demo", MODEL="/a b").returncode == 0
+@HOW
+def test_a_recipe_that_says_something_else_starts_its_stage_and_times_do_not(start, tmp_path, how):
+    start(how, "demo")
+    started(tmp_path)
+    path = tmp_path / "tiny-cpu/sft.yaml"
+    path.write_text(f"# a comment\n{path.read_text()}")
+    os.utime(tmp_path / "tiny-cpu/grpo.yaml")
+    start(how, "demo")
+    assert started(tmp_path) == []
+    path.write_text(f"{path.read_text()}\nweight_decay: 0.125\n")
+    start(how, "demo")
+    # The audit looks at the whole recipe; what depends on SFT's weights would see new ones.
+    assert [stage for stage, *_ in started(tmp_path)] == ["sft", "audit"]
+
+
+@HOW
+def test_a_killed_demo_goes_on_where_it_was(start, tmp_path, how):
+    start(how, "sft")
+    (tmp_path / "run/base/manifest.json").unlink()  # a stage that was killed has none
+    started(tmp_path)
+    start(how, "difficulty")
+    assert [stage for stage, *_ in started(tmp_path)] == ["base", "difficulty"]
+
+
+def test_a_dry_run_prints_and_runs_nothing(start, tmp_path):
+    done = start("pipeline", "demo", "--dry-run")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 8 and all(line.startswith("python -m ") for line in lines)
+    assert started(tmp_path) == [] and not (tmp_path / "run").exists()
+    listed = start("pipeline", "grpo", "--list").stdout.split()
+    assert listed == ["data", "base", "sft", "difficulty", "audit", "grpo"]
+
+
+def test_one_stage_alone(start, tmp_path):
+    assert start("pipeline", "grpo", "--only").returncode == 0
+    assert [stage for stage, *_ in started(tmp_path)] == ["grpo"]
+    recipe = str(tmp_path / "tiny-cpu/sft.yaml")
+    words = ["--config", recipe, "--run_dir", "x y", "--max_steps", "1"]
+    done = demo.run([sys.executable, "-m", "pipeline", "sft", "--only", *words])
+    assert done.returncode == 0 and started(tmp_path) == [["sft", words, ""]]
+
+
+@HOW
+def test_a_user_s_model_goes_to_every_stage_that_reads_one(start, tmp_path, how):
+    assert start(how, "demo", MODEL="/a b").returncode == 0
     words = {stage: words for stage, words, _ in started(tmp_path)}
     assert words["checkpoints"] == ["/a b"] and "base" not in words
     told = {stage for stage, found in words.items() if "--model /a b" in " ".join(found)}
     assert told == {"sft", "difficulty", "audit", "grpo", "eval", "report"}
-    assert make("base", MODEL="/a b").returncode == 2
-    made = {"config": {"model_name_or_path": "/a b"}}
-    (tmp_path / "run/sft/manifest.json").write_text(json.dumps(made))
+    assert start(how, "base", MODEL="/a b").returncode == 2
+    path = tmp_path / "run/sft/manifest.json"
+    made = json.loads(path.read_text()) | {"config": {"model_name_or_path": "/a b"}}
+    path.write_text(json.dumps(made))
     for model, code in (("/a b", 0), ("/a b/", 0), ("/c", 2)):
-        done = make("-n", "grpo", MODEL=model)
-        assert done.returncode == code and done.stderr.count("\n") == bool(code)
+        done = start(how, "grpo", MODEL=model)
+        assert done.returncode == code and done.stderr.count("error: ") == bool(code)
 
 
 def test_a_run_is_named_after_its_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for parent in ("one", "other"):
         (tmp_path / parent / "my weights").mkdir(parents=True)
+    name = variables.name_model
     spellings = ("one/my weights", "one/my weights/", f"{tmp_path}/other/../one/my weights")
-    found = {make_variables.name(path) for path in spellings}
+    found = {name(path) for path in spellings}
     assert len(found) == 1 and found.pop().startswith("my.weights-")
-    names = {make_variables.name(p) for p in ("one/my weights", "other/my weights", "a/my weights")}
-    assert len(names) == 3
-    assert re.fullmatch(r"[\w.-]+", make_variables.name("/$(x)/a'b ;`é..?"))
+    assert len({name(path) for path in ("one/my weights", "other/my weights", "a/my weights")}) == 3
+    assert re.fullmatch(r"[\w.-]+", name("/$(x)/a'b ;`é..?"))
 
 
+@HOW
 @pytest.mark.parametrize("sweep", ["beta", "beta=", "beta=0.1,", "seed=0,1 beta=", "seed=0,1 beta"])
-def test_a_sweep_without_a_value_is_refused_before_any_stage(make, tmp_path, sweep):
-    done = make("sweep", SWEEP=sweep)
+def test_a_sweep_without_a_value_is_refused_before_any_stage(start, tmp_path, sweep, how):
+    done = start(how, "sweep", SWEEP=sweep)
     assert done.returncode == 2 and "has a key without a value" in done.stderr
     assert started(tmp_path) == []
 
 
+@HOW
 @pytest.mark.parametrize(
     ("goal", "given"),
     [
@@ -119,103 +187,163 @@ def test_a_sweep_without_a_value_is_refused_before_any_stage(make, tmp_path, swe
         ("report", {}),
     ],
 )
-def test_a_mistake_in_a_later_stages_keys_is_told_before_any_stage(make, tmp_path, goal, given):
+def test_a_mistake_in_a_later_stages_keys_is_told_before_any_stage(
+    start, tmp_path, goal, given, how
+):
     (tmp_path / "ahead").touch()
     if not given:
         path = tmp_path / "tiny-cpu/eval.yaml"
         path.write_text(path.read_text() + "\nlearning_rat: 1\n")
-    done = make(goal, **given)
+    done = start(how, goal, **given)
     assert done.returncode == 2 and "'learning_rat" in done.stderr
     assert started(tmp_path) == []
-    assert make("sft").returncode == 0  # which does not come to it
+    assert start(how, "sft").returncode == 0  # which does not come to it
 
 
-def test_traces_of_a_teacher_come_before_the_sft_that_reads_them(make, tmp_path):
+def test_traces_of_a_teacher_come_before_the_sft_that_reads_them(start, tmp_path):
     for stage, key, value in (
         ("sft", "train_file", "{run}/distill/traces.jsonl"),
         ("distill", "model_name_or_path", "teacher"),
     ):
         path = tmp_path / f"tiny-cpu/{stage}.yaml"
         path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
-    assert make("grpo", AUDIT="off").returncode == 0
+    assert start("make", "grpo", AUDIT="off").returncode == 0
     chain = ["data", "base", "distill", "sft", "difficulty", "grpo"]
     assert [stage for stage, *_ in started(tmp_path)] == chain
 
 
-@pytest.mark.parametrize("is_environment", [False, True])
-def test_no_value_reaches_a_shell(make, tmp_path, monkeypatch, is_environment):
-    monkeypatch.setattr(demo, "OUTER", ())
+@pytest.mark.parametrize("where", ["make", "environment", "pipeline"])
+def test_no_value_reaches_a_shell(start, tmp_path, monkeypatch, where):
     hostile = "$(shell touch {0}) `touch {0}` ;touch {0} | touch {0} 'a b' \"$$(touch {0})\""
-    taken = {"ARGS": "data", "DATA_ROOT": "data", "SWEEP": "sweep", "COMPLETIONS": "audit",
-             "TOKENIZER": "preflight", "MODEL": "preflight", "SIZES": "bench",
-             "MODES": "bench"}  # fmt: skip
-    refused = "RECIPE SEED LORA NUM_PROCESSES EXTRAS PYTHON OUT SHAPE JOBS GPUS PRICE FORCE"
-    refused += " ACCELERATE"
-    refused += "" if is_environment else " RUN PY VENV CONFIG"  # of the command line only
-    for name in (*taken, *refused.split()):
-        given = {name: hostile.format(tmp_path / "pwned")}
+    hostile = hostile.format(tmp_path / "pwned")
+    monkeypatch.setattr(demo, "OUTER", ())
+    goals = {"SWEEP": "sweep", "SEEDS": "control", "COMPLETIONS": "audit", "GPUS": "plan",
+             "PRICE": "plan", "RUNS": "compare", "OUT": "compare", "REPO": "push",
+             "YES": "clean"}  # fmt: skip
+    names = [name.upper() for name in variables.VARIABLES]
+    names += ["EXTRAS", "PYTHON", "VENV"] if where == "make" else []
+    for name in names:
+        given, goal = {name: hostile}, goals.get(name, "sft")
         with monkeypatch.context() as changed:
-            if is_environment:
+            if where == "environment" and name not in ("RECIPE", "RUN"):
                 changed.setenv(name, given.pop(name))
-            done = make(taken.get(name, "data"), **given)
+            done = start("make" if where == "environment" else where, goal, **given)
         assert not (tmp_path / "pwned").exists(), name
-        assert done.returncode == (0 if name in taken else 2), (name, done.stderr)
-        text = " ".join(started(tmp_path)[-1][1]) if name in taken else done.stderr
-        assert "$(shell" in text and (name not in taken or "a b" in text), name
+        kind = variables.VARIABLES.get(name.lower(), [""])[0]
+        if where == "make" or kind == variables.PLAIN:
+            assert done.returncode == 2 and done.stderr.count(": ") >= 1, (name, done.stderr)
+            assert started(tmp_path) == [], name
+        started(tmp_path)
 
 
-def test_words_of_a_value_arrive_as_a_shell_would_part_them(make, tmp_path):
-    make("data", ARGS="--a 'two  words' \"it's\" --b=$x ~/y", DATA_ROOT="/it's here")
-    words = ["--a", "two  words", "it's", "--b=$x", os.path.expanduser("~/y")]
-    assert started(tmp_path)[0][1][-7:] == [*words, "--data_root", "/it's here"]
+@HOW
+def test_words_of_a_value_arrive_as_a_shell_would_part_them(start, tmp_path, how):
+    given = {"ARGS": "--a 'two  words' \"it's\" --b=x", "DATA_ROOT": "/it's here"}
+    assert start(how, "data", **given).returncode == 0
+    words = ["--a", "two  words", "it's", "--b=x"]
+    assert started(tmp_path)[0][1][-6:] == [*words, "--data_root", "/it's here"]
 
 
-def test_a_value_or_a_name_is_refused_in_one_line_or_passes(make):
-    bad = ["RECIPE=a b", "RECIPE=../tiny-cpu", "RUN=a/../..", "RUN=", "SEED=../3", "ARGS=it's",
-           "DATA_ROOT=/a\nb"]  # fmt: skip
+@HOW
+@pytest.mark.parametrize(
+    ("goal", "given", "key"),
+    [
+        ("preflight", {"RECIPE": "a b"}, "recipe"),
+        ("preflight", {"RECIPE": "../tiny-cpu"}, "recipe"),
+        ("preflight", {"RECIPE": "grpo7c"}, "grpo7b"),
+        ("preflight", {"RECIPE": "tiny-cpu-lora"}, "LORA=1"),
+        ("preflight", {"RUN": "a/../.."}, "run"),
+        ("preflight", {"RUN": ""}, "run"),
+        ("preflight", {"SEED": "../3"}, "seed"),
+        ("data", {"ARGS": "it's"}, "args"),
+        ("data", {"DATA_ROOT": "/a\nb"}, "data_root"),
+        ("data", {"GPUS": "8"}, "gpus"),
+        ("data", {"SWEEP": "beta=0"}, "sweep"),
+        ("grpo", {"RUNS": "runs/a"}, "runs"),
+        ("plan", {"FORCE": "1"}, "force"),
+        ("grpo", {"NUM_PROCESSES": "8"}, "num_processes"),
+        ("grpo", {"ACCELERATE": "fsdp3"}, "fsdp2"),
+        ("compare", {}, "runs"),
+        ("push", {}, "repo"),
+        ("sweep", {}, "sweep"),
+        ("report", {"ARGS": "--beta 1"}, "args"),
+        ("gpro", {}, "grpo"),
+        ("data_report", {}, "data-report"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_nearest_name(start, tmp_path, how, goal, given, key):
+    if how == "pipeline" and given.get("ARGS") == "it's":
+        pytest.skip("its shell parts the words")
+    done = start(how, goal, **given)
+    assert done.returncode == 2 and done.stdout == "", done
+    (line,) = [one for one in done.stderr.splitlines() if not one.startswith("make: ")]
+    assert line.startswith("error: ") and key.lower() in line.lower()
+    assert started(tmp_path) == []
+
+
+def test_a_typo_in_a_variable_or_a_flag_is_told(start, tmp_path):
     meant = {"recipe": "RECIPE", "ARG": "ARGS", "RECPIE": "RECIPE", "Py": "PY", "OTU": "OUT"}
-    other = ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "HOME", "CFLAGS", "CC", "V", "SHELL"]
-    cases = [(text, "=") for text in bad] + [(f"{a}=x", f" {b}=") for a, b in meant.items()]
-    for text, told in [*cases, *((f"{name}=/bin/sh", "") for name in other)]:
-        name, _, value = text.partition("=")
-        done = make("-n", "preflight", **{name: value})
-        assert done.returncode == (2 if told else 0), (text, done.stderr)
-        assert told in done.stderr.replace(":", "=") and done.stderr.count("\n") == bool(told)
+    for name, wanted in meant.items():
+        done = start("make", "preflight", **{name: "x"})
+        assert done.returncode == 2 and f" {wanted}= was" in done.stderr
+    for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "HOME", "CFLAGS", "CC", "V", "SHELL"):
+        assert start("make", "preflight", **{name: "/bin/sh"}).returncode == 0, name
+    done = start("pipeline", "preflight", "--gpu", "8")
+    assert done.returncode == 2 and "did you mean --gpus?" in done.stderr
 
 
-def start_demo(folder):
-    """Start `make demo` in a group of its own; its stages wait while the file `wait` is there."""
-    (folder / "wait").touch()
-    given = {"CONFIG": "tiny-cpu", "RUN": "run", "VENV": "venv", "PY": "python"}
-    process = subprocess.Popen(
-        ["make", "demo", *(f"{key}={folder}/{value}" for key, value in given.items())],
-        cwd=demo.ROOT, start_new_session=True,
-        env={key: value for key, value in os.environ.items() if key not in demo.OUTER},
-    )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (folder / "run/data/manifest.json").exists():
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.01)
-    return process
+def test_a_mistake_is_told_before_torch_is_imported():
+    code = "import sys; sys.argv[1:] = ['grpo', '--recipe', 'grpo7c']\n"
+    code += "from pipeline.__main__ import main\n"
+    code += "try:\n    main()\nexcept ValueError:\n"
+    code += "    print(*sorted({'torch', 'trl', 'datasets'} & {*sys.modules}))"
+    assert demo.run([sys.executable, "-c", code]).stdout == "\n"
 
 
-def test_a_second_start_in_a_run_is_one_line_and_the_first_goes_on(make, tmp_path):
-    first = start_demo(tmp_path)
+@pytest.fixture
+def start_demo(start, tmp_path):
+    """Start the demo in a group of its own; its stages wait while the file `wait` is there."""
+
+    def call(how):
+        (tmp_path / "wait").touch()
+        given = {"recipe": "tiny-cpu", "run": "run"}
+        if how == "make":
+            values = [f"{key.upper()}={tmp_path}/{value}" for key, value in given.items()]
+            command = ["make", "demo", *values, f"VENV={tmp_path}/venv", f"PY={sys.executable}"]
+        else:
+            flags = [f"--{key}={tmp_path}/{value}" for key, value in given.items()]
+            command = [sys.executable, "-m", "pipeline", "demo", *flags]
+        process = subprocess.Popen(command, cwd=demo.ROOT, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "run/data/manifest.json").exists():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)
+        return process
+
+    return call
+
+
+@HOW
+def test_a_second_start_in_a_run_is_one_line_and_the_first_goes_on(
+    start, start_demo, tmp_path, how
+):
+    first = start_demo(how)
     lock = json.loads((tmp_path / "run.lock").read_text())
     for goal in ("demo", "clean"):
-        second = make(goal, YES="1")
+        second = start(how, goal, **({"YES": "1"} if goal == "clean" else {}))
         assert second.returncode == 2 and second.stderr.count("error: ") == 1
         assert str(lock["pid"]) in second.stderr and lock["host"] in second.stderr
-    assert make("-n", "demo").returncode == 0  # a plan needs no lock
+    assert start("pipeline", "demo", "--dry-run").returncode == 0  # which needs no lock
     (tmp_path / "wait").unlink()
     assert first.wait(60) == 0 and not (tmp_path / "run.lock").exists()
     assert len(started(tmp_path)) == 8
 
 
+@HOW
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_leaves_no_lock_and_no_process(tmp_path, make, number):
-    process = start_demo(tmp_path)
-    # A terminal sends its Ctrl-C to the whole group, others their signal to make alone.
+def test_a_signal_leaves_no_lock_and_no_process(start_demo, tmp_path, number, how):
+    process = start_demo(how)
+    # A terminal sends its Ctrl-C to the whole group, others their signal to the command alone.
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     assert process.wait(30) != 0 and not (tmp_path / "run.lock").exists()
     assert (tmp_path / "run/data/manifest.json").exists()  # it was whole
@@ -223,26 +351,50 @@ def test_a_signal_leaves_no_lock_and_no_process(tmp_path, make, number):
         os.killpg(process.pid, 0)
 
 
-def test_clean_says_what_it_removes_and_keeps_other_seeds(make, tmp_path):
+@HOW
+def test_clean_says_what_it_removes_and_keeps_other_seeds(start, tmp_path, how):
     run = tmp_path / "run"
     kept = [run / "seed-3/sft/manifest.json", run / "notes.txt"]
     gone = [run / name for name in ("data/manifest.json", "sft/model", "sft.1/model")]
     for path in (*kept, *gone):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    said = make("clean").stdout
+    said = start(how, "clean").stdout
     assert all(str(path.parent) in said for path in gone) and "seed-3" not in said
     assert all(path.exists() for path in (*kept, *gone))
-    assert make("clean", YES="1").returncode == 0
+    assert start(how, "clean", YES="1").returncode == 0
     assert all(path.exists() for path in kept) and not any(path.parent.exists() for path in gone)
 
 
-def test_the_environment_of_another_clone_is_refused(make, tmp_path):
+def test_the_environment_of_another_clone_is_refused(tmp_path):
     folder = tmp_path / "venv/lib/python3.11/site-packages/sft_grpo_math-0.1.0.dist-info"
     folder.mkdir(parents=True)
     for owner, code in ((demo.ROOT, 0), (f"{demo.ROOT}-2", 2), ("/another/clone", 2)):
-        (folder / "direct_url.json").write_text(json.dumps({"url": f"file://{owner}"}))
-        done = make("data")
+        installed = {"url": f"file://{owner}", "dir_info": {"editable": True}}
+        (folder / "direct_url.json").write_text(json.dumps(installed))
+        command = [sys.executable, "-IS", "pipeline/venv.py", f"{tmp_path}/venv"]
+        done = demo.run(command)
         assert done.returncode == code and done.stderr.count("\n") == bool(code)
         assert code == 0 or f"{owner}" in done.stderr
-        assert make("help").returncode == 0
+
+
+def test_the_makefile_is_a_menu_for_any_make():
+    """Nothing newer than GNU make 3.81, and no program in it."""
+    text = (demo.ROOT / "Makefile").read_text(encoding="utf-8")
+    newer = r"\$\(file\b|!=|:::?=(?<!:=:)|\.ONESHELL|&:|\bundefine\b|\$\((call|foreach|eval)\b"
+    assert re.findall(newer, text) == []
+    for sample in ("$(file <x)", "A != ls", "A ::= 1", ".ONESHELL:", "a b &: c", "$(eval x)"):
+        assert re.search(newer, sample), sample
+    stages_in_it = {*re.findall(r"[a-z-]+", " ".join(re.findall(r"(?m)^([a-z][\w -]*):", text)))}
+    assert {*stages.GOALS} <= stages_in_it
+
+
+def test_commands_are_those_of_the_table(start, tmp_path):
+    """Samples of recipe, goal and setting beside the commands that they have always been."""
+    file = Path(__file__).with_name("commands.yaml")
+    for case in yaml.safe_load(file.read_text(encoding="utf-8")):
+        words = [sys.executable, "-m", "pipeline", *case["words"].split(), "--dry-run"]
+        done = demo.run([*words, *(f"--{k}={v}" for k, v in case.get("given", {}).items())])
+        assert done.returncode == 0, done.stderr
+        found = done.stdout.replace(sys.executable, "python").splitlines()
+        assert found == case["commands"], case["words"]

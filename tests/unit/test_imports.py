@@ -13,10 +13,12 @@ PRODUCT = ("pipeline", "grading", "data_prep", "stages", "eval")
 # A package imports those that stand before it; within one the same holds, layer by layer.
 LAYERS: dict[str, list[tuple[str, ...]]] = {
     "pipeline": [
-        ("console", "values"),
-        ("errors", "lock", "settings", "manifest"),
-        ("prompts", "checkpoints", "make_variables", "commands", "rows"),
-        ("card",),
+        ("console", "values", "stages", "venv"),
+        ("errors", "names"),
+        ("lock", "settings", "manifest"),
+        ("prompts", "checkpoints", "rows", "card"),
+        ("variables", "freshness", "commands", "clean"),
+        ("__main__",),
     ],
     "grading": [("",)],
     "data_prep": [

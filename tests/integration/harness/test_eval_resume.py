@@ -122,7 +122,7 @@ def test_another_prompt_generates_anew(again, tmp_path):
 
 
 def test_other_sampling_code_generates_all(again, monkeypatch):
-    monkeypatch.setattr("data_prep.sampling.hashes.hash_code", lambda *_: "edited")
+    monkeypatch.setattr("pipeline.manifest.hash_code", lambda *_: "edited")
     assert len(again()[1]) == 3 * NUM
 
 

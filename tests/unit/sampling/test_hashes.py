@@ -69,7 +69,7 @@ def test_an_engine_is_its_code_backend_and_precision(monkeypatch):
     assert len({hash_engine(*one) for one in chosen}) == 3
     before = hash_engine(*chosen[0])
     assert before == hash_engine(*chosen[0])
-    monkeypatch.setattr("data_prep.sampling.hashes.hash_code", lambda *_: "other code")
+    monkeypatch.setattr("pipeline.manifest.hash_code", lambda *_: "other code")
     assert hash_engine(*chosen[0]) != before
 
 

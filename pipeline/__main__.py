@@ -1,0 +1,150 @@
+"""Run a recipe up to a stage: build what is missing, leave what is up to date.
+
+    python -m pipeline grpo --recipe grpo7b --model /my/weights -- --learning_rate 1e-4
+    python -m pipeline demo --dry-run
+    sft-grpo-math sft --only --config mine/sft.yaml --run_dir runs/mine
+
+The same as `make grpo RECIPE=grpo7b MODEL=/my/weights ARGS="--learning_rate 1e-4"`.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline import clean
+from pipeline.commands import Command, commands, look_ahead, stage_command
+from pipeline.errors import UserError, run_cli
+from pipeline.freshness import check_start_model, is_current
+from pipeline.lock import claim
+from pipeline.stages import GOALS, MEANINGS, PASSED_ON, STAGES, TOOLS
+from pipeline.variables import VARIABLES, Request, check_goals, read
+from pipeline.venv import fault
+
+OPTIONS = {
+    "dry-run": "print the commands that would run, and run none",
+    "only": "the one stage alone; what follows goes to it: --config F --key value",
+    "list": "print the stages that would run, one a line",
+}
+
+
+def main() -> None:
+    """Read the command line, look at what is there, run what is missing."""
+    words = sys.argv[1:]
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(help_text())
+        sys.exit(0 if words else 2)
+    if words[0] in PASSED_ON:
+        module = PASSED_ON[words[0]]
+        os.execve(sys.executable, [sys.executable, "-m", module, *words[1:]], child_env())
+    if wrong := fault(sys.prefix):
+        raise UserError(wrong)
+    request = read(words, os.environ)
+    if not request.goals:
+        raise UserError(f"goal: none is given; name one of {', '.join(GOALS)}")
+    check_goals(request)
+    if request.only:
+        run_only(request)
+        return
+    check_start_model(request)
+    if request.asks_for("clean"):
+        run_clean(request)
+        return
+    planned = commands(request)
+    if request.list_stages:
+        sys.stdout.write("".join(f"{one.stage}\n" for one in planned if one.stage in STAGES))
+    elif request.dry_run:
+        sys.stdout.write("".join(f"{shlex.join(['python', *one.words])}\n" for one in planned))
+    elif planned:
+        run_all(request, planned)
+    else:
+        goals = ", ".join(request.goals)
+        sys.stdout.write(
+            f"{goals}: nothing to do, {request.run} is up to date; FORCE=1 starts again\n"
+        )
+
+
+def run_all(request: Request, planned: Sequence[Command]) -> None:
+    """Run commands one after the other, in a run that no other process writes to meanwhile."""
+    writes = [goal for goal in request.goals if goal not in TOOLS or TOOLS[goal].writes]
+    if writes:
+        if request["model"]:
+            sys.stdout.write(f"MODEL={request['model']}: the run is in {request.run}\n")
+            sys.stdout.flush()
+        if check := look_ahead(request):  # before an earlier stage is paid for
+            run(check, child_env())
+        claim(request.run)
+    for command in planned:
+        # What an earlier one made again may be what it was.
+        if command.is_needed_only and is_current(request, command.stage, command.words):
+            continue
+        run(command.words, child_env(force="1" if command.is_forced else ""))
+
+
+def run_only(request: Request) -> None:
+    """Run one stage or tool as a command of its own, with flags that it is given."""
+    if len(request.goals) != 1:
+        raise UserError("--only: takes one goal")
+    command = stage_command(request, request.goals[0])
+    if request.dry_run:
+        sys.stdout.write(f"{shlex.join(['python', *command.words])}\n")
+        return
+    run(command.words, child_env(force=request["force"]))
+
+
+def run_clean(request: Request) -> None:
+    """Say what a run holds; with YES=1 remove it."""
+    if request["yes"] in ("", "0") or request.dry_run:
+        clean.show(request.run)
+        return
+    claim(request.run)
+    clean.remove(request.run)
+
+
+def run(words: Sequence[str], env: dict[str, str]) -> None:
+    """Run `python WORDS` to its end; leave with its exit code where that is not 0."""
+    # A terminal sends Ctrl-C to the stage, too, which says how to resume.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    process = subprocess.Popen([sys.executable, *words], env=env)
+    forward = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGTERM, forward)
+        signal.signal(signal.SIGINT, before)
+    if code:
+        sys.exit(128 - code if code < 0 else code)
+
+
+def child_env(force: str = "") -> dict[str, str]:
+    """The environment of a stage."""
+    env = {key: value for key, value in os.environ.items() if key not in ("MAKE_GOALS", "ARGS")}
+    env |= {"FORCE": force, "TOKENIZERS_PARALLELISM": "false"}
+    # DeepSpeed builds with ninja, which the virtual environment has.
+    env["PATH"] = os.pathsep.join([env.get("PATH", ""), str(Path(sys.executable).parent)])
+    return env
+
+
+def help_text() -> str:
+    """The commands, variables and options, each with its meaning."""
+    lines = [(__doc__ or "").strip(), "", "Commands:"]
+    meanings = MEANINGS | {name: tool.meaning for name, tool in TOOLS.items()}
+    meanings |= {"grade": "grade a file of completions", "launch": "accelerate launch, of a stage"}
+    lines += [f"  {name:22}{meaning}" for name, meaning in meanings.items()]
+    lines += ["", "Variables, as --name VALUE, as NAME=VALUE of make, or in the environment:"]
+    lines += [f"  --{name:20}{meaning}" for name, (_, meaning) in VARIABLES.items()]
+    lines += ["", "Options:", *(f"  --{name:20}{meaning}" for name, meaning in OPTIONS.items())]
+    return "\n".join(lines) + "\n"
+
+
+def console() -> None:
+    """The command `sft-grpo-math`: a user's own eval.py or pipeline.py does it no harm."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # of the stages: not the working folder, as with -P
+    run_cli(main, is_first=False)
+
+
+if __name__ == "__main__":
+    run_cli(main, is_first=False)

@@ -1,0 +1,51 @@
+"""The nearest name for a typo, with the standard library alone.
+
+python3 -m pipeline.names gpro    what make says of a target that it has not
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from pipeline.stages import GOALS, ROOT
+
+
+@cache
+def distance(one: str, other: str) -> int:
+    """Letters to insert, drop, replace or swap with a neighbour to make one name of the other."""
+    if not one or not other:
+        return len(one) + len(other)
+    if one[0] == other[0]:
+        return distance(one[1:], other[1:])
+    rests = [(one[1:], other), (one, other[1:]), (one[1:], other[1:])]
+    if one[:2] == other[1::-1]:
+        rests.append((one[2:], other[2:]))
+    return 1 + min(distance(*rest) for rest in rests)
+
+
+def nearest(given: str, names: Sequence[str]) -> str:
+    """The nearest name within two letters, of three letters within one; "" where none is near."""
+    far = {name: distance(given.upper(), name.upper()) for name in names}
+    near = [name for name in names if far[name] <= min(2, len(given) - 2, len(name) - 2)]
+    return min(near, key=far.__getitem__, default="")
+
+
+def unknown(what: str, given: str, names: Sequence[str]) -> str:
+    """The line for a name that is none of those known, with the nearest of them."""
+    near = nearest(given, names)
+    if near:
+        return f"{what}: {given!r} is unknown; did you mean {near!r}?"
+    return f"{what}: {given!r} is unknown; choose one of {', '.join(names)}"
+
+
+def targets() -> list[str]:
+    """The goals, and the targets of the Makefile that are none."""
+    lines = re.findall(r"(?m)^([a-z][\w -]*):(?!=)", Path(ROOT, "Makefile").read_text(encoding="utf-8"))
+    return [*dict.fromkeys([*GOALS, *" ".join(lines).split()])]
+
+
+if __name__ == "__main__":
+    sys.stderr.write(f"error: {unknown('target', sys.argv[1], targets())}\n")
+    sys.exit(2)

@@ -1,0 +1,262 @@
+"""The table of stages: what each one runs, needs and reads. Nothing else lists them.
+
+`python -m pipeline`, make, the sweep, the Slurm script, preflight and the tests read it. It names
+modules and classes as text, so that reading it imports nothing.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES = Path(__file__).with_name("recipes")  # of the clone, or of the installed package
+SFT_CLASSES, GRPO_CLASSES = ("SFTConfig", "ModelConfig"), ("GRPOConfig", "ModelConfig")
+CHAIN = ("data_root", "tokenizer", "accelerate", "num_processes", "force", "audit", "args")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a recipe.
+
+    Args:
+        module: started as `python -m module`.
+        needs: stages that come before it, where the recipe has them.
+        needs_if_read: the same, where its YAML reads their folder.
+        flags: variables that it takes, beside `--config`, `--run_dir` and `--seed`.
+        config: name of its YAML, where it is not the stage's.
+        is_launched: on several processes, where ACCELERATE says so.
+        arguments: `module:class` of its own keys; hf: names of the Hugging Face classes beside it.
+        check: `module:function` that checks the keys of its YAML alone.
+        code: files and folders of ours that decide its result; a change makes the result stale.
+    """
+
+    module: str
+    needs: tuple[str, ...] = ()
+    needs_if_read: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    config: str = ""
+    is_launched: bool = False
+    arguments: str = ""
+    hf: tuple[str, ...] = ()
+    check: str = ""
+    code: tuple[str, ...] = ()
+
+
+STAGES = {
+    "data": Stage(
+        "data_prep.build",
+        flags=("data_root",),
+        arguments="data_prep.build.recipe:DataArguments",
+        check="data_prep.build.recipe:check_data",
+    ),
+    "base": Stage(
+        "stages.tiny_model",
+        needs=("data",),
+        config="model",
+        arguments="stages.tiny_model:ModelArguments",
+    ),
+    "sft": Stage(
+        "stages.sft",
+        needs=("data", "base"),
+        needs_if_read=("distill",),
+        flags=("model", "overlay"),
+        is_launched=True,
+        arguments="stages.arguments:SftArguments",
+        hf=SFT_CLASSES,
+        check="stages.checks:check_sft_keys",
+    ),
+    "difficulty": Stage(
+        "stages.difficulty",
+        needs=("sft",),
+        flags=("model",),
+        is_launched=True,
+        arguments="data_prep.sampling:ProblemSetArguments",
+    ),
+    "distill": Stage(
+        "stages.distill",
+        needs=("data",),
+        needs_if_read=("sft",),
+        is_launched=True,
+        arguments="stages.distill:DistillArguments",
+    ),
+    "audit": Stage(
+        "eval.audit",
+        needs=("data", "base"),
+        flags=("data_root", "model", "tokenizer"),
+    ),
+    "grpo": Stage(
+        "stages.grpo",
+        needs=("data", "sft", "difficulty", "audit"),
+        flags=("model", "overlay"),
+        is_launched=True,
+        arguments="stages.arguments:GrpoArguments",
+        hf=GRPO_CLASSES,
+        check="stages.checks:check_grpo_keys",
+    ),
+    "eval": Stage(
+        "eval.run",
+        needs=("grpo", "audit"),
+        flags=("model", "data_root"),
+        is_launched=True,
+        arguments="eval.harness.settings:EvalArguments",
+        code=(
+            "grading",
+            "eval/harness",
+            "eval/tasks",
+            "eval/run.py",
+            "pipeline/prompts.py",
+            "data_prep/schema.py",
+            "data_prep/sources",
+            "data_prep/decontamination/benchmarks.py",
+        ),
+    ),
+    "report": Stage(
+        "eval.report",
+        needs=("eval",),
+        flags=("model", "data_root"),
+        config="eval",
+    ),
+}  # fmt: skip
+BEFORE_GRPO = STAGES["grpo"].needs
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A command beside the stages.
+
+    Args:
+        module: started as `python -m module`; "" for what `python -m pipeline` does itself.
+        meaning: for the list of commands.
+        needs: stages that come before it.
+        reads: variables that it reads, beside those that name the run.
+        writes: whether it writes to the run's folder, and so takes its lock.
+    """
+
+    module: str
+    meaning: str
+    needs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: bool = False
+
+
+MEANINGS = {
+    "demo": "the whole pipeline; ends with the page of results",
+    "data": "build the data files",
+    "base": "a random-init base model (recipes with a model.yaml)",
+    "sft": "the supervised cold start",
+    "difficulty": "pass rates of the SFT model",
+    "distill": "correct traces of a teacher (recipes with a distill.yaml)",
+    "audit": "do correct answers earn the reward, and only those?",
+    "grpo": "GRPO with verifiable rewards",
+    "eval": "benchmark the base, SFT and GRPO checkpoints",
+    "report": "tables and curves",
+}
+TOOLS = {
+    "sweep": Tool(
+        "stages.sweep",
+        'every combination of values: SWEEP="beta=0,0.04 seed=0,1"',
+        BEFORE_GRPO,
+        (*CHAIN, "sweep"),
+        writes=True,
+    ),
+    "control": Tool(
+        "stages.sweep",
+        "GRPO beside a random and a format-only reward",
+        BEFORE_GRPO,
+        (*CHAIN, "sweep", "seeds"),
+        writes=True,
+    ),
+    "preflight": Tool(
+        "stages.preflight",
+        "what is wrong with the recipe, and does it fit? (GPUS=8)",
+        reads=("gpus", "tokenizer", "accelerate", "args"),
+    ),
+    "plan": Tool(
+        "stages.preflight.plan",
+        "hours, tokens and cost of each stage (GPUS=8 PRICE=2.5)",
+        reads=("gpus", "price", "tokenizer", "accelerate", "args"),
+    ),
+    "doctor": Tool(
+        "stages.doctor", "versions, devices, disk, recipe: for an issue", reads=("args",)
+    ),
+    "data-report": Tool(
+        "eval.report.data_report", "one page on the data", ("data",), CHAIN, writes=True
+    ),
+    "contamination-ledger": Tool(
+        "data_prep.build.ledger",
+        "hashes of the rows that copy a benchmark",
+        ("data",),
+        CHAIN,
+        writes=True,
+    ),
+    "browse": Tool("eval.report.browse", "a page of completions with filters"),
+    "compare": Tool(
+        "eval.report.compare", 'runs side by side: RUNS="runs/a runs/b"', reads=("runs", "out")
+    ),
+    "push": Tool("eval.push", "upload the final model: REPO=owner/name", reads=("repo", "args")),
+    "clean": Tool("", "say what a run holds; YES=1 removes it", reads=("yes",)),
+}
+# Everything behind these words goes to the module as it is.
+PASSED_ON = {"grade": "grading", "launch": "stages.launch"}
+GOALS = ("demo", *STAGES, *TOOLS)
+
+
+def config_name(stage: str) -> str:
+    """The name of a stage's YAML in its recipe, without `.yaml`."""
+    return STAGES[stage].config or stage
+
+
+def load(name: str) -> Any:
+    """The object that `module:name` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def load_keys(stage: str) -> tuple[type, tuple[str, ...], Callable | None]:
+    """What a stage's YAML may hold: its own class, Hugging Face's names, the check of the keys."""
+    row = STAGES[stage]
+    return load(row.arguments), row.hf, load(row.check) if row.check else None
+
+
+def has_stage(stage: str, recipe: str, model: str = "") -> bool:
+    """Whether a recipe has a stage; a model of the user's own takes the place of the base."""
+    if stage == "base" and model:
+        return False
+    if stage in ("data", "audit", "grpo", "eval", "report"):
+        return True
+    return Path(recipe, f"{config_name(stage)}.yaml").is_file()
+
+
+def reads_folder(stage: str, of: str, recipe: str) -> bool:
+    """Whether a stage's YAML names the folder that another stage writes."""
+    path = Path(recipe, f"{config_name(stage)}.yaml")
+    return path.is_file() and f"{{run}}/{of}" in path.read_text(encoding="utf-8")
+
+
+def order(goals: tuple[str, ...], recipe: str, model: str = "", audit: bool = True) -> list[str]:
+    """The stages of a recipe that some goals need, the goals included, each after its needs."""
+    found: dict[str, bool] = {}  # False while what it needs is looked at
+
+    def visit(stage: str) -> None:
+        if stage in found:
+            return
+        found[stage] = False
+        row = STAGES[stage]
+        read = [one for one in row.needs_if_read if reads_folder(stage, one, recipe)]
+        visit_all((*row.needs, *read))
+        del found[stage]  # to its place behind them
+        found[stage] = True
+
+    def visit_all(needs: tuple[str, ...]) -> None:
+        for need in needs:
+            if has_stage(need, recipe, model) and (need != "audit" or audit):
+                visit(need)
+
+    for goal in goals:
+        if goal in STAGES:
+            visit(goal)
+        else:
+            visit_all(("report",) if goal == "demo" else TOOLS[goal].needs)
+    return list(found)

@@ -1,0 +1,337 @@
+"""The variables of a command: `--recipe grpo7b`, RECIPE=grpo7b of make or of the environment.
+
+make hands its variables over through the environment; MAKEFLAGS names those of its command line.
+What a user can mistype is refused here in one line, before anything heavy is imported.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.names import nearest, unknown
+from pipeline.stages import CHAIN, GOALS, RECIPES, STAGES, TOOLS, config_name, has_stage, order
+
+# Kind of each variable: a plain name or path, one line of text, or words as a shell parts them.
+PLAIN, TEXT, WORDS = "plain", "text", "words"
+VARIABLES = {
+    "recipe": (PLAIN, "a folder of configs/, tiny-cpu by default"),
+    "model": (TEXT, "folder or hub id to start from, in place of the recipe's model"),
+    "run": (PLAIN, "folder of the run, runs/<recipe> by default"),
+    "lora": (PLAIN, "1: train LoRA adapters, by configs/lora.yaml"),
+    "seed": (PLAIN, "of every stage"),
+    "data_root": (TEXT, "folder of local data files, in place of the hub"),
+    "tokenizer": (TEXT, "folder or hub id of the model's tokenizer, where the model is not there"),
+    "accelerate": (WORDS, "a file of configs/accelerate, or flags of `accelerate launch`"),
+    "num_processes": (PLAIN, "how many processes accelerate starts"),
+    "force": (PLAIN, "1: the stages named start again"),
+    "audit": (PLAIN, "off: train although the audit fails"),
+    "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here behind `--`"),
+    "completions": (TEXT, "audit: show what each parser makes of this file"),
+    "sweep": (WORDS, "key=value,value for each key to vary"),
+    "seeds": (WORDS, "control: the seeds, 0 1 2 by default"),
+    "gpus": (PLAIN, "preflight, plan: training processes, one for each GPU"),
+    "price": (PLAIN, "plan: of a GPU-hour"),
+    "runs": (WORDS, "compare: folders of runs"),
+    "out": (TEXT, "compare: the page to write"),
+    "repo": (PLAIN, "push: owner/name on the hub"),
+    "yes": (PLAIN, "1: clean removes"),
+}  # fmt: skip
+NAME_THE_RUN = ("recipe", "model", "run", "lora", "seed")
+# Read by the Makefile itself, or by a target that is no goal of this command.
+OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "JOBS", "FAULTS", "SHAPE", "SIZES", "MODES",
+           "SMALL", "CPU_STANDIN")  # fmt: skip
+NOT_PLAIN = re.compile(r"""[\s$`'";&|<>(){}\[\]*?!\\#%^]""")
+TAKE_ARGS = (*(stage for stage in STAGES if stage != "report"), "preflight", "plan", "doctor",
+             "data-report", "contamination-ledger", "push")  # fmt: skip
+
+
+@dataclass
+class Request:
+    """What a command line asks for.
+
+    Args:
+        goals: names of stages and tools, in their order.
+        values: text of each variable that was given; words: those of kind WORDS, parted.
+        given: the names that were given on the command line, by flag or to make.
+        recipe, run, overlay: the folder of the recipe, that of the run, the YAML of LoRA or "".
+        is_make: whether make started this, for messages.
+    """
+
+    goals: tuple[str, ...]
+    values: dict[str, str]
+    given: set[str]
+    words: dict[str, list[str]] = field(default_factory=dict)
+    recipe: str = ""
+    run: str = ""
+    overlay: str = ""
+    only: bool = False
+    dry_run: bool = False
+    list_stages: bool = False
+    passed: tuple[str, ...] = ()  # with --only: flags of the stage
+    is_make: bool = False
+
+    def __getitem__(self, name: str) -> str:
+        return self.values.get(name, "")
+
+    def show(self, name: str) -> str:
+        """A variable as its user wrote it: `--gpus 8` or GPUS=8."""
+        value = " ".join(self[name].split())
+        return f"{name.upper()}={value}" if self.is_make else f"--{name} {value}"
+
+    @property
+    def stages(self) -> list[str]:
+        """The stages that the goals come to, in their order."""
+        audit = self["audit"] != "off"
+        if self.asks_for("audit") and self["completions"]:
+            return ["audit"]
+        return order(self.goals, self.recipe, self["model"], audit)
+
+    def asks_for(self, *goals: str) -> bool:
+        """Whether one of these goals is among those that are asked for."""
+        return any(goal in self.goals for goal in goals)
+
+
+def given_to_make(flags: str) -> dict[str, str]:
+    """The variables of make's command line, by MAKEFLAGS: flags, ` -- `, then NAME=value."""
+    _, _, definitions = f" {flags}".partition(" -- ")
+    found = {}
+    for word in re.findall(r"(?:\\.|\S)+", definitions, re.DOTALL):
+        name, equals, value = re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL).partition("=")
+        if equals:
+            found[name.rstrip(":?+!")] = value.replace("$$", "$")
+    return found
+
+
+def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
+    """Read a command line and the environment.
+
+    Raises:
+        UserError: an unknown goal, flag or variable, or one that the goals do not read.
+    """
+    request = read_flags(words)
+    request.is_make = "MAKE_GOALS" in env
+    of_make = given_to_make(env.get("MAKEFLAGS", "")) if request.is_make else {}
+    check_names(of_make)
+    for goal in request.goals:
+        if goal not in GOALS:
+            raise UserError(unknown("goal", goal, GOALS))
+    read = {*NAME_THE_RUN, *(name for goal in request.goals for name in reads(goal))}
+    for name in VARIABLES:
+        text = env.get(name.upper(), "")
+        if name not in request.values and (name.upper() in of_make or (name in read and text)):
+            request.values[name] = text
+    check_values(request)
+    request.given |= {name for name in VARIABLES if name.upper() in of_make}
+    check_reads(request, read)
+    request.values = {name: value for name, value in request.values.items() if value}
+    place(request)
+    check_args(request, env.get("MAKE_GOALS", "").split())
+    return request
+
+
+def read_flags(words: Sequence[str]) -> Request:
+    """The goals, flags and variables of a command line, not yet checked against each other."""
+    goals: list[str] = []
+    values: dict[str, str] = {}
+    switches = dict.fromkeys(("only", "dry_run", "list"), False)
+    passed: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if word == "--":
+            values["args"] = shlex.join(rest)
+            break
+        if not word.startswith("--"):
+            goals.append(word)
+        elif name in switches:
+            switches[name] = True
+        elif name in VARIABLES:
+            kind = VARIABLES[name][0]
+            taken = [value] if equals else take(rest, many=kind == WORDS)
+            if not taken:
+                raise UserError(f"--{name}: takes a value; see --help")
+            values[name] = shlex.join(taken) if kind == WORDS and len(taken) > 1 else taken[0]
+        elif "--only" in words:
+            passed += [word, *take(rest, many=True)]
+        else:
+            names = [*switches, *VARIABLES]
+            near = nearest(name, names)
+            remedy = f"did you mean --{near}?" if near else "see --help"
+            raise UserError(f"{word}: unknown flag; {remedy}; keys of a stage go behind --")
+    return Request(
+        tuple(dict.fromkeys(goals)),
+        values,
+        set(values),
+        only=switches["only"],
+        dry_run=switches["dry_run"],
+        list_stages=switches["list"],
+        passed=tuple(passed),
+    )
+
+
+def take(rest: list[str], many: bool) -> list[str]:
+    """Take from a command line the value of a flag, or all its values, up to the next flag."""
+    taken = []
+    while rest and not rest[0].startswith("--") and (many or not taken):
+        taken.append(rest.pop(0))
+    return taken
+
+
+def check_names(of_make: Mapping[str, str]) -> None:
+    """Refuse a variable of make's command line that is probably a typo of one of ours."""
+    ours = [*map(str.upper, VARIABLES), *OF_MAKE]
+    for name in of_make:
+        near = "" if name in ours or name == "SHELL" else nearest(name, ours)
+        if near:
+            raise UserError(f"{name}= is no variable of ours; {near}= was probably meant")
+
+
+def check_values(request: Request) -> None:
+    """Refuse values with text for a shell, of several lines, or with a quote that is not closed."""
+    for name, value in request.values.items():
+        kind = VARIABLES[name][0]
+        shown = request.show(name)
+        if kind == PLAIN and NOT_PLAIN.search(value):
+            raise UserError(
+                f"{shown}: must be a plain name or path without spaces, quotes or text for a shell"
+            )
+        if name in ("recipe", "run", "seed") and ".." in value:
+            raise UserError(f"{shown}: must be a plain name or path without ..")
+        if kind == TEXT and ("\n" in value or value != value.strip() or "  " in value):
+            raise UserError(f"{shown}: must be one line without two spaces in a row")
+        if kind == WORDS:
+            try:
+                request.words[name] = [os.path.expanduser(word) for word in shlex.split(value)]
+            except ValueError as error:
+                raise UserError(f"{name.upper()}: a quote in it is not closed") from error
+    if request.values.get("run") == "":
+        raise UserError("RUN= is empty; name the run's folder, or leave it out")
+
+
+def check_reads(request: Request, read: set[str]) -> None:
+    """Refuse what was given on the command line to goals that do not read it."""
+    for name in sorted(request.given - read):
+        if not request[name]:
+            continue
+        if name == "runs":
+            remedy = "it is for compare; one run is RUN"
+        elif name == "gpus":
+            remedy = "it is for preflight and plan; a run takes NUM_PROCESSES and ACCELERATE"
+        else:
+            remedy = f"it is for {', '.join(goal for goal in GOALS if name in reads(goal))}"
+        goals = ", ".join(request.goals)
+        raise UserError(f"{request.show(name)}: {goals} does not read it; {remedy}")
+
+
+def reads(goal: str) -> tuple[str, ...]:
+    """The variables that a goal reads, beside those that name the run."""
+    if goal in TOOLS:
+        return TOOLS[goal].reads
+    return (*CHAIN, "completions") if goal == "audit" else CHAIN
+
+
+def check_args(request: Request, make_goals: list[str]) -> None:
+    """Refuse keys of a stage where several goals, or none that takes them, are asked for."""
+    if not request["args"]:
+        return
+    goals = [goal for goal in make_goals or request.goals if goal in TAKE_ARGS]
+    if len(goals) != 1:
+        raise UserError(f"ARGS needs one goal to go to: one of {', '.join(TAKE_ARGS)}")
+
+
+def place(request: Request) -> None:
+    """Find the recipe, and name the run after recipe, model, LoRA and seed."""
+    name = request["recipe"] or "tiny-cpu"
+    if name.endswith("-lora"):
+        raise UserError(f"RECIPE: {name}: use RECIPE={name.removesuffix('-lora')} LORA=1")
+    request.recipe = find_recipe(name)
+    if request["lora"] not in ("", "0"):
+        request.overlay = find_config("lora.yaml")
+    model = f"-{name_model(request['model'])}" if request["model"] else ""
+    lora = "-lora" if request.overlay else ""
+    seed = f"/seed-{request['seed']}" if request["seed"] else ""
+    request.run = request["run"] or f"runs/{Path(request.recipe).name}{model}{lora}{seed}"
+
+
+def find_config(name: str) -> str:
+    """A file or folder of configs/ here, or of the installed package where it is not here."""
+    here = Path("configs", name)
+    return str(here if here.exists() or not (RECIPES / name).exists() else RECIPES / name)
+
+
+def find_recipe(name: str) -> str:
+    """The folder of a recipe: one of configs/, one of the package's, or any folder.
+
+    Raises:
+        UserError: no recipe of this name, with the nearest one.
+    """
+    short = name.rstrip("/").removeprefix("configs/")
+    for place in (find_config(short), name.rstrip("/")):
+        if Path(place, "data.yaml").is_file():
+            return place
+    folders = (Path("configs"), RECIPES)
+    known = sorted({path.parent.name for one in folders for path in one.glob("*/data.yaml")})
+    near = nearest(short, known)
+    remedy = f"did you mean {near}?" if near else f"choose from {', '.join(known)}"
+    raise UserError(f"RECIPE: no recipe in configs/{short}; {remedy}")
+
+
+def name_model(model: str) -> str:
+    """A model's last name, plain, for its run's folder; with a hash, as other folders may share it.
+
+    A folder has the same name however its path is written.
+    """
+    path = os.path.realpath(model) if os.path.isdir(model) else model
+    plain = re.sub(r"[^\w-]+", ".", os.path.basename(path), flags=re.ASCII).strip(".")
+    return f"{plain}-{sha256(path.encode()).hexdigest()[:6]}"
+
+
+def check_goals(request: Request) -> None:
+    """Refuse goals and variables that contradict each other or the recipe."""
+    for goal in request.goals:
+        if goal in STAGES and not has_stage(goal, request.recipe):
+            file = f"{request.recipe} has no {config_name(goal)}.yaml"
+            raise UserError(f"{file}: this recipe has no stage {goal}")
+    if request["model"] and request.asks_for("base"):
+        model = request.show("model")
+        raise UserError(f"{model} is used in place of the base that base builds; leave one out")
+    for goal, name, example in (
+        ("sweep", "sweep", "learning_rate=1e-7 beta=0.1"),
+        ("compare", "runs", "runs/a runs/b"),
+        ("push", "repo", "owner/name"),
+    ):
+        if request.asks_for(goal) and not request[name]:
+            raise UserError(f'{name.upper()} is missing: give it as {name.upper()}="{example}"')
+    if request.asks_for("sweep", "control"):
+        for entry in request.words.get("sweep", []):
+            key, equals, value = entry.partition("=")
+            if not key or not equals or not all(value.split(",")):
+                raise UserError(
+                    f"SWEEP={request['sweep']} has a key without a value: give each as "
+                    "key=value,value"
+                )
+    check_launch(request)
+
+
+def check_launch(request: Request) -> None:
+    """Refuse an ACCELERATE that is no configuration, and processes that nothing would start."""
+    folder = Path(find_config("accelerate"))
+    known = sorted({path.stem for path in folder.glob("*.yaml")} - {"multi_node"})
+    how = (request.words.get("accelerate") or [""])[0]
+    if how and not how.startswith("--") and how not in known:
+        near = nearest(how, known)
+        remedy = f"did you mean {near}?" if near else f"it is none of {', '.join(known)}"
+        raise UserError(f"ACCELERATE={how}: {remedy}; several hosts: docs/multi-node.md")
+    needs_how = any(STAGES[stage].is_launched for stage in request.stages)
+    if needs_how and not how and request["num_processes"] not in ("", "1"):
+        raise UserError(
+            f"NUM_PROCESSES={request['num_processes']} needs ACCELERATE to say how: one of "
+            f"{', '.join(known)}"
+        )
