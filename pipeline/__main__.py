@@ -16,18 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline import clean
-from pipeline.commands import Command, commands, look_ahead, stage_command
+from pipeline.commands import Command, commands, look_ahead, pending, stage_command
 from pipeline.errors import UserError, run_cli
 from pipeline.freshness import check_start_model, is_current
 from pipeline.lock import claim
-from pipeline.stages import GOALS, MEANINGS, PASSED_ON, STAGES, TOOLS
+from pipeline.stages import GOALS, MEANINGS, PASSED_ON, TOOLS
 from pipeline.variables import VARIABLES, Request, check_goals, read
 from pipeline.venv import fault
 
 OPTIONS = {
     "dry-run": "print the commands that would run, and run none",
     "only": "the one stage alone; what follows goes to it: --config F --key value",
-    "list": "print the stages that would run, one a line",
+    "list": "print the run's folder and the stages that are not up to date, one a line",
 }
 
 
@@ -53,10 +53,11 @@ def main() -> None:
     if request.asks_for("clean"):
         run_clean(request)
         return
-    planned = commands(request)
     if request.list_stages:
-        sys.stdout.write("".join(f"{one.stage}\n" for one in planned if one.stage in STAGES))
-    elif request.dry_run:
+        sys.stdout.write("\n".join([request.run, *pending(request)]) + "\n")
+        return
+    planned = commands(request)
+    if request.dry_run:
         sys.stdout.write("".join(f"{shlex.join(['python', *one.words])}\n" for one in planned))
     elif planned:
         run_all(request, planned)
@@ -122,7 +123,7 @@ def run(words: Sequence[str], env: dict[str, str]) -> None:
 def child_env(force: str = "") -> dict[str, str]:
     """The environment of a stage."""
     env = {key: value for key, value in os.environ.items() if key not in ("MAKE_GOALS", "ARGS")}
-    env |= {"FORCE": force, "TOKENIZERS_PARALLELISM": "false"}
+    env["FORCE"] = force
     # DeepSpeed builds with ninja, which the virtual environment has.
     env["PATH"] = os.pathsep.join([env.get("PATH", ""), str(Path(sys.executable).parent)])
     return env

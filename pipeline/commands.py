@@ -46,8 +46,20 @@ def commands(request: Request) -> list[Command]:
         if is_asked or not is_current(request, stage, command.words):
             found += check_of_model(request) if stage == "data" else []
             found.append(command)
-    found += [Command(goal, tool_words(request, goal)) for goal in request.goals if goal in TOOLS]
+    tools = [goal for goal in request.goals if goal in TOOLS and TOOLS[goal].module]
+    found += [Command(goal, tool_words(request, goal)) for goal in tools]
     return found
+
+
+def pending(request: Request) -> list[str]:
+    """The stages of a request that are not up to date, or that it forces, in their order."""
+    is_forced = request["force"] not in ("", "0")
+    return [
+        stage
+        for stage in request.stages
+        if (is_forced and request.asks_for(stage, "demo"))
+        or not is_current(request, stage, stage_words(request, stage, False))
+    ]
 
 
 def check_of_model(request: Request) -> list[Command]:

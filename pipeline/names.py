@@ -42,7 +42,9 @@ def unknown(what: str, given: str, names: Sequence[str]) -> str:
 
 def targets() -> list[str]:
     """The goals, and the targets of the Makefile that are none."""
-    lines = re.findall(r"(?m)^([a-z][\w -]*):(?!=)", Path(ROOT, "Makefile").read_text(encoding="utf-8"))
+    lines = re.findall(
+        r"(?m)^([a-z][\w -]*):(?!=)", Path(ROOT, "Makefile").read_text(encoding="utf-8")
+    )
     return [*dict.fromkeys([*GOALS, *" ".join(lines).split()])]
 
 

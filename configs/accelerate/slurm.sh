@@ -22,10 +22,8 @@
 set -euo pipefail
 
 RECIPE=${RECIPE:-grpo7b}
-LORA=${LORA:-}
-MODEL=${MODEL:-} # a folder or hub id to start from, in place of the recipe's model
-name=${MODEL:+-$(python3 -IS pipeline/make_variables.py name "$MODEL")}
-RUN=${RUN:-runs/$RECIPE$name${LORA:+-lora}}
+# What `python -m pipeline` reads: MODEL, LORA, SEED, RUN and DATA_ROOT, where they are set.
+export RECIPE
 VLLM_HOSTS=${VLLM_HOSTS:-1}
 VLLM_ARGS=${VLLM_ARGS:-} # for `trl vllm-serve`; one server uses tensor_parallel_size GPUs
 VLLM_PORT=${VLLM_PORT:-8000}
@@ -33,18 +31,24 @@ VLLM_START_SECONDS=${VLLM_START_SECONDS:-1800}
 ACCELERATE=${ACCELERATE:-multi_node} # or zero2, zero3, fsdp2: a file of configs/accelerate
 SFT_ARGS=${SFT_ARGS:-} # keys of the stage: the batch grows with the GPUs
 GRPO_ARGS=${GRPO_ARGS:-}
-data_root=${DATA_ROOT:+--data_root $DATA_ROOT} # a folder of local files in place of the hub
 
 fail() {
   echo "error: $*" >&2
   exit 2
 }
 
-[[ $RECIPE != *-lora ]] || fail "RECIPE: $RECIPE: use RECIPE=${RECIPE%-lora} LORA=1"
-[[ -d configs/$RECIPE ]] || fail "RECIPE: no configs/$RECIPE here; submit from the project's folder"
 config=configs/accelerate/$ACCELERATE.yaml
 [[ -f $config ]] || fail "ACCELERATE: no $config here"
 [[ -x .venv/bin/python ]] || fail ".venv: not there; run make -B .venv/ready EXTRAS=eval,vllm,dev"
+unset ACCELERATE # which `launch` gives with more words
+# The run's folder, and the stages that are not up to date, in their order.
+left=$(.venv/bin/python -m pipeline grpo --list)
+RUN=$(head -n 1 <<<"$left")
+mapfile -t stages < <(tail -n +2 <<<"$left")
+if ((${#stages[@]} == 0)); then
+  echo "$RUN/grpo is finished"
+  exit 0
+fi
 [[ $VLLM_HOSTS =~ ^[0-9]+$ ]] || fail "VLLM_HOSTS: '$VLLM_HOSTS' is no number"
 ((VLLM_HOSTS == 0)) || command -v curl >/dev/null || fail "curl: not there; it asks vLLM's health"
 
@@ -67,12 +71,15 @@ step_on() {
     "--cpus-per-task=${SLURM_CPUS_ON_NODE:-1}" --kill-on-bad-exit=1)
 }
 
-# launch STAGE FLAGS...: a stage on all GPUs of the trainers; a launcher that was killed (137) is
+# launch STAGE KEYS...: a stage on all GPUs of the trainers; a launcher that was killed (137) is
 # started again. The place in the list is the host's number.
 launch() {
+  local how="--config_file $config --num_machines $num_trainers"
+  how+=" --num_processes $((num_trainers * gpus)) --main_process_ip ${trainers[0]}"
+  how+=" --main_process_port $port --same_network --deepspeed_multinode_launcher standard"
   step_on "${trainers[@]}"
   # shellcheck disable=SC2016 # expanded on the host
-  srun "${step[@]}" env TRAINERS="${trainers[*]}" bash -c '
+  srun "${step[@]}" env TRAINERS="${trainers[*]}" HOW="$how" bash -c '
     rank=0
     for host in $TRAINERS; do
       [[ $host == "$SLURMD_NODENAME" ]] && break
@@ -80,22 +87,17 @@ launch() {
     done
     for _ in 1 2 3 4; do
       code=0
-      .venv/bin/python -m stages.launch --machine_rank "$rank" "$@" || code=$?
+      .venv/bin/python -m pipeline "$1" --only --accelerate="--machine_rank $rank $HOW" \
+        -- "${@:2}" || code=$?
       ((code == 137)) || break
     done
-    exit "$code"' launch \
-    --config_file "$config" \
-    --num_machines "$num_trainers" --num_processes $((num_trainers * gpus)) \
-    --main_process_ip "${trainers[0]}" --main_process_port "$port" \
-    --same_network --deepspeed_multinode_launcher standard \
-    -m "stages.$1" --config "configs/$RECIPE/$1.yaml" --run_dir "$RUN" \
-    ${LORA:+--overlay configs/lora.yaml} ${MODEL:+--model "$MODEL"} "${@:2}"
+    exit "$code"' launch "$@"
 }
 
-# on_main MODULE FLAGS...: what one host does, on one GPU or none.
+# on_main STAGE: what one host does, on one GPU or none.
 on_main() {
   step_on "${trainers[0]}"
-  srun "${step[@]}" .venv/bin/python -m "$@"
+  srun "${step[@]}" .venv/bin/python -m pipeline "$1" --only
 }
 
 # serve: TRL's vLLM server in the background; on several hosts one server, held together by Ray.
@@ -129,27 +131,21 @@ await_server() {
   echo "vLLM answers at $url"
 }
 
-# What has its manifest is finished. The variables with arguments are several words.
+# The variables with keys are several words.
 # shellcheck disable=SC2086
-[[ -f $RUN/data/manifest.json ]] ||
-  on_main data_prep.build --config "configs/$RECIPE/data.yaml" --run_dir "$RUN" $data_root
-# shellcheck disable=SC2086
-[[ -f $RUN/sft/manifest.json ]] || launch sft $SFT_ARGS
-if [[ -f $RUN/grpo/manifest.json ]]; then
-  echo "$RUN/grpo is finished"
-  exit 0
-fi
-# shellcheck disable=SC2086
-on_main eval.audit --recipe "configs/$RECIPE" --run "$RUN" $data_root ${MODEL:+--model "$MODEL"}
-if [[ -f configs/$RECIPE/difficulty.yaml && ! -f $RUN/difficulty/manifest.json ]]; then
-  on_main stages.difficulty --config "configs/$RECIPE/difficulty.yaml" --run_dir "$RUN"
-fi
-generation=
-if ((VLLM_HOSTS > 0)); then
-  serve
-  await_server
-  generation="--use_vllm true --vllm_mode server --vllm_enable_sleep_mode false"
-  generation+=" --vllm_server_host ${servers[0]} --vllm_server_port $VLLM_PORT"
-fi
-# shellcheck disable=SC2086
-launch grpo $generation $GRPO_ARGS
+for stage in "${stages[@]}"; do
+  case $stage in
+    sft) launch sft $SFT_ARGS ;;
+    grpo)
+      generation=
+      if ((VLLM_HOSTS > 0)); then
+        serve
+        await_server
+        generation="--use_vllm true --vllm_mode server --vllm_enable_sleep_mode false"
+        generation+=" --vllm_server_host ${servers[0]} --vllm_server_port $VLLM_PORT"
+      fi
+      launch grpo $generation $GRPO_ARGS
+      ;;
+    *) on_main "$stage" ;;
+  esac
+done

@@ -23,7 +23,8 @@ import hashlib, json, os, pathlib, sys, time
 here = pathlib.Path(__file__).parent
 module = sys.orig_argv[sys.orig_argv.index("-m") + 1] if "-m" in sys.orig_argv else ""
 is_ours = module.partition(".")[0] in ("stages", "eval", "data_prep", "pipeline")
-is_real = module in ("pipeline", "pipeline.names") or (module == "stages.preflight.ahead" and (here / "ahead").exists())
+is_ahead = module == "stages.preflight.ahead" and (here / "ahead").exists()
+is_real = is_ahead or module in ("pipeline", "pipeline.names")
 if is_ours and not is_real:
     words = sys.orig_argv[sys.orig_argv.index("-m") + 2:]
     stage = json.loads((here / "names").read_text()).get(module, module.rpartition(".")[2])
@@ -128,8 +129,11 @@ def test_a_dry_run_prints_and_runs_nothing(start, tmp_path):
     lines = done.stdout.splitlines()
     assert len(lines) == 8 and all(line.startswith("python -m ") for line in lines)
     assert started(tmp_path) == [] and not (tmp_path / "run").exists()
-    listed = start("pipeline", "grpo", "--list").stdout.split()
-    assert listed == ["data", "base", "sft", "difficulty", "audit", "grpo"]
+    chain = ["data", "base", "sft", "difficulty", "audit", "grpo"]
+    listed = start("pipeline", "grpo", "--list").stdout.splitlines()
+    assert listed == [f"{tmp_path}/run", *chain]
+    assert start("pipeline", "grpo").returncode == 0
+    assert start("pipeline", "grpo", "--list").stdout.splitlines() == [f"{tmp_path}/run"]
 
 
 def test_one_stage_alone(start, tmp_path):

@@ -1,22 +1,20 @@
 """Every command of README and docs is one that works here, needs a GPU and says so, or has a test.
 
-Commands of `make` are planned (`make -n`), and every stage's command line, of the pages or of that
+Commands are planned as `--dry-run` does, and every stage's command line, of the pages or of that
 plan, is read by the stage's own parser. What nothing here can check says that it is for a GPU or a
 network, or is in `ELSEWHERE`.
 """
 
 import functools
 import importlib.util
-import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from pipeline import commands as console
+from pipeline import commands, names, stages, variables
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
 from tests import demo
@@ -82,16 +80,32 @@ def words_of(text: str) -> list[str]:
     return [words[0].rpartition("/")[2], *words[1:]]
 
 
-def plan(words: tuple[str, ...]) -> str:
-    """What make would run; a refusal is an `AssertionError`."""
-    env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
-    # A line with $(MAKE) is run all the same: without a Python it does nothing.
-    done = subprocess.run(
-        ["make", "-n", *words, "PY=true"], cwd=ROOT, env=env, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def check_goals(goals: tuple[str, ...], words: list[str], env: dict[str, str]) -> None:
+    """Check a command's variables, and all command lines that it comes to."""
+    request = variables.read([*goals, *words], env)
+    variables.check_goals(request)
+    found = [commands.stage_command(request, goals[0])] if request.only else []
+    for command in found or commands.commands(request):
+        words = list(command.words)
+        if words[1] == "stages.launch":
+            check_launch(words[2:])
+        else:
+            check_module(tuple(words[1:]))
+
+
+def check_make(words: list[str]) -> None:
+    """Check the targets and variables of a make command."""
+    given = dict(word.split("=", 1) for word in words if re.match(r"\w+=", word))
+    targets = [word for word in words if "=" not in word and not word.startswith(("-", "."))]
+    escaped = " ".join(f"{k}={re.sub(r'([ ])', chr(92) + ' ', v)}" for k, v in given.items())
+    env = {"MAKE_GOALS": " ".join(targets), "MAKEFLAGS": f" -- {escaped}", **given}
+    for target in targets:
+        if target in stages.GOALS:
+            check_goals((target,), [], env)
+        else:
+            known = target in names.targets() or target.startswith("bench-")
+            assert known, names.unknown("target", target, names.targets())
+            variables.check_names(given)
 
 
 @functools.cache
@@ -149,11 +163,12 @@ def check_launch(words: list[str]) -> None:
         check_module(tuple(words[at + 1 :]))
 
 
-def check_plan(text: str) -> None:
-    """Check the command lines of what make would run."""
-    for line in text.replace("\\\n", " ").splitlines():
-        if found := re.search(r"(?:^|[ &])true +-m (.*?)(?: && .*)?$", line):
-            check_module(tuple(shlex.split(found[1])))
+def check_pipeline(words: list[str]) -> None:
+    """Check what is behind `sft-grpo-math` or `python -m pipeline`."""
+    if words[0] in stages.PASSED_ON:
+        check_module((stages.PASSED_ON[words[0]], *words[1:]))
+    else:
+        check_goals((), words, {})
 
 
 def check(command: Command) -> None:
@@ -165,7 +180,9 @@ def check(command: Command) -> None:
         if not words:
             return  # spoken of
     if program == "make":
-        check_plan(plan(tuple(words)))
+        check_make(words)
+    elif program in ("python", "python3") and words[:2] == ["-m", "pipeline"] and words[2:]:
+        check_pipeline(words[2:])
     elif program in ("python", "python3") and words[:1] == ["-m"] and words[1:]:
         check_module(tuple(words[1:]))
     elif command.text.startswith(tuple(ELSEWHERE)):
@@ -173,9 +190,7 @@ def check(command: Command) -> None:
     elif program == "accelerate":
         check_launch(words)
     elif program == "sft-grpo-math" and words:
-        assert words[0] in console.COMMANDS, f"no command {words[0]}"
-        argv = map(console.find_recipe, ["", *words[1:]], words[1:])
-        check_module((console.COMMANDS[words[0]], *argv))
+        check_pipeline(words)
     else:
         is_spoken_of = command.text in REFERENCES or not words
         assert is_spoken_of or IS_MARKED.search(command.around), "not said to need a GPU or network"
@@ -198,34 +213,27 @@ def at_root(monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
 
 
-def is_bare(command: Command) -> bool:
-    """Whether a command is `make` and one goal that needs no variable."""
-    return re.fullmatch("make (?!(compare|push|sweep|clean)$)[a-z]+", command.text) is not None
-
-
 def test_the_commands_of_the_pages_work_or_say_what_they_need():
     found = [one for page in PAGES for one in find_commands(page.read_text(encoding="utf-8"))]
     assert len(found) > 150
-    bare = sorted({one.text.split()[1] for one in found if is_bare(one)})
-    check_plan(plan(tuple(bare)))
     spoken_of = {"make compare", "make push", "make sweep"}
-    assert faults([o for o in found if not is_bare(o) and o.text not in spoken_of]) == []
+    assert faults([one for one in found if one.text not in spoken_of]) == []
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("`make grop`", "No rule to make target"),
+        ("`make grop`", "did you mean 'grpo'"),
         ("    make grpo RECIPE=grpo8b\n", "no recipe in configs/grpo8b"),
         ('`make grpo ARGS="--learning_rat 1"`', "did you mean 'learning_rate'"),
         ("`make report RECIP=grpo7b`", "RECIPE= was probably meant"),
-        ("`make demo GPUS=2`", "GPUS=2 is for preflight and plan"),
-        ("```\nmake grpo ACCELERATE=fsdp3\n```\n", "ACCELERATE=fsdp3 is none of"),
+        ("`make demo GPUS=2`", "it is for preflight and plan"),
+        ("```\nmake grpo ACCELERATE=fsdp3\n```\n", "did you mean fsdp2"),
         ("`python -m stages.gpro --config configs/tiny-cpu/grpo.yaml`", "no module"),
         ("`python -m stages.sft --config configs/tiny-cpu/stf.yaml`", "no such config file"),
         ("`python -m benchmarks.memory --forms x`", "unknown ['forms']"),
         ("`python -m grading FILE --form essay`", "invalid choice"),
-        ("`sft-grpo-math sfft --config tiny-cpu/sft.yaml`", "no command sfft"),
+        ("`sft-grpo-math sfft --only --config tiny-cpu/sft.yaml`", "did you mean 'sft'"),
         (
             "    accelerate launch --config_file configs/accelerate/zero4.yaml \\\n"
             "        -m stages.sft --config configs/tiny-cpu/sft.yaml\n",

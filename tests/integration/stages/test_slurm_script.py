@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import manifest
+from tests.demo import OUTER
+
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 # Every stand-in writes a line of `log`: its name, the host, its words.
 RECORD = f"""#!{sys.executable}
-import json, os, pathlib, signal, subprocess, sys, time
+import json, os, pathlib, shlex, signal, subprocess, sys, time
 name, host = pathlib.Path(sys.argv[0]).name, os.environ.get("SLURMD_NODENAME")
 log = os.environ["LOG"]
 def record(*words):
@@ -39,14 +42,23 @@ for host in flags[0].partition("=")[2].split(","):
 signal.signal(signal.SIGTERM, lambda *_: [task.terminate() for task in tasks])
 sys.exit(max(abs(task.wait()) for task in tasks))
 """,
+    # The command is the real one, and says what it would start.
     "python": """
-if sys.argv[2] == "stages.launch":
+words = sys.argv[1:]
+if "--only" in words:
+    words.insert(2, "--dry-run")
+done = subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+if done.returncode or "--list" in words:
+    sys.stdout.write(done.stdout)
+    sys.exit(done.returncode)
+words = shlex.split(done.stdout)[1:]
+if words[1] == "stages.launch":
     name = "launch"
     is_first = f'["launch", "{host}"' not in open(log).read()
-record(*sys.argv[1:])
+record(*words)
 if name == "launch" and is_first and os.environ.get("KILL") == host:
     os.kill(os.getpid(), signal.SIGKILL)
-sys.exit(int(os.environ.get("FAIL", "") in sys.argv) * int(os.environ.get("CODE", 1)))
+sys.exit(int(os.environ.get("FAIL", "") in words) * int(os.environ.get("CODE", 1)))
 """,
     "trl": """
 record(*sys.argv[1:])
@@ -83,11 +95,12 @@ class Job:
         """Run the job; returns (exit code, stderr, records), without srun's own records."""
         self.log.write_text("")
         env = {"LOG": str(self.log), "SLURM_JOB_ID": "12345", "SLURM_JOB_NODELIST": hosts} | env
-        env |= {"SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96"}
+        env |= {"SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96", "PYTHONPATH": str(ROOT)}
         env |= {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+        outer = {key: value for key, value in os.environ.items() if key not in OUTER}
         script = self.folder / "configs" / "accelerate" / "slurm.sh"
         done = subprocess.run(
-            ["bash", str(script)], cwd=self.folder, env=os.environ | env, timeout=60,
+            ["bash", str(script)], cwd=self.folder, env=outer | env, timeout=60,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         records = self.records()
@@ -100,6 +113,14 @@ class Job:
                 records = self.records()
         assert all(record[2] == "--cpus-per-task=96" for record in records if record[0] == "srun")
         return done.returncode, done.stderr, [r for r in records if r[0] != "srun"]
+
+    def finish(self, stage):
+        """Leave the manifest of a stage that has ended."""
+        folder, recipe = self.folder / "runs/grpo7b" / stage, str(self.folder / "configs/grpo7b")
+        folder.mkdir(parents=True)
+        words = ["--recipe", recipe] if stage == "audit" else ["--config", f"{recipe}/{stage}.yaml"]
+        made = {"stage": stage, "inputs": {}, "request": manifest.hash_request(words)}
+        (folder / "manifest.json").write_text(json.dumps(made))
 
     def records(self):
         return [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -121,8 +142,6 @@ def value(words, flag):
 
 
 def test_a_user_s_model_reaches_training_and_audit(job):
-    (job.folder / "pipeline").mkdir()
-    shutil.copy(ROOT / "pipeline/make_variables.py", job.folder / "pipeline")
     code, err, records = job.run(MODEL="my w", VLLM_HOSTS="0")
     assert code == 0, err
     (audit,) = (record for record in records if "eval.audit" in record)
@@ -161,7 +180,7 @@ def test_two_trainers_and_a_server(job):
     assert {r[2] for r in records if r[0] == "curl"} == {"http://n3:8000/health"}
     order = [r[3] if r[0] == "python" else r[0] for r in records]
     order = [name for n, name in enumerate(order) if n == 0 or order[n - 1] != name]
-    before, after = ["data_prep.build", "launch", "eval.audit", "stages.difficulty"], "trl"
+    before, after = ["data_prep.build", "launch", "stages.difficulty", "eval.audit"], "trl"
     assert order[:4] == before and order[-3:] == ["curl", "launch", after]
     assert all(r[1] == "n1" for r in records if r[0] == "python")
 
@@ -175,6 +194,7 @@ def test_the_real_parsers_take_the_flags(job):
 
     recipe = job.folder / "configs" / "small"
     recipe.mkdir()
+    (recipe / "data.yaml").touch()
     values = {"train_file": "x", "model_name_or_path": "{run}/sft", "bf16": False}
     values |= {"num_generations": 4, "per_device_train_batch_size": 4}
     (recipe / "grpo.yaml").write_text(json.dumps(values))
@@ -241,22 +261,20 @@ def test_a_killed_launcher_is_started_again_and_a_mistake_is_not(job):
 
 def test_again_it_does_what_is_left(job):
     for stage in ("data", "sft", "difficulty"):
-        folder = job.folder / "runs" / "grpo7b" / stage
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text("{}")
+        job.finish(stage)
     code, _, records = job.run()
     assert code == 0 and not launches(records, "sft") and launches(records, "grpo")
     assert [r[3] for r in records if r[0] == "python"] == ["eval.audit"]
-    (job.folder / "runs" / "grpo7b" / "grpo").mkdir()
-    (job.folder / "runs" / "grpo7b" / "grpo" / "manifest.json").write_text("{}")
+    job.finish("grpo")
+    job.finish("audit")
     assert job.run()[::2] == (0, [])
 
 
 MISTAKES = {
     "all hosts serve": ({"VLLM_HOSTS": "3"}, "VLLM_HOSTS: 3 of 3 hosts leaves none to train"),
     "no number": ({"VLLM_HOSTS": "one"}, "VLLM_HOSTS: 'one' is no number"),
-    "no recipe": ({"RECIPE": "grpo8b"}, "RECIPE: no configs/grpo8b here"),
-    "the twin's old name": ({"RECIPE": "grpo7b-lora"}, "RECIPE: grpo7b-lora: use RECIPE="),
+    "no recipe": ({"RECIPE": "grpo8b"}, "RECIPE: no recipe in configs/grpo8b; did you mean grpo7b"),
+    "the old name with LoRA": ({"RECIPE": "grpo7b-lora"}, "RECIPE: grpo7b-lora: use RECIPE="),
     "no config": ({"ACCELERATE": "zero4"}, "ACCELERATE: no configs/accelerate/zero4.yaml here"),
 }
 
