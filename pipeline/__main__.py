@@ -21,7 +21,7 @@ from pipeline.errors import UserError, run_cli
 from pipeline.freshness import check_start_model, is_current
 from pipeline.lock import claim
 from pipeline.stages import GOALS, MEANINGS, PASSED_ON, TOOLS
-from pipeline.variables import VARIABLES, Request, check_goals, read
+from pipeline.variables import VARIABLES, Request, check_goals, known_recipes, read
 from pipeline.venv import fault
 
 OPTIONS = {
@@ -36,7 +36,7 @@ def main() -> None:
     words = sys.argv[1:]
     if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(help_text())
-        sys.exit(0 if words else 2)
+        return
     if words[0] in PASSED_ON:
         module = PASSED_ON[words[0]]
         os.execve(sys.executable, [sys.executable, "-m", module, *words[1:]], child_env())
@@ -138,6 +138,7 @@ def help_text() -> str:
     lines += ["", "Variables, as --name VALUE, as NAME=VALUE of make, or in the environment:"]
     lines += [f"  --{name:20}{meaning}" for name, (_, meaning) in VARIABLES.items()]
     lines += ["", "Options:", *(f"  --{name:20}{meaning}" for name, meaning in OPTIONS.items())]
+    lines += ["", f"Recipes: {', '.join(known_recipes())}", "Of one stage: GOAL --help"]
     return "\n".join(lines) + "\n"
 
 

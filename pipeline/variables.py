@@ -139,6 +139,7 @@ def read_flags(words: Sequence[str]) -> Request:
     goals: list[str] = []
     values: dict[str, str] = {}
     switches = dict.fromkeys(("only", "dry_run", "list"), False)
+    switches["only"] = bool({"--config", "--help"} & {*words})  # which one stage alone reads
     passed: list[str] = []
     rest = list(words)
     while rest:
@@ -158,7 +159,7 @@ def read_flags(words: Sequence[str]) -> Request:
             if not taken:
                 raise UserError(f"--{name}: takes a value; see --help")
             values[name] = shlex.join(taken) if kind == WORDS and len(taken) > 1 else taken[0]
-        elif "--only" in words:
+        elif switches["only"] or "--only" in words:
             passed += [word, *take(rest, many=True)]
         else:
             names = [*switches, *VARIABLES]
@@ -276,11 +277,16 @@ def find_recipe(name: str) -> str:
     for place in (find_config(short), name.rstrip("/")):
         if Path(place, "data.yaml").is_file():
             return place
-    folders = (Path("configs"), RECIPES)
-    known = sorted({path.parent.name for one in folders for path in one.glob("*/data.yaml")})
+    known = known_recipes()
     near = nearest(short, known)
     remedy = f"did you mean {near}?" if near else f"choose from {', '.join(known)}"
     raise UserError(f"RECIPE: no recipe in configs/{short}; {remedy}")
+
+
+def known_recipes() -> list[str]:
+    """The recipes of configs/ here, and those of the package."""
+    folders = (Path("configs"), RECIPES)
+    return sorted({path.parent.name for one in folders for path in one.glob("*/data.yaml")})
 
 
 def name_model(model: str) -> str:

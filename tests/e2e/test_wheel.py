@@ -11,7 +11,9 @@ import venv
 
 import pytest
 
+from tests import demo
 from tests.demo import ROOT
+from tests.golden.__main__ import NUM_ROWS, SHORT
 from tests.integration.conftest import build_tiny_model
 from tests.integration.test_examples import EXAMPLES
 
@@ -68,14 +70,21 @@ def caller(folder):
 
 
 @pytest.fixture(scope="module")
-def run(wheel, tmp_path_factory):
-    """The environment's Python, with the packages of `make`."""
+def command(wheel, tmp_path_factory):
+    """Runs a command of an environment that has the wheel and the packages of `make`."""
     folder = tmp_path_factory.mktemp("whole")
     venv.create(folder / "venv", with_pip=True)
     install = [*PIP, "--python", str(folder / "venv"), "install", "-c", ROOT / "constraints.txt"]
     subprocess.run([*install, f"{wheel}[eval]"], cwd=folder, env=ENV, check=True)
     call = caller(folder)
-    return lambda *words: call("python", *words)
+    call.folder = folder / "empty"
+    return call
+
+
+@pytest.fixture
+def run(command):
+    """The environment's Python."""
+    return lambda *words: command("python", *words)
 
 
 @pytest.fixture(scope="module", params=["lowest", "highest"])
@@ -122,7 +131,7 @@ def test_the_examples_run_at_both_ends_of_the_ranges(project):
 def test_the_command_finds_the_recipes_of_the_wheel(project):
     call, folder = project
     done = call("sft-grpo-math")
-    assert done.returncode == 0 and "tiny-cpu" in done.stderr
+    assert done.returncode == 0 and "tiny-cpu" in done.stdout
     for words in (
         ("preflight", "--recipe", "tiny-cpu"),
         ("base", "--config", "configs/tiny-cpu/model.yaml", "--help"),
@@ -146,3 +155,34 @@ def test_the_commands_answer(run):
     done = run("-m", "stages.preflight", "--recipe", ROOT / "configs/tiny-cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_whole_chain_beside_files_of_the_user(command):
+    """A user's own eval.py and pipeline.py do no harm, and their reward is found."""
+    recipe = command.folder / "configs/mine"
+    demo.write_recipe(command.folder, NUM_ROWS, SHORT)
+    recipe.parent.mkdir()
+    (command.folder / "tiny-cpu").rename(recipe)
+    for name in ("eval", "pipeline", "stages", "grading"):
+        (command.folder / f"{name}.py").write_text("raise SystemExit('a file of the user')")
+    (command.folder / "brevity.py").write_text(
+        "def few_lines(completions, **columns):\n    return [0.0 for _ in completions]\n"
+    )
+    reward = ["--", "--reward_funcs", "correctness_reward", "brevity:few_lines"]
+    for words in (
+        ["plan"],
+        ["doctor"],
+        ["preflight"],
+        ["data"],
+        ["sft"],
+        ["grpo", *reward],
+        ["eval"],
+        ["report"],
+    ):
+        at = words.index("--") if "--" in words else len(words)
+        done = command("sft-grpo-math", *words[:at], "--recipe", "mine", *words[at:])
+        assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
+        assert "a file of the user" not in done.stdout + done.stderr
+    done = command("sft-grpo-math", "compare", "--runs", "runs/mine", "runs/mine")
+    assert done.returncode == 0, done.stderr
+    assert (command.folder / "runs/mine/report/report.html").is_file()

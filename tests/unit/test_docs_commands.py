@@ -84,7 +84,7 @@ def check_goals(goals: tuple[str, ...], words: list[str], env: dict[str, str]) -
     """Check a command's variables, and all command lines that it comes to."""
     request = variables.read([*goals, *words], env)
     variables.check_goals(request)
-    found = [commands.stage_command(request, goals[0])] if request.only else []
+    found = [commands.stage_command(request, request.goals[0])] if request.only else []
     for command in found or commands.commands(request):
         words = list(command.words)
         if words[1] == "stages.launch":
