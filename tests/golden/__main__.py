@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
+import importlib.util
 import io
 import json
 import re
@@ -31,6 +32,7 @@ from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from pipeline import errors
 from pipeline import settings as config
+from pipeline.stages import STAGES, config_name
 from tests.demo import ROOT, make, write_recipe
 from tests.unit.stages.helpers import write_model
 
@@ -55,15 +57,7 @@ SHORT = {
     "eval": {"num_samples": 2, "max_new_tokens": 96},
 }  # fmt: skip
 NO_NUMBERS = re.compile(r"seconds|time|version|commit|path|fingerprint|folder|sha|packages|hash")
-MODULES = {
-    "data": "data_prep.build.__main__",
-    "model": "stages.tiny_model",
-    "sft": "stages.sft",
-    "difficulty": "stages.difficulty",
-    "distill": "stages.distill",
-    "grpo": "stages.grpo",
-    "eval": "eval.run",
-}
+MODULES = {config_name(stage): row.module for stage, row in STAGES.items() if row.arguments}
 # Named after the machine, the hour or the process.
 PERSONAL = {"logging_dir", "run_name", "hub_token", "local_rank", "parallelism_config"}
 
@@ -146,7 +140,9 @@ def run_main(stage: str, argv: list[str], checks: bool) -> tuple:
     Raises:
         UserError: what the stage refuses.
     """
-    module = importlib.import_module(MODULES[stage])
+    name = MODULES[stage]
+    is_package = importlib.util.find_spec(name).submodule_search_locations is not None
+    module = importlib.import_module(f"{name}.__main__" if is_package else name)
 
     def parse(*args: Any, check: Any = None, **kwargs: Any) -> None:
         if len(args) > 3:

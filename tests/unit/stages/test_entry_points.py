@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.stages import STAGES, config_name
+
 ROOT = Path(__file__).parents[3]
 MODULES = {
-    "data_prep.build": "data.yaml",
-    "stages.tiny_model": "model.yaml",
-    "stages.sft": "sft.yaml",
-    "stages.difficulty": "difficulty.yaml",
-    "stages.distill": "distill.yaml",
-    "stages.grpo": "grpo.yaml",
-    "eval.run": "eval.yaml",
-    "stages.preflight": None,
-}
+    row.module: f"{config_name(stage)}.yaml" for stage, row in STAGES.items() if row.arguments
+} | {"stages.preflight": None}
 HEAVY = {"torch", "transformers", "datasets", "lm_eval", "sympy"}  # `import trl` alone is lazy
 WRAPPER = f"""
 import runpy, sys
