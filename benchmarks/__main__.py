@@ -1,0 +1,94 @@
+"""Run one benchmark: `make bench-guards`, or `python -m benchmarks bench-guards --key value`.
+
+SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SIZES, SEEDS,
+MODES, CPU_STANDIN and DATA_ROOT of the environment are keys of the benchmarks that take them.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.errors import UserError, run_cli
+from pipeline.names import unknown
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A module of this folder.
+
+    Args:
+        module: without `benchmarks.`; page: of docs/results, where it has another name.
+        keys: variables of the environment that it takes, as flags.
+        recipe: whose SFT model it starts from.
+    """
+
+    module: str
+    page: str = ""
+    keys: tuple[str, ...] = ()
+    recipe: str = ""
+
+
+BENCHMARKS = {
+    "bench": Benchmark("throughput", keys=("shape",)),
+    "gpu-check": Benchmark("gpu_check", "gpu", keys=("cpu_standin",)),
+    "study": Benchmark("study", keys=("seeds",), recipe="tiny-cpu"),
+    "bench-curriculum": Benchmark("curriculum", keys=("seeds", "modes"), recipe="skewed-cpu"),
+    "bench-guards": Benchmark("guards", keys=("seeds",), recipe="tiny-cpu"),
+    "bench-grader": Benchmark("grader", keys=("data_root",)),
+    "bench-memory": Benchmark("memory", keys=("shape",)),
+}
+
+
+def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """The command that makes what a benchmark starts from (or []), and the benchmark's own."""
+    row = BENCHMARKS[name]
+    is_small = os.environ.get("SMALL", "") not in ("", "0")
+    is_small_run = is_small or os.environ.get("CPU_STANDIN", "") not in ("", "0")
+    values = {key: os.environ.get(key.upper(), "") for key in row.keys}
+    shape = f"-{Path(values['shape']).name}" if values.get("shape") else ""
+    page = row.page or row.module.replace("_", "-")
+    folder = "runs/small" if is_small_run else "docs/results"
+    out = os.environ.get("OUT") or f"{folder}/{page}{shape}.md"
+    own = ["-m", f"benchmarks.{row.module}"]
+    for key, value in values.items():
+        if value:
+            many = shlex.split(value) if key in ("seeds", "modes", "sizes") else [value]
+            own += [f"--{key}", *many]
+    own += ["--out", out]
+    small = Path(__file__).parent / "small" / f"{row.module}.yaml"
+    if is_small and small.is_file():
+        own += ["--config", str(small)]
+    before: list[str] = []
+    if row.recipe:
+        recipe = "skewed-cpu" if is_small else row.recipe
+        run = f"runs/{'small/' if is_small else ''}{recipe}"
+        goal = "difficulty" if recipe == "tiny-cpu" else "sft"
+        before = ["-m", "pipeline", goal, "--recipe", recipe, "--run", run]
+        before += ["--", "--max_steps", "300"] if is_small else []
+        own += ["--grpo_config", f"configs/{recipe}/grpo.yaml", "--recipe_run", run]
+    return before, own + words
+
+
+def main() -> None:
+    """Make what the benchmark starts from, then run it."""
+    words = sys.argv[1:]
+    name = words[0] if words else "--help"
+    if name in ("-h", "--help"):
+        sys.stdout.write(f"{__doc__}\nBenchmarks: {', '.join(BENCHMARKS)}\n")
+        return
+    if name not in BENCHMARKS:
+        raise UserError(unknown("benchmark", name, [*BENCHMARKS]))
+    variables = ("RECIPE", "RUN", "SEED", "LORA", "FORCE", "ARGS", "MODEL", "MAKE_GOALS")
+    env = {key: value for key, value in os.environ.items() if key not in variables}
+    for part in command(name, words[1:]):
+        if part:
+            code = subprocess.run([sys.executable, *part], env=env, check=False).returncode
+            if code:
+                sys.exit(code)
+
+
+if __name__ == "__main__":
+    run_cli(main, is_first=False)
