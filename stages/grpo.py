@@ -22,7 +22,8 @@ from pipeline.errors import UserError, run_cli
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
-from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
+from stages.checks import check_grpo
+from stages.checks.evaluation import LEAST_PROBLEMS, key_of
 from stages.launch import launched
 from stages.own_code import own_files
 from stages.restarts import in_launch

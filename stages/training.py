@@ -29,7 +29,7 @@ from pipeline import card, checkpoints, manifest
 from pipeline.console import Bar, is_main_process, quiet_trackers, say
 from pipeline.errors import UserError, check_space
 from stages import run_folder
-from stages.launch import FSDP, asked_engine, check_started, refuse_if
+from stages.launch import FSDP, asked_engine, check_started
 
 # Who is told of a run, and under which name, makes it no other run.
 NOT_COMPARED = (
@@ -59,7 +59,8 @@ def prepare(folder: str, config: dict[str, Any], inputs: dict[str, str]) -> run_
         except UserError as error:
             fault = str(error)
     start, fault, main = broadcast_object_list([start, fault, run])
-    refuse_if(fault, fault)
+    if fault:
+        raise UserError(fault)
     check_hosts(start, main, run)
     if start.work is None:
         PartialState().destroy_process_group()
@@ -78,11 +79,11 @@ def check_hosts(start: run_folder.Start, main: dict[str, Any], run: dict[str, An
         time.sleep(0.1)
     views = gather_object([(f"host {os.environ.get('GROUP_RANK', 0)} ({gethostname()})", fault)])
     for host, fault in views:
-        refuse_if(
-            fault,
-            f"{fault} ({views[0][0]} and {host} differ); all hosts must share the run's folder "
-            "(--run_dir) at the same path and the files it reads, and start the same command",
-        )
+        if fault:
+            raise UserError(
+                f"{fault} ({views[0][0]} and {host} differ); all hosts must share the run's folder "
+                "(--run_dir) at the same path and the files it reads, and start the same command"
+            )
 
 
 def start_run(folder: str, run: dict[str, Any]) -> run_folder.Start:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.errors import UserError, nearest, size
 from pipeline.settings import Settings
-from stages.checks import has_gpu
+from stages.checks.vllm import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
 

@@ -15,7 +15,8 @@ from pipeline.checkpoints import check_checkpoint, is_hub_id
 from pipeline.errors import UserError
 from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
 from stages.arguments import DEFAULTS, GRPO, SFT, GrpoArguments, SftArguments
-from stages.checks import check_grpo_keys, check_held_out, check_sft_keys
+from stages.checks import check_grpo_keys, check_sft_keys
+from stages.checks.evaluation import check_held_out
 from stages.distill import DistillArguments
 from stages.launch import check_launch
 from stages.tiny_model import ModelArguments

@@ -199,7 +199,7 @@ def test_a_sync_gives_back_all_that_sleep_throws_away(train, monkeypatch, model)
         for part in runner.get_model().parameters():
             part.data.fill_(torch.nan)
 
-    monkeypatch.setattr("stages.checks._check_vllm_cpu", lambda settings: None)
+    monkeypatch.setattr("stages.checks.vllm.check_cpu_engine", lambda settings: None)
     monkeypatch.setattr(LLM, "sleep", sleep)
     monkeypatch.setattr(LLM, "wake_up", lambda self, tags: calls.append(("wake", *tags)))
     start = vllm_generation.LLM
@@ -274,7 +274,7 @@ def test_a_start_of_a_server_has_a_name():
 def test_limits_of_a_cpu():
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    from stages.checks import CPU_HEAD_SIZES
+    from stages.checks.vllm import CPU_HEAD_SIZES
 
     assert list(CPU_HEAD_SIZES) == CPUAttentionBackend.get_supported_head_sizes()
 
@@ -283,7 +283,7 @@ def test_what_a_server_says_and_how_it_is_started():
     from trl.generation.vllm_client import VLLMClient
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-    from stages.checks import SERVE
+    from stages.checks.vllm import SERVE
 
     assert 'f"{self.base_url}/health"' in inspect.getsource(VLLMClient.check_server)
     told = inspect.getsource(VLLMClient.get_server_info)

@@ -189,7 +189,7 @@ def with_client(backoff_max=0.05):
 
     os.environ["NO_PROXY"] = "127.0.0.1"
     torch.set_num_threads(1)
-    checks.check_vllm = lambda settings: checks._check_vllm_server(settings)
+    checks.check_vllm = checks.vllm.check_server
     for module in (vllm_client, vllm_generation):
         module.is_vllm_available = lambda *args, **kwargs: True
     vllm_client._HAS_RESET_PREFIX_CACHE_SUCCESS = True

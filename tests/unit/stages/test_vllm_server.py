@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import UserError
-from stages import checks
+from stages.checks import vllm
 from tests.unit.stages.helpers import grpo, named
 
 ON = {"use_vllm": True}
@@ -23,22 +23,22 @@ CONFIG = {
 def host(monkeypatch):
     """Function: whether there is a GPU and vLLM -> this host is one like that."""
 
-    def call(gpu=False, vllm=True):
-        monkeypatch.setattr(checks, "has_gpu", lambda: gpu)
-        monkeypatch.setattr(checks, "is_installed", lambda name: vllm)
+    def call(gpu=False, has_vllm=True):
+        monkeypatch.setattr(vllm, "has_gpu", lambda: gpu)
+        monkeypatch.setattr(vllm, "is_installed", lambda name: has_vllm)
 
     return call
 
 
 def check(values):
-    checks.check_vllm(grpo(values))
+    vllm.check_vllm(grpo(values))
 
 
 @pytest.mark.parametrize(
     ("there", "values", "refused"),
     [
-        ({"vllm": False}, {}, None),
-        ({"vllm": False}, ON, "use_vllm"),
+        ({"has_vllm": False}, {}, None),
+        ({"has_vllm": False}, ON, "use_vllm"),
         ({}, SERVER, "vllm_mode"),  # NCCL needs a CUDA device
         ({}, ON | {"vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode"),
         ({}, ON | {"vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size"),
@@ -73,10 +73,10 @@ def test_heads_that_a_cpu_can_run(host, tmp_path, config, fits):
 def test_gpus_that_are_hidden(monkeypatch):
     monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "nvidia0"]))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert checks.has_gpu()
+    assert vllm.has_gpu()
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-        assert not checks.has_gpu()
+        assert not vllm.has_gpu()
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
 
 def test_a_bound_on_calls_of_vllm_needs_vllm():
     def check_keys(values):
-        checks.check_vllm_keys(grpo(values))
+        vllm.check_vllm_keys(grpo(values))
 
     assert named(check_keys, {"vllm_call_timeout": 60}) == "vllm_call_timeout"
     check_keys(ON | {"vllm_call_timeout": 60})
