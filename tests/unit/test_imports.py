@@ -29,7 +29,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("restarts",),
         ("launch", "run_folder", "own_code", "trainer.guards"),
         ("arguments",),
-        ("checks",),
+        ("checks", "callbacks"),
         ("training",),
         ("rewards",),
         ("trainer",),
