@@ -104,7 +104,7 @@ def build_trainer(
     if grpo.use_vllm:
         from stages.trainer.vllm import use_vllm
 
-        use_vllm(grpo.vllm_mode, args.vllm_call_timeout)
+        use_vllm(args.vllm_call_timeout)
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
     # TRL hands every column to every reward function.

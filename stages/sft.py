@@ -71,7 +71,6 @@ def build_trainer(
     from trl import SFTTrainer
 
     from stages import training
-    from stages.trainer.update import use_stochastic_rounding
 
     # The tokenizer is whole: TRL would clone a folder's special tokens after rows are tokenized.
     sft.chat_template_path = None
@@ -82,6 +81,8 @@ def build_trainer(
             **training.trainer_kwargs(model, sft),
         )
     if args.stochastic_rounding:
+        from stages.trainer.update import use_stochastic_rounding
+
         use_stochastic_rounding(trainer)
     return trainer
 

