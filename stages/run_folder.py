@@ -114,15 +114,21 @@ def put_in_place(work: Path, folder: Path) -> None:
     if old and (old / manifest.NAME).exists():
         for kind in OPTIMIZER_FILES:
             for path in old.glob(f"checkpoint-*/{kind}"):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
 
 def describe_superseded(folder: str) -> str:
     """One line on the superseded runs and how to free them; empty where there is none."""
-    runs = superseded(Path(folder))
-    sizes = [sum(f.stat().st_size for f in run.rglob("*") if f.is_file()) for run in runs]
-    listed = ", ".join(f"{r} ({s / 2**20:,.0f} MiB)" for r, s in zip(runs, sizes, strict=True))
-    return f"superseded runs: {listed}; to free them: rm -r {folder}.[0-9]*" if runs else ""
+    listed = []
+    for run in superseded(Path(folder)):
+        size = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
+        listed.append(f"{run} ({size / 2**20:,.0f} MiB)")
+    if not listed:
+        return ""
+    return f"superseded runs: {', '.join(listed)}; to free them: rm -r {folder}.[0-9]*"
 
 
 def seal(checkpoint: Path) -> None:
@@ -144,7 +150,8 @@ def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
     other = difference(made_by, run) if made_by else ""
     if not fault and not other:
         return True
-    aside = checkpoint.with_name((DAMAGED if fault else FOREIGN) + checkpoint.name)
+    prefix = DAMAGED if fault else FOREIGN
+    aside = checkpoint.with_name(f"{prefix}{checkpoint.name}")
     shutil.rmtree(aside, ignore_errors=True)
     checkpoint.rename(aside)
     why = fault or f"belongs to another run ({other})"

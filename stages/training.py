@@ -207,7 +207,7 @@ def name_tracked_run(config: Any) -> None:
 
 def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
-    know_cpu_0()
+    let_torch_load_onto_cpu_0()
     args, limit = trainer.args, trainer.args.save_total_limit
     progress = add_callbacks(trainer, name)
     args.save_total_limit = None  # `SealCheckpoints` removes older checkpoints
@@ -239,7 +239,7 @@ def checkpoint_bytes(model: torch.nn.Module) -> int:
 
 
 @functools.cache
-def know_cpu_0() -> None:
+def let_torch_load_onto_cpu_0() -> None:
     """Let `torch.load` put tensors on "cpu:0".
 
     That is accelerate's name of the CPU where several processes share it. The Trainer hands it to

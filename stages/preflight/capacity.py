@@ -106,8 +106,12 @@ def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str,
     # FlashAttention tells rows apart without a mask of L^2.
     is_masked = is_masked and "flash" not in (values.attn_implementation or "")
     return {
-        "rows": rows, "length": length, "scored": scored, "passes": passes, "is_masked": is_masked
-    }  # fmt: skip
+        "rows": rows,
+        "length": length,
+        "scored": scored,
+        "passes": passes,
+        "is_masked": is_masked,
+    }
 
 
 def checkpoint_bytes(step: Step) -> tuple[float, float]:

@@ -81,9 +81,15 @@ STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
     "eval": (EvalArguments, (), None),
 }
 INPUTS = (
-    "train_file", "eval_file", "test_file", "transfer_file", "problems_file", "pass_rates",
-    "model_name_or_path", "checkpoints",
-)  # fmt: skip
+    "train_file",
+    "eval_file",
+    "test_file",
+    "transfer_file",
+    "problems_file",
+    "pass_rates",
+    "model_name_or_path",
+    "checkpoints",
+)
 # Files that a stage writes; others write folders.
 WRITES = {"data": FILES.values(), "difficulty": ["pass_rates.jsonl"], "distill": ["traces.jsonl"]}
 
