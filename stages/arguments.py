@@ -20,9 +20,14 @@ MODES = ("off", "offline", "predictive", "refill", "predictive+refill")
 SCALES = ("group", "none", "batch")  # TRL takes any text and fails at the first batch
 # Names of the functions in `stages.rewards`.
 REWARD_FUNCS = (
-    "correctness_reward", "rlinf_reward", "think_format_reward", "soft_length_penalty",
-    "repetition_penalty", "overlong", "random_reward",
-)  # fmt: skip
+    "correctness_reward",
+    "rlinf_reward",
+    "think_format_reward",
+    "soft_length_penalty",
+    "repetition_penalty",
+    "overlong",
+    "random_reward",
+)
 # The rewards that are above 0 for right and for nothing else, and what right is worth over wrong.
 GRADED = {"correctness_reward": 1.0, "rlinf_reward": 10.0}
 DEAD_GROUPS = ("keep", "drop")

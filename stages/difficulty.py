@@ -66,10 +66,13 @@ def write_rates(
             found = Counter(grade.verdict for grade in grades)
             cut_off = sum(one.cut_off for one in completions)
             result = {
-                "id": row["id"], "num_right": found["right"], "num_samples": num_samples,
-                "num_cut_off": cut_off, "verdicts": dict(sorted(found.items())),
+                "id": row["id"],
+                "num_right": found["right"],
+                "num_samples": num_samples,
+                "num_cut_off": cut_off,
+                "verdicts": dict(sorted(found.items())),
                 "checkpoint": checkpoint,
-            }  # fmt: skip
+            }
             file.write(json.dumps(result) + "\n")
             histogram[str(found["right"])] += 1
             verdicts += found

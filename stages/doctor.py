@@ -20,9 +20,12 @@ from pipeline.settings import RecipeArguments, parse
 OPTIONAL = ("flash-attn", "kernels", "liger-kernel", "vllm", "deepspeed", "wandb", "trackio")
 # Variables that change what a run does, and whose values are no secret.
 SHOWN = (
-    "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTORCH_ALLOC_CONF",
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HUB_OFFLINE",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
     "WORLD_SIZE",
-)  # fmt: skip
+)
 
 
 def devices() -> str:

@@ -15,14 +15,14 @@ from typing import Any
 
 from data_prep.sampling.problems import load_pass_counts
 from data_prep.schema import COLUMNS, question_of, read_problems
-from pipeline import manifest
 from pipeline.checkpoints import loading
 from pipeline.console import hide_trackers, is_main_process, quiet, say
 from pipeline.errors import UserError, run_cli
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import parse
 from stages.arguments import DEFAULTS, GRPO, GrpoArguments, keeps_old_logps
-from stages.checks import LEAST_PROBLEMS, check_grpo, key_of
+from stages.checks import check_grpo
+from stages.checks.evaluation import LEAST_PROBLEMS, key_of
 from stages.launch import launched
 from stages.own_code import own_files
 from stages.restarts import in_launch
@@ -104,7 +104,7 @@ def build_trainer(
     if grpo.use_vllm:
         from stages.trainer.vllm import use_vllm
 
-        use_vllm(grpo.vllm_mode, args.vllm_call_timeout)
+        use_vllm(args.vllm_call_timeout)
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
     # TRL hands every column to every reward function.
@@ -129,37 +129,31 @@ def build_trainer(
     )
 
 
-def main() -> None:
-    """Parse, select problems, train, save, write the manifest."""
-    args, grpo, model = parse(
-        __doc__, GrpoArguments, GRPO, launched(check_grpo), defaults=DEFAULTS, owns="output_dir"
-    )
-    hide_trackers(grpo.report_to)
-    rows = list(read_problems(args.train_file))
-
-    from stages import training
-
-    quiet()
-    tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
-    problems, held_out, dropped = split(rows, args, grpo.seed, tokenizer)
-    per_step = grpo.generation_batch_size // grpo.num_generations
-    if len(problems) < per_step:
+def check_enough(path: str, rows: Rows, problems: Rows, dropped: dict[str, int], grpo: Any) -> None:
+    """Refuse fewer problems than one generation batch needs."""
+    needed = grpo.generation_batch_size // grpo.num_generations
+    if len(problems) < needed:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
         raise UserError(
-            f"{args.train_file}: {len(problems)} of {len(rows)} problems are left "
-            f"({', '.join(f'{n} {why}' for why, n in dropped.items()) or 'none dropped'}), one "
-            f"generation batch needs {per_step}; drop fewer, or add problems"
+            f"{path}: {len(problems)} of {len(rows)} problems are left "
+            f"({reasons or 'none dropped'}), one generation batch needs {needed}; drop fewer, or "
+            "add problems"
         )
-    config = training.effective_config(args, grpo, model)
-    files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
-    inputs = manifest.hash_inputs([*filter(None, files), *own_files(args.reward_funcs)])
-    start = training.prepare(grpo.output_dir, config, inputs)
-    if start is None:
-        return
-    grpo.output_dir = start.work
+
+
+def describe_start(
+    rows: Rows,
+    problems: Rows,
+    held_out: Rows,
+    dropped: dict[str, int],
+    args: GrpoArguments,
+    grpo: Any,
+) -> None:
+    """Say what is trained on, what is evaluated on, and what will hardly have an effect."""
+    reasons = "".join(f", {count:,} {reason}" for reason, count in dropped.items())
     say(
-        f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}"
-        + "".join(f", {count:,} {reason}" for reason, count in dropped.items())
-        + f"; curriculum: {args.curriculum}"
+        f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}{reasons}; "
+        f"curriculum: {args.curriculum}"
     )
     if held_out:
         say(
@@ -174,36 +168,66 @@ def main() -> None:
             "ratio is 1 as long as gradient_accumulation_steps uses up a generation batch; a "
             "greater steps_per_generation gives it several optimizer steps"
         )
-    with loading("model", model.model_name_or_path, "model_name_or_path"):
-        trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
-    if args.stochastic_rounding:
-        from stages.trainer.update import use_stochastic_rounding
 
-        use_stochastic_rounding(trainer)
-    training.train(trainer, "grpo", start.checkpoint)
 
-    from stages.trainer.evaluation import NAME, read_best
+def describe_end(trainer: Any, best: dict[str, Any] | None, folder: str) -> None:
+    """Say where the run ended, and its best model if it kept one."""
+    from stages import training
+    from stages.trainer.evaluation import NAME
 
-    best = read_best(start.work) if is_main_process() and held_out else None
-    if is_main_process():
-        counts = {"problems": len(problems), "steps": trainer.state.global_step}
-        counts["completions"] = trainer.num_completions
-        if held_out:
-            counts["held_out_problems"] = len(held_out)
-        numbers = {"rows_in": len(rows), "rows_out": len(problems), "dropped": dropped}
-        if best:
-            numbers["best"] = best
-        training.conclude(start, "grpo", config, inputs, counts, **numbers)
     say(
         f"grpo: {trainer.state.global_step} steps, "
         f"reward {training.last_logged(trainer, 'rollout/rewards'):.3f}, "
-        f"correct {training.last_logged(trainer, 'rollout/correctness'):.3f} -> {start.folder}"
+        f"correct {training.last_logged(trainer, 'rollout/correctness'):.3f} -> {folder}"
     )
-    if best:
+    if best is not None:
         say(
             f"grpo: best {best['metric']} {best['value']:.3f} ± {best['stderr']:.3f} at step "
-            f"{best['step']} -> {start.folder}/{NAME}"
+            f"{best['step']} -> {folder}/{NAME}"
         )
+
+
+def main() -> None:
+    """Read the settings, choose problems, claim the folder, train, save, write the manifest."""
+    args, grpo, model = parse(
+        __doc__, GrpoArguments, GRPO, launched(check_grpo), defaults=DEFAULTS, owns="output_dir"
+    )
+    hide_trackers(grpo.report_to)
+    rows = list(read_problems(args.train_file))
+
+    from stages import training
+    from stages.trainer.evaluation import read_best
+    from stages.trainer.update import use_stochastic_rounding
+
+    quiet()
+    tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
+    problems, held_out, dropped = split(rows, args, grpo.seed, tokenizer)
+    check_enough(args.train_file, rows, problems, dropped, grpo)
+
+    files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
+    run = training.claim("grpo", [*files, *own_files(args.reward_funcs)], args, grpo, model)
+    if run is None:
+        return
+    describe_start(rows, problems, held_out, dropped, args, grpo)
+
+    with loading("model", model.model_name_or_path, "model_name_or_path"):
+        trainer = build_trainer(problems, args, grpo, model, tokenizer, held_out)
+    if args.stochastic_rounding:
+        use_stochastic_rounding(trainer)
+    training.train(trainer, "grpo", run.checkpoint)
+    training.save(trainer)
+
+    counts = {"problems": len(problems), "steps": trainer.state.global_step}
+    counts["completions"] = trainer.num_completions
+    numbers: dict[str, Any] = {"rows_in": len(rows), "rows_out": len(problems), "dropped": dropped}
+    best = None
+    if held_out:
+        counts["held_out_problems"] = len(held_out)
+        best = read_best(run.work) if is_main_process() else None
+    if best is not None:
+        numbers["best"] = best
+    training.conclude(run, counts, **numbers)
+    describe_end(trainer, best, run.folder)
     training.finish(trainer)
 
 

@@ -31,9 +31,11 @@ LAUNCHER = re.compile(
 )
 # What may differ between two numbers of processes.
 BATCH_KEYS = (
-    "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
     "generation_batch_size",
-)  # fmt: skip
+)
 
 
 def is_on(value: Any) -> bool:
@@ -44,12 +46,6 @@ def is_on(value: Any) -> bool:
 def is_installed(package: str) -> bool:
     """Whether a package can be imported; it is not."""
     return importlib.util.find_spec(package) is not None
-
-
-def refuse_if(is_fault: Any, message: str) -> None:
-    """Raise the message where the fault is there."""
-    if is_fault:
-        raise UserError(message)
 
 
 def asked_engine(env: Mapping[str, str] = os.environ) -> str:
@@ -64,8 +60,10 @@ def launched(check: Callable[[Settings], None]) -> Callable[[Settings], None]:
 
     def check_both(settings: Settings) -> None:
         check_launch(settings, os.environ, asked_of_launcher(parent_command()))
-        message = "deepspeed: not installed; pip install -c constraints.txt -e '.[deepspeed]'"
-        refuse_if("DeepSpeed" in asked_engine() and not is_installed("deepspeed"), message)
+        if "DeepSpeed" in asked_engine() and not is_installed("deepspeed"):
+            raise UserError(
+                "deepspeed: not installed; pip install -c constraints.txt -e '.[deepspeed]'"
+            )
         check(settings)
 
     return check_both
@@ -95,69 +93,94 @@ def asked_of_launcher(command: list[str]) -> dict[str, Any]:
 
 def check_launch(settings: Settings, env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
     """Refuse what recipe, environment and launcher (`asked`) would not do as they say."""
-    _check_number(env, asked)
-    is_cpu, engine = settings.use_cpu, asked_engine(env)
-    is_cpu_launch = is_on(env.get("ACCELERATE_USE_CPU"))
-    refuse_if(
-        is_on(asked.get("use_cpu")) and not is_cpu and not is_cpu_launch,
-        f"use_cpu: the launch ({asked.get('config_file')}) is for CPUs and the recipe is not; "
-        "add --use_cpu true --bf16 false, or launch with a config for GPUs",
-    )
+    check_number(env, asked)
+    engine, is_cpu_launch = asked_engine(env), is_on(env.get("ACCELERATE_USE_CPU"))
+    if is_on(asked.get("use_cpu")) and not settings.use_cpu and not is_cpu_launch:
+        raise UserError(
+            f"use_cpu: the launch ({asked.get('config_file')}) is for CPUs and the recipe is not; "
+            "add --use_cpu true --bf16 false, or launch with a config for GPUs"
+        )
     for key, file in (("fsdp", "fsdp2"), ("deepspeed", "zero2")):
-        refuse_if(
-            getattr(settings, key),
-            f"{key}: belongs to the launch; remove the key, and start the stage with "
-            f"`accelerate launch --config_file {CONFIGS}/{file}.yaml`",
-        )
+        if getattr(settings, key):
+            raise UserError(
+                f"{key}: belongs to the launch; remove the key, and start the stage with "
+                f"`accelerate launch --config_file {CONFIGS}/{file}.yaml`"
+            )
     if engine == FSDP:
-        kind, remedy = env.get("FSDP_STATE_DICT_TYPE", "not set"), f"{CONFIGS}/fsdp2.yaml"
-        refuse_if(
-            is_cpu or is_cpu_launch,
-            "use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch "
-            f"with {CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml",
-        )
-        message = f"fsdp_version: the launch would run FSDP 1, accelerate's default; use {remedy}"
-        refuse_if(env.get("FSDP_VERSION", "1") != "2", message)
-        message = f"fsdp_state_dict_type: {kind} saves no model for other stages; use {remedy}"
-        refuse_if(kind != "FULL_STATE_DICT", message)
+        check_fsdp_device(settings.use_cpu or is_cpu_launch)
+        check_fsdp(env)
     if "DeepSpeed" in engine:
-        refuse_if(
-            env.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none") != "none",
+        check_deepspeed(engine, env)
+    check_precision(settings, env)
+
+
+def check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
+    """Refuse copies that know nothing of each other, and another number than was asked for."""
+    for name in COPIES:
+        if "WORLD_SIZE" not in env and env.get(name, "1") != "1":
+            raise UserError(
+                f"{name}: {env.get(name)} copies of the stage that know nothing of each other; "
+                "start them with `accelerate launch` or torchrun (one for each host with srun: "
+                f"{CONFIGS}/slurm.sh)"
+            )
+    size = env.get("WORLD_SIZE", "1")
+    for name, given in (("NUM_PROCESSES", env), ("num_processes", asked)):
+        wish = given.get(name)
+        if wish not in (None, "", -1) and str(wish) != size:  # -1: accelerate's word for all
+            raise UserError(
+                f"{name}: {wish} asked for, the launch has started {size}; use `accelerate launch "
+                f"--config_file {CONFIGS}/<cpu, ddp, ...>.yaml --num_processes {wish}` without "
+                "--cpu"
+            )
+
+
+def check_fsdp_device(is_cpu: bool) -> None:
+    """Refuse FSDP on CPUs: accelerate would silently run plain data parallel."""
+    if is_cpu:
+        raise UserError(
+            "use_cpu: FSDP runs on GPUs only, on a CPU it would be plain data parallel; launch "
+            f"with {CONFIGS}/cpu.yaml, zero2.yaml or zero3.yaml"
+        )
+
+
+def check_fsdp(env: Mapping[str, str]) -> None:
+    """Refuse FSDP 1, and saves that no other stage can load."""
+    kind, remedy = env.get("FSDP_STATE_DICT_TYPE", "not set"), f"{CONFIGS}/fsdp2.yaml"
+    if env.get("FSDP_VERSION", "1") != "2":
+        raise UserError(
+            f"fsdp_version: the launch would run FSDP 1, accelerate's default; use {remedy}"
+        )
+    if kind != "FULL_STATE_DICT":
+        raise UserError(
+            f"fsdp_state_dict_type: {kind} saves no model for other stages; use {remedy}"
+        )
+
+
+def check_deepspeed(engine: str, env: Mapping[str, str]) -> None:
+    """Refuse a file of DeepSpeed's own, and a ZeRO-3 that saves no model."""
+    if env.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none") != "none":
+        raise UserError(
             "deepspeed_config_file: its ZeRO stage cannot be checked; write deepspeed_config in "
-            f"its place, as in {CONFIGS}/zero3.yaml",
+            f"its place, as in {CONFIGS}/zero3.yaml"
         )
-        refuse_if(
-            engine.endswith("3")
-            and not is_on(env.get("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL")),
+    is_saved = is_on(env.get("ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"))
+    if engine.endswith("3") and not is_saved:
+        raise UserError(
             "zero3_save_16bit_model: is off, and ZeRO-3 would save no model that another stage can "
-            "load; set it to true in the launch's deepspeed_config",
+            "load; set it to true in the launch's deepspeed_config"
         )
+
+
+def check_precision(settings: Settings, env: Mapping[str, str]) -> None:
+    """Refuse another precision in the launch than in the recipe."""
     # TRL's default is bf16 where fp16 is off.
     is_bf16 = not settings.fp16 if settings.bf16 is None else settings.bf16
     precision = "fp16" if settings.fp16 else "bf16" if is_bf16 else "no"
     wanted = env.get("ACCELERATE_MIXED_PRECISION", "no")
-    refuse_if(
-        wanted not in ("no", precision),
-        f"mixed_precision: {wanted} in the launch, {precision} in the recipe (bf16, fp16); take it "
-        "out of the launch",
-    )
-
-
-def _check_number(env: Mapping[str, str], asked: Mapping[str, Any]) -> None:
-    for name in COPIES if "WORLD_SIZE" not in env else ():
-        refuse_if(
-            env.get(name, "1") != "1",
-            f"{name}: {env.get(name)} copies of the stage that know nothing of each other; start "
-            "them with `accelerate launch` or torchrun (one for each host with srun: "
-            f"{CONFIGS}/slurm.sh)",
-        )
-    size = env.get("WORLD_SIZE", "1")
-    for name, given in (("NUM_PROCESSES", env), ("num_processes", asked)):
-        wish = given.get(name)
-        refuse_if(
-            wish not in (None, "", -1) and str(wish) != size,  # -1: accelerate's word for all
-            f"{name}: {wish} asked for, the launch has started {size}; use `accelerate launch "
-            f"--config_file {CONFIGS}/<cpu, ddp, ...>.yaml --num_processes {wish}` without --cpu",
+    if wanted not in ("no", precision):
+        raise UserError(
+            f"mixed_precision: {wanted} in the launch, {precision} in the recipe (bf16, fp16); "
+            "take it out of the launch"
         )
 
 
@@ -170,33 +193,35 @@ def check_started(is_cpu: bool) -> None:
     num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     engine, num_gpus = asked_engine(), torch.cuda.device_count()
     is_alone = num_processes == 1 and engine == DATA_PARALLEL
-    refuse_if(
-        is_cpu and num_gpus and not is_alone,
-        f"use_cpu: true, and this host has {num_gpus} GPUs that the launch would use or leave "
-        "idle; remove the key, or hide them with CUDA_VISIBLE_DEVICES=''",
-    )
-    refuse_if(
-        not is_cpu and 0 < num_gpus < num_local,
-        f"num_processes: {num_local} on this host, which has {num_gpus} GPUs; start one for each",
-    )
-    refuse_if(
-        not is_cpu and num_gpus > 1 and "LOCAL_RANK" not in os.environ,
-        f"num_processes: 1, and it sees {num_gpus} GPUs, which the Trainer would use with torch's "
-        f"old DataParallel; launch with {CONFIGS}/ddp.yaml or single_gpu.yaml",
-    )
-    refuse_if(
-        not is_alone and not is_cpu and not num_gpus,
-        f"use_cpu: false, and no GPU was found for {num_processes} processes with {engine}; look "
-        "at CUDA_VISIBLE_DEVICES and the driver, or train with --use_cpu true --bf16 false",
-    )
+    if is_cpu:
+        if num_gpus and not is_alone:
+            raise UserError(
+                f"use_cpu: true, and this host has {num_gpus} GPUs that the launch would use or "
+                "leave idle; remove the key, or hide them with CUDA_VISIBLE_DEVICES=''"
+            )
+    elif 0 < num_gpus < num_local:
+        raise UserError(
+            f"num_processes: {num_local} on this host, which has {num_gpus} GPUs; start one for "
+            "each"
+        )
+    elif num_gpus > 1 and "LOCAL_RANK" not in os.environ:
+        raise UserError(
+            f"num_processes: 1, and it sees {num_gpus} GPUs, which the Trainer would use with "
+            f"torch's old DataParallel; launch with {CONFIGS}/ddp.yaml or single_gpu.yaml"
+        )
+    elif not num_gpus and not is_alone:
+        raise UserError(
+            f"use_cpu: false, and no GPU was found for {num_processes} processes with {engine}; "
+            "look at CUDA_VISIBLE_DEVICES and the driver, or train with --use_cpu true --bf16 false"
+        )
     if is_alone:
         return
     running = PartialState(cpu=is_cpu).num_processes
-    refuse_if(
-        running != num_processes,
-        f"num_processes: {num_processes} started, {running} work together; launch with a file of "
-        f"{CONFIGS}/",
-    )
+    if running != num_processes:
+        raise UserError(
+            f"num_processes: {num_processes} started, {running} work together; launch with a file "
+            f"of {CONFIGS}/"
+        )
     if is_cpu and "DeepSpeed" in engine:
         from deepspeed import comm
 

@@ -1,8 +1,12 @@
 """Start a launch's processes again without a person, by torch elastic and what it lacks.
 
-Where a process of a launch was killed, all of them start again and resume from their checkpoint; a
-host that is gone is waited for. Added here: a mistake (exit code 2) ends the launch on all hosts, a
-host that gives no sign is noticed, and a launcher that has lost the main host meets it again.
+Torch elastic restarts the processes when one of them dies, and lets the hosts meet again. Each
+addition here is something that it does not do (docs/multi-node.md has the table):
+
+in_launch           a worker ends with its launcher; elastic would leave it as an orphan
+make_elastic        the main host is named by its rank, not guessed by a name that may not resolve
+Agent               a mistake (exit code 2) ends all hosts; a host that gives no sign is noticed
+meet_again          a launcher that has lost the main host, and with it the store, starts again
 """
 
 import ctypes
@@ -78,11 +82,12 @@ def address_towards(host: str, port: int) -> str:
 def meet_again(why: str) -> None:
     """Replace this launcher by one that meets the others again; a few times, then it ends."""
     meetings = int(os.environ.get("LAUNCH_MEETINGS", 0)) + 1
-    again = f"this host tries to meet it again ({meetings} of {MAX_MEETINGS})"
-    line = f"notice: {why}; {again}" if meetings <= MAX_MEETINGS else f"error: {why}; {REMEDY}"
-    os.write(2, f"{line}\n".encode())  # past all locks: another thread may hold sys.stderr's
+    # `os.write` goes past all locks: another thread may hold sys.stderr's.
     if meetings > MAX_MEETINGS:
+        os.write(2, f"error: {why}; {REMEDY}\n".encode())
         os._exit(LOST)
+    number = f"{meetings} of {MAX_MEETINGS}"
+    os.write(2, f"notice: {why}; this host tries to meet it again ({number})\n".encode())
     os.environ["LAUNCH_MEETINGS"] = str(meetings)
     time.sleep(5)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
@@ -119,26 +124,39 @@ def install(asked: Mapping[str, Any]) -> None:
 
         def _monitor_workers(self, group: WorkerGroup) -> RunResult:
             result, num_hosts = super()._monitor_workers(group), group.group_world_size or 1
-            failures = {failure.exitcode for failure in result.failures.values()}
-            if MISTAKE in failures:
-                self._remaining_restarts = 0
-                group.store.set("mistake", "1")
-                time.sleep(3 if num_hosts > 1 else 0)  # the others look, while the store is there
-            elif failures and self._remaining_restarts:
-                time.sleep(1 if num_hosts > 1 else 0)  # a mistake elsewhere may be the cause
-                left = f"{self._remaining_restarts} of {self._worker_group.spec.max_restarts} left"
-                rank, failure = ChildFailedError("", result.failures).get_first_failure()
-                end = failure.signal_name() if failure.exitcode < 0 else failure.exitcode
-                notice(f"rank {rank} ended with {end}; all processes start again ({left})")
-            if num_hosts > 1 and MISTAKE not in failures and group.store.check(["mistake"]):
+            codes = {failure.exitcode for failure in result.failures.values()}
+            if MISTAKE in codes:
+                self._end_all_hosts(group, num_hosts)
+                return result
+            if codes and self._remaining_restarts:
+                self._announce_restart(result, num_hosts)
+            if num_hosts > 1 and group.store.check(["mistake"]):
                 raise UserError("another host of the run has stopped with a mistake; see its log")
-            rendezvous = self._worker_group.spec.rdzv_handler._state_holder.state
-            if result.state == WorkerState.HEALTHY and len(rendezvous.participants) < num_hosts:
+            meeting = self._worker_group.spec.rdzv_handler._state_holder.state
+            if result.state == WorkerState.HEALTHY and len(meeting.participants) < num_hosts:
                 notice("a host of the run is lost; waiting until it starts the same command again")
                 self._restart_workers(group)
             return result
 
-    launch_agent, api.LocalElasticAgent = api.launch_agent, Agent
-    api.launch_agent = lambda config, *rest, **kw: launch_agent(
-        make_elastic(config, asked), *rest, **kw
-    )
+        def _end_all_hosts(self, group: WorkerGroup, num_hosts: int) -> None:
+            """Start nothing again here, and leave word for the other hosts."""
+            self._remaining_restarts = 0
+            group.store.set("mistake", "1")
+            if num_hosts > 1:
+                time.sleep(3)  # the others look, while the store is there
+
+        def _announce_restart(self, result: RunResult, num_hosts: int) -> None:
+            if num_hosts > 1:
+                time.sleep(1)  # a mistake elsewhere may be the cause
+            left = f"{self._remaining_restarts} of {self._worker_group.spec.max_restarts} left"
+            rank, failure = ChildFailedError("", result.failures).get_first_failure()
+            end = failure.signal_name() if failure.exitcode < 0 else failure.exitcode
+            notice(f"rank {rank} ended with {end}; all processes start again ({left})")
+
+    launch_agent = api.launch_agent
+
+    def launch_elastic(config: Any, *args: Any, **kwargs: Any) -> Any:
+        return launch_agent(make_elastic(config, asked), *args, **kwargs)
+
+    api.LocalElasticAgent = Agent
+    api.launch_agent = launch_elastic

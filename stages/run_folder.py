@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from pipeline import manifest
 from pipeline.checkpoints import reads
 from pipeline.errors import UserError
-from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP, refuse_if
+from stages.launch import BATCH_KEYS, DATA_PARALLEL, FSDP
 
 RUN_FILE = "run.json"  # what the checkpoints in a folder were made from, and by
 SEAL, STATE = "files.json", "trainer_state.json"
@@ -114,15 +114,21 @@ def put_in_place(work: Path, folder: Path) -> None:
     if old and (old / manifest.NAME).exists():
         for kind in OPTIMIZER_FILES:
             for path in old.glob(f"checkpoint-*/{kind}"):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
 
 def describe_superseded(folder: str) -> str:
     """One line on the superseded runs and how to free them; empty where there is none."""
-    runs = superseded(Path(folder))
-    sizes = [sum(f.stat().st_size for f in run.rglob("*") if f.is_file()) for run in runs]
-    listed = ", ".join(f"{r} ({s / 2**20:,.0f} MiB)" for r, s in zip(runs, sizes, strict=True))
-    return f"superseded runs: {listed}; to free them: rm -r {folder}.[0-9]*" if runs else ""
+    listed = []
+    for run in superseded(Path(folder)):
+        size = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
+        listed.append(f"{run} ({size / 2**20:,.0f} MiB)")
+    if not listed:
+        return ""
+    return f"superseded runs: {', '.join(listed)}; to free them: rm -r {folder}.[0-9]*"
 
 
 def seal(checkpoint: Path) -> None:
@@ -144,7 +150,8 @@ def is_whole(checkpoint: Path, run: Mapping[str, Any]) -> bool:
     other = difference(made_by, run) if made_by else ""
     if not fault and not other:
         return True
-    aside = checkpoint.with_name((DAMAGED if fault else FOREIGN) + checkpoint.name)
+    prefix = DAMAGED if fault else FOREIGN
+    aside = checkpoint.with_name(f"{prefix}{checkpoint.name}")
     shutil.rmtree(aside, ignore_errors=True)
     checkpoint.rename(aside)
     why = fault or f"belongs to another run ({other})"
@@ -237,28 +244,32 @@ def check_resume(checkpoint: Path, run: Mapping[str, Any]) -> None:
     """
     old = sealed(checkpoint).get("run") or read_run(checkpoint.parent)
     fault = damage(checkpoint)
-    refuse_if(fault, f"resume_from_checkpoint: {checkpoint}: {fault}; take an earlier one")
+    if fault:
+        raise UserError(f"resume_from_checkpoint: {checkpoint}: {fault}; take an earlier one")
     if not old:
         return
-    made, remedy = f"{checkpoint}: was made with", "start as before, or train anew elsewhere"
+    made = f"{checkpoint}: was made with"
+    remedy = "start as before, or start a new run elsewhere"
     number, engine = run["num_processes"], run["engine"]
-    message = f"{made} {old.get('engine')}, this launch has {engine}; {remedy}"
-    refuse_if(old.get("engine", engine) != engine, message)
+    if old.get("engine", engine) != engine:
+        raise UserError(f"{made} {old['engine']}, this launch has {engine}; {remedy}")
     other = difference(old, run)
-    message = f"{made} {other}; {remedy}: model_name_or_path: {checkpoint} takes its weights alone"
-    refuse_if(other, message)
+    if other:
+        raise UserError(
+            f"{made} {other}; {remedy}: model_name_or_path: {checkpoint} takes its weights alone"
+        )
     if old["num_processes"] == number:
         return
     made = f"{made} {old['num_processes']} processes and"
-    refuse_if(
-        engine not in (DATA_PARALLEL, FSDP),
-        f"{made} {engine}, which loads it with as many only; this launch has {number}; {remedy}",
-    )
+    if engine not in (DATA_PARALLEL, FSDP):
+        raise UserError(
+            f"{made} {engine}, which loads it with as many only; this launch has {number}; {remedy}"
+        )
     rows = rows_of(run["config"], number)
     for unit, count in rows_of(old["config"], old["num_processes"]).items():
-        refuse_if(
-            rows.get(unit) != count,
-            f"{made} {count} rows a {unit}, this launch has {number} and {rows.get(unit)}; change "
-            f"per_device_train_batch_size or gradient_accumulation_steps so that they are {count} "
-            f"again, or {remedy}",
-        )
+        if rows.get(unit) != count:
+            raise UserError(
+                f"{made} {count} rows a {unit}, this launch has {number} and {rows.get(unit)}; "
+                "change per_device_train_batch_size or gradient_accumulation_steps so that they "
+                f"are {count} again, or {remedy}"
+            )

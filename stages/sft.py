@@ -12,9 +12,8 @@ Full-parameter by default, LoRA with `use_peft: true`; `packing: true` packs who
 from typing import Any
 
 from data_prep.schema import check_row
-from pipeline import manifest
 from pipeline.checkpoints import load_template, loading
-from pipeline.console import hide_trackers, is_main_process, quiet, say
+from pipeline.console import hide_trackers, quiet, say
 from pipeline.errors import UserError, run_cli
 from pipeline.prompts import render_completion, render_prompt
 from pipeline.rows import read_rows
@@ -54,36 +53,27 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
     return rows, dropped
 
 
-def main() -> None:
-    """Parse, tokenize, train, save, write the manifest."""
-    args, sft, model = parse(
-        __doc__, SftArguments, SFT, launched(check_sft), defaults=DEFAULTS, owns="output_dir"
-    )
-    if sft.completion_only_loss is None:
-        # TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
-        sft.completion_only_loss = True
+def load_own_tokenizer(sft: Any, model: Any) -> Any:
+    """The checkpoint's tokenizer, with the recipe's template where it names one."""
+    from stages import training
 
-    hide_trackers(sft.report_to)
+    template = None
+    if sft.chat_template_path:
+        template = load_template(sft.chat_template_path)
+    return training.load_tokenizer(model, sft, template)
+
+
+def build_trainer(
+    rows: list[dict], args: SftArguments, sft: Any, model: Any, tokenizer: Any
+) -> Any:
+    """TRL's trainer over tokenized rows; `sft`, `model`: TRL's `SFTConfig`, `ModelConfig`."""
     from datasets import Dataset
     from trl import SFTTrainer
 
     from stages import training
 
-    quiet()
-    template = sft.chat_template_path
-    tokenizer = training.load_tokenizer(model, sft, template and load_template(template))
-    rows, dropped = load_rows(args.train_file, tokenizer, sft.max_length)
-    config = training.effective_config(args, sft, model)
-    # Ours is whole: TRL would clone a folder's special tokens after the rows are tokenized.
+    # The tokenizer is whole: TRL would clone a folder's special tokens after rows are tokenized.
     sft.chat_template_path = None
-    files = [args.train_file, model.model_name_or_path, *([template] if template else [])]
-    inputs = manifest.hash_inputs(files)
-    start = training.prepare(sft.output_dir, config, inputs)
-    if start is None:
-        return
-    sft.output_dir = start.work
-    say(f"sft: {len(rows):,} rows of {args.train_file}, {dropped:,} over max_length dropped")
-
     with loading("model", model.model_name_or_path, "model_name_or_path"):
         trainer = SFTTrainer(
             train_dataset=Dataset.from_list(rows),
@@ -94,21 +84,47 @@ def main() -> None:
         from stages.trainer.update import use_stochastic_rounding
 
         use_stochastic_rounding(trainer)
-    training.train(trainer, "sft", start.checkpoint)
+    return trainer
 
-    if is_main_process():
-        num_tokens = sum(len(row["input_ids"]) for row in rows)
-        counts = {"rows": len(rows), "tokens": num_tokens, "steps": trainer.state.global_step}
-        numbers = {"rows_in": len(rows) + dropped, "rows_out": len(rows)}
-        numbers["dropped"] = {"over_max_length": dropped}
-        training.conclude(start, "sft", config, inputs, counts, **numbers)
+
+def main() -> None:
+    """Read the settings, tokenize, claim the folder, train, save, write the manifest."""
+    args, sft, model = parse(
+        __doc__, SftArguments, SFT, launched(check_sft), defaults=DEFAULTS, owns="output_dir"
+    )
+    if sft.completion_only_loss is None:
+        # TRL decides by the columns' names, and for tokenized rows it would ignore their mask.
+        sft.completion_only_loss = True
+    hide_trackers(sft.report_to)
+
+    from stages import training
+
+    quiet()
+    tokenizer = load_own_tokenizer(sft, model)
+    rows, num_long = load_rows(args.train_file, tokenizer, sft.max_length)
+
+    files = [args.train_file, model.model_name_or_path, sft.chat_template_path]
+    run = training.claim("sft", files, args, sft, model)
+    if run is None:
+        return
+    say(f"sft: {len(rows):,} rows of {args.train_file}, {num_long:,} over max_length dropped")
+
+    trainer = build_trainer(rows, args, sft, model, tokenizer)
+    training.train(trainer, "sft", run.checkpoint)
+    training.save(trainer)
+
+    num_steps, num_tokens = trainer.state.global_step, sum(len(row["input_ids"]) for row in rows)
+    training.conclude(
+        run,
+        counts={"rows": len(rows), "tokens": num_tokens, "steps": num_steps},
+        rows_in=len(rows) + num_long,
+        rows_out=len(rows),
+        dropped={"over_max_length": num_long},
+    )
     # A run shorter than logging_steps has logged nothing but its mean loss.
     loss = training.last_logged(trainer, "loss", "train_loss")
     accuracy = training.last_logged(trainer, "mean_token_accuracy")
-    say(
-        f"sft: {trainer.state.global_step} steps, loss {loss:.4f}, "
-        f"token accuracy {accuracy:.3f} -> {start.folder}"
-    )
+    say(f"sft: {num_steps} steps, loss {loss:.4f}, token accuracy {accuracy:.3f} -> {run.folder}")
     training.finish(trainer)
 
 

@@ -58,10 +58,13 @@ def build_tokenizer(texts: list[str]) -> Any:
     from transformers import Qwen2Tokenizer
 
     trainer = trainers.BpeTrainer(
-        vocab_size=800, special_tokens=[], show_progress=False, min_frequency=2,
+        vocab_size=800,
+        special_tokens=[],
+        show_progress=False,
+        min_frequency=2,
         # Every byte: text of other problems must not be lost.
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     backend = Qwen2Tokenizer()._tokenizer  # Qwen2's normalizer and pre-tokenizer, no words yet
     backend.train_from_iterator(texts, trainer)
     model = json.loads(backend.to_str())["model"]

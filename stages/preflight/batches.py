@@ -86,19 +86,27 @@ def check_steps(topic: str, values: Settings, rows: int | None, batch: float) ->
     return found
 
 
+def why_kept(values: Settings, engine: str) -> str | None:
+    """What keeps small updates of the weights; None: bf16 weights round them away."""
+    if weight_bytes(values) == 4:
+        return "fp32 weights"
+    if values.use_peft:
+        return "LoRA's weights are fp32"
+    if values.stochastic_rounding:
+        return "stochastic rounding"
+    if engine.startswith("zero"):
+        return "DeepSpeed's fp32 master weights"
+    if values.learning_rate >= LOSSY:
+        return "large enough for bf16 weights"
+    return None
+
+
 def check_precision(stage: str, values: Settings, engine: str) -> Finding:
     """Find a learning rate whose updates bf16 weights round away."""
     topic, rate = f"{stage}.yaml", values.learning_rate
-    keeps = (
-        "fp32 weights" if weight_bytes(values) == 4 else
-        "LoRA's weights are fp32" if values.use_peft else
-        "stochastic rounding" if values.stochastic_rounding else
-        "DeepSpeed's fp32 master weights" if engine.startswith("zero") else
-        "large enough for bf16 weights" if rate >= LOSSY else
-        ""
-    )  # fmt: skip
-    if keeps:
-        return Finding(OK, topic, f"learning_rate {rate:g}: updates are kept ({keeps})")
+    kept = why_kept(values, engine)
+    if kept:
+        return Finding(OK, topic, f"learning_rate {rate:g}: updates are kept ({kept})")
     text = (
         f"learning_rate {rate:g} with dtype: {values.dtype}: weights in bf16 alone have 8 "
         "bits, most updates of this size are lost (at 5e-7 1 % of the weights move, at 2e-5 30 %)"

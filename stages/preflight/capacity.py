@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.errors import UserError, nearest, size
 from pipeline.settings import Settings
-from stages.checks import has_gpu
+from stages.checks.vllm import has_gpu
 from stages.preflight.inputs import ERROR, OK, UNCHECKED, WARNING, Finding, Recipe, from_error
 from stages.preflight.memory import LINEARS, Model, Plan, Step, plan_step
 
@@ -106,8 +106,12 @@ def rows_of_step(stage: str, values: Settings, longest: int | None) -> dict[str,
     # FlashAttention tells rows apart without a mask of L^2.
     is_masked = is_masked and "flash" not in (values.attn_implementation or "")
     return {
-        "rows": rows, "length": length, "scored": scored, "passes": passes, "is_masked": is_masked
-    }  # fmt: skip
+        "rows": rows,
+        "length": length,
+        "scored": scored,
+        "passes": passes,
+        "is_masked": is_masked,
+    }
 
 
 def checkpoint_bytes(step: Step) -> tuple[float, float]:

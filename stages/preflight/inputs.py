@@ -15,7 +15,7 @@ from pipeline.settings import Settings, build, read_settings, read_yaml, run_che
 from pipeline.stages import STAGES as TABLE
 from pipeline.stages import config_name, load_keys
 from stages.arguments import DEFAULTS
-from stages.checks import check_held_out
+from stages.checks.evaluation import check_held_out
 from stages.launch import check_launch
 
 SHAPES = str(Path(__file__).with_name("shapes.yaml"))
@@ -73,9 +73,15 @@ STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
 }
 TAKE_MODEL = [config_name(stage) for stage, row in TABLE.items() if "model" in row.flags]
 INPUTS = (
-    "train_file", "eval_file", "test_file", "transfer_file", "problems_file", "pass_rates",
-    "model_name_or_path", "checkpoints",
-)  # fmt: skip
+    "train_file",
+    "eval_file",
+    "test_file",
+    "transfer_file",
+    "problems_file",
+    "pass_rates",
+    "model_name_or_path",
+    "checkpoints",
+)
 # Files that a stage writes; others write folders.
 WRITES = {"data": FILES.values(), "difficulty": ["pass_rates.jsonl"], "distill": ["traces.jsonl"]}
 

@@ -28,9 +28,16 @@ from stages.preflight.roofline import DEVICES, SYNC, Device
 
 # Rows of the sets as published, where the data are not built; problems of the benchmarks.
 ROWS = {
-    "gsm8k": 7_473, "numinamath": 859_494, "math": 500, "aime": 30, "orz": 56_878, "dapo": 17_917,
-    "areal_boba": 106_236, "deepmath": 103_022, "deepscaler": 40_315,
-}  # fmt: skip
+    "gsm8k": 7_473,
+    "numinamath": 859_494,
+    "math": 500,
+    "aime": 30,
+    "orz": 56_878,
+    "dapo": 17_917,
+    "areal_boba": 106_236,
+    "deepmath": 103_022,
+    "deepscaler": 40_315,
+}
 PROBLEMS = {"gsm8k": 1319, "math500": 500, "arc_challenge": 1172, "gpqa_diamond": 198}
 FEW = 30  # problems of the other benchmarks: AIME, HMMT, BRUMO, CMIMC (40)
 SHARE = 0.3  # of a limit that a completion has, where nothing else is said
@@ -127,9 +134,14 @@ class Planner:
         model, mean = Model(self.recipe.shape("grpo")), self.completion(values.max_new_tokens)
         num = problems * samples
         seconds = roofline.generation_seconds(
-            model, self.gpu, num / self.args.gpus, self.args.prompt_tokens, mean,
-            values.max_new_tokens, roofline.cache_tokens(model, self.gpu, ALONE),
-        )  # fmt: skip
+            model,
+            self.gpu,
+            num=num / self.args.gpus,
+            prompt=self.args.prompt_tokens,
+            mean=mean,
+            longest=values.max_new_tokens,
+            cache=roofline.cache_tokens(model, self.gpu, ALONE),
+        )
         what = f"{problems:,} problems x {samples:.3g} completions x {mean:,.0f} tokens"
         return Stage(stage, what, seconds, num * mean)
 
@@ -161,9 +173,15 @@ def grpo_seconds(
     parallel = values.vllm_tensor_parallel_size if values.use_vllm else 1
     longest, rows = completion_room(values), values.per_device_train_batch_size
     seconds = roofline.generation_seconds(
-        model, gpu, num * parallel, prompt, mean, longest,
-        roofline.cache_tokens(model, gpu, share, parallel), parallel,
-    )  # fmt: skip
+        model,
+        gpu,
+        num=num * parallel,
+        prompt=prompt,
+        mean=mean,
+        longest=longest,
+        cache=roofline.cache_tokens(model, gpu, share, parallel),
+        parallel=parallel,
+    )
     update = roofline.update_passes(values.gradient_checkpointing, not values.use_peft)
     is_scored = keeps_old_logps(values, max(1, round(num / rows))) + (values.beta != 0)
     passes = values.num_iterations * update + is_scored
@@ -175,7 +193,9 @@ def grpo_seconds(
 def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
     """The table, its sum, and what was assumed."""
     table = Table(title=f"{args.recipe}: {args.gpus} x {args.gpu}", title_justify="left", box=None)
-    heads = ["stage", "what", "hours", "tokens, M", "GPU-hours"] + ["cost"] * bool(args.price)
+    heads = ["stage", "what", "hours", "tokens, M", "GPU-hours"]
+    if args.price:
+        heads.append("cost")
     for head in heads:
         table.add_column(head, justify="left" if head in ("stage", "what") else "right")
     total = Stage("sum", "", sum(s.seconds for s in stages), sum(s.tokens for s in stages))
@@ -183,7 +203,9 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
         hours = stage.seconds / 3600
         cells = [stage.name, stage.what, f"{hours:,.1f}"]
         cells += [f"{stage.tokens / 1e6:,.0f}", f"{hours * args.gpus:,.1f}"]
-        table.add_row(*cells, *([f"{hours * args.gpus * args.price:,.0f}"] if args.price else []))
+        if args.price:
+            cells.append(f"{hours * args.gpus * args.price:,.0f}")
+        table.add_row(*cells)
     console = Console(width=110)
     console.print(table)
     notes = f"assumed: prompts of {args.prompt_tokens} tokens, SFT rows of {args.row_tokens}, "

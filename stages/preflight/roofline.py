@@ -64,9 +64,15 @@ def cache_tokens(model: Model, gpu: Device, share: float, parallel: int = 1) -> 
 
 
 def generation_seconds(
-    model: Model, gpu: Device, num: float, prompt: float, mean: float, longest: float,
-    cache: float, parallel: int = 1,
-) -> float:  # fmt: skip
+    model: Model,
+    gpu: Device,
+    num: float,
+    prompt: float,
+    mean: float,
+    longest: float,
+    cache: float,
+    parallel: int = 1,
+) -> float:
     """Seconds in which one engine of `parallel` GPUs writes `num` completions.
 
     Args:

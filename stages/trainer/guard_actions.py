@@ -98,7 +98,8 @@ class GuardCallback(WeightWatch):
             self.firings.append(firing)
             record(args.output_dir, firing)
             say(f"guard {firing.message}")
-            control.should_training_stop |= firing.action == "stop"
+            if firing.action == "stop":
+                control.should_training_stop = True
 
 
 class GuardActions(WeightWatch):

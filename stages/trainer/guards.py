@@ -44,32 +44,41 @@ class Rule(NamedTuple):
 
 RULES = {
     "repetition": Rule(
-        "max_repetitive_share", "share of repetitive completions",
-        "lower learning_rate or add repetition_penalty to reward_funcs", "repetition",
+        "max_repetitive_share",
+        "share of repetitive completions",
+        "lower learning_rate or add repetition_penalty to reward_funcs",
+        "repetition",
     ),
     "eos": Rule(
-        "cut_off_rise", "rise of the cut-off rate since the best reward",
+        "cut_off_rise",
+        "rise of the cut-off rate since the best reward",
         "lower learning_rate, or raise beta or max_completion_length",
     ),
     "entropy": Rule(
-        "min_entropy", "entropy in nats per token",
-        "lower learning_rate, or raise epsilon_high, temperature or beta", "entropy",
+        "min_entropy",
+        "entropy in nats per token",
+        "lower learning_rate, or raise epsilon_high, temperature or beta",
+        "entropy",
     ),
     "length": Rule(
-        "max_length_growth", "growth of the mean length",
+        "max_length_growth",
+        "growth of the mean length",
         "lower learning_rate or add soft_length_penalty or overlong to reward_funcs",
     ),
     "alignment": Rule(
-        "max_logp_mismatch", "mean exp|log-prob difference| of sampler and trainer",
+        "max_logp_mismatch",
+        "mean exp|log-prob difference| of sampler and trainer",
         "check that the sampler has the trainer's weights, precision and temperature",
         "logp_mismatch",
     ),
     "weights": Rule(
-        "min_moved_share", "share of weights that moved",
-        "keep the weights in float32 or raise learning_rate", "moved_share",
+        "min_moved_share",
+        "share of weights that moved",
+        "keep the weights in float32 or raise learning_rate",
+        "moved_share",
     ),
     "no_signal": Rule("min_signal", "share of informative groups", ""),  # see `why_no_signal`
-}  # fmt: skip
+}
 GUARDS = tuple(RULES)
 
 
@@ -174,8 +183,10 @@ class Guards:
                 streak["since"] = first
             if streak["count"] == self.settings.patience:
                 rule, since = RULES[name], streak["since"]
-                message = f"{name}: {rule.value} is {value:.4g}, guard_{rule.limit} {limit:g}, "
-                message += f"since step {since}; {rule.remedy or self._remedy}"
+                message = (
+                    f"{name}: {rule.value} is {value:.4g}, guard_{rule.limit} {limit:g}, "
+                    f"since step {since}; {rule.remedy or self._remedy}"
+                )
                 firings.append(Firing(name, step, value, limit, action, since, message))
         return firings
 

@@ -60,9 +60,11 @@ def prompt_states(trainer: Any) -> torch.Tensor:
         first = start + accelerator.process_index * BATCH_SIZE
         batch = tokenizer(
             [texts[number] for number in padded[first : first + BATCH_SIZE]],
-            return_tensors="pt", padding=True, padding_side="right",
+            return_tensors="pt",
+            padding=True,
+            padding_side="right",
             add_special_tokens=isinstance(rows[0], str),  # as TRL does; a template has its own
-        ).to(accelerator.device)  # fmt: skip
+        ).to(accelerator.device)
         with torch.no_grad():
             outputs = model(**batch, output_hidden_states=True, logits_to_keep=1, use_cache=False)
         layers = outputs.hidden_states

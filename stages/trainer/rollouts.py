@@ -16,9 +16,14 @@ from trl.trainer.utils import nanstd
 
 PROMPT_KEYS = ("prompt_ids", "prompt_mask")  # (B, P)
 COMPLETION_KEYS = (  # (B, C); importance_sampling_ratio also (B, 1)
-    "completion_ids", "completion_mask", "old_per_token_logps", "ref_per_token_logps",
-    "sampling_per_token_logps", "importance_sampling_ratio", "tool_mask",
-)  # fmt: skip
+    "completion_ids",
+    "completion_mask",
+    "old_per_token_logps",
+    "ref_per_token_logps",
+    "sampling_per_token_logps",
+    "importance_sampling_ratio",
+    "tool_mask",
+)
 OTHER_KEYS = ("advantages", "num_items_in_batch")  # (B,) and 0-d, recomputed by the caller
 EXTREMES = {"min_": min, "max_": max}  # of completions/min_length and the like
 EPSILON = 1e-4  # TRL's; what it adds to every deviation it divides by

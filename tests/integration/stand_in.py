@@ -2,8 +2,8 @@
 
     python -m tests.integration.stand_in sft --config ...
 
-FSDP 2 that really shards where the launch asks for FSDP, else the reference of FlashAttention's
-kernels.
+FSDP 2 that really shards where the launch asks for FSDP; vLLM's CPU build where the recipe asks for
+vLLM on the command line; else the reference of FlashAttention's kernels.
 """
 
 import importlib
@@ -21,6 +21,10 @@ def main():
         from tests.integration.trainer.fsdp_on_cpu import shard_on_cpu
 
         shard_on_cpu()
+    elif "--use_vllm" in sys.argv:
+        from tests.integration.trainer.vllm_on_cpu import install
+
+        install(pytest.MonkeyPatch())
     else:
         from tests.integration.flash_on_cpu import install
 

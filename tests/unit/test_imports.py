@@ -31,7 +31,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("restarts",),
         ("launch", "run_folder", "own_code", "trainer.guards"),
         ("arguments",),
-        ("checks",),
+        ("checks", "callbacks"),
         ("training",),
         ("rewards",),
         ("trainer",),

@@ -10,7 +10,7 @@ from pipeline.errors import UserError
 from pipeline.console import quiet
 quiet()
 from stages import training
-run.VISIBLE_SECONDS = 0.5
+training.VISIBLE_SECONDS = 0.5
 rank = int(os.environ["RANK"])
 os.environ["GROUP_RANK"] = str(rank)
 read = training.run_folder.RUN_FILE
@@ -20,11 +20,11 @@ for number, (seen, beta, digest) in enumerate(cases):
     training.run_folder.RUN_FILE = seen
     values = {"use_cpu": True, "beta": beta, "output_dir": f"own-{rank}"}
     try:
-        start = training.prepare(str(work), values, {"a.jsonl": str(digest)})
+        start = training.prepare("sft", str(work), values, {"a.jsonl": str(digest)})
         print("FOUND shared", start.work == str(work))
     except UserError as error:
         print("FOUND", error)
-run.PartialState().destroy_process_group()
+training.PartialState().destroy_process_group()
 """
 
 

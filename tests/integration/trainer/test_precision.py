@@ -11,7 +11,7 @@ import torch
 
 from pipeline.errors import UserError
 from stages.arguments import SFT, SftArguments
-from stages.checks import check_rounding
+from stages.checks.common import check_rounding
 from tests.integration.fork_server import DIED
 from tests.integration.trainer.recorders import tell
 from tests.settings import settings_of

@@ -22,7 +22,8 @@ from trl.trainer.utils import RepeatSampler
 from pipeline.errors import UserError
 from pipeline.settings import HF_SOURCES, hf_keys
 from stages.arguments import GRPO, SCALES, GrpoArguments
-from stages.checks import CHOICES, check_batch
+from stages.checks.batch import check_batch
+from stages.checks.common import CHOICES
 from stages.trainer.rollouts import advantages, sum_rewards
 from stages.trainer.trainer import MathGRPOTrainer
 from tests.settings import settings_of

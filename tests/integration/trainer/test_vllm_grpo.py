@@ -38,6 +38,13 @@ LORA = {
     "learning_rate": 0.1,
 }
 LIMIT = 1.05  # the guard's
+ON_CPU = """
+import pytest
+from stages import grpo
+from tests.integration.trainer.vllm_on_cpu import install
+install(pytest.MonkeyPatch())
+grpo.main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +64,9 @@ def models(tmp_path_factory, tiny_model_dir):
 def train(run_stage, models, monkeypatch):
     """Function: run the stage in this process; returns its folder and the batches it generated."""
     from stages.trainer import trainer as module
+    from tests.integration.trainer import vllm_on_cpu
 
+    vllm_on_cpu.install(monkeypatch)
     monkeypatch.setattr("stages.rewards.grade_rollouts", grade_by_checksum)
     before, built = dict(os.environ), []
     torch.set_num_threads(1)  # as in the processes that `start` starts: the same rounding
@@ -131,11 +140,13 @@ def read_weights(folder):
 
 
 def never_sync(monkeypatch):
-    monkeypatch.setattr("stages.trainer.vllm.CpuGeneration.sync_weights", lambda self: None)
+    monkeypatch.setattr(
+        "tests.integration.trainer.vllm_on_cpu.CpuGeneration.sync_weights", lambda self: None
+    )
 
 
 def forget_the_head(monkeypatch):
-    monkeypatch.setattr("stages.trainer.vllm.pack_tied_head", lambda model: None)
+    monkeypatch.setattr("tests.integration.trainer.vllm_on_cpu.pack_tied_head", lambda model: None)
 
 
 @pytest.mark.parametrize("break_sync", [never_sync, forget_the_head])
@@ -199,7 +210,6 @@ def test_a_sync_gives_back_all_that_sleep_throws_away(train, monkeypatch, model)
         for part in runner.get_model().parameters():
             part.data.fill_(torch.nan)
 
-    monkeypatch.setattr("stages.checks._check_vllm_cpu", lambda settings: None)
     monkeypatch.setattr(LLM, "sleep", sleep)
     monkeypatch.setattr(LLM, "wake_up", lambda self, tags: calls.append(("wake", *tags)))
     start = vllm_generation.LLM
@@ -223,7 +233,8 @@ def test_killed_it_goes_on_as_if_it_had_not_been(train, write_recipe, models, tm
     straight, _ = train(output_dir=str(tmp_path / "straight"))
     recipe = write_recipe("grpo", model_name_or_path=str(models / "tied"), **VLLM)
     folder = recipe.with_name("grpo")
-    command = ("-m", "stages.grpo", "--config", recipe)
+    command = ("-m", "tests.integration.stand_in", "grpo", "--config", recipe)
+    command += ("--use_vllm", "true")
     stop_when(start(*command), lambda: 2 in whole_checkpoints(folder), signal.SIGKILL)
     assert manifest.read(folder) is None and max(whole_checkpoints(folder)) < 4
     out = finish(start(*command))
@@ -249,7 +260,7 @@ def test_evaluation_on_the_way_leaves_no_trace(train, tmp_path):
 
 def test_two_processes(write_recipe, run_two_processes, models):
     recipe = write_recipe("grpo", model_name_or_path=str(models / "tied"), **VLLM)
-    run_two_processes("from stages import grpo\ngrpo.main()\n", "--config", recipe)
+    run_two_processes(ON_CPU, "--config", recipe)
     folder = recipe.with_name("grpo")
     logs = read_logs(folder)
     assert len(logs) == 4 and all(1 <= log["guard/alignment"] < 1.0001 for log in logs)
@@ -271,19 +282,11 @@ def test_a_start_of_a_server_has_a_name():
     assert first["instance_id"] != second["instance_id"]
 
 
-def test_limits_of_a_cpu():
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-    from stages.checks import CPU_HEAD_SIZES
-
-    assert list(CPU_HEAD_SIZES) == CPUAttentionBackend.get_supported_head_sizes()
-
-
 def test_what_a_server_says_and_how_it_is_started():
     from trl.generation.vllm_client import VLLMClient
     from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-    from stages.checks import SERVE
+    from stages.checks.vllm import SERVE
 
     assert 'f"{self.base_url}/health"' in inspect.getsource(VLLMClient.check_server)
     told = inspect.getsource(VLLMClient.get_server_info)

@@ -189,7 +189,7 @@ def with_client(backoff_max=0.05):
 
     os.environ["NO_PROXY"] = "127.0.0.1"
     torch.set_num_threads(1)
-    checks.check_vllm = lambda settings: checks._check_vllm_server(settings)
+    checks.check_vllm = checks.vllm.check_server
     for module in (vllm_client, vllm_generation):
         module.is_vllm_available = lambda *args, **kwargs: True
     vllm_client._HAS_RESET_PREFIX_CACHE_SUCCESS = True
@@ -262,15 +262,9 @@ class Engine:
 def with_engine():
     """Set up a process that trains with a stand-in engine, on the path of GPUs."""
     from trl.generation import vllm_generation
-    from trl.trainer import grpo_trainer
 
     from stages import checks
-    from stages.trainer import vllm
-
-    def use_vllm(mode, seconds):
-        vllm.Watched.seconds, grpo_trainer.VLLMGeneration = seconds, vllm.Watched
 
     with_client()
     checks.check_vllm = lambda settings: None
-    vllm.use_vllm = use_vllm
     vllm_generation.LLM, vllm_generation.SamplingParams = Engine, dict

@@ -10,7 +10,8 @@ from pipeline import manifest
 from pipeline.errors import UserError
 from pipeline.settings import build, own_keys, parse, read_settings, run_check
 from stages.arguments import DEFAULTS, GRPO, SCALES, GrpoArguments, SftArguments
-from stages.checks import check_batch, check_grpo, check_grpo_keys, check_sft
+from stages.checks import check_grpo, check_grpo_keys, check_sft
+from stages.checks.batch import check_batch
 from stages.trainer.guards import GuardSettings
 from tests.unit.stages.helpers import grpo, named, sft, write_model
 

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from transformers.integrations import integration_utils
 
 from pipeline.errors import UserError
-from stages import launch, run_folder, training
+from stages import callbacks, launch, run_folder, training
 
 CONFIG, INPUTS = {"seed": 0, "betas": (0.9, 0.95)}, {"train.jsonl": "abc"}
 
@@ -39,12 +39,12 @@ def add_checkpoint(folder, step, state='{"global_step": 1}', is_sealed=True):
 
 
 def prepare(folder, config=CONFIG, inputs=INPUTS):
-    return training.prepare(str(folder), config, inputs)
+    return training.prepare("sft", str(folder), config, inputs)
 
 
-def finish(start, config=CONFIG, weights="weights"):
-    (Path(start.work) / "model.safetensors").write_text(weights)
-    training.conclude(start, "sft", config, {}, {})
+def finish(run, weights="weights"):
+    (Path(run.work) / "model.safetensors").write_text(weights)
+    training.conclude(run, {})
 
 
 def weights_of(folder):
@@ -83,7 +83,7 @@ def test_a_run_keeps_its_place_until_another_is_whole(folder, change):
     assert (folder / "checkpoint-4").is_dir()
     kept = add_checkpoint(following, 2)
     assert prepare(folder, config, inputs).checkpoint == str(kept)  # after a kill
-    finish(start, config, "new")
+    finish(start, "new")
     assert weights_of(folder) == "new" and not following.exists()
     assert (folder.with_name("sft.1") / "checkpoint-4" / "model.safetensors").is_file()
 
@@ -95,7 +95,7 @@ def test_finished_runs_are_up_to_date_numbered_and_come_back(folder, capsys, mon
     assert prepare(folder, inputs={}) is None and "up to date" in capsys.readouterr().out
     start = prepare(folder, other, {})
     assert weights_of(folder) == "first" and (checkpoint / "optimizer.pt").exists()
-    finish(start, other, "second")
+    finish(start, "second")
     old = folder.with_name("sft.1")
     assert weights_of(folder) == "second" and weights_of(old) == "first"
     assert not list(old.rglob("optimizer.pt"))
@@ -183,7 +183,7 @@ def test_an_older_checkpoint_goes_when_the_newer_one_is_sealed(tmp_path, limit, 
         os.utime(tmp_path / f"checkpoint-{step}", (1e9 - step, 1e9 - step))  # the clock goes back
     arguments = SimpleNamespace(output_dir=str(tmp_path), should_save=True)
     trainer = SimpleNamespace(args=arguments, _save_rng_state=lambda folder: None)
-    seals = training.SealCheckpoints(trainer, limit)
+    seals = callbacks.SealCheckpoints(trainer, limit)
     last = tmp_path / "checkpoint-12"
     (last / "trainer_state.json").unlink()
     trainer._save_rng_state(str(last))
@@ -220,7 +220,7 @@ def test_a_damaged_result_is_saved_again_from_its_last_checkpoint(folder):
 def test_metric_names(monkeypatch):
     monkeypatch.setattr(integration_utils, "rewrite_logs", integration_utils.rewrite_logs)
     for _ in range(2):  # a second call changes nothing
-        training.keep_metric_names()
+        callbacks.keep_metric_names()
         logs = {"loss": 1, "rollout/rewards": 2, "train/entropy_loss": 3, "rewards/x/mean": 4}
         logs["guard/eos"] = 5
         named = logs | {"train/loss": 1, "train/rewards/x/mean": 4}

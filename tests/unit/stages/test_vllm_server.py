@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import UserError
-from stages import checks
+from stages.checks import vllm
 from tests.unit.stages.helpers import grpo, named
 
 ON = {"use_vllm": True}
@@ -23,28 +23,26 @@ CONFIG = {
 def host(monkeypatch):
     """Function: whether there is a GPU and vLLM -> this host is one like that."""
 
-    def call(gpu=False, vllm=True):
-        monkeypatch.setattr(checks, "has_gpu", lambda: gpu)
-        monkeypatch.setattr(checks, "is_installed", lambda name: vllm)
+    def call(gpu=False, has_vllm=True):
+        monkeypatch.setattr(vllm, "has_gpu", lambda: gpu)
+        monkeypatch.setattr(vllm, "is_installed", lambda name: has_vllm)
 
     return call
 
 
 def check(values):
-    checks.check_vllm(grpo(values))
+    vllm.check_vllm(grpo(values))
 
 
 @pytest.mark.parametrize(
     ("there", "values", "refused"),
     [
-        ({"vllm": False}, {}, None),
-        ({"vllm": False}, ON, "use_vllm"),
-        ({}, SERVER, "vllm_mode"),  # NCCL needs a CUDA device
-        ({}, ON | {"vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode"),
-        ({}, ON | {"vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size"),
-        ({}, ON | {"model_name_or_path": "owner/model"}, None),
+        ({"has_vllm": False}, {}, None),
+        ({"has_vllm": False}, ON, "use_vllm"),
+        ({}, ON, "use_vllm"),
+        ({}, SERVER, "use_vllm"),
         ({"gpu": True}, ON | {"use_cpu": True}, "use_cpu"),
-        ({}, ON | {"use_cpu": True}, None),
+        ({"gpu": True}, ON, None),
     ],
 )
 def test_what_a_host_has_not(host, there, values, refused):
@@ -52,31 +50,13 @@ def test_what_a_host_has_not(host, there, values, refused):
     assert named(check, values) == refused
 
 
-@pytest.mark.parametrize(
-    ("config", "fits"),
-    [
-        ({"hidden_size": 128}, True),
-        ({"hidden_size": 96, "head_dim": 64}, True),
-        ({"hidden_size": 96}, False),
-        ({"hidden_size": 128, "head_dim": 16}, False),
-    ],
-)
-def test_heads_that_a_cpu_can_run(host, tmp_path, config, fits):
-    (tmp_path / "config.json").write_text(json.dumps({"num_attention_heads": 4} | config))
-    values = ON | {"model_name_or_path": str(tmp_path)}
-    host()
-    assert named(check, values) == (None if fits else "use_vllm")
-    host(gpu=True)
-    check(values)
-
-
 def test_gpus_that_are_hidden(monkeypatch):
     monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([self / "nvidia0"]))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert checks.has_gpu()
+    assert vllm.has_gpu()
     for hidden in ("", "-1"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-        assert not checks.has_gpu()
+        assert not vllm.has_gpu()
 
 
 @pytest.fixture
@@ -144,7 +124,7 @@ def test_a_server_that_cannot_serve_a_trainer(serve, answer, words):
 
 def test_a_bound_on_calls_of_vllm_needs_vllm():
     def check_keys(values):
-        checks.check_vllm_keys(grpo(values))
+        vllm.check_vllm_keys(grpo(values))
 
     assert named(check_keys, {"vllm_call_timeout": 60}) == "vllm_call_timeout"
     check_keys(ON | {"vllm_call_timeout": 60})

@@ -1,0 +1,175 @@
+"""The Trainer's callbacks of every training stage: progress, whole checkpoints, finite numbers."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from transformers import Trainer, TrainerCallback
+from transformers.integrations import integration_utils
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_utils import rotate_checkpoints
+
+from pipeline.console import Bar
+from pipeline.errors import UserError
+from stages import run_folder
+
+
+def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
+    """Put ours in place of the Trainer's own bar and prints; returns the bar of stage `name`."""
+    keep_metric_names()
+    trainer.remove_callback(ProgressCallback)
+    trainer.remove_callback(PrinterCallback)
+    progress = StageProgress(name)
+    trainer.add_callback(progress)
+    trainer.add_callback(FiniteNumbers(trainer))
+    trainer.add_callback(SealCheckpoints(trainer, trainer.args.save_total_limit))
+    trainer.add_callback(StopAtEnd())
+    if hasattr(trainer, "_total_train_tokens"):
+        trainer.add_callback(TokenCount(trainer))
+    return progress
+
+
+class AlreadyTrainedError(Exception):
+    """The checkpoint that training would go on from is the last one."""
+
+
+class StopAtEnd(TrainerCallback):
+    """Ends a run that resumes at its last step; the Trainer would take one more."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            raise AlreadyTrainedError
+
+
+class TokenCount(TrainerCallback):
+    """Keeps TRL's count of SFT's tokens in the checkpoints; after a resume it would start at 0."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.trainer._total_train_tokens = state.stateful_callbacks.get("num_tokens", 0)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        state.stateful_callbacks["num_tokens"] = self.trainer._total_train_tokens
+
+
+class SealCheckpoints(TrainerCallback):
+    """Writes `files.json` before `trainer_state.json`, which makes a checkpoint one to go on from.
+
+    That is when all processes have written their part. Older checkpoints go only after it, by their
+    number (the Trainer would go by the clock), so that a kill at any moment leaves a whole one.
+    """
+
+    def __init__(self, trainer: Trainer, save_total_limit: int | None) -> None:
+        self.save_total_limit = save_total_limit
+        save_last_files = trainer._save_rng_state
+
+        def save_and_seal(output_dir: str) -> None:
+            save_last_files(output_dir)
+            self.seal(trainer.args, output_dir)
+
+        trainer._save_rng_state = save_and_seal
+
+    @staticmethod
+    def seal(args: Any, checkpoint: str) -> None:
+        PartialState().wait_for_everyone()
+        if args.should_save:
+            run_folder.seal(Path(checkpoint))
+
+    def on_save(self, args, state, control, **kwargs):
+        self.seal(args, f"{args.output_dir}/checkpoint-{state.global_step}")
+        if args.should_save:
+            rotate_checkpoints(args.output_dir, self.save_total_limit)
+
+
+class StageProgress(TrainerCallback):
+    """One bar per stage with a few live metrics, in place of a printed dict per logging step."""
+
+    SHOWN = {  # noqa: RUF012 - never changed
+        "loss": "loss",
+        "mean_token_accuracy": "accuracy",
+        "rollout/rewards": "reward",
+        "rollout/correctness": "correct",
+        "rollout/response_length": "tokens",
+        "rollout/uniform_groups": "uniform",
+    }
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bar: Bar | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            self.bar = Bar(
+                total=state.max_steps,
+                initial=state.global_step,
+                desc=self.name,
+                bar_format="{desc} {n_fmt}/{total_fmt} {remaining} left{postfix}",
+            )
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.bar is not None:
+            self.bar.update(state.global_step - self.bar.n)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        shown = [f"{s} {float(logs[k]):.2g}" for k, s in self.SHOWN.items() if k in (logs or {})]
+        if self.bar is not None and shown:
+            self.bar.set_postfix_str(", ".join(shown), refresh=False)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def stopped(trainer: Trainer, what: str) -> UserError:
+    """That a run has ended because something is NaN or infinite, what helps, and what is left."""
+    folder, step = trainer.args.output_dir, trainer.state.global_step
+    checkpoint = run_folder.last_checkpoint(Path(folder))
+    return UserError(
+        f"{folder}: stopped at step {step}: {what} became NaN or infinite; lower learning_rate or "
+        f"max_grad_norm; the last checkpoint is {checkpoint or 'none'}"
+    )
+
+
+class FiniteNumbers(TrainerCallback):
+    """Ends all processes at the step whose loss or weights are NaN or infinite, before it is saved.
+
+    A gradient that is makes the weights so, but for those that fp16's loss scaling leaves out.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        trainer.args.logging_nan_inf_filter = False  # it shows the mean of earlier losses instead
+
+    @torch.no_grad()
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        # Of a sharded weight the part that is here: DeepSpeed's, FSDP2's.
+        parts = [getattr(p, "ds_tensor", p) for p in model.parameters() if p.requires_grad]
+        parts = [p.to_local() if hasattr(p, "to_local") else p for p in parts]
+        largest = torch.nn.utils.get_total_norm([p for p in parts if p.numel()], math.inf)
+        loss = self.trainer._tr_loss
+        is_bad = torch.stack([~loss.isfinite(), ~largest.to(loss.device).isfinite()]).float()
+        bad_loss, bad_weights = self.trainer.accelerator.reduce(is_bad, reduction="sum").tolist()
+        if bad_loss or bad_weights:
+            raise stopped(self.trainer, "the loss" if bad_loss else "the weights")
+
+
+def keep_metric_names() -> None:
+    """Log `rollout/…`, `train/…` and `guard/…` under just these names in TensorBoard and W&B.
+
+    Both callbacks push every key through `rewrite_logs`, which would put `train/` before it.
+    """
+    rewrite = integration_utils.rewrite_logs
+    if getattr(rewrite, "keeps_names", False):
+        return
+
+    def rewrite_logs(logs: dict[str, Any]) -> dict[str, Any]:
+        named = {k: v for k, v in logs.items() if k.startswith(("rollout/", "train/", "guard/"))}
+        return rewrite({k: v for k, v in logs.items() if k not in named}) | named
+
+    rewrite_logs.keeps_names = True
+    integration_utils.rewrite_logs = rewrite_logs

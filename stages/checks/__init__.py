@@ -1,0 +1,74 @@
+"""What of an SFT or GRPO recipe can be refused before torch is imported.
+
+What Hugging Face accepts and fails on later, or silently ignores, and what would have no effect.
+`check_sft` and `check_grpo` look at files and host too, `check_sft_keys` and `check_grpo_keys` at
+values alone. There is one module for each topic.
+"""
+
+import os
+from pathlib import Path
+
+from pipeline.checkpoints import check_checkpoint
+from pipeline.settings import Settings
+from stages.checks.batch import check_batch
+from stages.checks.common import (
+    CHOICES,
+    GRPO_INEFFECTIVE,
+    SFT_INEFFECTIVE,
+    check_file,
+    check_packages,
+    check_resume,
+    check_rounding,
+    check_values,
+)
+from stages.checks.curriculum import check_curriculum
+from stages.checks.evaluation import check_evaluation, check_held_out
+from stages.checks.guards import check_rollback
+from stages.checks.loss import check_loss, check_scale
+from stages.checks.rewards import check_rewards
+from stages.checks.vllm import check_vllm, check_vllm_keys
+
+
+def check_sft(settings: Settings) -> None:
+    """Refuse of an SFT run what can be refused before torch is imported."""
+    check_sft_keys(settings)
+    check_packages(settings)
+    check_file(settings, "train_file", "data")
+    template = settings.chat_template_path
+    check_checkpoint(settings.model_name_or_path, "model_name_or_path", template)
+    if template and not Path(template).is_file():
+        check_checkpoint(template, "chat_template_path")
+
+
+def check_sft_keys(settings: Settings) -> None:
+    """The checks of `check_sft` that need no input file."""
+    check_values(settings, SFT_INEFFECTIVE, ("dtype",))
+    check_rounding(settings)
+
+
+def check_grpo(settings: Settings) -> None:
+    """Refuse of a GRPO run what can be refused before torch is imported."""
+    check_grpo_keys(settings)
+    check_packages(settings)
+    check_file(settings, "train_file", "data")
+    check_file(settings, "pass_rates", "difficulty")
+    check_file(settings, "eval_file", "data")
+    check_held_out(settings)
+    check_checkpoint(settings.model_name_or_path, "model_name_or_path")
+    check_vllm(settings)
+
+
+def check_grpo_keys(settings: Settings) -> None:
+    """The checks of `check_grpo` that need no input file."""
+    num_processes = int(os.environ.get("WORLD_SIZE", "1"))
+    check_values(settings, GRPO_INEFFECTIVE, tuple(CHOICES))
+    check_loss(settings)
+    check_rounding(settings)
+    check_resume(settings)
+    check_curriculum(settings)
+    check_scale(settings)
+    check_batch(settings, num_processes)
+    check_rollback(settings, num_processes)
+    check_evaluation(settings)
+    check_vllm_keys(settings)
+    check_rewards(settings)

@@ -1,0 +1,114 @@
+"""Values, packages and files that SFT and GRPO have in common."""
+
+import os
+from pathlib import Path
+
+from pipeline import manifest
+from pipeline.errors import UserError
+from pipeline.settings import PointlessKey, Settings
+from stages.launch import is_installed, is_on
+
+# TRL accepts any text for these and fails at the first loss, or with the model loaded.
+CHOICES = {
+    "dtype": ("auto", "float32", "bfloat16", "float16"),
+    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+}
+TRACKERS = ("tensorboard", "wandb", "trackio")
+# What a key, or its value, needs one of; transformers takes `kernels` in place of FlashAttention.
+PACKAGES = {name: (name,) for name in TRACKERS} | {
+    "flash_attention_2": ("flash-attn", "kernels"),
+    "flash_attention_3": ("flash-attn-3", "kernels"),
+    "flash_attention_4": ("flash-attn-4", "kernels"),
+    "use_liger_kernel": ("liger-kernel",),
+}
+SFT_INEFFECTIVE = {
+    "eos_token": "rows end with the EOS of the checkpoint's own tokenizer",
+    "dataset_text_field": "rows have prompt and completion",
+    "assistant_only_loss": "the loss is on the completion",
+    "truncation_mode": "rows over max_length are dropped, never cut",
+}
+TEMPLATE = "prompts are rendered with the chat template of the checkpoint's own tokenizer"
+BEST = "the model with the highest avg@k is kept in <output_dir>/best, <output_dir> has the last"
+GRPO_INEFFECTIVE = {
+    # Only GRPO would render with them, and SFT, difficulty and evaluation without.
+    "chat_template_kwargs": TEMPLATE,
+    "load_best_model_at_end": BEST,
+    "metric_for_best_model": BEST,
+    "greater_is_better": BEST,
+}
+
+
+def check_values(settings: Settings, reasons: dict[str, str], choices: tuple[str, ...]) -> None:
+    """Refuse keys that this pipeline would ignore, for a reason, and texts that cannot work."""
+    for key, reason in reasons.items():
+        if settings.get(key):
+            raise UserError(
+                f"{key}: {settings.get(key)!r} would have no effect: {reason}; remove it"
+            )
+    if settings.get("push_to_hub"):
+        raise UserError(
+            "push_to_hub: true would upload logs and arguments, and every save; remove it: the "
+            "final model goes by `make push REPO=owner/name`"
+        )
+    for key in choices:
+        value = getattr(settings, key)
+        if value is not None and value not in CHOICES[key]:
+            raise UserError(f"{key}: must be one of {', '.join(CHOICES[key])} (got {value!r})")
+    asked = settings.report_to
+    names = asked if isinstance(asked, list) else [asked]
+    if names != ["none"] and not {*names} <= {*TRACKERS}:
+        raise UserError(f"report_to: must be none, or of {', '.join(TRACKERS)} (got {asked!r})")
+
+
+def check_packages(settings: Settings) -> None:
+    """Refuse what needs a package that is not installed."""
+    attention = (settings.attn_implementation or "").removeprefix("paged|")
+    is_of_hub = "/" in attention  # kernels-community/flash-attn2
+    needed = [("attn_implementation", ("kernels",) if is_of_hub else PACKAGES.get(attention))]
+    needed += [("report_to", PACKAGES[name]) for name in TRACKERS if name in settings.report_to]
+    needed += [(key, PACKAGES[key]) for key in PACKAGES.keys() & settings.keys() if settings[key]]
+    for key, packages in needed:
+        if packages and not manifest.versions(packages):
+            raise UserError(
+                f"{key}: {settings[key]} needs the package {' or '.join(packages)}; "
+                f"pip install -c constraints.txt {packages[0]}"
+            )
+
+
+def check_file(settings: Settings, key: str, target: str) -> None:
+    """Refuse a missing input file, naming the make target that writes it."""
+    path = settings.get(key)
+    if path and not Path(path).is_file():
+        raise UserError(f"{key}: {path} does not exist; run `make {target}` first")
+
+
+def check_resume(settings: Settings) -> None:
+    """Refuse a checkpoint to resume from that is no folder."""
+    checkpoint = settings.resume_from_checkpoint
+    if isinstance(checkpoint, str) and not Path(checkpoint).is_dir():
+        raise UserError(f"resume_from_checkpoint: {checkpoint} is no folder; name a checkpoint-<n>")
+
+
+def check_rounding(settings: Settings) -> None:
+    """Refuse `stochastic_rounding` where it would do nothing, or cannot work."""
+    key = "stochastic_rounding"
+    if not settings.stochastic_rounding:
+        return
+    if settings.dtype != "bfloat16":
+        why = f"{settings.dtype} is not rounded; leave it out"
+        raise PointlessKey(key, f"true would have no effect: {why}", ("dtype",))
+    if settings.use_peft:
+        why = "LoRA's weights are float32; leave it out"
+        raise PointlessKey(key, f"true would have no effect: {why}", ("use_peft",))
+    for engine in ("deepspeed", "fsdp"):
+        if is_on(os.environ.get(f"ACCELERATE_USE_{engine.upper()}")):
+            why = f"{engine} updates float32 weights; set dtype to float32"
+            raise PointlessKey(key, f"true would have no effect: {why}", (engine,))
+    for other in ("optim", "optim_args"):
+        if settings.get(other):
+            raise UserError(
+                f"{key}: true sets {other} itself; remove {other}: {settings.get(other)}"
+            )
+    if not is_installed("torchao"):
+        raise UserError(f"{key}: true needs the package torchao; pip install torchao==0.18.0")

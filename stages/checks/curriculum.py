@@ -1,0 +1,24 @@
+"""Keys that the chosen curriculum would not read."""
+
+from pipeline.settings import PointlessKey, Settings
+from stages.arguments import MODES
+
+READ_BY = {
+    "min_pass_rate": ("offline",),
+    "max_pass_rate": ("offline",),
+    "prompt_components": ("predictive", "predictive+refill"),
+    "explore_share": ("predictive", "predictive+refill"),
+    "rest_batches": ("predictive", "refill", "predictive+refill"),
+    "half_life": ("predictive", "predictive+refill"),
+    "max_refill_rounds": ("refill", "predictive+refill"),
+    "pass_rates": ("offline", "predictive", "predictive+refill"),
+}
+
+
+def check_curriculum(settings: Settings) -> None:
+    """Refuse keys that the chosen mode would not read."""
+    mode = settings.curriculum
+    for key, modes in READ_BY.items():
+        if key in settings and mode in MODES and mode not in modes:
+            why = f"{settings[key]!r} is read by curriculum: {' or '.join(modes)}; remove the key"
+            raise PointlessKey(key, why, ("curriculum",))

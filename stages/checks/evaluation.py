@@ -1,0 +1,103 @@
+"""Evaluation during training: its keys, and the problems that are held out for it."""
+
+from typing import Any
+
+from data_prep.decontamination.text import normalise_question
+from data_prep.schema import COLUMNS, check_row
+from pipeline.errors import UserError
+from pipeline.rows import read_rows
+from pipeline.settings import PointlessKey, Settings
+from stages.checks.batch import nearest_multiples
+from stages.checks.common import BEST
+
+# Without `eval_strategy: steps` nothing reads these.
+NEEDS_STRATEGY = (
+    "eval_file",
+    "eval_problems",
+    "eval_steps",
+    "eval_delay",
+    "eval_on_start",
+    "do_eval",
+    "num_generations_eval",
+    "per_device_eval_batch_size",
+    "validate_only",
+)
+LEAST_PROBLEMS = 2  # held out; of one alone there is no standard error
+
+
+def check_evaluation(settings: Settings) -> None:
+    """Refuse keys of the evaluation that contradict each other or would have no effect."""
+    schedule, strategy = settings.lr_scheduler_type, settings.eval_strategy
+    if settings.save_strategy == "best":
+        raise UserError(f"save_strategy: best leaves nothing to resume from; use steps: {BEST}")
+    if schedule in ("reduce_lr_on_plateau", "greedy"):
+        raise UserError(
+            f"lr_scheduler_type: {schedule} follows a loss of held-out rows; use another"
+        )
+    if strategy == "no":
+        for key in NEEDS_STRATEGY:
+            if settings.get(key):
+                why = f"{settings[key]!r} would have no effect without eval_strategy: steps"
+                raise PointlessKey(key, why, ("eval_strategy",))
+        return
+    if strategy != "steps":
+        raise UserError(f"eval_strategy: {strategy!r}: use steps, with eval_steps")
+    if not settings.eval_file and not settings.eval_problems:
+        raise UserError("eval_problems: missing; eval_strategy: steps needs them, or an eval_file")
+    if settings.eval_steps is None:
+        raise UserError("eval_steps: missing; set the optimizer steps between two evaluations")
+    if settings.eval_steps % 1:
+        raise UserError(
+            f"eval_steps: {settings.eval_steps} must be a whole number of optimizer steps"
+        )
+    if settings.dataloader_drop_last:
+        raise UserError("dataloader_drop_last: True would leave held-out problems out; remove it")
+    key = "num_generations_eval" if settings.num_generations_eval else "num_generations"
+    size, batch = getattr(settings, key), settings.per_device_eval_batch_size
+    if batch % size:
+        raise UserError(
+            f"per_device_eval_batch_size: {batch} is no multiple of {key}, {size}; use "
+            f"{nearest_multiples(batch, size)}"
+        )
+
+
+def check_held_out(settings: Settings) -> None:
+    """Refuse too few held-out problems, and held-out problems that would be trained on."""
+    if settings.eval_strategy == "no":
+        return
+    key = "eval_file" if settings.eval_file else "train_file"
+    file, num = settings[key], settings.eval_problems
+    train = _first_places(settings.train_file)
+    held_out = _first_places(file) if key == "eval_file" else train
+    if len(held_out) < LEAST_PROBLEMS:
+        raise UserError(
+            f"{key}: {file} has {len(held_out)} problems; at least {LEAST_PROBLEMS} are needed to "
+            "evaluate on"
+        )
+    if num is not None and num > len(held_out):
+        raise UserError(
+            f"eval_problems: {num} is more than the {len(held_out)} different problems of {file}; "
+            "use fewer"
+        )
+    if key == "train_file" and num == len(train):
+        raise UserError(f"eval_problems: {num} would leave nothing of {file} to train on")
+    shared = [question for question in held_out if question in train]
+    if key == "eval_file" and shared:
+        raise UserError(
+            f"eval_file: {held_out[shared[0]]}: the question is also in {train[shared[0]]} "
+            f"({len(shared)} of {len(held_out)} are); take them out of one of the files"
+        )
+
+
+def key_of(row: dict[str, Any]) -> str:
+    """What two copies of a problem have in common: the normalised question."""
+    return normalise_question(row.get("question") or row["prompt"][-1]["content"])
+
+
+def _first_places(path: str) -> dict[str, str]:
+    """`key_of` each problem of a file, with the place where it stands first."""
+    places: dict[str, str] = {}
+    for where, row in read_rows(path):
+        check_row(row, COLUMNS, where)
+        places.setdefault(key_of(row), where)
+    return places

@@ -1,0 +1,43 @@
+"""Keys of the loss and of the advantages that do not go together."""
+
+from pipeline.errors import UserError
+from pipeline.settings import Settings
+from stages.arguments import SCALES
+
+
+def check_loss(settings: Settings) -> None:
+    """Refuse keys that together make another loss than `loss_type` names; TRL at most warns."""
+    loss, level, cap = settings.loss_type, settings.importance_sampling_level, settings.epsilon_high
+    fitting = {"luspo": "sequence", "grpo": level, "sapo": level}.get(loss, "token")
+    if level != fitting:
+        raise UserError(
+            f"importance_sampling_level: {level} does not go with loss_type: {loss}; use "
+            f"{fitting}, or loss_type: grpo for GSPO"
+        )
+    if loss == "cispo" and (cap or 0) < 1:
+        raise UserError(
+            f"epsilon_high: loss_type: cispo caps ratios there; use 1 or more (got {cap})"
+        )
+    if settings.sync_ref_model and (settings.use_peft or not settings.beta):
+        raise UserError(
+            "sync_ref_model: true needs a reference model: beta above 0 and use_peft: false"
+        )
+
+
+def check_scale(settings: Settings) -> None:
+    """Refuse a `scale_rewards` that TRL does not know, and keys that would replace its sum."""
+    scale = {True: "group", False: "none"}.get(settings.scale_rewards, settings.scale_rewards)
+    if scale not in SCALES:
+        raise UserError(f"scale_rewards: must be one of {', '.join(SCALES)} (got {scale!r})")
+    if settings.multi_objective_aggregation != "normalize_then_sum":
+        return
+    for key, is_own in (
+        ("curriculum", "refill" in settings.curriculum),
+        ("scale_rewards", scale != "group"),
+        ("dead_groups", settings.dead_groups == "drop"),
+    ):
+        if is_own:
+            raise UserError(
+                "multi_objective_aggregation: normalize_then_sum would have no effect with "
+                f"{key}: {getattr(settings, key)}; remove one of them"
+            )

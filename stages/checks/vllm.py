@@ -1,0 +1,123 @@
+"""vLLM: its keys, the engine on this host, the server."""
+
+import json
+import os
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from data_prep.sampling import NO_VLLM
+from pipeline.errors import UserError
+from pipeline.settings import PointlessKey, Settings
+from stages.arguments import keeps_old_logps, steps_per_generation
+from stages.launch import is_installed
+
+SERVE = (
+    "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out "
+    '--weight-transfer-config \'{"backend": "nccl"}\' --logprobs-mode processed_logprobs'
+)
+
+
+def check_vllm_keys(settings: Settings) -> None:
+    """Refuse numbers that vLLM would silently cut, and a guard that it would leave blind."""
+    if not settings.use_vllm:
+        if "vllm_call_timeout" in settings:
+            why = "bounds the calls of vLLM; set use_vllm: true, or remove the key"
+            raise PointlessKey("vllm_call_timeout", why, ("use_vllm",))
+        return
+    mode, num_processes = settings.vllm_mode, int(os.environ.get("WORLD_SIZE", "1"))
+    if mode not in ("colocate", "server"):
+        raise UserError(f"vllm_mode: must be one of colocate, server (got {mode!r})")
+    if mode == "colocate":
+        _check_colocate(settings, num_processes)
+    is_kept = keeps_old_logps(settings, steps_per_generation(settings, num_processes))
+    if settings.guard_alignment != "off" and not is_kept:
+        raise UserError(
+            "vllm_importance_sampling_correction: false leaves guard_alignment without log-probs "
+            "to compare; remove the key, or set guard_alignment: off"
+        )
+
+
+def _check_colocate(settings: Settings, num_processes: int) -> None:
+    context, parallel = settings.vllm_max_model_length, settings.vllm_tensor_parallel_size
+    needed = (settings.max_prompt_length or 1) + (settings.max_completion_length or 512)
+    if context is not None and context < needed:
+        raise UserError(
+            f"vllm_max_model_length: {context} has no room for max_prompt_length + "
+            f"max_completion_length = {needed}; completions would be cut there; raise it"
+        )
+    if parallel < 1 or num_processes % parallel:
+        raise UserError(
+            f"vllm_tensor_parallel_size: {parallel} does not divide {num_processes} processes; "
+            "use 1"
+        )
+
+
+def check_vllm(settings: Settings) -> None:
+    """Refuse a run that this machine, or its server, has no engine for; waits for a server."""
+    if not settings.use_vllm:
+        return
+    if not is_installed("vllm"):
+        raise UserError(f"use_vllm: {NO_VLLM}")
+    if settings.use_cpu:
+        raise UserError("use_cpu: true, and vLLM needs a CUDA device in GRPO; set use_vllm: false")
+    if not has_gpu():
+        raise UserError("use_vllm: needs a CUDA device, and this host has none; set it to false")
+    if settings.vllm_mode == "server" and os.environ.get("RANK", "0") == "0":
+        check_server(settings)
+
+
+def has_gpu() -> bool:
+    """Whether a CUDA device is visible to this process."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
+
+
+def check_server(settings: Settings) -> None:
+    """Wait until the vLLM server answers, and refuse one that cannot take the trainer's weights."""
+    if settings.vllm_server_base_url:
+        key, url = "vllm_server_base_url", settings.vllm_server_base_url.rstrip("/")
+    else:
+        key = "vllm_server_host"
+        url = f"http://{settings.vllm_server_host}:{settings.vllm_server_port}"
+    _wait_for_server(key, url, settings.vllm_server_timeout)
+    fault = _fault_of_server(url)
+    if fault:
+        raise UserError(f"{key}: the server at {url} {fault}; start it with {SERVE}")
+
+
+def _fault_of_server(url: str) -> str | None:
+    """Why a server cannot work with the trainer; None where it can."""
+    try:
+        with urllib.request.urlopen(f"{url}/server_info?config_format=json", timeout=30) as answer:
+            config: dict[str, Any] = json.load(answer)["vllm_config"]
+    except (OSError, ValueError, KeyError) as error:
+        return f"does not tell its settings ({error}), so it takes no weights either"
+    if (config.get("weight_transfer_config") or {}).get("backend") != "nccl":
+        return "takes no weights by NCCL"
+    mode = config["model_config"]["logprobs_mode"]
+    if mode != "processed_logprobs":
+        return f"gives {mode}, which biases the comparison with the trainer's log-probs"
+    return None
+
+
+def _wait_for_server(key: str, url: str, seconds: float) -> None:
+    """Ask for the server's health until it answers; a line on stderr says that this waits."""
+    deadline, is_first = time.monotonic() + seconds, True
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=10):
+                return
+        except (OSError, ValueError) as error:  # a ValueError: no URL
+            if isinstance(error, ValueError) or time.monotonic() >= deadline:
+                raise UserError(
+                    f"{key}: no vLLM server answers at {url} within {seconds:g} s "
+                    f"(vllm_server_timeout): {error}; start one with {SERVE}"
+                ) from error
+        if is_first:
+            sys.stderr.write(f"waiting up to {seconds:g} s for the vLLM server at {url}\n")
+        is_first = False
+        time.sleep(min(2.0, max(0.1, deadline - time.monotonic())))
