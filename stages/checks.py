@@ -194,10 +194,15 @@ _READ_BY = {
 
 
 def check_curriculum(settings: Settings) -> None:
-    """Refuse keys that the chosen mode would not read."""
+    """Refuse keys that the chosen mode would not read, and own code that nobody allowed."""
     mode = settings.curriculum
+    if ":" in mode:
+        from stages.trainer.curriculum import Curriculum  # late: numpy costs every other run time
+
+        check_own(settings, "curriculum", Curriculum)
+    is_known = mode in MODES or ":" in mode
     for key, modes in _READ_BY.items():
-        if key in settings and mode in MODES and mode not in modes:
+        if key in settings and is_known and mode not in modes:
             by = f"{settings[key]!r} is read by curriculum: {' or '.join(modes)}; remove the key"
             raise PointlessKey(key, by, ("curriculum",))
     scale = {True: "group", False: "none"}.get(settings.scale_rewards, settings.scale_rewards)

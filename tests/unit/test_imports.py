@@ -29,6 +29,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("restarts",),
         ("launch", "run_folder", "own_code", "trainer.guards"),
         ("arguments",),
+        ("trainer.curriculum", "trainer.rollouts"),
         ("checks",),
         ("training",),
         ("rewards",),
