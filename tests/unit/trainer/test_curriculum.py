@@ -16,6 +16,7 @@ from stages.trainer.curriculum import (
     DRIFT,
     PRIOR_OFFSET,
     PRIOR_WEIGHT,
+    Curriculum,
     PredictiveCurriculum,
     Refill,
     add_binomial,
@@ -447,9 +448,10 @@ def test_a_curriculum_with_its_own_next_round(monkeypatch):
 
     monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", generate)
     trainer = object.__new__(MathGRPOTrainer)
-    trainer.curriculum = SimpleNamespace(
-        choose=lambda count: [0, 1, 2], next_round=lambda groups: next(rounds)
-    )
+    trainer.curriculum = Curriculum([{}] * 4, 2, 0)
+    trainer.curriculum.max_rounds = 2
+    trainer.curriculum.choose = lambda count: [0, 1, 2]
+    trainer.curriculum.next_round = lambda groups: next(rounds)
     trainer.accelerator = SimpleNamespace(num_processes=1, process_index=0, gather=lambda x: x)
     trainer.model = SimpleNamespace(training=True)
     trainer.processing_class = SimpleNamespace(pad_token_id=0)
