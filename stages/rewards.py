@@ -186,12 +186,11 @@ def random_reward(
 
 
 # Names under which TRL or the trainer gives a reward something else than a column of the data.
-TAKEN = frozenset(
-    {
-        "prompts", "completion", "completions", "completion_ids", "trainer_state", "log_metric",
-        "log_extra", "environments", "curriculum_row", "held_out",
-    }
-)  # fmt: skip
+TAKEN = {
+    *("prompts", "completion", "completions", "completion_ids"),
+    *("trainer_state", "log_metric", "log_extra", "environments"),
+    *("curriculum_row", "held_out"),
+}
 
 
 def reward_columns(*parts: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -103,6 +103,8 @@ class MathGRPOTrainer(GRPOTrainer):
                 f"{', '.join(names)} (got {correctness!r})"
             )
         if curriculum is not None:
+            if not isinstance(curriculum, Curriculum):
+                raise ValueError(f"curriculum: {type(curriculum).__name__} is no Curriculum")
             self.extra_state["curriculum"] = curriculum
         if curriculum is not None or columns is not None:
             if not isinstance(rows := self.train_dataset, Dataset):
