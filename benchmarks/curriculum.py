@@ -41,7 +41,10 @@ MODES: dict[str, dict[str, Any]] = {
     # Groups without signal out of the loss, with and without choosing.
     "stock+drop": {"curriculum": "off", "dead_groups": "drop"},
     "predictive+drop": {"curriculum": "predictive", "dead_groups": "drop"},
-    **{name: {"curriculum": "off"} for name in RIVALS},  # which takes its place
+    **{
+        name: {"curriculum": f"benchmarks.rivals:{rival.__name__}"}
+        for name, rival in RIVALS.items()
+    },
 }
 AXES = ("tokens", "seconds")
 CLEARLY_WORSE = 0.03  # of held-out accuracy

@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks import rivals
 from benchmarks.overhead import build_stock
 from data_prep.schema import read_problems
 from grading.grade import grade_rollouts
@@ -144,9 +143,6 @@ def main() -> None:
         trainer = build_stock(rows, args, grpo, model, tokenizer)
     else:
         problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
-        if args.mode in rivals.RIVALS:
-            build = rivals.build
-            grpo_stage.build_curriculum = lambda rows, _, *rest: build(args.mode, rows, *rest)
         trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
     steps, found = [], []
 

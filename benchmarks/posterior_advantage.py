@@ -16,21 +16,38 @@ from pipeline.errors import run_cli
 from stages import grpo
 from stages.arguments import GRADED
 from stages.trainer import trainer
-from stages.trainer.curriculum import PredictiveCurriculum, build_curriculum, find_peers
+from stages.trainer.curriculum import (
+    Curriculum,
+    PredictiveCurriculum,
+    build_curriculum,
+    find_peers,
+)
 from stages.trainer.rollouts import centred, sum_rewards
 
 
-class Believing:
+class Believing(Curriculum):
     """A curriculum that keeps `pass_rates`, what `inner` expected of the last groups (0..1)."""
 
     def __init__(self, inner: PredictiveCurriculum) -> None:
-        self.choose, self._inner = inner.choose, inner
-        self.state_dict, self.load_state_dict = inner.state_dict, inner.load_state_dict
+        super().__init__(inner.problems, inner.num_generations, inner.seed)
+        self._inner = inner
+
+    def choose(self, count: int) -> list[int] | None:
+        """See `Curriculum`."""
+        return self._inner.choose(count)
 
     def observe(self, problems: Sequence[int], num_right: Sequence[int], size: int) -> None:
         """Take what was generated; see `Curriculum`."""
         self.pass_rates = self._inner.pass_rates(problems)
         self._inner.observe(problems, num_right, size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Curriculum`."""
+        return self._inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Curriculum`."""
+        self._inner.load_state_dict(state)
 
 
 def posterior_advantages(

@@ -1,17 +1,23 @@
 """Published ways to choose problems, as curricula of `MathGRPOTrainer`, with their own settings.
 
-Each is written from its paper and the settings of its authors' scripts; what differs is said in its
-docstring. `build(name, ...)` makes one; `benchmarks.curriculum` runs each as a mode. DAPO's refill
-and the offline band are modes of the trainer's own (`curriculum: refill`, `curriculum: offline`).
-PCL (arXiv:2510.01135) trains a value model of the policy's size and is not here.
+    make grpo ARGS="--curriculum benchmarks.rivals:Mopps"
+
+Each is written from its paper and the settings of its authors' scripts; its docstring says what
+differs. `benchmarks.curriculum` runs each as a mode. DAPO's refill and the offline band are modes
+of the trainer's own (`curriculum: refill`, `curriculum: offline`). PCL (arXiv:2510.01135) trains a
+value model of the policy's size and is not here. SPEED-RL (arXiv:2506.09016) was measured and is
+gone: it needs parts of groups, which the trainer no longer generates. Its code is at commit
+f23966c.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from stages.trainer.curriculum import Curriculum
 
 if TYPE_CHECKING:
     from stages.trainer.rollouts import Groups
@@ -21,17 +27,12 @@ GRESO_TARGETS = {"easy": 0.25 / 3, "hard": 0.25 * 2 / 3}  # shares of the groups
 GRESO_MOST, GRESO_LEAST = 1.5, 0.25  # a round, of a batch: 384 and 64 of 256 problems
 
 
-class Uniform:
-    """All problems alike: pass after pass over the pool, each in another order, as loaders do.
+class Uniform(Curriculum):
+    """All problems alike: pass after pass over the pool, each in another order, as loaders do."""
 
-    Args:
-        num_problems: of the pool.
-        num_generations: G, rollouts in a group.
-        seed: the same on every process.
-    """
-
-    def __init__(self, num_problems: int, num_generations: int, seed: int) -> None:
-        self._num_problems, self._num_generations = num_problems, num_generations
+    def __init__(self, problems: Sequence[Any], num_generations: int, seed: int) -> None:
+        super().__init__(problems, num_generations, seed)
+        self._num_problems = len(problems)
         self._rng = np.random.default_rng(seed)
         self._order: list[int] = []  # what is left of this pass
         self._num_passes = 0  # begun so far
@@ -62,11 +63,6 @@ class Uniform:
         self._order += reversed(waiting)
         return found
 
-    def observe(
-        self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
-    ) -> None:
-        """Nothing is learned."""
-
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as JSON takes it."""
         return {
@@ -89,20 +85,21 @@ class Mopps(Uniform):
     after a group with s of G right, from a = b = 1. Of 16 times as many candidates as are needed,
     the next ones of the pass, those with the least |r - 0.5| are taken.
 
-    Args:
+    Attributes:
         decay: d; the authors' scripts have 0.5 for Countdown and geometry and 1 (nothing is
             forgotten) for MATH, in whose runs few problems came up twice.
         ratio: candidates for each problem needed; theirs is 16 for MATH and 8 for the others.
     """
 
-    def __init__(self, *args: int, decay: float = 0.5, ratio: int = 16) -> None:
-        super().__init__(*args)
-        self._decay, self._ratio = decay, ratio
+    decay, ratio = 0.5, 16
+
+    def __init__(self, problems: Sequence[Any], num_generations: int, seed: int) -> None:
+        super().__init__(problems, num_generations, seed)
         self._counts = np.ones((2, self._num_problems))  # a and b
 
     def choose(self, count: int) -> list[int] | None:
         """Start a batch; see `Curriculum`."""
-        candidates = np.array(super().choose(min(self._ratio * count, self._num_problems)))
+        candidates = np.array(super().choose(min(self.ratio * count, self._num_problems)))
         sampled = self._rng.beta(*self._counts[:, candidates])
         nearest = np.argsort(np.abs(sampled - 0.5), kind="stable")
         return candidates[nearest[:count]].tolist()
@@ -113,8 +110,8 @@ class Mopps(Uniform):
         """Forget a part of what is known, and add the groups."""
         for problem, right in zip(problems, num_right, strict=True):
             known = self._counts[:, problem]
-            known *= self._decay
-            known += 1 - self._decay
+            known *= self.decay
+            known += 1 - self.decay
             known += right, num_generations - right
 
     def state_dict(self) -> dict[str, Any]:
@@ -125,6 +122,12 @@ class Mopps(Uniform):
         """Go on from `state_dict()`."""
         super().load_state_dict(state)
         self._counts = np.array(state["counts"])
+
+
+class MoppsNoDecay(Mopps):
+    """MoPPS with the decay of its authors' runs on MATH."""
+
+    decay = 1.0
 
 
 class Greso(Uniform):
@@ -143,8 +146,10 @@ class Greso(Uniform):
     and a half times as many and throws away what is too much.
     """
 
-    def __init__(self, *args: int) -> None:
-        super().__init__(*args)
+    max_rounds = sys.maxsize  # `next_round` says when it is enough
+
+    def __init__(self, problems: Sequence[Any], num_generations: int, seed: int) -> None:
+        super().__init__(problems, num_generations, seed)
         self._keep = {"easy": 0.5, "hard": 0.5}  # p
         self._visits = np.zeros(self._num_problems, dtype=int)  # n; less than 0 for all wrong
         self._seen = {"easy": 0, "hard": 0, "all": 0}  # groups of this batch
@@ -211,74 +216,9 @@ class Greso(Uniform):
         self._seen = dict(state["seen"])
 
 
-class Speed(Uniform):
-    """SPEED-RL (arXiv:2506.09016): a first part of the group screens more problems than are needed.
-
-    Only problems with some right and some wrong in the first part get the rest of their group. The
-    authors' scripts screen with 4 rollouts, add 12 or 20, and screen 4 times as many problems as a
-    batch trains on, until there are enough.
-
-    Their trainer keeps what is too much, rollouts included, for a later batch, when it is no longer
-    the policy's own. Here it is thrown away, so a batch screens as many at first as the last
-    batch's yield promises not to be too much, and goes on with as many as are still needed; a yield
-    below one quarter counts as that.
-
-    Args:
-        num_first: rollouts that screen; at most half of the group, but two.
-    """
-
-    MAX_ROUNDS = 50  # as theirs, which then end with an error
-
-    def __init__(self, *args: int, num_first: int = 4) -> None:
-        super().__init__(*args)
-        self.num_first = max(2, min(num_first, self._num_generations // 2))
-        self._seen = [0, 0]  # problems screened in this batch, and let through
-        self._yield = 0.25
-
-    def choose(self, count: int) -> list[int] | None:
-        """Start a batch; see `Curriculum`."""
-        if self._seen[0]:
-            self._yield = max(self._seen[1] / self._seen[0], 0.25)
-        self._seen, self._num_rounds, self._is_screening = [0, 0], 1, True
-        return super().choose(int(1 / self._yield) * count)
-
-    def observe(
-        self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
-    ) -> None:
-        """Count what screening lets through; the rests of the groups come after it."""
-        if self._is_screening:
-            self._seen[0] += len(problems)
-            self._seen[1] += sum(0 < right < num_generations for right in num_right)
-
-    def next_round(self, groups: "Groups") -> list[int] | None:
-        """Further problems to screen; see `Curriculum`."""
-        missing = int(groups.is_uniform().sum(dim=1).max())
-        self._is_screening = missing > 0 and self._num_rounds < self.MAX_ROUNDS
-        if not self._is_screening:
-            return None
-        self._num_rounds += 1
-        return self._next(math.ceil(missing / self._yield) * groups.world_size)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that changes from batch to batch, as JSON takes it."""
-        return super().state_dict() | {"seen": list(self._seen), "yield": self._yield}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
-        super().load_state_dict(state)
-        self._seen, self._yield = list(state["seen"]), state["yield"]
-
-
-RIVALS: dict[str, Callable[[int, int, int], Uniform]] = {
+RIVALS: dict[str, type[Uniform]] = {
     "uniform": Uniform,
     "mopps": Mopps,
-    "mopps-no-decay": partial(Mopps, decay=1.0),
+    "mopps-no-decay": MoppsNoDecay,
     "greso": Greso,
-    "speed": Speed,
-    "speed-2": partial(Speed, num_first=2),
 }
-
-
-def build(name: str, rows: Sequence[Any], num_generations: int, seed: int) -> Uniform:
-    """The rival over the rows of `train_dataset`, in place of `stages.grpo.build_curriculum`."""
-    return RIVALS[name](len(rows), num_generations, seed)

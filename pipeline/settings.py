@@ -423,13 +423,16 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
 
 def build(settings: Settings, own: type, hf: tuple[str, ...] = ()) -> tuple:
     """An instance of `own`, then one of each `hf` class; what they refuse is a `UserError`."""
-    # TRL comes late: everything before it answers in well under two seconds.
-    classes = [own, *(getattr(importlib.import_module("trl"), name) for name in hf)]
+
+    def make(cls: type) -> Any:
+        known = [f.name for f in dataclasses.fields(cls)]
+        return cls(**{name: settings[name] for name in known if name in settings})
+
     try:
-        return tuple(
-            cls(**{f.name: settings[f.name] for f in dataclasses.fields(cls) if f.name in settings})
-            for cls in classes
-        )
+        # TRL comes late: everything before it answers in well under two seconds.
+        made = [make(own)]
+        made += [make(getattr(importlib.import_module("trl"), name)) for name in hf]
+        return tuple(made)
     except UserError:
         raise
     except ValueError as error:

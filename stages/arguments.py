@@ -5,6 +5,7 @@ A dataclass refuses what one value, or one of our own keys with another, gets wr
 `stages.checks` looks at our keys together with Hugging Face's.
 """
 
+import difflib
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
@@ -90,7 +91,8 @@ class GrpoArguments(_GuardKeys):
     curriculum: str = setting(
         "off",
         "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
-        "the chance of a useful group; refill: replace uniform groups; predictive+refill",
+        "the chance of a useful group; refill: replace uniform groups; predictive+refill; or "
+        "your own subclass of stages.trainer.Curriculum as module:Class",
     )
     pass_rates: str | None = setting(None, "pass_rates.jsonl: offline needs it, others may")
     min_pass_rate: float = setting(0.25, "offline: least pass rate of a problem, 0..1")
@@ -135,11 +137,14 @@ class GrpoArguments(_GuardKeys):
 
     def __post_init__(self) -> None:
         is_known = all(name in REWARD_FUNCS or ":" in name for name in self.reward_funcs)
+        is_curriculum = self.curriculum in MODES or ":" in self.curriculum
+        near = difflib.get_close_matches(self.curriculum, MODES, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
         start, end = self.length_penalty_start, self.length_penalty_end
         is_offline, most = self.curriculum == "offline", self.max_pass_rate
         for name, is_right, rule in (
             ("reward_funcs", is_known, f"be of {', '.join(REWARD_FUNCS)}, or module:function"),
-            ("curriculum", self.curriculum in MODES, f"be one of {', '.join(MODES)}"),
+            ("curriculum", is_curriculum, f"be one of {', '.join(MODES)}, or module:Class{hint}"),
             ("dead_groups", self.dead_groups in DEAD_GROUPS, f"be one of {', '.join(DEAD_GROUPS)}"),
             ("length_penalty_start", start < end, f"lie below length_penalty_end, {end}"),
             ("min_pass_rate", self.min_pass_rate <= most, f"be at most max_pass_rate, {most}"),
@@ -156,7 +161,7 @@ class GrpoArguments(_GuardKeys):
             )
 
     def follows_pass_rates(self) -> bool:
-        """Whether the run keeps a posterior of the problems' pass rates."""
+        """Whether a curriculum observes which rollouts of each problem are correct."""
         return self.curriculum not in ("off", "offline")
 
     def guard_settings(self) -> GuardSettings:

@@ -86,6 +86,14 @@ def split(
     return problems, held_out, dropped
 
 
+def taken_columns(rows: Rows, reward_funcs: list[str]) -> list[str]:
+    """Columns that a user's own reward could ask for and is not given."""
+    from stages.rewards import TAKEN
+
+    has_own = any(":" in name for name in reward_funcs)
+    return sorted(TAKEN & {key for row in rows for key in row}) if has_own else []
+
+
 def build_trainer(
     problems: list[dict],
     args: GrpoArguments,
@@ -98,7 +106,7 @@ def build_trainer(
     from datasets import Dataset
 
     from stages import training
-    from stages.rewards import BatchGrader, build_rewards
+    from stages.rewards import BatchGrader, build_rewards, reward_columns
     from stages.trainer import trainer
 
     if grpo.use_vllm:
@@ -107,7 +115,7 @@ def build_trainer(
         use_vllm(args.vllm_call_timeout)
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
-    # TRL hands every column to every reward function.
+    # What every row has. Arrow cannot hold every value of the other columns.
     to_train, to_evaluate = (
         [{key: row[key] for key in COLUMNS} | {"question": question_of(row)} for row in rows]
         for rows in (problems, held_out)
@@ -117,6 +125,7 @@ def build_trainer(
         reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
         train_dataset=Dataset.from_list(to_train),
         eval_dataset=Dataset.from_list(to_evaluate) if to_evaluate else None,
+        columns=reward_columns(problems, held_out),
         grader=grader,
         processing_class=tokenizer,
         curriculum=build_curriculum(problems, args, grpo.num_generations, grpo.seed),
@@ -155,6 +164,11 @@ def describe_start(
         f"grpo: {len(problems):,} of {len(rows):,} problems of {args.train_file}{reasons}; "
         f"curriculum: {args.curriculum}"
     )
+    if taken := taken_columns(rows, args.reward_funcs):
+        say(
+            f"grpo: {args.train_file}: rewards are not given the columns {', '.join(taken)}: "
+            "TRL or the trainer uses these names; rename them"
+        )
     if held_out:
         say(
             f"grpo: avg@{grpo.num_generations_eval or grpo.num_generations} every "
@@ -205,7 +219,8 @@ def main() -> None:
     check_enough(args.train_file, rows, problems, dropped, grpo)
 
     files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
-    run = training.claim("grpo", [*files, *own_files(args.reward_funcs)], args, grpo, model)
+    files += own_files([*args.reward_funcs, args.curriculum])
+    run = training.claim("grpo", files, args, grpo, model)
     if run is None:
         return
     describe_start(rows, problems, held_out, dropped, args, grpo)

@@ -1,4 +1,4 @@
-"""A user's own function, named `module:function` in a recipe or on the command line.
+"""A user's own code: `module:function` or `module:Class` in a recipe or on the command line.
 
 Imported only where the user has said so: with its name on the command line, or with ALLOW_CODE=1 in
 the environment. A recipe may come from somebody else, and a YAML file must not run code.
@@ -15,40 +15,53 @@ from pipeline.errors import UserError
 from pipeline.settings import Settings
 
 
-def check_own(settings: Settings, key: str) -> None:
-    """Refuse functions of `key` that nobody has allowed, or that are not there."""
-    for name in [name for name in getattr(settings, key) if ":" in name]:
+def check_own(settings: Settings, key: str, base: type | None = None) -> None:
+    """Refuse code of `key`, one name or a list, that nobody has allowed, or that does not fit."""
+    value = getattr(settings, key)
+    for name in [value] if isinstance(value, str) else value:
+        if ":" not in name:
+            continue
         if key not in settings.typed and os.environ.get("ALLOW_CODE", "0") in ("", "0"):
             raise UserError(
                 f"{settings.path}: {key}: {name} is code that would be run; read it, then set "
                 f"ALLOW_CODE=1, or give --{key} on the command line"
             )
-        load_own(name, key)
+        load_own(name, key, base)
 
 
-def load_own(name: str, key: str) -> Callable[..., Any]:
-    """Import `module:function`; modules are looked for in the working folder too.
+def load_own(name: str, key: str, base: type | None = None) -> Callable[..., Any]:
+    """Import `module:name`; modules are looked for in the working folder too.
+
+    Args:
+        base: the class that a subclass is wanted of; None: a function is wanted.
 
     Raises:
-        UserError: the module is not there or fails, or has no such function.
+        UserError: the module is not there or fails, or has no such function or class.
     """
-    module_name, _, function_name = name.partition(":")
+    form = "module:Class" if base else "module:function"
+    module_name, _, own_name = name.partition(":")
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
+        found = getattr(importlib.import_module(module_name), own_name)
     except Exception as error:  # whatever the user's module raises
         raise UserError(
             f"{key}: {name} cannot be loaded ({type(error).__name__}: {error}); write "
-            f"module:function, the module importable from {folder}"
+            f"{form}, the module importable from {folder}"
         ) from error
-    if not callable(function):
-        raise UserError(f"{key}: {name} is {function!r}, no function")
-    return function
+    if base is None:
+        if not callable(found):
+            raise UserError(f"{key}: {name} is {found!r}, no function; name a function")
+    elif not (isinstance(found, type) and issubclass(found, base)):
+        wanted = f"{base.__module__}.{base.__name__}"
+        raise UserError(
+            f"{key}: {name} is no subclass of {wanted}; write class {own_name}({base.__name__})"
+        )
+    return found
 
 
 def own_files(names: Sequence[str]) -> list[Path]:
-    """The files of the modules of all `module:function` among `names`, for the manifest's hashes.
+    """The files of the modules of all `module:name` among `names`, for the manifest's hashes.
 
     Below the working folder as a relative path, so that a moved clone keeps its results.
     """

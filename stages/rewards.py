@@ -8,8 +8,8 @@ time-out is paid as wrong, and counted by `rollout/grader_timeout_rate`.
 """
 
 import random
-from collections.abc import Callable
-from functools import partial, update_wrapper
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
@@ -43,6 +43,7 @@ class BatchGrader:
 
     def verdicts(
         self,
+        /,  # a column may have this name
         completions: list[Completion],
         answers: list[Golds],
         answer_form: list[str],
@@ -184,7 +185,31 @@ def random_reward(
     return [float(coin.toss(key)) for _ in completions]
 
 
+# Names under which TRL or the trainer gives a reward something else than a column of the data.
+TAKEN = {
+    *("prompts", "completion", "completions", "completion_ids"),
+    *("trainer_state", "log_metric", "log_extra", "environments"),
+    *("curriculum_row", "held_out"),
+}
+
+
+def reward_columns(*parts: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The rows of each part with every column of any part but `TAKEN`; None where one lacks it."""
+    names = dict.fromkeys(key for rows in parts for row in rows for key in row if key not in TAKEN)
+    return [[{name: row.get(name) for name in names} for row in rows] for rows in parts]
+
+
 REWARDS: dict[str, Callable[..., list[float]]] = {name: globals()[name] for name in REWARD_FUNCS}
+
+
+def bind(function: Callable[..., list[float]], bound: dict[str, Any]) -> Callable[..., list[float]]:
+    """The function with arguments that no column of the same name can replace."""
+
+    @wraps(function)
+    def reward(**batch: Any) -> list[float]:
+        return function(**batch | bound)
+
+    return reward
 
 
 def build_rewards(
@@ -207,8 +232,6 @@ def build_rewards(
         "coin": Coin(config.seed, config.process_index),
     }
     return [
-        update_wrapper(partial(REWARDS[name], **bound), REWARDS[name])
-        if name in REWARDS
-        else load_own(name, "reward_funcs")
+        bind(REWARDS[name], bound) if name in REWARDS else load_own(name, "reward_funcs")
         for name in args.reward_funcs
     ]

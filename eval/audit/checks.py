@@ -247,12 +247,14 @@ class Audit:
 
         Times its weight, as a negative one pays for the opposite; 0 only has it logged.
         """
-        from stages.rewards import build_rewards
+        from stages.rewards import build_rewards, reward_columns
 
         prefilled = prefills_think(cases.prompts[0])
         functions = build_rewards(self._recipe.grpo, self._recipe.config, prefilled)
         rows = cases.rows[: len(completions)]
-        batch = {key: [row[key] for row in rows] for key in ("answers", "answer_form")}
+        (whole,) = reward_columns(cases.rows)
+        names = [name for name in whole[0] if name != "prompt"]
+        batch = {name: [row[name] for row in whole[: len(rows)]] for name in names}
         batch["question"] = list(map(question_of, rows))
         tokenizer, texts = self._recipe.tokenizer, list(map(str, completions))
         ids = tokenizer(texts, add_special_tokens=False)["input_ids"]

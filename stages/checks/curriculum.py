@@ -1,7 +1,8 @@
-"""Keys that the chosen curriculum would not read."""
+"""Keys that the chosen curriculum would not read, and a curriculum of the user's own."""
 
 from pipeline.settings import PointlessKey, Settings
 from stages.arguments import MODES
+from stages.own_code import check_own
 
 READ_BY = {
     "min_pass_rate": ("offline",),
@@ -16,9 +17,14 @@ READ_BY = {
 
 
 def check_curriculum(settings: Settings) -> None:
-    """Refuse keys that the chosen mode would not read."""
+    """Refuse keys that the chosen mode would not read, and own code that nobody allowed."""
     mode = settings.curriculum
+    if ":" in mode:
+        from stages.trainer.curriculum import Curriculum  # late: numpy costs every other run time
+
+        check_own(settings, "curriculum", Curriculum)
+    is_known = mode in MODES or ":" in mode
     for key, modes in READ_BY.items():
-        if key in settings and mode in MODES and mode not in modes:
+        if key in settings and is_known and mode not in modes:
             why = f"{settings[key]!r} is read by curriculum: {' or '.join(modes)}; remove the key"
             raise PointlessKey(key, why, ("curriculum",))

@@ -32,7 +32,7 @@ def check_scale(settings: Settings) -> None:
     if settings.multi_objective_aggregation != "normalize_then_sum":
         return
     for key, is_own in (
-        ("curriculum", "refill" in settings.curriculum),
+        ("curriculum", settings.curriculum in ("refill", "predictive+refill")),
         ("scale_rewards", scale != "group"),
         ("dead_groups", settings.dead_groups == "drop"),
     ):

@@ -18,12 +18,13 @@ the same numbers: they are fed gathered results, and the random stream is keyed 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data_prep.sampling.problems import load_pass_counts
 from pipeline.errors import UserError
+from stages.own_code import load_own
 
 if TYPE_CHECKING:
     from stages.arguments import GrpoArguments
@@ -45,31 +46,82 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _NODES**2 / 2  # without the normal, for densities of any shape
 
 
-class Curriculum(Protocol):
-    """What chooses the problems of every generation batch; give your own to `MathGRPOTrainer`.
+class Curriculum:
+    """Which problems each generation batch trains on. Subclass it and override what you need.
 
-    Problems are indices into `train_dataset`. Every process holds a curriculum, and all must decide
-    alike: from what they observe, which is gathered, and from random numbers keyed on the seed. It
-    may also have `next_round(groups: Groups) -> list[int] | None`, other problems to generate for,
-    `num_first: int`, and `see(components)` with `num_components: int`: see docs/grpo.md.
+    A problem is the number of its row in `train_dataset`, from 0. Without an override the
+    problems are TRL's own next ones.
+
+    Every process holds a curriculum of its own, and all must choose the same problems. So decide
+    by what `observe` was given, which is gathered, and by random numbers keyed on `seed`.
+
+    A recipe names a subclass as `curriculum: module:Class`. It is built as
+    `Class(problems, num_generations, seed)`.
+
+    Args:
+        problems: one entry for each problem; of a recipe the rows of `train_file`, as dicts.
+        num_generations: G, rollouts in a group.
+        seed: that of the recipe, the same on every process.
+
+    Attributes:
+        num_components: components of the hidden states of the prompts that `see` is given.
+        max_rounds: how often `next_round` is asked in a batch, at most.
     """
 
+    num_components: int = 0
+    max_rounds: int = 0
+
+    def __init__(self, problems: Sequence[Any], num_generations: int, seed: int) -> None:
+        self.problems, self.num_generations, self.seed = problems, num_generations, seed
+
+    def see(self, components: np.ndarray) -> None:
+        """Take `num_components` features of each problem, before the first batch or a resume.
+
+        Args:
+            components: principal components of the model's hidden states of the prompts, shape
+                (N problems, `num_components`), each of mean 0 and variance 1.
+        """
+
     def choose(self, count: int) -> list[int] | None:
-        """Start a generation batch: its `count` problems, or None for the next ones of TRL."""
+        """Choose the problems of a generation batch, for all processes in rank order.
+
+        Returns:
+            `count` problems; None: TRL's own next ones.
+        """
+        return None
 
     def observe(
         self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
     ) -> None:
-        """Take what was generated: right rollouts of each problem's group."""
+        """Take the results of a round of generation, of all processes.
+
+        Args:
+            problems: that were generated for, shape (N groups,).
+            num_right: correct rollouts of each group, 0 to `num_generations`, shape (N groups,).
+        """
+
+    def next_round(self, groups: "Groups") -> list[int] | None:
+        """Choose further problems to generate for, after `observe`; see `max_rounds`.
+
+        Groups with correct and incorrect rollouts replace all-correct and all-wrong ones.
+
+        Args:
+            groups: those that would be trained on now, of all processes.
+
+        Returns:
+            As many problems for each process, in rank order; None: train on `groups`.
+        """
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as JSON takes it; saved with every checkpoint."""
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Take the values of `state_dict()` back; a resumed run calls it before the next batch."""
 
 
-class Refill:
+class Refill(Curriculum):
     """A curriculum that replaces groups which are all right or all wrong (DAPO's resampling).
 
     Every rank generates as many groups as the rank with most uniform ones, so that all go through
@@ -77,29 +129,45 @@ class Refill:
     """
 
     def __init__(self, curriculum: "PredictiveCurriculum", max_rounds: int) -> None:
-        self.curriculum, self._max_rounds = curriculum, max_rounds
-        self.observe, self.see = curriculum.observe, curriculum.see
+        super().__init__(curriculum.problems, curriculum.num_generations, curriculum.seed)
+        self.curriculum, self.max_rounds = curriculum, max_rounds
         self.num_components = curriculum.num_components
-        self.state_dict, self.load_state_dict = curriculum.state_dict, curriculum.load_state_dict
+
+    def see(self, components: np.ndarray) -> None:
+        """See `Curriculum`."""
+        self.curriculum.see(components)
 
     def choose(self, count: int) -> list[int] | None:
         """Start a batch; see `Curriculum`."""
-        self._num_rounds = 0
         self._taken: list[int] = []
         return self.curriculum.choose(count)
+
+    def observe(
+        self, problems: Sequence[int], num_right: Sequence[int], num_generations: int
+    ) -> None:
+        """See `Curriculum`."""
+        self.curriculum.observe(problems, num_right, num_generations)
 
     def next_round(self, groups: "Groups") -> list[int] | None:
         """Problems not yet in this batch, to replace its uniform groups."""
         num_new = int(groups.is_uniform().sum(dim=1).max())
-        if not num_new or self._num_rounds == self._max_rounds:
+        if not num_new:
             return None
         taken = self._taken or groups.problems.tolist()
         problems = self.curriculum.draw(num_new * groups.world_size, taken)
-        self._num_rounds, self._taken = self._num_rounds + 1, [*taken, *problems]
+        self._taken = [*taken, *problems]
         return problems
 
+    def state_dict(self) -> dict[str, Any]:
+        """See `Curriculum`."""
+        return self.curriculum.state_dict()
 
-class PredictiveCurriculum:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `Curriculum`."""
+        self.curriculum.load_state_dict(state)
+
+
+class PredictiveCurriculum(Curriculum):
     """The posterior of every problem's pass rate, and the choice of the next problems.
 
     Args:
@@ -127,7 +195,8 @@ class PredictiveCurriculum:
         rest: int = 3,
         half_life: float = 100.0,
     ) -> None:
-        self._num_generations, self._seed, self._rest = num_generations, seed, rest
+        super().__init__(peers, num_generations, seed)
+        self._rest = rest
         self._is_predictive, self._explore_share = is_predictive, explore_share
         self._keep = 0.5 ** (1 / half_life)
         self.num_components = num_components
@@ -192,7 +261,7 @@ class PredictiveCurriculum:
         if count > num:
             raise ValueError(f"{count} problems are needed at a time, the pool has {num}")
         taken = set(taken)
-        noise = np.random.default_rng([self._seed, self._batch, len(taken)]).random(num)
+        noise = np.random.default_rng([self.seed, self._batch, len(taken)]).random(num)
         # Lower comes first: free problems, then those that rest, then those already in the batch.
         # In a small pool no longer than half of it, or there would be nothing left to choose.
         rest = min(self._rest, num // (2 * count))
@@ -201,7 +270,7 @@ class PredictiveCurriculum:
         rank[list(taken)] = 2
         weight, explored = np.ones(num), []
         if self._is_predictive:
-            weight = useful_chance(*self._logits(), self._num_generations) ** SHARPNESS
+            weight = useful_chance(*self._logits(), self.num_generations) ** SHARPNESS
             share = self._explore_share * count
             due = 0 if taken else int(self._batch * share) - int((self._batch - 1) * share)
             explored = np.lexsort((noise, self._last_used, rank))[:due]
@@ -354,10 +423,12 @@ def find_peers(rows: list[dict[str, Any]]) -> list[tuple[str, Any]]:
 
 def build_curriculum(
     rows: list[dict[str, Any]], args: "GrpoArguments", num_generations: int, seed: int
-) -> PredictiveCurriculum | Refill | None:
+) -> Curriculum | None:
     """The curriculum of a recipe over its rows; None where nothing has to be followed."""
     if not args.follows_pass_rates():
         return None
+    if ":" in args.curriculum:
+        return load_own(args.curriculum, "curriculum", Curriculum)(rows, num_generations, seed)
     curriculum = PredictiveCurriculum(
         find_peers(rows),
         num_generations,

@@ -83,17 +83,6 @@ def rows_of(groups: torch.Tensor, size: int) -> torch.Tensor:
     return (groups.unsqueeze(-1) * size + torch.arange(size, device=groups.device)).flatten(-2)
 
 
-def add_rest(rows: torch.Tensor, start: int, first: int, size: int) -> torch.Tensor:
-    """Groups' rows with the rest of each group: (ranks, n*first) -> (ranks, n*size).
-
-    The rests were generated in the groups' order and are numbered from `start`, on each rank.
-    """
-    firsts = rows.view(len(rows), -1, first)
-    num, more = firsts.size(1), size - first
-    rests = start + torch.arange(num * more, device=rows.device).view(num, more)
-    return torch.cat([firsts, rests.expand(len(rows), -1, -1)], dim=2).flatten(1)
-
-
 def gathered(rounds: list[Groups], rows: torch.Tensor) -> torch.Tensor:
     """Each rank's rows, (ranks, n), among the rows of all ranks, round by round: (ranks*n,)."""
     places, first = [], 0
@@ -104,8 +93,9 @@ def gathered(rounds: list[Groups], rows: torch.Tensor) -> torch.Tensor:
     return torch.cat(places, dim=1).gather(1, rows).flatten()
 
 
-def merge_groups(rounds: list[Groups], places: torch.Tensor, size: int) -> Groups:
-    """Groups of `size` rollouts, each of one problem, from what several rounds have generated."""
+def merge_groups(rounds: list[Groups], places: torch.Tensor) -> Groups:
+    """The groups whose rows stand at `places`, among those of several rounds."""
+    size = rounds[0].size
     problems = torch.cat([one.problems.repeat_interleave(one.size) for one in rounds])
     rewards, correctness = (
         torch.cat([getattr(one, name) for one in rounds])[places]

@@ -8,6 +8,7 @@ evaluation.
 
 import copy
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ class MathGRPOTrainer(GRPOTrainer):
         curriculum: chooses the problems of each generation batch; None leaves them to TRL.
         guards: what `GuardActions` does; None watches nothing.
         max_mean_ratio, update_tokens: see `update`.
+        columns: of the rows of `train_dataset` and of `eval_dataset`, as dicts of any values. The
+            rewards get them besides the data set's own, which need a `held_out` to be evaluated.
         grader: that of the rewards, for an `eval_dataset` whose rows have a `held_out`; without it
             the evaluation is TRL's.
         keeps_best: whether the model with the highest avg@k is saved.
@@ -71,6 +74,7 @@ class MathGRPOTrainer(GRPOTrainer):
         guards: GuardSettings | None = None,
         max_mean_ratio: float | None = None,
         update_tokens: int | None = None,
+        columns: Sequence[Sequence[dict[str, Any]]] | None = None,
         grader: BatchGrader | None = None,
         keeps_best: bool = True,
         correctness: str | None = None,
@@ -86,7 +90,7 @@ class MathGRPOTrainer(GRPOTrainer):
         self._minibatch: dict[str, Any] | None = None  # whose loss is computed right now
         self._logps: torch.Tensor | None = None  # of that minibatch, with their graph, (B, C)
         self._is_kept: list[bool] = []  # each minibatch of this optimizer step
-        self._grader, self._keeps_best = grader, keeps_best
+        self._columns, self._grader, self._keeps_best = columns, grader, keeps_best
         self._rewards = torch.empty(0)  # summed, of the groups to train on, (N*G,)
         names, self.dead_groups = self.reward_func_names, dead_groups
         if dead_groups not in DEAD_GROUPS:
@@ -99,10 +103,13 @@ class MathGRPOTrainer(GRPOTrainer):
                 f"{', '.join(names)} (got {correctness!r})"
             )
         if curriculum is not None:
+            if not isinstance(curriculum, Curriculum):
+                raise ValueError(f"curriculum: {type(curriculum).__name__} is no Curriculum")
+            self.extra_state["curriculum"] = curriculum
+        if curriculum is not None or columns is not None:
             if not isinstance(rows := self.train_dataset, Dataset):
                 raise ValueError(f"curriculum: needs a Dataset, not a {type(rows).__name__}")
             self.train_dataset = rows.add_column(ROW, list(range(len(rows))))
-            self.extra_state["curriculum"] = curriculum
         self.add_callback(resume.LoadAtStart(self._load_checkpoint))
         self.guard_actions: GuardActions | None = None
         if guards is not None:
@@ -147,7 +154,7 @@ class MathGRPOTrainer(GRPOTrainer):
             raise UserError(f"update_tokens: needs TRL 1.16 or newer (got {trl.__version__})")
         drops = self.dead_groups == "drop"
         if self.multi_objective_aggregation == "normalize_then_sum" and (
-            drops or hasattr(self.curriculum, "next_round")
+            drops or self._has_rounds()
         ):
             raise UserError(
                 f"{'dead_groups: drop' if drops else 'refill'}: looks at summed rewards, which "
@@ -198,7 +205,7 @@ class MathGRPOTrainer(GRPOTrainer):
             return super()._generate_and_score_completions(inputs)
         num_logged = {name: len(values) for name, values in self._metrics["train"].items()}
         problems = self._choose(len(inputs) // self.num_generations)
-        if hasattr(self.curriculum, "next_round"):
+        if self._has_rounds():
             batch = self._generate_in_rounds(inputs, problems, num_logged)
         else:
             rows = inputs if problems is None else self._rows(problems)
@@ -209,13 +216,16 @@ class MathGRPOTrainer(GRPOTrainer):
             self._drop_dead_groups(batch)
         return batch
 
+    def _has_rounds(self) -> bool:
+        return self.curriculum is not None and self.curriculum.max_rounds > 0
+
     def _choose(self, num_mine: int) -> list[int] | None:
         """The curriculum's problems for all processes; None for those of TRL."""
+        if self.curriculum is None:
+            return None
         num_groups = num_mine * self.accelerator.num_processes
-        problems = self.curriculum.choose(num_groups) if self.curriculum is not None else None
-        more = 0 if problems is None else len(problems) - num_groups
-        can_be_more = hasattr(self.curriculum, "next_round") and more > 0
-        if more and not (can_be_more and more % self.accelerator.num_processes == 0):
+        problems = self.curriculum.choose(num_groups)
+        if problems is not None and len(problems) != num_groups:
             raise ValueError(f"curriculum: chose {len(problems)} problems, {num_groups} are needed")
         return problems
 
@@ -229,6 +239,8 @@ class MathGRPOTrainer(GRPOTrainer):
     def _calculate_rewards(
         self, inputs: list[dict], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
+        if self._columns is not None:
+            inputs = [self._whole(row) for row in inputs]
         # Gathered over processes, shape (N*G, number of reward functions).
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if not self.model.training:
@@ -259,43 +271,39 @@ class MathGRPOTrainer(GRPOTrainer):
             self._groups = Groups(problems, rewards, correctness, self.accelerator.num_processes)
         return rewards
 
+    def _whole(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with the columns that the data set does not hold."""
+        is_held_out = "held_out" in row
+        columns = self._columns[is_held_out][row["held_out" if is_held_out else ROW]]
+        return columns | row
+
     def _generate_in_rounds(
         self, inputs: list[dict[str, Any]], problems: list[int] | None, num_logged: dict[str, int]
     ) -> dict[str, Any]:
         """Generate as long as the curriculum wants, and train on the informative groups.
 
-        With `num_first`, the rest of a group is generated when it is known that it is trained on.
         Groups do not move between ranks; all ranks make the same calls.
         """
         size, logs, rank = self.num_generations, self._logs, self.accelerator.process_index
-        first = min(getattr(self.curriculum, "num_first", size), size)
-        num_mine = len(inputs) // size
-        rows = [row for n, row in enumerate(inputs) if n % size < first]
-        batches, rounds = [], []
+        batches, rounds, rows = [], [], inputs
         # TRL's own table holds no more than the rows of a batch.
-        self.num_generations, self._logs = first, rollouts.empty_table(logs)
+        self._logs = rollouts.empty_table(logs)
         try:
             while True:
                 rows = rows if problems is None else self._rows(problems)
                 batches.append(super()._generate_and_score_completions(rows))
                 rounds.append(self._groups)
                 are_uniform = torch.cat([groups.is_uniform() for groups in rounds], dim=1)
-                chosen = rollouts.pick_groups(are_uniform, num_mine)  # (ranks, n)
-                picked = rollouts.rows_of(chosen, first)  # (ranks, n*first)
-                groups = rollouts.merge_groups(rounds, rollouts.gathered(rounds, picked), first)
+                chosen = rollouts.pick_groups(are_uniform, len(inputs) // size)  # (ranks, n)
+                picked = rollouts.rows_of(chosen, size)  # (ranks, n*size)
+                places = rollouts.gathered(rounds, picked)
+                groups = rollouts.merge_groups(rounds, places)
+                if len(rounds) > self.curriculum.max_rounds:
+                    break
                 if not (problems := self.curriculum.next_round(groups)):
                     break
-            num_uniform = are_uniform.sum() - groups.is_uniform().sum()  # and not trained on
-            if first < size:
-                self.num_generations = size - first
-                rows = self._rows(groups.problems.tolist())
-                batches.append(super()._generate_and_score_completions(rows))
-                rounds.append(self._groups)
-                picked = rollouts.add_rest(picked, are_uniform.size(1) * first, first, size)
         finally:
-            self.num_generations, table, self._logs = size, self._logs, logs
-        places = rollouts.gathered(rounds, picked)
-        groups = rollouts.merge_groups(rounds, places, size)
+            table, self._logs = self._logs, logs
         batch = rollouts.merge_batches(batches, picked[rank], self.processing_class.pad_token_id)
         self._rewards = rewards = rollouts.sum_rewards(groups.rewards, self.reward_weights)
         values = rollouts.advantages(self.scale_rewards, rewards, size)
@@ -305,8 +313,7 @@ class MathGRPOTrainer(GRPOTrainer):
         batch["num_items_in_batch"] = self.accelerator.gather(batch["completion_mask"].sum()).sum()
         metrics = self._metrics["train"]
         rollouts.merge_metrics(metrics, num_logged, [len(one.rewards) for one in rounds])
-        num_uniform += groups.is_uniform().sum()
-        metrics["rollout/uniform_groups"][-1] = (num_uniform / are_uniform.numel()).item()
+        metrics["rollout/uniform_groups"][-1] = (are_uniform.sum() / are_uniform.numel()).item()
         metrics["train/uniform_groups"].append(groups.is_uniform().float().mean().item())
         std = rewards.view(-1, size).std(dim=1)
         is_zero = std.isclose(torch.zeros_like(std))
@@ -420,8 +427,8 @@ class MathGRPOTrainer(GRPOTrainer):
 
     def _load_checkpoint(self) -> None:
         """Called as training starts, when the Trainer has loaded what it keeps itself."""
-        if num := getattr(self.curriculum, "num_components", 0):
-            self.curriculum.see(prompt_components(self, num))
+        if self.curriculum is not None and self.curriculum.num_components:
+            self.curriculum.see(prompt_components(self, self.curriculum.num_components))
         if self.start_checkpoint:
             resume.load_generation_state(self, Path(self.start_checkpoint))
             if self.args.should_save:

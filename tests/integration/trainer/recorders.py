@@ -222,21 +222,6 @@ def record_batches():
     trainer.MathGRPOTrainer = reporter(trainer.MathGRPOTrainer)
 
 
-def screening(rows, args, *rest):
-    """SPEED-RL's curriculum, in place of `stages.grpo.build_curriculum`."""
-    from benchmarks.rivals import Speed
-
-    return Speed(len(rows), *rest)
-
-
-def record_screening():
-    """Set up a process for `reporter`, with `screening`."""
-    from stages import grpo
-
-    record_batches()
-    grpo.build_curriculum = screening
-
-
 def record_micro_steps():
     """Set up a process for `micro_steps`, with completions that are right by their checksum."""
     from stages import rewards

@@ -1,20 +1,15 @@
-"""Refill and screening in real runs: which problems are generated for, what is trained on.
+"""Refill in real runs: which problems are generated for, what is trained on.
 
 What one process does two do as well: `test_parallel`, and with a curriculum `test_resume`.
 """
 
 import copy
-from functools import partial
 from statistics import fmean, stdev
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
-from benchmarks.rivals import Speed
 from pipeline import manifest
-from stages import grpo
 from stages.arguments import GrpoArguments
 from stages.trainer.curriculum import build_curriculum
 from stages.trainer.prompt_states import FILE
@@ -23,8 +18,6 @@ from tests.integration.trainer.recorders import (
     generation_batches,
     read_steps,
     record_batches,
-    record_screening,
-    screening,
 )
 
 pytestmark = pytest.mark.integration
@@ -96,39 +89,6 @@ def check_step(ranks, pool, twin, max_rounds):
     generated = [group for groups in rounds for group in groups]
     check_answers(ranks, pool, generated)
     check_batch(ranks, batch)
-    return batch, generated
-
-
-def check_screened_step(ranks, pool, twin):
-    """Follow a step that screens 4 groups or more by their first 2 rollouts; as `check_step`."""
-    ids, world, first = list(pool), len(ranks), 2
-    *rounds, rest = (groups_of(ranks, n, first) for n in range(len(ranks[0]["rounds"])))
-    problems, screened = twin.choose(4), [[] for _ in ranks]
-    for new in rounds:
-        assert [group["id"] for group in new] == [ids[problem] for problem in problems]
-        twin.observe(problems, [sum(group["correct"]) for group in new], first)
-        part, batch = len(new) // world, []
-        for rank, mine in enumerate(screened):
-            mine += new[rank * part : (rank + 1) * part]
-            num = 4 // world
-            good = [group for group in mine[num:] if not group["is_uniform"]]
-            for group in mine[:num]:
-                batch.append(good.pop(0) if group["is_uniform"] and good else group)
-        bad = torch.tensor([group["is_uniform"] for group in batch])
-        problems = twin.next_round(
-            SimpleNamespace(is_uniform=partial(bad.view, world, -1), world_size=world)
-        )
-    assert problems is None
-    assert [group["id"] for group in rest] == [group["id"] for group in batch]
-    generated = [*(group for new in rounds for group in new), *rest]
-    check_answers(ranks, pool, generated)
-    keys = ("rows", "texts", "rewards", "correct")
-    batch = [
-        group | {key: group[key] + more[key] for key in keys}
-        for group, more in zip(batch, rest, strict=True)
-    ]
-    check_batch(ranks, batch)
-    check_advantages(ranks, batch, PAID)
     return batch, generated
 
 
@@ -267,31 +227,6 @@ def test_uniform_groups_are_replaced(train, pool, name):
         assert table["verdict"].tolist() == step["table"]["verdict"]
 
 
-def test_only_groups_with_a_mixed_first_part_are_completed(train, monkeypatch, pool):
-    """Every token of both parts is counted, and both are one group to the advantages."""
-    monkeypatch.setattr(grpo, "build_curriculum", screening)
-    steps, trainer, twin = train(curriculum="off", beta=0.1, max_steps=6)
-    found = [check_screened_step([step], pool[1], twin) for step in steps]
-    assert trainer.curriculum.state_dict() == twin.state_dict()
-    logs = [log for log in trainer.state.log_history if "loss" in log]
-    num_tokens = 0
-    for (batch, generated), log in zip(found, logs, strict=True):
-        rows = [row for group in generated for row in group["rows"]]
-        num_tokens += sum(len(row["prompt"]) + len(row["completion"]) for row in rows)
-        assert log["num_tokens"] == num_tokens
-        lengths = [len(row["completion"]) for row in rows]
-        assert log["rollout/response_length"] == pytest.approx(fmean(lengths))
-        assert log["completions/max_length"] == max(lengths)
-        uniform = [len({*group["correct"]}) == 1 for group in batch]
-        assert log["train/uniform_groups"] == fmean(uniform)
-        screened = [group["is_uniform"] for group in generated[:-4]]
-        turned = sum(group["is_uniform"] for group in batch) - sum(uniform)  # by the rest
-        expected = (sum(screened) - turned) / len(screened)
-        assert log["rollout/uniform_groups"] == pytest.approx(expected)
-    assert any(len(step["rounds"]) > 2 for step in steps)
-    assert any(not group["is_uniform"] for batch, _ in found for group in batch)
-
-
 # Several processes
 
 
@@ -316,19 +251,4 @@ def test_ranks_with_unlike_numbers_of_uniform_groups_stay_together(
         assert both[0]["num_completions"] == both[1]["num_completions"]
     num_rounds = {len(step["rounds"]) for step in ranks[0]}
     assert unlike > 1 and len(num_rounds) > 1 and max(num_rounds) > 2
-    assert curricula == [twin.state_dict()] * 2
-
-
-def test_screening_on_ranks_with_unlike_yields(fork_server, write_recipe, pool, tmp_path):
-    """Each screens as many as the one that lacks most, and completes groups of its own."""
-    settings = {"curriculum": "off", "max_steps": 6, "beta": 0.1, "train_file": str(pool[0])}
-    recipe = write_recipe("grpo", per_device_train_batch_size=8, **settings)
-    fork_server.finish(recipe, 2, setup=record_screening)
-    found = [read_steps(f"{tmp_path / 'grpo'}.rank{rank}.jsonl") for rank in range(2)]
-    ranks, curricula = [part[:-1] for part in found], [part[-1]["curriculum"] for part in found]
-    twin = Speed(len(pool[1]), SIZE, 0)
-    for both in zip(*ranks, strict=True):
-        _, generated = check_screened_step(both, pool[1], twin)
-        assert len(generated) * 2 == sum(len(one["rows"]) for s in both for one in s["rounds"])
-    assert max(len(step["rounds"]) for step in ranks[0]) > 2
     assert curricula == [twin.state_dict()] * 2

@@ -1,22 +1,53 @@
-"""GRPO with parts of the user's own: a reward, which the manifest remembers, and a curriculum."""
+"""GRPO with parts of the user's own, a reward and a curriculum; the manifest remembers both."""
 
 import json
+import os
 import re
-import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
 from stages import grpo
+from tests.integration.fork_server import DIED
+from tests.integration.trainer.recorders import read_steps, record_batches
+from tests.integration.trainer.runs import read_extra, weights_of
 
 pytestmark = pytest.mark.integration
 PAGE = Path(__file__).parents[3] / "docs/grpo.md"
+NOTES = """
+seen = []
+def note(completions, level, own, id, question, completion=None, held_out=None, **columns):
+    kind = "train" if held_out is None else "held out"
+    seen.extend((kind, *row) for row in zip(id, level, own, question))
+    assert completion is None and "curriculum_row" in columns or held_out is not None
+    return [0.0] * len(completions)
+"""
 
 
-def test_the_example_of_the_docs_pays(run_stage, tmp_path, monkeypatch):
-    source = re.search(r"```python\n(# brevity\.py.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
-    (tmp_path / "brevity.py").write_text(source[1], encoding="utf-8")
+def write_example(name, folder):
+    """Write the page's file of that name; returns its source."""
+    source = re.search(rf"```python\n(# {name}\.py.*?)```", PAGE.read_text("utf-8"), re.S)[1]
+    (folder / f"{name}.py").write_text(source, encoding="utf-8")
+    return source
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The folder where the stage runs, with the user's modules as a new process finds them."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ALLOW_CODE", raising=False)
+    for name in ("brevity", "in_order", "notes"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return tmp_path
+
+
+# Rewards
+
+
+def test_the_example_of_the_docs_pays(run_stage, here, monkeypatch):
+    write_example("brevity", here)
     monkeypatch.setenv("ALLOW_CODE", "1")
     funcs = ["correctness_reward", "brevity:few_lines"]
     folder = run_stage("grpo", reward_funcs=funcs, reward_weights=[1.0, 0.5], max_steps=1)
@@ -27,12 +58,89 @@ def test_the_example_of_the_docs_pays(run_stage, tmp_path, monkeypatch):
     assert log["rewards/few_lines/mean"] == pytest.approx(-0.1 * log["rollout/lines"])
 
 
-def test_the_curriculum_of_the_docs_chooses(run_stage, tmp_path, monkeypatch):
-    source = re.search(r"```python\n(from pipeline.*?)```", PAGE.read_text("utf-8"), re.S)[1]
+def test_a_reward_sees_every_column(run_stage, here, pool, monkeypatch, capsys):
+    """With values that no table of one type can hold, some rows without, in training and eval."""
+    rows = [json.loads(line) for line in pool[0].read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row["completion"] = "a name of TRL's"
+        if number % 5:
+            row["own"] = [number, str(number), {"a": number}, {"b": [2**70, None]}][number % 4]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("notes.py").write_text(NOTES)
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    run_stage(
+        "grpo", train_file="rows.jsonl", reward_funcs=["correctness_reward", "notes:note"],
+        reward_weights=[1.0, 1.0], eval_strategy="steps", eval_steps=2, eval_problems=4,
+        num_generations_eval=2, per_device_eval_batch_size=4,
+    )  # fmt: skip
+    expected = {row["id"]: (row["level"], row.get("own"), row["question"]) for row in rows}
+    seen = sys.modules["notes"].seen
+    assert all(expected[key] == tuple(columns) for _, key, *columns in seen)
+    assert [kind for kind, *_ in seen] == ["train"] * 16 + ["held out"] * 8
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "rewards are not" in line]
+    assert "rows.jsonl" in line and " completion:" in line
+
+
+# Curricula
+
+
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_the_curriculum_of_the_docs_chooses(
+    run_stage, write_recipe, here, pool, monkeypatch, is_typed
+):
+    """Named in the YAML, and on the command line: two batches of four, the easiest first."""
+    source = write_example("in_order", here)
     assert len([line for line in source.splitlines() if line.strip()]) < 20
-    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
-    monkeypatch.setattr(grpo, "build_curriculum", grpo.build_curriculum)  # and back at the end
-    mine, made = runpy.run_path(str(tmp_path / "mine.py"))["InOrder"], []
-    monkeypatch.setattr(mine, "observe", lambda _, problems, *others: made.append(problems))
-    run_stage("grpo", curriculum="predictive", max_steps=1)
-    assert made[0] and made[0] == [*range(len(made[0]))]
+    Path("notes.py").write_text(NOTES.replace("own,", ""))
+    keys = {"train_file": str(pool[0]), "per_device_train_batch_size": 16, "save_steps": 1}
+    if is_typed:
+        flags = ["--curriculum", "in_order:InOrder", "--reward_weights", "1", "0"]
+        flags += ["--reward_funcs", "correctness_reward", "notes:note"]
+        recipe = write_recipe("grpo", **keys)
+        monkeypatch.setattr(sys, "argv", ["grpo", "--config", str(recipe), *flags])
+        grpo.main()
+        folder = here / "grpo"
+    else:
+        monkeypatch.setenv("ALLOW_CODE", "1")
+        keys |= {"reward_funcs": ["correctness_reward", "notes:note"], "reward_weights": [1.0, 0.0]}
+        folder = run_stage("grpo", curriculum="in_order:InOrder", **keys)
+    made = json.loads((folder / "manifest.json").read_text())
+    assert made["config"]["curriculum"] == "in_order:InOrder"
+    assert len(made["inputs"]["in_order.py"]) == 64
+    assert read_extra(folder, 2)["extra"]["curriculum"] == {"position": 8}
+    levels = [level for _, _, level, *_ in sys.modules["notes"].seen]
+    assert levels[::4] == sorted(row["level"] for row in pool[1].values())[:8]
+
+
+def record_in(folder):
+    """Set up a process that runs in the folder of the user's modules."""
+    os.chdir(folder)
+    record_batches()
+
+
+def test_two_processes_go_on_with_a_curriculum_of_ones_own(fork_server, write_recipe, pool, here):
+    """Killed and resumed as if nothing had been; with another file it is another run."""
+    source = write_example("in_order", here)
+    keys = {"curriculum": "in_order:InOrder", "train_file": str(pool[0]), "max_steps": 4}
+    keys |= {"per_device_train_batch_size": 8, "save_steps": 2}
+    allow = {"setup": (record_in, str(here)), "envs": {n: {"ALLOW_CODE": "1"} for n in range(2)}}
+    straight, killed = here / "straight", here / "killed"
+    fork_server.finish(write_recipe("grpo", **keys, output_dir=str(straight)), 2, **allow)
+    recipe = write_recipe("grpo", **keys, output_dir=str(killed))
+    codes, logs = fork_server.run(recipe, 2, die_at=2, **allow)
+    assert codes == [DIED] * 2, logs
+    fork_server.finish(recipe, 2, **allow)
+    assert weights_of(killed) == weights_of(straight)
+    assert read_extra(killed, 4)["extra"]["curriculum"] == {"position": 16}
+    chosen = []
+    for rank in range(2):
+        steps = read_steps(f"{straight}.rank{rank}.jsonl")[:-1]
+        resumed = read_steps(f"{killed}.rank{rank}.jsonl")[:-1]
+        assert [step["rounds"] for step in steps[2:]] == [step["rounds"] for step in resumed]
+        chosen.append([pool[1][key]["level"] for step in steps for key in step["rounds"][0]["ids"]])
+    assert min(map(len, chosen)) == 32 and sorted(chosen[0] + chosen[1]) == sorted(
+        level for level in sorted(row["level"] for row in pool[1].values())[:16] for _ in range(4)
+    )
+    (here / "in_order.py").write_text(source + "# changed\n")
+    codes, logs = fork_server.run(recipe, 2, die_at=2, **allow)
+    assert codes == [DIED] * 2 and "up to date" not in logs[0], logs

@@ -110,6 +110,7 @@ def test_what_a_script_gets_wrong_is_named(build):
         ("correctness", ValueError, {"correctness": None}),
         ("correctness", ValueError, {"correctness": "reward", "curriculum": None}),
         ("curriculum", ValueError, {"train_dataset": stream}),
+        ("curriculum: object", ValueError, {"curriculum": object(), "correctness": "my_reward"}),
         ("dead_groups", ValueError, {"dead_groups": True}),
         ("refill: .*normalize_then_sum", UserError, {"rounds": 1, "trl": both}),
         ("dead_groups: .*normalize_then_sum", UserError, {"dead_groups": "drop", "trl": both}),

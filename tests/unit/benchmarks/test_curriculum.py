@@ -119,7 +119,8 @@ def test_nothing_learned_gives_no_ratio():
     assert row["ratio to stock"] == row["tokens needed"] == "none" and row["final, %"] == "0.0"
 
 
-def test_modes_are_settings_of_the_recipe():
+def test_modes_are_settings_of_the_recipe(monkeypatch):
+    monkeypatch.setenv("ALLOW_CODE", "1")  # the rivals are classes
     names = {f.name for f in fields(GrpoArguments)}
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
     for mode, changes in MODES.items():

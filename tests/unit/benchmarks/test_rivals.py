@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.rivals import RIVALS, Greso, Mopps, Speed, Uniform, build
+from benchmarks.rivals import RIVALS, Greso, Mopps, MoppsNoDecay, Uniform
 from stages.trainer.rollouts import Groups, pick_groups
 
 SIZE = 4  # rollouts in a group
 NUM = 40  # problems
 
 
-def groups_of(problems, num_right, world_size=1, size=SIZE):
-    rows = [float(n < right) for right in num_right for n in range(size)]
+def groups_of(problems, num_right, world_size=1):
+    rows = [float(n < right) for right in num_right for n in range(SIZE)]
     correctness = torch.tensor(rows)
     return Groups(torch.tensor(problems), correctness[:, None], correctness, world_size)
 
@@ -23,18 +23,17 @@ def groups_of(problems, num_right, world_size=1, size=SIZE):
 def play(rival, batches, seed=0):
     """Choose, roll out and observe, with all further rounds; gives every list of problems."""
     rng, rates = np.random.default_rng(seed), np.linspace(0, 1, NUM)
-    size, asked = getattr(rival, "num_first", SIZE), []
+    asked = []
     for _ in range(batches):
         problems, rounds, num_right = rival.choose(8), [], []
         while problems:
             rounds += problems
             asked.append(problems)
-            num_right += (right := rng.binomial(size, rates[problems]).tolist())
-            rival.observe(problems, right, size)
-            picked = pick_groups(groups_of(rounds, num_right, size=size).is_uniform(), 8)[0]
+            num_right += (right := rng.binomial(SIZE, rates[problems]).tolist())
+            rival.observe(problems, right, SIZE)
+            picked = pick_groups(groups_of(rounds, num_right).is_uniform(), 8)[0]
             batch = [(rounds[n], num_right[n]) for n in picked]
-            more = getattr(rival, "next_round", lambda _: None)
-            problems = more(groups_of(*zip(*batch, strict=True), size=size))
+            problems = rival.next_round(groups_of(*zip(*batch, strict=True)))
     return asked
 
 
@@ -43,10 +42,12 @@ def play(rival, batches, seed=0):
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_processes_agree_and_a_saved_state_goes_on(name):
-    first, second = (build(name, [{}] * NUM, SIZE, 3) for _ in range(2))
+    first, second = (RIVALS[name]([{}] * NUM, SIZE, 3) for _ in range(2))
     assert play(first, 12) == play(second, 12)
-    assert play(build(name, [{}] * NUM, SIZE, 4), 12) != play(build(name, [{}] * NUM, SIZE, 3), 12)
-    resumed = build(name, [{}] * NUM, SIZE, 99)
+    assert play(RIVALS[name]([{}] * NUM, SIZE, 4), 12) != play(
+        RIVALS[name]([{}] * NUM, SIZE, 3), 12
+    )
+    resumed = RIVALS[name]([{}] * NUM, SIZE, 99)
     resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert play(resumed, 9, seed=5) == play(first, 9, seed=5)
     assert resumed.state_dict() == first.state_dict()
@@ -54,7 +55,7 @@ def test_processes_agree_and_a_saved_state_goes_on(name):
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_problems_of_a_batch_differ_and_are_plain_numbers(name):
-    for problems in play(build(name, [{}] * NUM, SIZE, 0), 20):
+    for problems in play(RIVALS[name]([{}] * NUM, SIZE, 0), 20):
         assert len({*problems}) == len(problems) and {*map(type, problems)} == {int}
         assert {*problems} <= {*range(NUM)}
 
@@ -63,7 +64,7 @@ def test_problems_of_a_batch_differ_and_are_plain_numbers(name):
 
 
 def test_uniform_goes_through_all_problems_pass_by_pass():
-    rival = Uniform(12, SIZE, 0)
+    rival = Uniform([{}] * 12, SIZE, 0)
     batches = [rival.choose(5) for _ in range(12)]
     assert all(len({*batch}) == 5 for batch in batches)
     assert Counter(n for batch in batches for n in batch) == dict.fromkeys(range(12), 5)
@@ -71,7 +72,7 @@ def test_uniform_goes_through_all_problems_pass_by_pass():
 
 
 def test_more_problems_than_there_are_come_again():
-    rival = Uniform(3, SIZE, 0)
+    rival = Uniform([{}] * 3, SIZE, 0)
     assert {*rival.choose(1), *rival._next(2)} == {0, 1, 2}
     assert len(rival._next(4)) == 4
 
@@ -81,26 +82,27 @@ def test_more_problems_than_there_are_come_again():
 
 def test_mopps_posterior():
     """a = d a + (1 - d) + s: from 1, with 3 of 4: 4; then with 0 of 4: 2 + 0.5 (d = 0.5)."""
-    rival = Mopps(3, SIZE, 0)
+    rival = Mopps([{}] * 3, SIZE, 0)
     rival.observe([1, 2], [3, 0], SIZE)
     assert rival.state_dict()["counts"] == [[1, 4, 1], [1, 2, 5]]
     rival.observe([1], [0], SIZE)
     assert rival.state_dict()["counts"] == [[1, 2.5, 1], [1, 5.5, 5]]
-    keeps = Mopps(3, SIZE, 0, decay=1.0)
+    keeps = MoppsNoDecay([{}] * 3, SIZE, 0)
     keeps.observe([1], [3], SIZE)
     keeps.observe([1], [0], SIZE)
     assert keeps.state_dict()["counts"] == [[1, 4, 1], [1, 6, 1]]
 
 
 def test_mopps_takes_the_candidates_nearest_to_one_half():
-    rival = Mopps(NUM, SIZE, 0, decay=1.0)
+    rival = MoppsNoDecay([{}] * NUM, SIZE, 0)
     middle = [7, 30]
     for problem in range(NUM):
         right = 2 if problem in middle else 4 * (problem % 2)
         rival.observe([problem] * 500, [right] * 500, SIZE)
     assert {*rival.choose(2)} == {*middle}  # of 32 candidates, where both happen to be
-    few = Mopps(NUM, SIZE, 0, ratio=2)
-    candidates = Uniform(NUM, SIZE, 0).choose(6)  # the same pass
+    few = Mopps([{}] * NUM, SIZE, 0)
+    few.ratio = 2
+    candidates = Uniform([{}] * NUM, SIZE, 0).choose(6)  # the same pass
     assert {*few.choose(3)} < {*candidates}
 
 
@@ -109,7 +111,7 @@ def test_mopps_takes_the_candidates_nearest_to_one_half():
 
 def test_greso_skips_by_the_visits_without_signal():
     """1 - max(p^n, 0.01): three all right at p = 0.5 are 7/8, seven 0.99; anything mixed is 0."""
-    rival = Greso(3, SIZE, 0)
+    rival = Greso([{}] * 3, SIZE, 0)
     for _ in range(3):
         rival.observe([0, 1, 2], [4, 0, 2], SIZE)
     assert [rival.skip_chance(n) for n in range(3)] == [0.875, 0.875, 0]
@@ -124,7 +126,7 @@ def test_greso_skips_by_the_visits_without_signal():
 
 def test_greso_moves_what_it_keeps_from_the_second_pass_on():
     """Targets: 8.3 % of the groups all right, 16.7 % all wrong."""
-    rival = Greso(8, SIZE, 0)
+    rival = Greso([{}] * 8, SIZE, 0)
     rival.choose(8)
     rival.observe(range(8), [4, 0, 2, 2, 2, 2, 2, 2], SIZE)  # 12.5 % each
     rival.choose(8)  # begins the second pass; until now nothing has moved
@@ -150,7 +152,7 @@ def test_greso_moves_what_it_keeps_from_the_second_pass_on():
     ],
 )
 def test_greso_fills_the_batch_up(num_right, world_size, num, is_last):
-    rival = Greso(NUM, SIZE, 0)
+    rival = Greso([{}] * NUM, SIZE, 0)
     problems = rival.choose(8)
     rival.observe(problems, num_right, SIZE)
     groups = groups_of(problems, num_right, world_size)
@@ -163,34 +165,3 @@ def test_greso_fills_the_batch_up(num_right, world_size, num, is_last):
     again = rival.next_round(groups)
     assert (again is None) == is_last
     assert is_last or not {*again} & {*problems, *new}
-
-
-# SPEED-RL
-
-
-def test_speed_screens_as_many_as_its_last_yield_promises():
-    """First 4 times as many; a quarter at least is let through, by its own count, later."""
-    rival = Speed(NUM, 8, 0)
-    assert rival.num_first == 4 and Speed(NUM, 2, 0).num_first == 2
-    first = rival.choose(4)
-    assert len(first) == 16
-    rival.observe(first, [0, 4, 1, 2, 3, 4, 0, 2] * 2, 4)  # half of them
-    batch = groups_of(first[:4], [0, 2, 2, 4], size=4)
-    more = rival.next_round(batch)
-    assert len(more) == 8 and not {*more} & {*first}  # 2 are missing, at a quarter
-    rival.observe(more, [2] * 8, 4)
-    assert rival.next_round(groups_of(first[:4], [2] * 4, size=4)) is None
-    rival.observe(first[:4], [4] * 4, 4)  # the rests, which say nothing of the screening
-    assert len(rival.choose(4)) == 4  # 16 of 24 were let through
-    rival.observe([0] * 8, [0] * 8, 4)
-    assert len(rival.choose(4)) == 16
-
-
-def test_speed_screens_for_the_rank_that_lacks_most_and_ends():
-    rival = Speed(NUM, SIZE, 0)
-    problems = rival.choose(4)[:4]
-    groups = groups_of(problems, [0, 0, 1, 1], world_size=2, size=2)
-    assert len(rival.next_round(groups)) == 16  # 2 on the first, so 8 on both
-    for _ in range(48):
-        assert rival.next_round(groups)
-    assert rival.next_round(groups) is None

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.settings import read_settings
+from pipeline.settings import PointlessKey, read_settings
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo_keys
 from stages.own_code import load_own, own_files
+from stages.trainer.curriculum import build_curriculum
 
 GRPO_YAML = "train_file: t.jsonl\noutput_dir: out\nnum_generations: 4\n"
 NAME = "my_own_rewards:brief"
@@ -48,6 +49,64 @@ def test_a_file_may_name_code_only_where_the_user_allows_it(check, monkeypatch):
     Path("my_own_rewards.py").write_text(SOURCE)
     monkeypatch.setenv("ALLOW_CODE", "1")
     check(in_yaml)
+
+
+CURRICULUM = "my_own_curriculum:Mine"
+CLASSES = """
+from stages.trainer import Curriculum
+class Mine(Curriculum): ...
+class Other: ...
+def function(*_): ...
+mine = Mine([], 4, 0)
+"""
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """The module with classes, in the folder of `check`, as a new process would find it."""
+    monkeypatch.delitem(__import__("sys").modules, "my_own_curriculum", raising=False)
+    Path("my_own_curriculum.py").write_text(CLASSES)
+
+
+def test_a_file_names_a_curriculum_only_where_the_user_allows_it(check, module, monkeypatch):
+    Path("my_own_curriculum.py").write_text("raise SystemExit('was run')")
+    with pytest.raises(UserError, match=r"grpo\.yaml: curriculum: .*ALLOW_CODE"):
+        check(f"curriculum: '{CURRICULUM}'\n")
+    Path("my_own_curriculum.py").write_text(CLASSES)
+    monkeypatch.setenv("ALLOW_CODE", "1")
+    check(f"curriculum: '{CURRICULUM}'\n")
+    assert own_files([CURRICULUM]) == [Path("my_own_curriculum.py")]
+
+
+def test_the_command_line_names_a_curriculum(check, module):
+    settings = check("", "--curriculum", CURRICULUM)
+    args = GrpoArguments(train_file="f", curriculum=settings.curriculum)
+    rows = [{"id": "a", "level": 1}, {"id": "b"}]
+    found = build_curriculum(rows, args, 4, 7)
+    assert (found.problems, found.num_generations, found.seed) == (rows, 4, 7)
+    assert (found.choose(2), found.state_dict(), found.max_rounds) == (None, {}, 0)
+
+
+@pytest.mark.parametrize("name", ["none", "Other", "function", "mine", ""])
+def test_what_is_no_curriculum_is_refused(check, module, name):
+    with pytest.raises(UserError, match=r"^curriculum: my_own_curriculum:"):
+        check("", "--curriculum", f"my_own_curriculum:{name}")
+
+
+@pytest.mark.parametrize("key", ["half_life", "max_refill_rounds", "pass_rates"])
+def test_keys_that_an_own_curriculum_does_not_read_are_pointless(check, module, key):
+    with pytest.raises(PointlessKey, match=f"^{key}: "):
+        check("", "--curriculum", CURRICULUM, f"--{key}", "3")
+
+
+def test_an_own_curriculum_needs_a_reward_that_tells_right_from_wrong():
+    with pytest.raises(ValueError, match="reward_funcs: "):
+        GrpoArguments(train_file="f", curriculum=CURRICULUM, reward_funcs=["overlong"])
+
+
+def test_a_typo_names_the_nearest_curriculum():
+    with pytest.raises(ValueError, match=r"curriculum: .*did you mean predictive"):
+        GrpoArguments(train_file="f", curriculum="predictiv")
 
 
 def test_an_overlay_is_a_file_too(check):

@@ -9,7 +9,7 @@ from grading.grade import VERDICTS, Grade
 from pipeline.prompts import build_completion
 from stages import rewards
 from stages.arguments import GRADED, GrpoArguments
-from stages.rewards import REWARDS, build_rewards
+from stages.rewards import REWARDS, TAKEN, build_rewards, reward_columns
 
 RIGHT = "<think>\n1 + 1 = 2\n</think>\n\n\\boxed{2}"
 WRONG = "<think>\n1 + 1 = 3\n</think>\n\n\\boxed{3}"
@@ -261,3 +261,31 @@ def test_trl_sees_the_recipes_names_in_the_recipes_order():
         "overlong": [-0.5], "repetition_penalty": [0.0], "soft_length_penalty": [0.0],
         "think_format_reward": [1.0], "rlinf_reward": [5.0], "correctness_reward": [1.0],
     }  # fmt: skip
+
+
+# Columns
+
+
+def test_a_reward_sees_every_column_of_its_row():
+    """Of any value, and None where a row lacks it; all parts have the same columns."""
+    rows = [{"id": "a", "level": 3, "tags": ["x", 1]}, {"id": "b", "level": "hard"}]
+    train, held_out = reward_columns(rows, [{"id": "c", "own": {}}])
+    assert train[0] == {"id": "a", "level": 3, "tags": ["x", 1], "own": None}
+    assert train[1] == {"id": "b", "level": "hard", "tags": None, "own": None}
+    assert held_out == [{"id": "c", "level": None, "tags": None, "own": {}}]
+
+
+def test_names_of_trl_and_the_trainer_are_no_columns():
+    assert reward_columns([dict.fromkeys(TAKEN, 0) | {"id": "a"}]) == [[{"id": "a"}]]
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_a_column_replaces_nothing_that_a_reward_is_built_with(name):
+    """Columns called like arguments of our own rewards."""
+    batch = ask("2") | {"completions": chat(RIGHT), "completion_ids": [[1, 2, 3]]}
+    batch["trainer_state"] = SimpleNamespace(global_step=0)
+    taken = {
+        name: ["x"] for name in ("self", "args", "config", "grader", "coin", "think_prefilled")
+    }
+    reward = build(name, overlong_cache=10)
+    assert reward(**batch | taken) == build(name, overlong_cache=10)(**batch)

@@ -9,7 +9,6 @@ from stages.trainer.rollouts import (
     COMPLETION_KEYS,
     PROMPT_KEYS,
     Groups,
-    add_rest,
     advantages,
     are_dead,
     gathered,
@@ -62,11 +61,9 @@ def test_pick_groups():
     assert pick_groups(torch.ones(1, 6).bool(), 4).tolist() == [[0, 1, 2, 3]]
 
 
-def test_rest_of_groups():
-    """Two of three screened groups of 2, and their rests of 1 each behind the 6 screened rows."""
+def test_rows_of_groups():
     rows = rows_of(torch.tensor([[2, 1], [0, 2]]), 2)
     assert rows.tolist() == [[4, 5, 2, 3], [0, 1, 4, 5]]
-    assert add_rest(rows, 6, 2, 3).tolist() == [[4, 5, 6, 2, 3, 7], [0, 1, 6, 4, 5, 7]]
 
 
 def test_rows_of_several_rounds_are_gathered_by_rank():
@@ -76,7 +73,7 @@ def test_rows_of_several_rounds_are_gathered_by_rank():
     rows = torch.tensor([[0, 1, 4, 5], [2, 3, 4, 5]])  # of the 6 of each rank
     places = gathered([first, second], rows)
     assert places.tolist() == [0, 1, 6, 7, 8, 9, 10, 11]
-    merged = merge_groups([first, second], places, 2)
+    merged = merge_groups([first, second], places)
     assert merged.problems.tolist() == [7, 4, 5, 6] and merged.world_size == 2
     assert merged.rewards.flatten().tolist() == places.tolist()
     assert merged.correctness.tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
