@@ -5,6 +5,7 @@ the environment. A recipe may come from somebody else, and a YAML file must not 
 """
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -57,7 +58,19 @@ def load_own(name: str, key: str, base: type | None = None) -> Callable[..., Any
         raise UserError(
             f"{key}: {name} is no subclass of {wanted}; write class {own_name}({base.__name__})"
         )
+    else:
+        check_constructor(name, key, found, base)
     return found
+
+
+def check_constructor(name: str, key: str, found: type, base: type) -> None:
+    """Refuse a class that does not take what its base class takes, before anything is loaded."""
+    wanted = list(inspect.signature(base).parameters)
+    try:
+        inspect.signature(found).bind(*wanted)
+    except TypeError as error:
+        call = f"{found.__name__}({', '.join(wanted)})"
+        raise UserError(f"{key}: {name}: {error}; it is built as {call}") from error
 
 
 def own_files(names: Sequence[str]) -> list[Path]:

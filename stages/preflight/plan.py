@@ -9,6 +9,7 @@ completion, replaces the assumption that matters most.
 """
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -217,21 +218,25 @@ def show(recipe: Recipe, stages: list[Stage], args: PlanArguments) -> None:
 
 
 def plan(args: PlanArguments) -> tuple[Recipe, list[Stage]]:
-    """Plan one recipe."""
+    """Plan one recipe; no stages where it builds a tiny model of its own."""
     recipe, found = read_recipe(args)
     if fault := next((one for one in found if one.level == ERROR), None):
         raise UserError(f"{fault.topic}: {fault.text}; {fault.remedy or 'see make preflight'}")
     if not {"data", "grpo"} <= {*recipe.parsed}:
         raise UserError(f"{args.recipe}: has no data.yaml or no grpo.yaml; a plan needs both")
-    if "model" in recipe.settings:
-        raise UserError(f"{args.recipe}: is for a CPU, minutes; plan a recipe for GPUs")
+    if "model" in recipe.settings:  # a tiny one, for a CPU
+        return recipe, []
     return recipe, list(Planner(args, recipe).stages())
 
 
 def main() -> None:
     """Plan one recipe and print the table."""
     (args,) = parse(__doc__, PlanArguments)
-    show(*plan(args), args)
+    recipe, stages = plan(args)
+    if stages:
+        show(recipe, stages, args)
+    else:
+        sys.stdout.write(f"plan: {args.recipe} trains a tiny model on a CPU: minutes, no cost\n")
 
 
 if __name__ == "__main__":

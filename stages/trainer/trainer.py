@@ -105,6 +105,12 @@ class MathGRPOTrainer(GRPOTrainer):
         if curriculum is not None:
             if not isinstance(curriculum, Curriculum):
                 raise ValueError(f"curriculum: {type(curriculum).__name__} is no Curriculum")
+            asks_again = type(curriculum).next_round is not Curriculum.next_round
+            if asks_again and not curriculum.max_rounds:
+                raise ValueError(
+                    f"curriculum: {type(curriculum).__name__}.next_round would never be asked; "
+                    "set max_rounds above 0"
+                )
             self.extra_state["curriculum"] = curriculum
         if curriculum is not None or columns is not None:
             if not isinstance(rows := self.train_dataset, Dataset):

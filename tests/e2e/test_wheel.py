@@ -183,6 +183,7 @@ def test_the_whole_chain_beside_files_of_the_user(command):
         done = command("sft-grpo-math", *words[:at], "--recipe", "mine", *words[at:])
         assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
         assert "a file of the user" not in done.stdout + done.stderr
-    done = command("sft-grpo-math", "compare", "--runs", "runs/mine", "runs/mine")
+    shutil.copytree(command.folder / "runs/mine", command.folder / "runs/again")
+    done = command("sft-grpo-math", "compare", "--runs", "runs/mine", "runs/again")
     assert done.returncode == 0, done.stderr
     assert (command.folder / "runs/mine/report/report.html").is_file()

@@ -74,9 +74,13 @@ def test_the_hours_of_the_readmes_are_the_plan_s(name):
     assert float(said) == pytest.approx(hours, rel=0.1)
 
 
+def test_a_recipe_for_a_cpu_has_no_stages_to_plan():
+    assert planned("tiny-cpu") == {}
+
+
 def test_what_cannot_be_planned_is_said(tmp_path):
     (tmp_path / "eval.yaml").write_text("num_sample: 8")
-    wrong = {"tiny-cpu": "is for a CPU", "accelerate": "no YAML file is", tmp_path: "'num_sample'"}
+    wrong = {"accelerate": "no YAML file is", tmp_path: "'num_sample'"}
     for recipe, text in wrong.items():
         with pytest.raises(UserError, match=text):
             plan(PlanArguments(recipe=str(ROOT / "configs" / recipe)))

@@ -56,6 +56,8 @@ CLASSES = """
 from stages.trainer import Curriculum
 class Mine(Curriculum): ...
 class Other: ...
+class TakesNothing(Curriculum):
+    def __init__(self): ...
 def function(*_): ...
 mine = Mine([], 4, 0)
 """
@@ -87,7 +89,7 @@ def test_the_command_line_names_a_curriculum(check, module):
     assert (found.choose(2), found.state_dict(), found.max_rounds) == (None, {}, 0)
 
 
-@pytest.mark.parametrize("name", ["none", "Other", "function", "mine", ""])
+@pytest.mark.parametrize("name", ["none", "Other", "TakesNothing", "function", "mine", ""])
 def test_what_is_no_curriculum_is_refused(check, module, name):
     with pytest.raises(UserError, match=r"^curriculum: my_own_curriculum:"):
         check("", "--curriculum", f"my_own_curriculum:{name}")
