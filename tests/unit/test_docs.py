@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import BENCHMARKS
+from pipeline import names as known
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += sorted((ROOT / "configs").glob("*/README.md"))
@@ -35,9 +38,7 @@ def test_files_modules_and_targets_exist(page):
     missing = [name for name in files if not (ROOT / name).exists()]
     modules = names(page, r"-m ((?:pipeline|grading|data_prep|stages|eval|benchmarks)[\w.]*)")
     missing += [one for one in modules if importlib.util.find_spec(one) is None]
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z][\w-]*)(?=[^=]*:)", makefile, re.M))
-    targets |= set(re.search(r"^BENCHES := (.*)$", makefile, re.M)[1].split())
+    targets = {*known.targets(), *BENCHMARKS}
     assert missing == [] and {*names(page, r"(?:^|`)make ([a-z][\w-]*)")} <= targets
 
 
