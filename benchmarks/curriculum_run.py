@@ -16,7 +16,6 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks import rivals
-from benchmarks.overhead import build_stock
 from data_prep.schema import read_problems
 from grading.grade import grade_rollouts
 from pipeline import manifest
@@ -118,6 +117,23 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
     Path(args.pass_rates).parent.mkdir(parents=True, exist_ok=True)
     Path(args.pass_rates).write_text("".join(lines), encoding="utf-8")
     return {"tokens": num_tokens, "seconds": seconds}
+
+
+def build_stock(rows: list[dict], args: RunArguments, grpo: Any, model: Any, tokenizer: Any) -> Any:
+    """TRL's own trainer with the recipe's settings and rewards."""
+    from datasets import Dataset
+    from trl import GRPOTrainer
+
+    from stages import rewards, training
+
+    columns = [{key: row[key] for key in grpo_stage.COLUMNS} for row in rows]
+    think_prefilled = prefills_think(render_prompt(rows[0]["prompt"], tokenizer))
+    return GRPOTrainer(
+        reward_funcs=rewards.build_rewards(args, grpo, think_prefilled),
+        train_dataset=Dataset.from_list(columns),
+        processing_class=tokenizer,
+        **training.trainer_kwargs(model, grpo),
+    )
 
 
 def main() -> None:

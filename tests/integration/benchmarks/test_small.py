@@ -14,9 +14,7 @@ ROOT = Path(__file__).parents[3]
 GOALS = {
     "bench": ("stock", "padded", "packed to", "ours"),
     "bench-grader": ("ours, ", "TRL", "math-verify"),
-    "bench-data": ("| 2,000 | 1 ", "| 2,000 | 2 "),
     "bench-curriculum": ("| stock ", "| predictive "),
-    "bench-overhead": ("TRL's `GRPOTrainer`", "every part off", "guards: warn"),
     "bench-guards": ("| stale-engine ", "| on-policy-0 "),
 }
 
