@@ -20,7 +20,7 @@ GOALS = {
 
 
 @pytest.fixture(scope="module")
-def run_make(tmp_path_factory, shared_data):
+def run_make(tmp_path_factory):
     """Run one goal with SMALL=1; the goals share a shortened SFT run."""
     folder = tmp_path_factory.mktemp("small")
     (folder / "ready").touch()  # newer than pyproject.toml: make installs nothing
@@ -30,7 +30,6 @@ def run_make(tmp_path_factory, shared_data):
         env = {key: value for key, value in os.environ.items() if key not in outer}
         env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         command = ["make", goal, f"VENV={folder}", f"PY={sys.executable}", f"OUT={out}", "SMALL=1"]
-        command += [f"DATA_ROOT={shared_data}"]
         done = subprocess.run(
             command, cwd=ROOT, env=env, capture_output=True, text=True, check=False
         )
