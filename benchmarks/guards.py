@@ -3,8 +3,8 @@
     make bench-guards
 
 Every run is a process of its own from the recipe's SFT checkpoint; a finished run is not repeated,
-so an interrupted benchmark goes on. The table says which guard fired at which step, what the run
-was worth in the end, and how near it came to each guard's limit.
+so an interrupted benchmark resumes. The table says which guard fired at which step, how good the
+run was in the end, and how near it came to each guard's limit.
 """
 
 import json

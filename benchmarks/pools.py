@@ -7,13 +7,15 @@
 `topics` and `mild` are the word problems of the embedded default, always seven lines long: lines
 about other people distract. What is hard depends on the objects counted: in the SFT data the
 solutions about pens are careful, those about plums nearly all hasty. Part of the pool is longer
-than any SFT problem, and part has totals that never occurred, which no prompt shows. `gym` mixes
-four generators of reasoning-gym (Apache-2.0, github.com/open-thought/reasoning-gym; installed with
-`pip install reasoning-gym==0.1.25` in an environment of its own where its pillow is not ours).
+than any SFT problem. Part has totals that never occurred, which no prompt shows.
 
-Writes the rows, builds the data, trains the start model, measures pass rates on pool and test set,
-and says how skewed the pool is and what share of the variance of its pass rates the features of the
-curriculum can explain (ridge regression, five folds), before any method has run.
+`gym` mixes four generators of reasoning-gym (Apache-2.0, github.com/open-thought/reasoning-gym).
+Install it with `pip install reasoning-gym==0.1.25`, in an environment of its own where its pillow
+is not ours.
+
+A call writes the rows, builds the data, trains the start model, and measures pass rates on pool and
+test set. Then, before any method has run, it says how skewed the pool is. It also says what share
+of the variance of the pass rates the curriculum's features explain (ridge regression, five folds).
 """
 
 import hashlib
