@@ -46,8 +46,7 @@ class Case:
     checkpointing: bool = False
     dtype: str = "float32"
     bf16: bool = False  # autocast
-    padded: bool = False
-    packing: bool = False
+    padded: bool = False  # of SFT: a row is shorter than the others
     accumulation: int = 1
     stochastic_rounding: bool = False
     lora_rank: int | None = None
@@ -65,7 +64,7 @@ class Case:
             "gradient_checkpointing": self.checkpointing,
         }
         if self.stage == "sft":
-            return keys | {"max_length": self.length, "packing": self.packing}
+            return keys | {"max_length": self.length}
         return keys | {"max_completion_length": self.length - self.prompt}
 
     def plan(self) -> Plan:
@@ -84,7 +83,7 @@ class Case:
         own, hf, _ = STAGES[self.stage]
         settings = Settings(keys | self.config_keys(), {}, known_keys(own, hf))
         step = build_step(self.stage, model, settings)
-        if not self.packing and not self.update_tokens:
+        if not self.update_tokens:
             step = replace(step, is_masked=self.padded)  # a recipe is planned for the worst case
         return plan_step(step)
 
@@ -151,7 +150,8 @@ def measure(case: Case) -> int:
                 r=case.lora_rank, lora_dropout=case.lora_dropout, target_modules="all-linear",
                 task_type="CAUSAL_LM",
             )  # fmt: skip
-        trainer = (_sft if case.stage == "sft" else _grpo)(case, settings, objects)
+        build = build_sft if case.stage == "sft" else build_grpo
+        trainer = build(case, settings, objects)
         trainer.remove_callback(PrinterCallback)
         if case.stochastic_rounding:
             use_stochastic_rounding(trainer)
@@ -159,32 +159,33 @@ def measure(case: Case) -> int:
     return peak.peak
 
 
-def _sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
-    # Padding by one token is enough for the attention mask to be built.
-    length = case.length // 2 if case.packing else case.length - case.padded
+def build_sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
+    """TRL's SFT trainer over rows of the case's length."""
+    length = case.length
+    if case.padded:
+        length -= 1  # enough for the attention mask to be built
     rows = [
         {
             "input_ids": [(i * 7 + j) % 200 for j in range(length)],
             "completion_mask": [0] * case.prompt + [1] * (length - case.prompt),
         }
-        for i in range(case.batch * case.accumulation * (4 if case.packing else 2))
+        for i in range(2 * case.batch * case.accumulation)  # two steps
     ]
-    multiple = None if case.packing else case.length
-    config = SFTConfig(**settings, completion_only_loss=True, pad_to_multiple_of=multiple)
+    config = SFTConfig(**settings, completion_only_loss=True, pad_to_multiple_of=case.length)
     return SFTTrainer(args=config, train_dataset=Dataset.from_list(rows), **objects)
 
 
-def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
+def build_grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
+    """This project's GRPO trainer, whose rollouts are made up."""
+
     class Given(MathGRPOTrainer):
         """Rollouts of a given length in place of generated ones."""
 
         def _generate_and_score_completions(self, inputs):
             rows, written = len(inputs), case.length - case.prompt
-            prompts = torch.ones(rows, case.prompt, dtype=torch.long)
-            prompts[:, 0] = 1 - int(case.padded)
             batch = {
                 "prompt_ids": torch.randint(0, 200, (rows, case.prompt)),
-                "prompt_mask": prompts,
+                "prompt_mask": torch.ones(rows, case.prompt, dtype=torch.long),
                 "completion_ids": torch.randint(0, 200, (rows, written)),
                 "completion_mask": torch.ones(rows, written, dtype=torch.long),
                 "advantages": torch.randn(rows),
@@ -205,12 +206,12 @@ def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
 
 def describe(case: Case) -> str:
     """What makes a case different from the default."""
-    columns, default = ("stage", "batch", "length", "prompt", "changes"), asdict(Case())
-    parts = [
-        key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}"
-        for key, value in asdict(case).items()
-        if key not in columns and value != default[key]
-    ]
+    columns = ("stage", "batch", "length", "prompt", "changes")
+    default, parts = asdict(Case()), []
+    for key, value in asdict(case).items():
+        if key not in columns and value != default[key]:
+            words = key.replace("_", " ")
+            parts.append(words if value is True else f"{words} {value}")
     return ", ".join(parts) or "-"
 
 
