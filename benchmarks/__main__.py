@@ -1,7 +1,7 @@
 """Run one benchmark: `make bench-guards`, or `python -m benchmarks bench-guards --key value`.
 
-SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SIZES, SEEDS,
-MODES, CPU_STANDIN and DATA_ROOT of the environment are keys of the benchmarks that take them.
+SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS, MODES
+and CPU_STANDIN of the environment are keys of the benchmarks that take them.
 """
 
 import os
@@ -37,8 +37,7 @@ BENCHMARKS = {
     "study": Benchmark("study", keys=("seeds",), recipe="tiny-cpu"),
     "bench-curriculum": Benchmark("curriculum", keys=("seeds", "modes"), recipe="skewed-cpu"),
     "bench-guards": Benchmark("guards", keys=("seeds",), recipe="tiny-cpu"),
-    "bench-grader": Benchmark("grader", keys=("data_root",)),
-    "bench-memory": Benchmark("memory", keys=("shape",)),
+    "bench-grader": Benchmark("grader"),
 }
 
 
@@ -55,7 +54,7 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
     own = ["-m", f"benchmarks.{row.module}"]
     for key, value in values.items():
         if value:
-            many = shlex.split(value) if key in ("seeds", "modes", "sizes") else [value]
+            many = shlex.split(value) if key in ("seeds", "modes") else [value]
             own += [f"--{key}", *many]
     own += ["--out", out]
     small = Path(__file__).parent / "small" / f"{row.module}.yaml"

@@ -5,13 +5,15 @@
     python -m benchmarks.curriculum --recipe_run runs/pools/topics --learning_rates 2e-4 4e-4 8e-4
 
 Starts `benchmarks.curriculum_run` once for each mode and seed, the modes of a seed one after the
-other; a finished run is not repeated, so an interrupted benchmark goes on. With `learning_rates`
+other. A finished run is not repeated, so an interrupted benchmark resumes. With `learning_rates`
 each mode first finds its own, on `tuning_seeds`, which serve for nothing else. Ratios and
 differences are paired by seed. Seconds are those of the training process.
 """
 
 import json
 import math
+import shlex
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -35,10 +37,7 @@ MODES: dict[str, dict[str, Any]] = {
     "dapo": {"curriculum": "refill", "max_refill_rounds": 9},  # its script generates 10 times
     "predictive": {"curriculum": "predictive"},
     "predictive+refill": {"curriculum": "predictive+refill"},
-    # Two passes over each generation batch.
-    "stock-twice": {"curriculum": "off", "num_iterations": 2},
-    "predictive-twice": {"curriculum": "predictive", "num_iterations": 2},
-    # Groups without signal out of the loss, with and without choosing.
+    # Zero-variance groups out of the loss, with and without choosing.
     "stock+drop": {"curriculum": "off", "dead_groups": "drop"},
     "predictive+drop": {"curriculum": "predictive", "dead_groups": "drop"},
     **{
@@ -51,13 +50,13 @@ CLEARLY_WORSE = 0.03  # of held-out accuracy
 PARTS = {"hardest": 0, "easiest": 4}  # of five
 HOW = """`{command}`: {token_budget:,} generated tokens a run, from the SFT model of `{recipe_run}`.
 Zero-std: TRL's `frac_reward_zero_std` of the groups trained on, mean over the steps. Useful:
-groups trained on that are neither all right nor all wrong, per 1,000 generated tokens. Final:
+groups trained on that are neither all-correct nor all-wrong, per 1,000 generated tokens. Final:
 held-out accuracy, sampled, at the end. Tokens and seconds needed: what a mode needs to reach
 stock's final accuracy over what stock needs (none: not reached by every seed). Mean curves: the
 same of the mean over the seeds, with a percentile bootstrap over them. At equal tokens, at equal
-seconds: difference to stock in percentage points; hardest, easiest: at the end, on the fifth of
-the held-out problems that the start model solves least and most often. All paired by seed, [95 %
-interval]. Learning rates: {rates}."""
+seconds: difference to stock in percentage points. Hardest, easiest: the same at the end, on the
+fifth of the held-out problems that the start model answers worst and best. All paired by seed,
+[95 % interval]. Learning rates: {rates}."""
 
 Result = dict[str, Any]  # what `benchmarks.curriculum_run` writes
 Runs = dict[tuple[str, int], Result]  # by mode and seed
@@ -166,7 +165,7 @@ def count_scoring(result: Result) -> Result:
 
 
 def difficulty_parts(counts: dict[str, tuple[int, int]]) -> dict[str, list[str]]:
-    """The fifths of the problems that are solved least and most often, of `PARTS`."""
+    """The problems of each of `PARTS`: fifths by the start model's accuracy."""
     rates = {name: right / num for name, (right, num) in counts.items()}
     parts = np.array_split(sorted(rates, key=lambda name: (rates[name], name)), 5)
     return {name: parts[number].tolist() for name, number in PARTS.items()}
@@ -187,9 +186,9 @@ def compare(
 ) -> dict[str, Any]:
     """A mode against "stock", paired by seed; `with_scoring` counts what pass rates have cost.
 
-    `tokens_ratio` is the cost at which stock's final accuracy is reached, over stock's;
-    `at_tokens` the difference in accuracy at the greatest cost that both have reached, and
-    `at_<name>` that at the end, on each of the `parts` of the held-out problems.
+    `tokens_ratio` is the cost at which stock's final accuracy is reached, over stock's.
+    `at_tokens` is the difference in accuracy at the greatest cost that both have reached.
+    `at_<name>` is that at the end, on each of the `parts` of the held-out problems.
     """
     pairs = [
         (count_scoring(result) if with_scoring else result, runs["stock", seed])
@@ -264,7 +263,7 @@ def draw(path: Path, runs: Runs, modes: list[str]) -> None:
         axis.fill_between(
             grid / 1000, curves.min(axis=0), curves.max(axis=0), alpha=0.12, color=line.get_color()
         )
-    axis.set(xlabel="thousand generated tokens", ylabel="held-out problems solved, %")
+    axis.set(xlabel="thousand generated tokens", ylabel="held-out accuracy, %")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, fontsize=8)
     picture.savefig(path, dpi=150)
@@ -352,13 +351,7 @@ def main() -> None:
         | {name: accuracy_on(result, problems) for name, problems in parts.items()}
         for _, result in sorted(runs.items())
     ]
-    seeds, modes = " ".join(map(str, args.seeds)), " ".join(args.modes)
-    command = (
-        f"python -m benchmarks.curriculum --recipe_run {args.recipe_run} --seeds {seeds} "
-        f"--modes {modes} --token_budget {args.token_budget} --num_tests {args.num_tests}"
-    )
-    if args.learning_rates:
-        command += f" --learning_rates {' '.join(map(str, args.learning_rates))}"
+    command = f"python -m benchmarks.curriculum {shlex.join(sys.argv[1:])}"
     tuned = ", ".join(f"{mode} {rate}" for mode, rate in rates.items() if rate) or "the recipe's"
     how = {"token_budget": args.token_budget, "rates": tuned, "recipe_run": args.recipe_run}
     picture = Path(args.out).with_suffix(".png")

@@ -15,7 +15,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.overhead import build_stock
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, TrainerCallback
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from trl import GRPOTrainer
+
 from data_prep.schema import read_problems
 from grading.grade import grade_rollouts
 from pipeline import manifest
@@ -24,6 +29,7 @@ from pipeline.errors import run_cli
 from pipeline.prompts import prefills_think, render_prompt
 from pipeline.settings import UNSET, parse
 from stages import grpo as grpo_stage
+from stages import rewards, training
 from stages.arguments import GrpoArguments
 from stages.checks import check_grpo
 
@@ -49,7 +55,7 @@ class Recorder:
     def __init__(self, reward: Any, num_generations: int) -> None:
         self._reward, self._size = reward, num_generations
         self.tokens = 0
-        self.groups: list[float] = []  # right ones of G, of each group or part of one in this step
+        self.groups: list[float] = []  # correct of G, of each group or part of one in this step
         update_wrapper(self, reward)
 
     def __call__(self, **batch: Any) -> list[float]:
@@ -63,9 +69,7 @@ class Recorder:
 def count_right(
     model: Any, tokenizer: Any, rows: list[dict], num_samples: int, max_tokens: int, seed: int
 ) -> tuple[list[int], int]:
-    """Right completions of each problem, and tokens generated; torch's stream is restored."""
-    import torch
-
+    """Correct completions of each problem, and tokens generated; torch's stream is restored."""
     prompts = [render_prompt(row["prompt"], tokenizer) for row in rows]
     state, was_training = torch.get_rng_state(), model.training
     torch.manual_seed(seed)
@@ -78,19 +82,27 @@ def count_right(
         ).to(model.device)  # fmt: skip
         with torch.inference_mode():
             ids = model.generate(
-                **batch, do_sample=True, temperature=1.0, top_p=1.0, repetition_penalty=1.0,
+                **batch,
+                do_sample=True,
+                temperature=1.0,
+                top_p=1.0,
+                repetition_penalty=1.0,
                 top_k=0,  # else the checkpoint's generation_config would have its say
-                max_new_tokens=max_tokens, num_return_sequences=num_samples,
-            )  # (B * num_samples, P + C)  # fmt: skip
+                max_new_tokens=max_tokens,
+                num_return_sequences=num_samples,
+            )  # (B * num_samples, P + C)
         new = ids[:, batch["input_ids"].shape[1] :]
         texts += tokenizer.batch_decode(new, skip_special_tokens=True)
     torch.set_rng_state(state)
     model.train(was_training)
     each = [row for row in rows for _ in range(num_samples)]
     grades = grade_rollouts(
-        texts, [row["answers"] for row in each], [row["answer_form"] for row in each],
-        think_prefilled=prefills_think(prompts[0]), final_number=False,
-    )  # fmt: skip
+        texts,
+        [row["answers"] for row in each],
+        [row["answer_form"] for row in each],
+        think_prefilled=prefills_think(prompts[0]),
+        final_number=False,
+    )
     right = [grade.verdict == "right" for grade in grades]
     num_tokens = sum(map(len, tokenizer(texts)["input_ids"])) + len(texts)  # EOS
     return [sum(right[n : n + num_samples]) for n in range(0, len(right), num_samples)], num_tokens
@@ -98,10 +110,6 @@ def count_right(
 
 def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[str, float]:
     """Write the pass rates that the offline filter needs; returns what that has cost."""
-    from transformers import AutoModelForCausalLM
-
-    from stages import training
-
     tokenizer = training.load_tokenizer(model, grpo, padding_side="left")
     policy = AutoModelForCausalLM.from_pretrained(model.model_name_or_path, dtype=model.dtype)
     policy, size = policy.to(grpo.device), NUM_SCORING_SAMPLES
@@ -119,6 +127,63 @@ def score(args: RunArguments, grpo: Any, model: Any, rows: list[dict]) -> dict[s
     return {"tokens": num_tokens, "seconds": seconds}
 
 
+def build_stock(rows: list[dict], args: RunArguments, grpo: Any, model: Any, tokenizer: Any) -> Any:
+    """TRL's own trainer with the recipe's settings and rewards."""
+    columns = [{key: row[key] for key in grpo_stage.COLUMNS} for row in rows]
+    think_prefilled = prefills_think(render_prompt(rows[0]["prompt"], tokenizer))
+    return GRPOTrainer(
+        reward_funcs=rewards.build_rewards(args, grpo, think_prefilled),
+        train_dataset=Dataset.from_list(columns),
+        processing_class=tokenizer,
+        **training.trainer_kwargs(model, grpo),
+    )
+
+
+class Watch(TrainerCallback):
+    """Clock, tests and the end of the budget; `found` and `steps` are what a result holds."""
+
+    def __init__(self, trainer: Any, recorder: Recorder, args: RunArguments, tests: list) -> None:
+        self.trainer, self.recorder, self.args, self.problems = trainer, recorder, args, tests
+        self.found: list[dict[str, Any]] = []
+        self.steps: list[dict[str, Any]] = []
+        self.seconds = 0.0
+        self.since = time.process_time()  # what comes before the first step counts too
+
+    def test(self, problems: list[dict]) -> list[float]:
+        """Accuracy on each of the held-out problems; notes their mean."""
+        settings = self.trainer.args
+        right, _ = count_right(
+            self.trainer.model,
+            self.trainer.processing_class,
+            problems,
+            NUM_TEST_SAMPLES,
+            settings.max_completion_length,
+            seed=1_000_003 * (settings.seed + 1),
+        )
+        rates = [count / NUM_TEST_SAMPLES for count in right]
+        cost = {"tokens": self.recorder.tokens, "seconds": self.seconds}
+        self.found.append(cost | {"accuracy": fmean(rates[:NUM_TESTED])})
+        return rates
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.seconds += time.process_time() - self.since
+        self.test(self.problems[:NUM_TESTED])
+        self.since = time.process_time()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.seconds += time.process_time() - self.since
+        recorder, budget = self.recorder, self.args.token_budget
+        if recorder.groups:  # generated for; another pass over the batch has none
+            self.steps.append({"groups": recorder.groups})
+        self.steps[-1] |= {"tokens": recorder.tokens, "seconds": self.seconds}
+        recorder.groups = []
+        if recorder.tokens >= budget:
+            control.should_training_stop = True
+        elif recorder.tokens >= len(self.found) * budget / self.args.num_tests:
+            self.test(self.problems[:NUM_TESTED])
+        self.since = time.process_time()
+
+
 def main() -> None:
     """Score where the mode needs it, train and test, write the result last."""
     args, grpo, model = parse(
@@ -126,12 +191,6 @@ def main() -> None:
         lambda settings: check_grpo(settings.replaced(pass_rates=UNSET)),  # `score` writes them
     )  # fmt: skip
     rows, tests = list(read_problems(args.train_file)), list(read_problems(args.test_file))
-
-    from transformers import TrainerCallback
-    from transformers.trainer_callback import PrinterCallback, ProgressCallback
-
-    from stages import rewards, training
-
     quiet()
     scoring = {"tokens": 0, "seconds": 0.0}
     if args.curriculum == "offline":
@@ -144,53 +203,18 @@ def main() -> None:
     else:
         problems, _, _ = grpo_stage.split(rows, args, grpo.seed, tokenizer)
         trainer = grpo_stage.build_trainer(problems, args, grpo, model, tokenizer)
-    steps, found = [], []
-
-    class Watch(TrainerCallback):
-        """Clock, tests and the end of the budget."""
-
-        seconds, since = 0.0, time.process_time()  # what comes before the first step counts
-
-        def test(self, problems: list[dict]) -> list[float]:
-            right, _ = count_right(
-                trainer.model, trainer.processing_class, problems, NUM_TEST_SAMPLES,
-                grpo.max_completion_length, seed=1_000_003 * (grpo.seed + 1),
-            )  # fmt: skip
-            rates = [count / NUM_TEST_SAMPLES for count in right]
-            accuracy = fmean(rates[:NUM_TESTED])
-            found.append({"tokens": recorder.tokens, "seconds": self.seconds, "accuracy": accuracy})
-            return rates
-
-        def on_train_begin(self, arguments, state, control, **kwargs):
-            self.seconds += time.process_time() - self.since
-            self.test(tests[:NUM_TESTED])
-            self.since = time.process_time()
-
-        def on_step_end(self, arguments, state, control, **kwargs):
-            self.seconds += time.process_time() - self.since
-            if recorder.groups:  # generated for; another pass over the batch has none
-                steps.append({"groups": recorder.groups})
-            steps[-1] |= {"tokens": recorder.tokens, "seconds": self.seconds}
-            recorder.groups = []
-            is_over = recorder.tokens >= args.token_budget
-            if not is_over and recorder.tokens >= len(found) * args.token_budget / args.num_tests:
-                self.test(tests[:NUM_TESTED])
-            control.should_training_stop |= is_over
-            self.since = time.process_time()
-
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    watch = Watch()
+    watch = Watch(trainer, recorder, args, tests)
     trainer.add_callback(watch)
     trainer.train()
     final = dict(zip([row["id"] for row in tests], watch.test(tests), strict=True))
-
     logs = [log for log in trainer.state.log_history if "frac_reward_zero_std" in log]
-    for step, log in zip(steps, logs, strict=True):
+    for step, log in zip(watch.steps, logs, strict=True):
         step["zero_std"] = log["frac_reward_zero_std"]
     result = {
-        "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": found, "steps": steps,
-        "final": final,
+        "mode": args.mode, "seed": grpo.seed, "scoring": scoring, "tests": watch.found,
+        "steps": watch.steps, "final": final,
         "groups_per_step": grpo.generation_batch_size // grpo.num_generations,
         "num_generations": grpo.num_generations, "commit": manifest.git_commit(),
     }  # fmt: skip

@@ -2,10 +2,10 @@
 
     python -m benchmarks.engine --config configs/tiny-cpu/grpo.yaml --steps_per_generation 2
 
-The engine keeps its first weights, or with `--fresh` takes the trained ones at every generation:
-stale weights, as the guards' benchmark and tests need them, without vLLM. `--tags` is fresh too;
-from step 10 on another 5 % of a step's completions end in `</answer></answer>`, as those of
-published runs did when they collapsed.
+The guards' benchmark and tests need an engine with stale weights, without vLLM. This one keeps its
+first weights. With `--fresh` it takes the trained ones at every generation. `--tags` is fresh too,
+and from step 10 on another 5 % of a step's completions end in `</answer></answer>`. Completions of
+published runs did so when the runs collapsed.
 """
 
 import copy
@@ -29,7 +29,7 @@ class Engine:
 
         if self._model is None or not self.is_stale:
             model = trainer.accelerator.unwrap_model(trainer.model)
-            # Not deepcopy: what wraps the trained model's forward would go on calling that one.
+            # Not deepcopy: a wrapper around the trained model's forward would still call that one.
             self._model = type(model)(copy.deepcopy(model.config)).to(model.device, model.dtype)
             self._model.load_state_dict(model.state_dict())
             self._model.eval()

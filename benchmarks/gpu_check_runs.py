@@ -27,9 +27,11 @@ SERVE = (
 )
 PROMPT = 100  # tokens
 PARTS = {
-    "_generate": "generation", "_calculate_rewards": "rewards", "training_step": "update",
+    "_generate": "generation",
+    "_calculate_rewards": "rewards",
+    "training_step": "update",
     "_generate_and_score_completions": "scoring",
-}  # fmt: skip
+}
 
 
 def server(model: str, *flags: str) -> None:
@@ -120,7 +122,8 @@ def split(*words: str) -> None:
         trainer.train()
     first, last = logs[0], logs[args.num_steps - 1]
     seconds = {part: (last[part] - first[part]) / (args.num_steps - 1) for part in last}
-    seconds["optimizer and rest"] = 2 * seconds["step"] - sum(seconds.values())
+    parts = sum(value for part, value in seconds.items() if part != "step")
+    seconds["optimizer and rest"] = seconds["step"] - parts
     name = "vLLM" if trainer.use_vllm else "transformers"
     how = f"{rows * length:,} tokens a step by {name}; seconds of each part."
     row = {part: f"{value:.2f}" for part, value in seconds.items()}
@@ -129,7 +132,11 @@ def split(*words: str) -> None:
 
 def main() -> None:
     """Run what the first word names."""
-    {"server": server, "split": split}[sys.argv[1]](*sys.argv[2:])
+    name, *words = sys.argv[1:]
+    if name == "server":
+        server(*words)
+    else:
+        split(*words)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Speed, latency and accuracy of the grader, and of TRL's and math-verify on the same completions.
 
-    make bench-grader DATA_ROOT=DIR
+    make bench-grader
 
 Each grader lives in a child process, warmed up before a clock starts. They take turns, so that
 whatever else the machine does hits all alike. The baselines run as their users run them, in a main
@@ -17,16 +17,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.grader_cases import NUM_HOSTILE, PAIRS, Case, make_round
+from benchmarks.grader_cases import NUM_HOSTILE, Case, make_round
 from benchmarks.table import Interval, about, publish, sum_ratio_interval
 from grading import pool as grading_pool
 from grading.grade import grade_all
 from pipeline.errors import run_cli
-from pipeline.rows import read_rows
 from pipeline.settings import parse
 
 Outcome = tuple[float, bool | None]  # seconds; None: the grader raised or was killed
@@ -45,9 +43,10 @@ NUM_TURNS = 5  # per round, of a set without hostile completions
 # Only math-verify can read these; the second makes a second worker start.
 WARM_UP = (r"\int_0^1 x dx", r"\int_0^2 x dx")
 HOW = """`make bench-grader`. Completions: 15 to 60 lines of thought, then one to three sentences
-with the answer in a box. *integers*: eight completions to each gold, five of them right.
-*expressions*: each gold of {source} in other print and rewritten (both right), and with a wrong
-answer. *hostile*: towers of powers, huge factorials, thousands of brackets, code; all wrong.
+with the answer in a box. *integers*: eight completions to each gold, five of them correct.
+*expressions*: golds of MATH-500 and others in other print and rewritten (both correct), and with an
+incorrect answer. *hostile*: towers of powers, huge factorials, thousands of brackets, code; all
+incorrect.
 {num_rounds} rounds; no completion is given to a grader twice.
 
 *ours, single* grades one completion a call, as TRL and math-verify do; the others grade a set in
@@ -64,7 +63,6 @@ class BenchArguments:
     """Keys of the command line, or of a YAML file."""
 
     out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
-    data_root: str | None = field(default=None, metadata={"help": "for MATH-500; else our golds"})
     rounds: int = field(default=5, metadata={"help": "2 or more"})
     rows: int = field(default=240, metadata={"help": "of a set and round; 4 times the integers"})
 
@@ -80,7 +78,7 @@ class Measured:
     is_single: bool  # one call per completion, else one for all
     wall: float  # seconds for all
     seconds: list[float]  # of each completion
-    found: list[bool | None]  # right or wrong; None where it raised or was killed
+    found: list[bool | None]  # correct or not; None where it raised or was killed
     labels: list[bool]
 
 
@@ -242,24 +240,12 @@ def measure_rounds(rounds: Sequence[dict[str, list[Case]]]) -> Results:
     return results
 
 
-def read_golds(data_root: str | None) -> list[tuple[str, str | None]]:
-    """The different golds of MATH-500 where there is a `data_root`, else `PAIRS`; shuffled."""
-    golds: list[tuple[str, str | None]] = list(PAIRS)
-    if data_root:
-        rows = read_rows(Path(data_root) / "math" / "math500_test.jsonl")
-        golds = [(answer, None) for answer in dict.fromkeys(row["answer"] for _, row in rows)]
-    random.Random("golds").shuffle(golds)
-    return golds
-
-
 def main() -> None:
     """Measure, then write the table."""
     (args,) = parse(__doc__, BenchArguments)
-    golds = read_golds(args.data_root)
-    rounds = [make_round(at, args.rounds, golds, args.rows) for at in range(args.rounds)]
+    rounds = [make_round(at, args.rounds, args.rows) for at in range(args.rounds)]
     results = measure_rounds(rounds)
-    source = "MATH-500" if args.data_root else "the embedded list"
-    how = HOW.format(source=source, num_rounds=args.rounds, num_hostile=NUM_HOSTILE)
+    how = HOW.format(num_rounds=args.rounds, num_hostile=NUM_HOSTILE)
     rows = render(results)
     publish(args.out, "The grader: speed and accuracy", how, rows, {"about": about(), "rows": rows})
 

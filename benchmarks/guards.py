@@ -3,14 +3,16 @@
     make bench-guards
 
 Every run is a process of its own from the recipe's SFT checkpoint; a finished run is not repeated,
-so an interrupted benchmark goes on. The table says which guard fired at which step, what the run
-was worth in the end, and how near it came to each guard's limit.
+so an interrupted benchmark resumes. The table says which guard fired at which step, how good the
+run was in the end, and how near it came to each guard's limit.
 """
 
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from benchmarks.table import about, markdown, publish, run_once, tell
 from pipeline import manifest
@@ -28,74 +30,35 @@ LIMITS = {
     "weights": ("min_moved_share", min),
     "no_signal": ("min_signal", min),
 }
-# Two steps share a generation, or TRL has no log-probs of its own to compare the engine's with.
-ENGINE = {"per_device_train_batch_size": 64, "steps_per_generation": 2, "max_steps": 30}
-TOO_FAST = {"learning_rate": 2e-2, "max_steps": 40}
-SMALL = {"per_device_train_batch_size": 64}
-FILTER = {
-    "curriculum": "offline",
-    "pass_rates": "{run}/difficulty/pass_rates.jsonl",
-    "max_steps": 20,
-}
-# Kinds of healthy run: in words, as keys, and how many seeds. Steps of 8 groups are the noisier.
-HEALTHY: dict[str, tuple[str, dict[str, Any], int]] = {
-    "on-policy": ("`curriculum: off`", {"curriculum": "off", "log_completions": True}, 7),
-    "reused": (
-        "`curriculum: off`, `num_iterations: 2`, learning rate x 2",
-        {"curriculum": "off", "num_iterations": 2, "learning_rate": 4e-4},
-        7,
-    ),
-    "chosen": (
-        "`curriculum: predictive+refill`, evaluation every 20 steps",
-        {"curriculum": "predictive+refill", "eval_strategy": "steps", "eval_steps": 20}
-        | {"eval_problems": 16, "num_generations_eval": 4},
-        6,
-    ),
-}
-# Name -> what is changed in the recipe, in words and as keys.
-RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "pays-for-repetition": (
-        "`repetition_penalty` with weight -1, nothing for right answers, learning rate x 5",
-        {"reward_funcs": ["correctness_reward", "repetition_penalty"], "reward_weights": [0, -1]}
-        | {"learning_rate": 1e-3, "max_steps": 60},
-    ),
-    "learning-rate-x100": ("learning rate x 100", TOO_FAST),
-    "rolled-back": (
-        "the same; eos and length on `rollback`, `guard_rollback_lr_factor: 0.1`, `save_steps: 5`",
-        TOO_FAST
-        | {"guard_eos": "rollback", "guard_length": "rollback", "guard_rollback_lr_factor": 0.1}
-        | {"save_strategy": "steps", "save_steps": 5, "save_total_limit": 4},
-    ),
-    "stale-engine": ("completions from an engine that keeps the first weights", ENGINE),
-    "tags-engine": (
-        "from step 10 on another 5 % of a step's completions end in `</answer></answer>`",
-        SMALL | {"curriculum": "off", "max_steps": 25},
-    ),
-    "bf16-weights": (
-        "`dtype: bfloat16`, learning rate 5e-7",
-        {"dtype": "bfloat16", "learning_rate": 5e-7, "max_steps": 10},
-    ),
-    "cut-off": ("`max_completion_length: 12`", {"max_completion_length": 12, "max_steps": 10}),
-    "untrained": (
-        "the untrained model, no SFT",
-        {"model_name_or_path": "{run}/base", "curriculum": "off", "max_steps": 20},
-    ),
-    "too-hard": (
-        "only problems that the SFT model never solved",
-        FILTER | {"min_pass_rate": 0.0, "max_pass_rate": 0.0},
-    ),
-    "too-easy": (
-        "only problems that the SFT model always solved",
-        FILTER | {"min_pass_rate": 1.0, "max_pass_rate": 1.0},
-    ),
-    **{
-        f"{kind}-{seed}": (f"{words}, seed {seed}", SMALL | keys | {"seed": seed})
-        for kind, (words, keys, num_seeds) in HEALTHY.items()
-        for seed in range(num_seeds)
-    },
-    "fresh-engine": ("completions from an engine that gets the weights", ENGINE),
-    "float32-weights": ("learning rate 5e-7", {"learning_rate": 5e-7, "max_steps": 10}),
-}
+FILE = Path(__file__).with_suffix(".yaml")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the table; `engine` has flags of `benchmarks.engine`, None for no engine."""
+
+    changed: str  # in words
+    keys: dict[str, Any]
+    kind: str = ""  # of healthy runs with several seeds
+    engine: list[str] | None = None
+
+
+def read_runs() -> dict[str, Run]:
+    """The runs of guards.yaml by name; `<kind>-<seed>` where there are several seeds."""
+    known = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    runs = {}
+    for name, fields in (known["broken"] | known["healthy"]).items():
+        changed, keys = fields["changed"], fields["keys"]
+        if "seeds" not in fields:
+            runs[name] = Run(changed, keys, engine=fields.get("engine"))
+            continue
+        for seed in range(fields["seeds"]):
+            words = f"{changed}, seed {seed}"
+            runs[f"{name}-{seed}"] = Run(words, keys | {"seed": seed}, kind=name)
+    return runs
+
+
+RUNS = read_runs()
 HOW = f"""`make bench-guards`: GRPO of one recipe from one SFT checkpoint, every guard on `warn`
 with the default limits: {GuardSettings.patience} violating steps in a row fire. Steps count from
 0, as in `events.jsonl`; in brackets the guard's value. Right: sampled completions of the last
@@ -123,19 +86,19 @@ class BenchArguments:
 
 def run_one(args: BenchArguments, name: str) -> dict[str, Any]:
     """The result of one run, which is started unless it is there already."""
-    folder = Path(args.recipe_run) / "bench-guards" / name
-    settings = {"save_strategy": "no", "report_to": "none"} | RUNS[name][1]
+    folder, run = Path(args.recipe_run) / "bench-guards" / name, RUNS[name]
+    settings = {"save_strategy": "no", "report_to": "none"} | run.keys
     settings["max_steps"] = min(settings.get("max_steps", args.max_steps), args.max_steps)
     settings |= {"output_dir": str(folder), "run_dir": args.recipe_run}
-    command = ["-m", "benchmarks.engine" if name.endswith("-engine") else "stages.grpo"]
-    command += ["--config", args.grpo_config]
-    settings = {
-        key: value.replace("{run}", args.recipe_run) if isinstance(value, str) else value
-        for key, value in settings.items()
-    }
     for key, value in settings.items():
-        command += [f"--{key}", *map(str, value if isinstance(value, list) else [value])]
-    command += {"fresh-engine": ["--fresh"], "tags-engine": ["--tags"]}.get(name, [])
+        if isinstance(value, str):
+            settings[key] = value.replace("{run}", args.recipe_run)
+    module = "stages.grpo" if run.engine is None else "benchmarks.engine"
+    command = ["-m", module, "--config", args.grpo_config]
+    for key, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        command += [f"--{key}", *map(str, values)]
+    command += run.engine or []
     files = [args.grpo_config, f"{args.recipe_run}/sft", f"{args.recipe_run}/difficulty"]
     key = {"settings": settings, "guards": asdict(GuardSettings())}
     key["inputs"] = manifest.hash_inputs(files)
@@ -168,9 +131,10 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 def false_alarms(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     """Of each kind of healthy run, and of all: in how many of them each guard has fired."""
-    kinds = {
-        kind: [run for name, run in found.items() if name.startswith(kind)] for kind in HEALTHY
-    }
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for name, run in found.items():
+        if RUNS[name].kind:
+            kinds.setdefault(RUNS[name].kind, []).append(run)
     kinds["all"] = [run for runs in kinds.values() for run in runs]
     rows = []
     for kind, runs in kinds.items():
@@ -193,7 +157,7 @@ def render(name: str, run: dict[str, Any]) -> dict[str, str]:
     """A run's row of the table."""
     row = {
         "run": name,
-        "changed in the recipe": RUNS[name][0],
+        "changed in the recipe": RUNS[name].changed,
         "steps": str(run["steps"]),
         "right, %": f"{100 * run['right']:.1f}",
         "fired, at its first time": show_fired(run["fired"]),

@@ -1,9 +1,9 @@
-"""Compare the memory plan with measured training steps.
+"""Compare the memory plan with measured training steps: the check `memory` of `make gpu-check`.
 
-    python -m benchmarks.memory --out docs/results/memory.md
+    python -m benchmarks.memory --out memory.md --shapes 0.5B 1.5B
 
-Runs TRL's own trainers, with this project's update and rounding, on random-init models on the CPU.
-Exit code 1 where a plan is more than 15 % off.
+Runs TRL's own trainers, with this project's update and rounding, on random-init models, on a GPU or
+on the CPU. Exit code 1 where a plan is more than 15 % off. docs/results/memory.md has more cases.
 """
 
 import gc
@@ -33,15 +33,6 @@ from stages.trainer.trainer import MathGRPOTrainer
 from stages.trainer.update import use_stochastic_rounding
 
 TOLERANCE = 0.15
-SMALL = {
-    "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8,
-    "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 3000,
-}  # fmt: skip
-LLAMA = {
-    "model_type": "llama", "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6,
-    "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 20000,
-    "tie_word_embeddings": False,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,8 +46,7 @@ class Case:
     checkpointing: bool = False
     dtype: str = "float32"
     bf16: bool = False  # autocast
-    padded: bool = False
-    packing: bool = False
+    padded: bool = False  # of SFT: a row is shorter than the others
     accumulation: int = 1
     stochastic_rounding: bool = False
     lora_rank: int | None = None
@@ -74,7 +64,7 @@ class Case:
             "gradient_checkpointing": self.checkpointing,
         }
         if self.stage == "sft":
-            return keys | {"max_length": self.length, "packing": self.packing}
+            return keys | {"max_length": self.length}
         return keys | {"max_completion_length": self.length - self.prompt}
 
     def plan(self) -> Plan:
@@ -93,36 +83,9 @@ class Case:
         own, hf, _ = STAGES[self.stage]
         settings = Settings(keys | self.config_keys(), {}, known_keys(own, hf))
         step = build_step(self.stage, model, settings)
-        if not self.packing and not self.update_tokens:
+        if not self.update_tokens:
             step = replace(step, is_masked=self.padded)  # a recipe is planned for the worst case
         return plan_step(step)
-
-
-LONG, SHORT = {"batch": 4, "length": 256}, {"batch": 1, "length": 16, "prompt": 4}
-CASES = [
-    Case(),
-    Case(checkpointing=True),
-    Case(batch=8, length=512),
-    Case(batch=8, length=512, padded=True),
-    Case(batch=8, length=512, checkpointing=True, padded=True, accumulation=2),
-    Case(stage="grpo", batch=16, length=160, padded=True),
-    Case(stage="grpo", batch=16, length=160, update_tokens=640),
-    Case(stage="grpo", batch=16, length=160, update_tokens=640, checkpointing=True),
-    Case(**LONG, packing=True),
-    Case(**LONG, dtype="bfloat16"),
-    Case(**LONG, bf16=True),
-    Case(changes=SMALL, **SHORT),
-    Case(changes=SMALL, **SHORT, accumulation=2),
-    Case(changes=SMALL, **LONG),
-    Case(changes=SMALL, **LONG, checkpointing=True, bf16=True),
-    Case(changes=SMALL, **LONG, dtype="bfloat16", checkpointing=True, padded=True),
-    Case(changes=SMALL, **LONG, dtype="bfloat16", bf16=True, stochastic_rounding=True),
-    Case(changes=SMALL, **LONG, lora_rank=16, lora_dropout=0.05),
-    Case(changes=SMALL, **LONG, lora_rank=16, dtype="bfloat16", bf16=True),
-    Case(changes=SMALL, **LONG, stage="grpo", update_tokens=512, accumulation=2),
-    Case(changes=LLAMA, batch=2, length=64),
-    Case(changes=LLAMA, batch=2, length=64, bf16=True, accumulation=2),
-]
 
 
 class AllocationPeak(TrainerCallback):
@@ -187,7 +150,8 @@ def measure(case: Case) -> int:
                 r=case.lora_rank, lora_dropout=case.lora_dropout, target_modules="all-linear",
                 task_type="CAUSAL_LM",
             )  # fmt: skip
-        trainer = (_sft if case.stage == "sft" else _grpo)(case, settings, objects)
+        build = build_sft if case.stage == "sft" else build_grpo
+        trainer = build(case, settings, objects)
         trainer.remove_callback(PrinterCallback)
         if case.stochastic_rounding:
             use_stochastic_rounding(trainer)
@@ -195,32 +159,33 @@ def measure(case: Case) -> int:
     return peak.peak
 
 
-def _sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
-    # Padding by one token is enough for the attention mask to be built.
-    length = case.length // 2 if case.packing else case.length - case.padded
+def build_sft(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
+    """TRL's SFT trainer over rows of the case's length."""
+    length = case.length
+    if case.padded:
+        length -= 1  # enough for the attention mask to be built
     rows = [
         {
             "input_ids": [(i * 7 + j) % 200 for j in range(length)],
             "completion_mask": [0] * case.prompt + [1] * (length - case.prompt),
         }
-        for i in range(case.batch * case.accumulation * (4 if case.packing else 2))
+        for i in range(2 * case.batch * case.accumulation)  # two steps
     ]
-    multiple = None if case.packing else case.length
-    config = SFTConfig(**settings, completion_only_loss=True, pad_to_multiple_of=multiple)
+    config = SFTConfig(**settings, completion_only_loss=True, pad_to_multiple_of=case.length)
     return SFTTrainer(args=config, train_dataset=Dataset.from_list(rows), **objects)
 
 
-def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
+def build_grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
+    """This project's GRPO trainer, whose rollouts are made up."""
+
     class Given(MathGRPOTrainer):
         """Rollouts of a given length in place of generated ones."""
 
         def _generate_and_score_completions(self, inputs):
             rows, written = len(inputs), case.length - case.prompt
-            prompts = torch.ones(rows, case.prompt, dtype=torch.long)
-            prompts[:, 0] = 1 - int(case.padded)
             batch = {
                 "prompt_ids": torch.randint(0, 200, (rows, case.prompt)),
-                "prompt_mask": prompts,
+                "prompt_mask": torch.ones(rows, case.prompt, dtype=torch.long),
                 "completion_ids": torch.randint(0, 200, (rows, written)),
                 "completion_mask": torch.ones(rows, written, dtype=torch.long),
                 "advantages": torch.randn(rows),
@@ -241,13 +206,21 @@ def _grpo(case: Case, settings: dict[str, Any], objects: dict[str, Any]) -> Any:
 
 def describe(case: Case) -> str:
     """What makes a case different from the default."""
-    columns, default = ("stage", "batch", "length", "prompt", "changes"), asdict(Case())
-    parts = [
-        key.replace("_", " ") if value is True else f"{key.replace('_', ' ')} {value}"
-        for key, value in asdict(case).items()
-        if key not in columns and value != default[key]
-    ]
+    columns = ("stage", "batch", "length", "prompt", "changes")
+    default, parts = asdict(Case()), []
+    for key, value in asdict(case).items():
+        if key not in columns and value != default[key]:
+            words = key.replace("_", " ")
+            parts.append(words if value is True else f"{words} {value}")
     return ", ".join(parts) or "-"
+
+
+def cases_of(shape: str) -> list[Case]:
+    """What recipes do with a model of a named shape: SFT twice, GRPO once."""
+    long = {"changes": load_shape(shape), "length": 1024, "prompt": 256, "checkpointing": True}
+    half = long | {"dtype": "bfloat16", "bf16": True, "stochastic_rounding": True}
+    packed = half | {"stage": "grpo", "batch": 8, "update_tokens": 4096}
+    return [Case(**long, bf16=True), Case(**half, batch=4, padded=True), Case(**packed)]
 
 
 @dataclass
@@ -255,45 +228,37 @@ class BenchArguments:
     """Keys of the command line."""
 
     out: str = field(metadata={"help": "Markdown file to write, with .json next to it"})
-    shapes: list[str] = field(default_factory=list, metadata={"help": "0.5B, ...: theirs alone"})
-
-
-def cases_of(shape: str) -> list[Case]:
-    """What recipes do with a model of a named shape."""
-    long = {"changes": load_shape(shape), "length": 1024, "prompt": 256, "checkpointing": True}
-    half = long | {"dtype": "bfloat16", "bf16": True, "stochastic_rounding": True}
-    packed = half | {"stage": "grpo", "batch": 8, "update_tokens": 4096}
-    return [Case(**long, bf16=True), Case(**half, batch=4, padded=True), Case(**packed)]
+    shapes: list[str] = field(
+        default_factory=lambda: ["tiny"], metadata={"help": "tiny, 0.5B, 1.5B or 7B"}
+    )
 
 
 def main() -> None:
-    """Measure all cases, write the table."""
+    """Measure the cases of each shape, write the table; exit code 1 where a plan is far off."""
     (args,) = parse(__doc__, BenchArguments)
     rows, ratios = [], []
-    named = [(shape, case) for shape in args.shapes for case in cases_of(shape)]
-    for shape, case in named or [("", case) for case in CASES]:
-        plan, measured = case.plan(), measure(case)
-        ratios.append(plan.peak / measured)
-        small = "small Llama" if case.changes == LLAMA else "small"
-        row = {
-            "model": shape or (small if case.changes else "tiny"),
-            "stage": case.stage,
-            "rows x tokens": f"{case.batch} x {case.length}",
-            "settings": describe(case),
-            "measured (MB)": f"{measured / 1e6:,.1f}",
-            "plan (MB)": f"{plan.peak / 1e6:,.1f}",
-            "plan / measured": f"{ratios[-1]:.3f}",
-            "moment": plan.moment,
-        }
-        rows.append(row)
-        tell(", ".join(row.values()))
+    for shape in args.shapes:
+        for case in cases_of(shape):
+            plan, measured = case.plan(), measure(case)
+            ratios.append(plan.peak / measured)
+            row = {
+                "model": shape,
+                "stage": case.stage,
+                "rows x tokens": f"{case.batch} x {case.length}",
+                "settings": describe(case),
+                "measured (MB)": f"{measured / 1e6:,.1f}",
+                "plan (MB)": f"{plan.peak / 1e6:,.1f}",
+                "plan / measured": f"{ratios[-1]:.3f}",
+                "moment": plan.moment,
+            }
+            rows.append(row)
+            tell(", ".join(row.values()))
     worst = max(ratios, key=lambda ratio: abs(ratio - 1))
     publish(
         args.out,
         "Memory: the plan against measured steps",
-        "`make bench-memory`. Measured is the highest sum of live tensor bytes in the second "
-        "optimizer step on a CPU, on a GPU what torch had allocated. MB are 10^6 bytes. `small` "
-        "is a Qwen2 of 8 layers, 256 wide.",
+        "`python -m benchmarks.memory`. Measured is the highest sum of live tensor bytes in the "
+        "second optimizer step on a CPU, on a GPU what torch had allocated. MB are 10^6 bytes.",
         rows,
         {"about": about(), "cases": rows},
         f"{len(ratios)} cases, the worst is {worst:.3f}.",

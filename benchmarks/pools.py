@@ -7,13 +7,15 @@
 `topics` and `mild` are the word problems of the embedded default, always seven lines long: lines
 about other people distract. What is hard depends on the objects counted: in the SFT data the
 solutions about pens are careful, those about plums nearly all hasty. Part of the pool is longer
-than any SFT problem, and part has totals that never occurred, which no prompt shows. `gym` mixes
-four generators of reasoning-gym (Apache-2.0, github.com/open-thought/reasoning-gym; installed with
-`pip install reasoning-gym==0.1.25` in an environment of its own where its pillow is not ours).
+than any SFT problem. Part has totals that never occurred, which no prompt shows.
 
-Writes the rows, builds the data, trains the start model, measures pass rates on pool and test set,
-and says how skewed the pool is and what share of the variance of its pass rates the features of the
-curriculum can explain (ridge regression, five folds), before any method has run.
+`gym` mixes four generators of reasoning-gym (Apache-2.0, github.com/open-thought/reasoning-gym).
+Install it with `pip install reasoning-gym==0.1.25`, in an environment of its own where its pillow
+is not ours.
+
+A call writes the rows, builds the data, trains the start model, and measures pass rates on pool and
+test set. Then, before any method has run, it says how skewed the pool is. It also says what share
+of the variance of the pass rates the curriculum's features explain (ridge regression, five folds).
 """
 
 import hashlib
@@ -114,7 +116,8 @@ def word_problems(pool: str, kind: str) -> Iterator[Row]:
 # Generator -> keys of the SFT problems, and what the pool's change.
 GYM: dict[str, tuple[dict[str, int], dict[str, int]]] = {
     "chain_sum": (
-        {"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 1}, {"max_terms": 6}
+        {"min_terms": 2, "max_terms": 5, "min_digits": 1, "max_digits": 1},
+        {"max_terms": 6},
     ),
     "leg_counting": (
         {"min_animals": 1, "max_animals": 4, "min_instances": 1, "max_instances": 3},
@@ -122,7 +125,7 @@ GYM: dict[str, tuple[dict[str, int], dict[str, int]]] = {
     ),
     "gcd": ({"min_numbers": 2, "max_numbers": 2, "min_value": 2, "max_value": 60}, {}),
     "count_bits": ({"min_n": 1, "max_n": 1023}, {}),
-}  # fmt: skip
+}
 TURNS = ("chain_sum", "leg_counting", "chain_sum", "leg_counting", "chain_sum", "gcd", "count_bits")
 GYM_HASTY = 0.7  # share of the SFT solutions of sums
 
@@ -176,8 +179,10 @@ def gym_problems(pool: str, kind: str) -> Iterator[Row]:
 
 
 POOLS: dict[str, Callable[[str, str], Iterator[Row]]] = {
-    "topics": word_problems, "mild": word_problems, "gym": gym_problems,
-}  # fmt: skip
+    "topics": word_problems,
+    "mild": word_problems,
+    "gym": gym_problems,
+}
 
 
 def different(rows: Iterator[Row], num: int, patience: int = 100_000) -> list[Row]:

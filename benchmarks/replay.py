@@ -2,15 +2,16 @@
 
     python -m benchmarks.replay completions/*.parquet --reward accuracy_reward
 
-The files are what TRL's `log_completions: true` writes, of one run of any trainer. From the right
-rollouts of every group follows how the pass rates of the problems are spread, and how they rise:
+The files are those of TRL's `log_completions: true`, of one run of any trainer. From the number of
+correct rollouts of every group follows how the pass rates are spread, and how they rise:
 
     logit p(problem, t) = ability(problem) + slope t        ability ~ any distribution
 
-Each mode of this project then chooses problems of such a pool. A dead group is all right or all
-wrong. "Saved" is what a mode spends less than uniform sampling for as many informative groups; how
-much better the model gets is another question. First the fit is checked: of the first half of the
-log, against the second half. Levels, topics and other hints of a prompt are not used.
+Each mode of this project then chooses problems of such a pool. A zero-variance group is all-correct
+or all-wrong; the others are informative. "Saved" is what a mode spends less than uniform sampling
+for as many informative groups. How much better the model gets is another question. First the fit to
+the first half of the log is checked against the second half. Levels, topics and other hints of a
+prompt are not used.
 """
 
 import collections
@@ -44,7 +45,7 @@ class ReplayArguments:
 
     files: list[str] = field(metadata={"help": "the run's completions_<step>.parquet"})
     reward: str | None = field(
-        default=None, metadata={"help": "column that is above 0 where a completion is right"}
+        default=None, metadata={"help": "column that is above 0 where a completion is correct"}
     )
     num_generations: int | None = field(
         default=None, metadata={"help": "rollouts in a group, where the log does not show it"}
@@ -60,20 +61,20 @@ class ReplayArguments:
 
 @dataclass
 class Log:
-    """The groups of a run in order: problem, batch and right rollouts of each, shapes (N,)."""
+    """The groups of a run in order: problem, batch and correct rollouts of each, shapes (N,)."""
 
     problem: np.ndarray
     batch: np.ndarray
     right: np.ndarray
     size: int  # G, rollouts in a group
-    costs: tuple[float, float]  # mean length of a wrong completion and of a right one
+    costs: tuple[float, float]  # mean length of an incorrect completion and of a correct one
 
     def part(self, keep: np.ndarray) -> "Log":
         """Some of the groups."""
         return Log(self.problem[keep], self.batch[keep], self.right[keep], self.size, self.costs)
 
-    def dead(self) -> np.ndarray:
-        """Which groups are all right or all wrong."""
+    def has_no_variance(self) -> np.ndarray:
+        """Which groups are all-correct or all-wrong."""
         return np.isin(self.right, (0, self.size))
 
 
@@ -126,7 +127,7 @@ def read_frames(paths: Sequence[str]) -> dict[str, Any]:
 
 
 def reward_column(frames: dict[str, Any], wanted: str | None) -> str:
-    """The column that tells right from wrong: the only one with numbers, or the `wanted` one."""
+    """The column that says what is correct: the only one with numbers, or the `wanted` one."""
     for path, frame in frames.items():
         names = [
             *frame.drop(columns=[*NEEDED, "advantage"], errors="ignore").select_dtypes("number")
@@ -154,7 +155,7 @@ class Run:
 
 
 def find_runs(frames: dict[str, Any], column: str) -> list[Run]:
-    """The rows of all files, parted by prompt."""
+    """The rows of all files, cut where the prompt changes."""
     runs = []
     for batch, (path, frame) in enumerate(frames.items()):
         rewards, texts = frame[column].to_numpy(dtype=float), [*map(text_of, frame["completion"])]
@@ -197,7 +198,7 @@ def read_log(args: ReplayArguments) -> Log:
     if not groups:
         raise UserError(f"{column}: no group has a number for every completion")
     if {right for *_, right in groups} <= {0, size}:
-        raise UserError(f"{column}: no group is informative: nothing can be foretold from the log")
+        raise UserError(f"{column}: no group is informative: nothing can be predicted from the log")
     mean = fmean([*costs[False], *costs[True]])
     wrong, right = (fmean(found) if found else mean for found in costs.values())
     return Log(*np.array(groups).T, size, (wrong, right))
@@ -248,11 +249,11 @@ class Pool:
         whole[seen] = posterior
         return prior, whole, float((np.log((prior * likelihood).sum(axis=1)) + peak[:, 0]).sum())
 
-    def dead_chance(self, problems: np.ndarray, batches: np.ndarray) -> np.ndarray:
-        """Expected share of dead groups of these problems at these batches."""
+    def no_variance_chance(self, problems: np.ndarray, batches: np.ndarray) -> np.ndarray:
+        """Probability that a group of these problems at these batches has zero variance."""
         rate = special.expit(ABILITIES + self.slope * batches[:, None])
-        dead = rate**self.log.size + (1 - rate) ** self.log.size
-        return (self.abilities[problems] * dead).sum(axis=1)
+        chance = rate**self.log.size + (1 - rate) ** self.log.size
+        return (self.abilities[problems] * chance).sum(axis=1)
 
     def sample(self, random: np.random.Generator) -> np.ndarray:
         """One ability for each problem."""
@@ -261,7 +262,7 @@ class Pool:
 
 
 def simulate(pool: Pool, mode: str, num_batches: int, count: int, seed: int) -> dict[str, float]:
-    """One run: `dead`, share of the generated groups; `cost` of one informative group."""
+    """One run: `no_variance`, a share of the generated groups; `cost` of one informative group."""
     random, log = np.random.default_rng([seed, 1]), pool.log
     ability, size = pool.sample(random), log.size
     useful = generated = 0
@@ -280,7 +281,7 @@ def simulate(pool: Pool, mode: str, num_batches: int, count: int, seed: int) -> 
         rate = right / NUM_SCORING
         problems = problems[(low <= rate) & (rate <= high)]
         if len(problems) < count:
-            return {"dead": np.nan, "cost": np.inf}
+            return {"no_variance": np.nan, "cost": np.inf}
     is_predictive = "predictive" in mode
     chooser = PredictiveCurriculum([0] * len(problems), size, seed, is_predictive=is_predictive)
     order: list[int] = []
@@ -294,26 +295,27 @@ def simulate(pool: Pool, mode: str, num_batches: int, count: int, seed: int) -> 
         for again in range(rounds + 1):
             right = generate(problems[chosen], batch, size)
             chooser.observe(chosen, right.tolist(), size)
-            num_dead = int(np.isin(right, (0, size)).sum())
-            useful, generated = useful + len(chosen) - num_dead, generated + len(chosen)
-            if not num_dead or again == rounds:
+            missing = int(np.isin(right, (0, size)).sum())
+            useful += len(chosen) - missing
+            generated += len(chosen)
+            if not missing or again == rounds:
                 break
-            chosen = chooser.draw(num_dead, taken)
+            chosen = chooser.draw(missing, taken)
             taken += chosen
-    return {"dead": 1 - useful / generated, "cost": spent / useful if useful else np.inf}
+    return {"no_variance": 1 - useful / generated, "cost": spent / useful if useful else np.inf}
 
 
 def check_halves(log: Log) -> tuple[float, float, float]:
-    """Dead groups in the second half of the log: predicted from the first, and seen, as shares.
+    """Share of zero-variance groups in the log's second half: predicted from the first, and seen.
 
-    Then how far the two may be apart by chance alone (95 %), as of two samples.
+    The third number is how far the two may be apart by chance alone (95 %), as of two samples.
     """
     is_first = log.batch < (log.batch.min() + log.batch.max() + 1) / 2
     pool, second = Pool(log.part(is_first), log.problem.max() + 1), log.part(~is_first)
-    predicted = float(pool.dead_chance(second.problem, second.batch).mean())
+    predicted = float(pool.no_variance_chance(second.problem, second.batch).mean())
     sizes = 1 / is_first.sum() + 1 / (~is_first).sum()
     margin = 1.96 * (predicted * (1 - predicted) * sizes) ** 0.5
-    return predicted, float(second.dead().mean()), float(margin)
+    return predicted, float(second.has_no_variance().mean()), float(margin)
 
 
 def predict(log: Log, num_problems: int, num_simulations: int) -> dict[str, dict[str, float]]:
@@ -333,12 +335,14 @@ def render(found: dict[str, dict[str, float]], total: float, unit: str) -> list[
     for mode, mean in found.items():
         saved = 1 - mean["cost"] / found["off"]["cost"] if mean["cost"] < np.inf else np.nan
         values = {
-            "dead groups": f"{mean['dead']:.1%}",
+            "zero-variance groups": f"{mean['no_variance']:.1%}",
             f"{unit} for one informative group": f"{mean['cost']:,.0f}",
             "saved": f"{saved:.0%}",
             f"of the log's {total:,.0f} {unit}": f"{total * saved:,.0f}",
         }
-        values = {key: "none" if "nan" in x or x == "inf" else x for key, x in values.items()}
+        for key, text in values.items():
+            if "nan" in text or text == "inf":
+                values[key] = "none"
         rows.append({"curriculum": mode} | values)
     return rows
 
@@ -363,11 +367,12 @@ def main() -> None:
     rows = render(predict(log, num_problems, args.num_simulations), total, unit)
     lines = [
         f"{num_groups:,} groups of {log.size} in {len(np.unique(log.batch))} generations, "
-        f"{num_seen:,} of {num_problems:,} problems; dead: {log.dead().mean():.1%}",
-        f"Check: the first half predicts {predicted:.1%} dead groups for the second, which has "
-        f"{seen:.1%}; chance alone: {100 * margin:.1f} points",
+        f"{num_seen:,} of {num_problems:,} problems; "
+        f"zero-variance groups: {log.has_no_variance().mean():.1%}",
+        f"Check: the first half predicts {predicted:.1%} zero-variance groups for the second; "
+        f"it has {seen:.1%}; chance alone: {100 * margin:.1f} points",
         f"\n{markdown(rows)}\n",
-        f"offline pays for {NUM_SCORING} completions a problem, of which its filter is made",
+        f"offline counts the {NUM_SCORING} completions a problem that its filter is made of",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

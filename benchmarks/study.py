@@ -2,16 +2,18 @@
 
     make study
 
-From one SFT model, each for several seeds: GRPO; its twins that are paid by a coin's toss and for
-the form of an answer alone; SFT continued for as many seconds. And the SFT model itself with n
-samples a problem: the best of them, as if an oracle chose, and the majority. All of them answer the
-recipe's `test_file`, its `transfer_file` (in tiny-cpu longer problems than GRPO's) and
-`study_unlike.jsonl`, problems of another kind: the first 200 of reasoning-gym 0.1.25's (Apache-2.0)
-`create_dataset("chain_sum", seed=0, size=4000, min_terms=2, max_terms=5, min_digits=1,
-max_digits=1)` that differ and whose totals all stay in 0..20, the numbers that the model knows.
+From one SFT model, each for several seeds: GRPO; its control runs, whose reward is random or looks
+at the form of an answer alone; SFT continued for as many seconds. The SFT model itself writes n
+samples a problem: the page has the best of them, as if an oracle chose, and the majority.
 
-Every run is a stage of its own in `<recipe_run>/study/<arm>-<seed>/`. Started again, finished ones
-are kept and a killed one goes on from its last checkpoint.
+All of them answer the recipe's `test_file`, its `transfer_file` (in tiny-cpu longer problems than
+GRPO's) and `study_unlike.jsonl`, problems of another kind. Those are the first 200 of
+reasoning-gym 0.1.25's (Apache-2.0) `create_dataset("chain_sum", seed=0, size=4000, min_terms=2,
+max_terms=5, min_digits=1, max_digits=1)` that differ and whose totals all stay in 0..20, the
+numbers that the model knows.
+
+Every run is a stage of its own in `<recipe_run>/study/<arm>-<seed>/`. A study that is started again
+keeps finished runs and resumes a killed one from its last checkpoint.
 """
 
 import json
@@ -39,21 +41,21 @@ UNLIKE = Path(__file__).with_name("study_unlike.jsonl")
 # Arm -> its name in the table. The first three are values of the sweep's key `rewards`.
 ARMS = {
     "own": "GRPO",
-    "random": "GRPO, paid by a coin's toss",
-    "format": "GRPO, paid for the form alone",
+    "random": "GRPO, random reward",
+    "format": "GRPO, format reward",
     "sft": "SFT continued",
 }
-TWINS = ("own", "random", "format")
+REWARDS = ("own", "random", "format")
 Scores = dict[Any, float]  # by problem
 HOW = """\
-`make study`: GRPO of `{recipe}` ({steps} steps) from one SFT model, beside its twins, which
-differ in what is paid alone, and beside SFT continued on its own rows for as many seconds
-({sft_steps} steps); seeds {seeds}. Solved problems in per cent, mean of {n} samples at the
-temperature of `eval.yaml`, or greedy; ± is half of the 95 % interval over the seeds (Student's
-t), for one SFT model and one choice of problems. `test`: {num_test} problems of the kinds trained
-on. `transfer`: {num_transfer} of the recipe's `transfer_file`. `chain_sum`: {num_unlike} of
-reasoning-gym 0.1.25. `never`: the {num_never} test problems that none of the SFT model's {n}
-samples solved. Best of {n}: an oracle chooses among the samples; majority: the most frequent
+`make study`: GRPO of `{recipe}` ({steps} steps) from one SFT model, beside control runs that
+differ in their reward alone, and beside SFT continued on its own rows for as many seconds
+({sft_steps} steps); seeds {seeds}. Accuracy in per cent, mean of {n} samples at the temperature
+of `eval.yaml`, or greedy; ± is half of the 95 % interval over the seeds (Student's t), for one
+SFT model and one choice of problems. `test`: {num_test} problems of the kinds trained on.
+`transfer`: {num_transfer} of the recipe's `transfer_file`. `chain_sum`: {num_unlike} of
+reasoning-gym 0.1.25. `never`: the {num_never} test problems of which none of the SFT model's {n}
+samples is correct. Best of {n}: an oracle chooses among the samples; majority: the most frequent
 answer. Seconds: of training, two runs at a time."""
 
 
@@ -96,7 +98,7 @@ class Runner:
         if code:
             raise UserError(
                 f"{log}: the run ended with exit code {code}; see its last lines, then start the "
-                "study again: it goes on"
+                "study again: it resumes"
             )
 
     def run_all(self, job: Callable[..., None], calls: Iterable[tuple]) -> None:
@@ -132,17 +134,21 @@ class Study:
         log = model.with_suffix(".log")
         if arm == "sft":
             keys = {
-                "config": self.recipe / "sft.yaml", "run_dir": self.run, "output_dir": model,
-                "model_name_or_path": self.run / "sft", "seed": seed + 1,
+                "config": self.recipe / "sft.yaml",
+                "run_dir": self.run,
+                "output_dir": model,
+                "model_name_or_path": self.run / "sft",
+                "seed": seed + 1,
                 "max_steps": self.args.max_steps or self.sft_steps(),
-            }  # fmt: skip
+            }
             self.runner.run("stages.sft", log, keys)
             return
-        given = {"max_steps": str(self.args.max_steps)} if self.args.max_steps else {}
         own = sweep.SweepArguments(
             grpo_config=self.args.grpo_config, run=str(self.run), sweep=[], folder="study"
         )
-        values = {"seed": str(seed), "rewards": arm} | given
+        values = {"seed": str(seed), "rewards": arm}
+        if self.args.max_steps:
+            values["max_steps"] = str(self.args.max_steps)
         line = sweep.commands(own, model.parent.name, values)["grpo"]
         self.runner.run("stages.grpo", log, {}, line)
 
@@ -158,9 +164,9 @@ class Study:
         return round(seconds * steps / known)
 
     def evaluate(self, model: Path, folder: Path) -> None:
-        """Let a model answer all sets; those of `transfer` are told apart by their source."""
+        """Let a model answer all sets; the rows of `transfer` keep their source."""
         longer, sets = self.run / "data/transfer.jsonl", folder / "sets.jsonl"
-        files = [*([longer] if longer.is_file() else []), UNLIKE]
+        files = [longer, UNLIKE] if longer.is_file() else [UNLIKE]
         folder.mkdir(parents=True, exist_ok=True)
         sets.write_bytes(b"".join(path.read_bytes() for path in files))
         keys = {
@@ -168,7 +174,8 @@ class Study:
             "checkpoints": f"model={model}", "output_dir": folder / "eval",
             "num_samples": self.args.num_samples,
         }  # fmt: skip
-        keys |= {"limit": self.args.limit} if self.args.limit else {}
+        if self.args.limit:
+            keys["limit"] = self.args.limit
         line = ("--tasks", "held_out", "transfer")
         self.runner.run("eval.run", folder / "eval.log", keys, line)
 
@@ -181,7 +188,7 @@ class Study:
     def do_all(self) -> None:
         """Everything; SFT last, as GRPO says for how long."""
         self.runner.run_all(self.evaluate, [(self.run / "sft", self.root / "start")])
-        self.runner.run_all(self.do, [(arm, seed) for seed in self.args.seeds for arm in TWINS])
+        self.runner.run_all(self.do, [(arm, seed) for seed in self.args.seeds for arm in REWARDS])
         self.runner.run_all(self.do, [("sft", seed) for seed in self.args.seeds])
 
 
@@ -197,8 +204,8 @@ class Answers:
     """What a model made of one set."""
 
     greedy: Scores  # 0 or 1
-    sampled: Scores  # share of the n samples that are right
-    majority: Scores  # is the most frequent answer right?
+    sampled: Scores  # share of the n samples that are correct
+    majority: Scores  # is the most frequent answer correct?
     levels: dict[Any, list[float]]  # of `sampled`
     num_tokens: float  # of a sample
 
@@ -262,50 +269,22 @@ def show(values: Sequence[float]) -> str:
     return f"{middle:.1f}" if math.isnan(half) else f"{middle:.1f} ± {half:.1f}"
 
 
-def explain(figures: Figures, num_samples: int) -> str:
-    """What the figures say, in words."""
-
-    def at(row: str, column: str = "test") -> str:
-        return show(figures[row][column])
-
-    start, best = (figures[row]["test"][0] for row in ("SFT", "SFT, best of n"))
-    own, random, form, longer = (figures[ARMS[arm]]["test"] for arm in ARMS)
-    pairs = {"a coin's toss": random, "the form alone": form, "SFT for as many seconds": longer}
-    gains = {
-        name: table.mean_interval([a - b for a, b in zip(own, other, strict=True)])
-        for name, other in pairs.items()
-    }
-    text = [
-        f"GRPO takes the test set from {start:.1f} to {at('GRPO')} %. Paired by seed, that is "
-        + ", ".join(f"{table.show_interval(gain, 1, 1)} points above {name}"
-                    for name, gain in gains.items())
-        + "."
-    ]  # fmt: skip
-    if statistics.fmean(own) <= best:
-        text.append(
-            f"One of {num_samples} samples of the SFT model is right on {best:.1f} %: GRPO made "
-            "what the model could already write its habit."
-        )
-    else:
-        text.append(
-            f"That is more than {num_samples} samples of the SFT model hold ({best:.1f} %): GRPO "
-            "did not only choose among what the model could already write."
-        )
-    text.append(
-        f"Of the problems that none of those samples solved, GRPO solves {at('GRPO', 'never')} % "
-        f"and SFT continued {at(ARMS['sft'], 'never')} %; of another kind (`chain_sum`), GRPO "
-        f"solves {at('GRPO', 'chain_sum')} % and the SFT model {at('SFT', 'chain_sum')} %."
+def explain(figures: Figures) -> str:
+    """GRPO's accuracy on the test set, and its gain over each other arm, paired by seed."""
+    own, gains = figures[ARMS["own"]]["test"], []
+    for arm in ("random", "format", "sft"):
+        pairs = zip(own, figures[ARMS[arm]]["test"], strict=True)
+        gain = table.mean_interval([mine - theirs for mine, theirs in pairs])
+        gains.append(f"{table.show_interval(gain, 1, 1)} points above {ARMS[arm]}")
+    start = figures["SFT"]["test"][0]
+    return (
+        f"GRPO takes the test set from {start:.1f} to {show(own)} %. "
+        f"Paired by seed: {', '.join(gains)}."
     )
-    if "transfer" in figures["SFT"]:
-        text.append(
-            f"On `transfer` it goes from {at('SFT', 'transfer')} to {at('GRPO', 'transfer')} %, "
-            f"and SFT continued to {at(ARMS['sft'], 'transfer')} %."
-        )
-    return " ".join(text)
 
 
 def draw(path: Path, curves: list[dict], start: dict[str, Answers], arms: dict[str, Runs]) -> None:
-    """Solved while training, by reward; and solved in the end, by level."""
+    """Accuracy while training, by reward; and in the end, by level."""
     from matplotlib.figure import Figure
 
     picture = Figure((10, 4), layout="constrained")
@@ -327,7 +306,7 @@ def draw(path: Path, curves: list[dict], start: dict[str, Answers], arms: dict[s
         first = min(start["transfer"].levels)
         right.axvline(first - 0.5, color="#9aa5b1", linestyle=":")
         right.annotate("longer than GRPO's", (first - 0.45, 101), fontsize=8)
-    right.set(xlabel="level", ylabel="solved, % of samples", ylim=(0, 105))
+    right.set(xlabel="level", ylabel="correct, % of samples", ylim=(0, 105))
     right.spines[["top", "right"]].set_visible(False)
     right.legend(frameon=False, fontsize=8)
     picture.savefig(path, dpi=150)
@@ -349,8 +328,8 @@ def main() -> None:
         figures[ARMS[arm]]["seconds"] = [time for time in times if not math.isnan(time)]
     curves = [
         sweep.read_row(study.model(arm, seed), arm, "finished")
-        | {"values": {"paid": arm, "seed": seed}}
-        for arm in TWINS
+        | {"values": {"rewards": arm, "seed": seed}}
+        for arm in REWARDS
         for seed in args.seeds
     ]
     page = Path(args.out)
@@ -369,8 +348,8 @@ def main() -> None:
         | {column: show(values) for column, values in row.items()}
         for name, row in figures.items()
     ]
-    picture = f"![Solved while training, and by level]({page.with_suffix('.png').name})"
-    words = explain(figures, args.num_samples)
+    picture = f"![Accuracy while training, and by level]({page.with_suffix('.png').name})"
+    words = explain(figures)
     data = {"about": table.about(), "figures": figures, "curves": sweep_page.seed_curves(curves)}
     table.publish(args.out, "What GRPO taught the demo", how, rows, data, words, picture)
 

@@ -62,11 +62,11 @@ class BenchArguments:
 
     def __post_init__(self) -> None:
         load_shape(self.shape)
-        for key, known in (("parts", PARTS), ("dtype", DTYPES)):
-            value = getattr(self, key)
-            for name in [value] if isinstance(value, str) else value:
-                if name not in known:
-                    raise ValueError(f"{key}: must be one of {', '.join(known)} (got {name!r})")
+        for name in self.parts:
+            if name not in PARTS:
+                raise ValueError(f"parts: must be of {', '.join(PARTS)} (got {name!r})")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype: must be one of {', '.join(DTYPES)} (got {self.dtype!r})")
 
     @property
     def precision(self) -> str:
@@ -178,9 +178,12 @@ def main() -> None:
     quiet()
     where, peak = device(args.precision)
     warm_up = {
-        "shape": "tiny", "num_turns": 1, "num_groups": 1,
-        "grpo_batch_size": args.num_generations, "sft_rows": args.sft_rows_per_step,
-    }  # fmt: skip
+        "shape": "tiny",
+        "num_turns": 1,
+        "num_groups": 1,
+        "grpo_batch_size": args.num_generations,
+        "sft_rows": args.sft_rows_per_step,
+    }
     run_parts(replace(args, **warm_up))  # caches and lazy imports
     config = AutoConfig.for_model(**load_shape(args.shape))
     measured = run_parts(args)

@@ -43,7 +43,7 @@ VARIABLES = {
 }  # fmt: skip
 NAME_THE_RUN = ("recipe", "model", "run", "lora", "seed")
 # Read by the Makefile itself, or by a target that is no goal of this command.
-OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "JOBS", "FAULTS", "SHAPE", "SIZES", "MODES",
+OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "JOBS", "FAULTS", "SHAPE", "MODES",
            "SMALL", "CPU_STANDIN")  # fmt: skip
 NOT_PLAIN = re.compile(r"""[\s$`'";&|<>(){}\[\]*?!\\#%^]""")
 TAKE_ARGS = (*(stage for stage in STAGES if stage != "report"), "preflight", "plan", "doctor",

@@ -39,6 +39,7 @@ ELSEWHERE = {
     "sbatch --nodes 3 configs/accelerate/slurm.sh": "tests/integration/stages/test_slurm_script.py",
     ".venv/bin/tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
+PLACES = {"GOAL", "STAGE", "COMMAND", "NAME"}  # which a reader fills in
 REFERENCES = ("vllm serve", "trl vllm-serve", "pip install", "git checkout", "python -m")  # named
 
 
@@ -179,6 +180,8 @@ def check(command: Command) -> None:
         words = [word for word in words if "…" not in word and not word.startswith("<")]
         if not words:
             return  # spoken of
+    if PLACES & {*words}:
+        return  # spoken of
     if program == "make":
         check_make(words)
     elif program in ("python", "python3") and words[:2] == ["-m", "pipeline"] and words[2:]:

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import grader
 from benchmarks.grader import BASELINE, SINGLE
-from benchmarks.grader_cases import PAIRS, Case, expression_cases, integer_cases
+from benchmarks.grader_cases import Case, expression_cases, integer_cases
 
 pytestmark = pytest.mark.integration
 
@@ -18,9 +18,9 @@ def test_the_graders_take_turns_on_the_same_completions(monkeypatch):
     rounds = [
         {
             "integers": integer_cases(16, rng),
-            "expressions": expression_cases(PAIRS[at : at + 3], rng),
+            "expressions": expression_cases(at, 100, rng)[:9],
         }
-        for at in (0, 3)
+        for at in (0, 1)
     ]
     results = grader.measure_rounds(rounds)
     for name, num_turns in (("integers", 5), ("expressions", 5)):

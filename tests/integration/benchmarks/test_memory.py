@@ -2,11 +2,20 @@
 
 import pytest
 
-from benchmarks.memory import LLAMA, SMALL, TOLERANCE, Case, describe, measure
+from benchmarks.memory import TOLERANCE, Case, describe, measure
 from stages.preflight import memory
 
 pytestmark = pytest.mark.integration
 
+SMALL = {
+    "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 3000,
+}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 20000,
+    "tie_word_embeddings": False,
+}  # fmt: skip
 TINY = [
     Case(),
     Case(batch=4, length=256, checkpointing=True, accumulation=2, padded=True),

@@ -38,7 +38,10 @@ def test_a_log_of_trl(tiny_model_dir, tmp_path, monkeypatch, capsys):
     replay.main()
     out = capsys.readouterr().out
     groups = [set(row[at : at + 4]) for row in rewards for at in (0, 4)]
-    dead = sum(len(found) == 1 for found in groups) / len(groups)
+    share = sum(len(found) == 1 for found in groups) / len(groups)
     assert len(files) == 10 and len(rewards) == 5
-    assert f"10 groups of 4 in 5 generations, 6 of 10 problems; dead: {dead:.1%}" in out
+    assert (
+        f"10 groups of 4 in 5 generations, 6 of 10 problems; zero-variance groups: {share:.1%}"
+        in out
+    )
     assert "| predictive+refill |" in out and "tokens for one informative group" in out

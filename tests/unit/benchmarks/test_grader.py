@@ -1,7 +1,5 @@
 """The grader's benchmark: its figures by hand, and what its completions are."""
 
-import random
-
 import pytest
 
 from benchmarks import grader, grader_cases
@@ -42,7 +40,7 @@ def test_the_table_has_a_row_for_every_set_and_grader():
 
 
 def test_completions_are_new_in_every_round_and_say_what_they_are_to_say():
-    rounds = [grader_cases.make_round(at, 3, grader_cases.PAIRS, 40) for at in range(3)]
+    rounds = [grader_cases.make_round(at, 3, 40) for at in range(3)]
     cases = [case for sets in rounds for cases in sets.values() for case in cases]
     assert len({case.completion for case in cases}) == len(cases)
     assert all(is_well_formed(case.completion) and is_parseable(case.gold) for case in cases)
@@ -52,14 +50,6 @@ def test_completions_are_new_in_every_round_and_say_what_they_are_to_say():
         assert {case.is_right for case in sets["expressions"]} == {True, False}
     golds = [{case.gold for case in sets["expressions"]} for sets in rounds]
     assert not golds[0] & golds[1] and not golds[1] & golds[2] and not golds[0] & golds[2]
-
-
-@pytest.mark.parametrize(
-    "gold", ["7", "17", r"\frac{14}{3}", r"2\sqrt{3}", "(6,31,-1)", r"\text{(C)}", r"\text{Evelyn}"]
-)
-def test_wrong_answers_differ_from_the_gold(gold):
-    for seed in range(50):
-        assert grader_cases.make_wrong(gold, random.Random(seed)) != gold
 
 
 @pytest.mark.parametrize(("key", "value"), [("rounds", 1), ("rows", 0)])

@@ -1,4 +1,4 @@
-"""Logs of completions, read as TRL writes them, and what is foretold from them."""
+"""Logs of completions, read as TRL writes them, and what is predicted from them."""
 
 import sys
 
@@ -42,7 +42,7 @@ def test_groups_are_read_in_the_order_of_their_steps(log):
     assert found.size == 4 and found.right.tolist() == [0, 0, 4, 0, 1, 4, 0, 2, 4, 0, 3, 4]
     assert found.problem.tolist() == [0, 1, 2] * 4
     assert found.batch.tolist() == sorted([0, 1, 2, 3] * 3)
-    assert found.dead().tolist() == [True, True, True] + [True, False, True] * 3
+    assert found.has_no_variance().tolist() == [True, True, True] + [True, False, True] * 3
     assert found.costs == (5, 3)
 
 
@@ -109,7 +109,7 @@ def world(slope, seed=0):
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.06])
-def test_what_was_not_seen_is_foretold(slope):
+def test_what_was_not_seen_is_predicted(slope):
     log = world(slope)
     predicted, seen, margin = check_halves(log)
     assert abs(predicted - seen) < 0.05 < margin < 0.07
@@ -119,11 +119,11 @@ def test_what_was_not_seen_is_foretold(slope):
 def test_every_mode_is_held_against_uniform_sampling():
     log = world(0.0)
     found = predict(log, 2_000, 1)
-    assert found["off"]["dead"] == pytest.approx(log.dead().mean(), abs=0.05)
-    assert found["predictive"]["dead"] < found["off"]["dead"] - 0.04
-    assert found["offline"]["dead"] < 0.2  # its filter has seen each problem
+    assert found["off"]["no_variance"] == pytest.approx(log.has_no_variance().mean(), abs=0.05)
+    assert found["predictive"]["no_variance"] < found["off"]["no_variance"] - 0.04
+    assert found["offline"]["no_variance"] < 0.2  # its filter has seen each problem
     # A mode without an informative group promises nothing.
     (_, none) = replay.render(
-        {"off": found["off"], "x": {"dead": 1.0, "cost": np.inf}}, 1, "tokens"
+        {"off": found["off"], "x": {"no_variance": 1.0, "cost": np.inf}}, 1, "tokens"
     )
-    assert none["saved"] == "none" and none["dead groups"] == "100.0%"
+    assert none["saved"] == "none" and none["zero-variance groups"] == "100.0%"

@@ -6,7 +6,7 @@ from benchmarks.study import ARMS, Answers, compute, explain
 
 
 def answers(sampled, majority=None):
-    """Answers whose greedy completion is right where over half of the samples are."""
+    """Answers whose greedy completion is correct where over half of the samples are."""
     greedy = {key: float(share > 0.5) for key, share in sampled.items()}
     return Answers(greedy, sampled, majority or greedy, {1: [*sampled.values()]}, 10.0)
 
@@ -27,9 +27,8 @@ def test_never_best_and_majority_are_those_of_the_sft_model():
     assert figures["SFT, majority of n"]["test"] == [37.5]
     assert figures[ARMS["own"]]["test"] == [87.5, 75.0]
     assert figures[ARMS["own"]]["never"] == [75.0, 50.0]  # of a and b
-    assert "did not only choose" in explain(figures, 4)
-    runs["own"] = [one(0.0, 0.0, 0.5, 1.0)] * 2
-    assert "its habit" in explain(compute(start, runs), 4)
+    text = explain(figures)
+    assert "from 31.2 to 81.2" in text and text.count("50.0 [") == 3  # 87.5 and 75, less 31.25
 
 
 def test_a_start_that_solves_everything_has_no_never():

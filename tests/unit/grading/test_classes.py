@@ -1,21 +1,30 @@
-"""The benchmark's classes of mistake, a few rows of each: nothing wrong is paid, little is lost."""
+"""Classes of mistake, some 80 rows of each: nothing incorrect is rewarded, little correct is lost.
+
+The rows were drawn by rules, and a label follows from how its row was drawn.
+docs/results/grader.md names the classes.
+"""
+
+import json
+from pathlib import Path
 
 import pytest
 
-from benchmarks.grader_classes import make_rows
-from benchmarks.grader_rows import CLASSES
 from grading.grade import grade_all
 
-NUM_ROWS = 80
+TABLE = Path(__file__).parent / "tables/classes.jsonl"
+ROWS = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
+CLASSES = list(dict.fromkeys(row["class"] for row in ROWS))
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_nothing_wrong_is_paid_and_nothing_right_lost(name):
-    rows = make_rows(name, 3, NUM_ROWS)
-    texts, golds = [row.completion for row in rows], [row.gold for row in rows]
-    questions = [row.question for row in rows]
+def test_nothing_incorrect_is_rewarded_and_little_correct_is_lost(name):
+    rows = [row for row in ROWS if row["class"] == name]
+    assert len(rows) >= 80 and {row["right"] for row in rows} == {True, False}
+    texts = [f"<think>\nLet me work this out.\n</think>\n\n{row['prediction']}" for row in rows]
+    golds, questions = [row["gold"] for row in rows], [row.get("question", "") for row in rows]
     grades = grade_all(texts, golds, questions, final_number=name == "final")
     found = [(row, one.verdict == "right") for row, one in zip(rows, grades, strict=True)]
-    assert [(row.prediction, row.gold) for row, paid in found if paid and not row.right] == []
-    lost = [(row.prediction, row.gold) for row, paid in found if row.right and not paid]
-    assert len(lost) <= 0.03 * sum(row.right for row in rows), lost[:9]
+    rewarded = [row for row, is_right in found if is_right and not row["right"]]
+    assert rewarded == []
+    lost = [row for row, is_right in found if row["right"] and not is_right]
+    assert len(lost) <= 0.03 * sum(row["right"] for row in rows), lost[:9]
