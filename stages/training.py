@@ -6,6 +6,7 @@ no manifest; started again with the same inputs it goes on from its last whole c
 trains in `<folder>.next`, and takes its place when it is whole.
 """
 
+import functools
 import json
 import math
 import os
@@ -39,11 +40,17 @@ NOT_COMPARED = (
     "vllm_group_port", "vllm_call_timeout",
 )  # fmt: skip
 VISIBLE_SECONDS = 60  # NFS may remember for a minute that a file was not there
-# Where several processes share a CPU accelerate calls it cpu:0, and `torch.load`, told by the
-# Trainer to read the optimizer's state onto that, knows no such place: no run could be resumed.
-torch.serialization.register_package(
-    0, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
-)
+
+
+@functools.cache  # it adds to a list
+def let_torch_load_onto_cpu_0() -> None:
+    """Let `torch.load` know the place cpu:0, as accelerate calls a CPU that processes share.
+
+    The Trainer reads the optimizer's state onto it: without this no such run could be resumed.
+    """
+    torch.serialization.register_package(
+        0, lambda storage: None, lambda storage, place: storage if place == "cpu:0" else None
+    )
 
 
 def prepare(folder: str, config: dict[str, Any], inputs: dict[str, str]) -> run_folder.Start | None:
@@ -201,6 +208,7 @@ def save(trainer: Trainer) -> None:
 
 def train(trainer: Trainer, name: str, checkpoint: str | None) -> None:
     """Train with one progress bar, from `checkpoint` or the recipe's `resume_from_checkpoint`."""
+    let_torch_load_onto_cpu_0()
     keep_metric_names()
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
