@@ -247,7 +247,9 @@ class GradingPool:
                 while len(self._cache) > self._cache_size:
                     self._cache.popitem(last=False)
         if outcome.status == "timeout":
-            shown = text[:MAX_LOGGED_CHARS] + "..." * (len(text) > MAX_LOGGED_CHARS)
+            shown = text
+            if len(text) > MAX_LOGGED_CHARS:
+                shown = text[:MAX_LOGGED_CHARS] + "..."
             logger.warning("stopped %s%s: %s", self._function, shown, outcome.error)
         return outcome
 

@@ -29,9 +29,11 @@ def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> boo
     """math-verify's verdict on two values, None where it must not or cannot read one."""
     if not (can_be_asked(ours) and can_be_asked(theirs)):
         return None
-    parsed = [_parse(value.text) for value in (ours, theirs)]
+    prediction, gold = _parse(ours.text), _parse(theirs.text)
+    if not prediction or not gold:
+        return None
     # Gold first: verify is asymmetric. The pool's alarm covers the process.
-    return math_verify.verify(*parsed[::-1], timeout_seconds=None) if all(parsed) else None
+    return math_verify.verify(gold, prediction, timeout_seconds=None)
 
 
 def compare_in_worker(prediction: str, gold: str) -> str:
