@@ -27,9 +27,22 @@ from eval.harness.metrics import (
 from pipeline.errors import UserError
 
 NUMBERS = (
-    "task", "mode", "id", "source", "level", "sample", "gold", "verdict", "prediction",
-    "well_formed", "cut_off", "num_tokens", "lenient", "outcome", "score",
-)  # fmt: skip
+    "task",
+    "mode",
+    "id",
+    "source",
+    "level",
+    "sample",
+    "gold",
+    "verdict",
+    "prediction",
+    "well_formed",
+    "cut_off",
+    "num_tokens",
+    "lenient",
+    "outcome",
+    "score",
+)
 COMPLETIONS = "completions.parquet"
 # The mode whose metric represents a task where one number must do, best first: several samples say
 # more than one, and our grader reads what an official parser may not.
@@ -102,8 +115,8 @@ def check_alike(results: dict[str, Result]) -> None:
     def settled(result: Result) -> dict[str, Any]:
         prints = result.scores["fingerprint"]
         # Of files their hashes: each run has its own copy.
-        data = sorted(name if digest == "hub" else digest for name, digest
-                      in (prints["data"] or {}).items())  # fmt: skip
+        hashes = prints["data"] or {}
+        data = sorted(name if hashes[name] == "hub" else hashes[name] for name in hashes)
         found = {"engine": prints["engine"], "data": data, "code": prints["code"]}
         return found | result.scores["settings"]
 
@@ -188,7 +201,9 @@ def is_official(mode: str) -> bool:
 def stage_pairs(names: list[str]) -> Pairs:
     """Consecutive checkpoints, then the first and the last where that is another pair."""
     found = list(pairwise(names))
-    return [*found, (names[0], names[-1])] if len(names) > 2 else found
+    if len(names) > 2:
+        found.append((names[0], names[-1]))
+    return found
 
 
 def level_scores(rows: Rows) -> dict[int, dict]:
@@ -249,10 +264,11 @@ def find_flips(
     flips = []
     for key, rows in before.items():
         earlier = {sample(row): row for row in rows}
-        both = [(earlier[sample(row)], row) for row in after[key]]
-        # No verdict is a log-likelihood: nothing was written.
-        flips += [(old, new) for old, new in both
-                  if new["verdict"] is not None and old["score"] != new["score"]]  # fmt: skip
+        for new in after[key]:
+            old = earlier[sample(new)]
+            # No verdict is a log-likelihood: nothing was written.
+            if new["verdict"] is not None and old["score"] != new["score"]:
+                flips.append((old, new))
     tasks = list(dict.fromkeys(task for task, _ in before))
     queues: dict[tuple, dict[tuple, tuple[dict, dict]]] = defaultdict(dict)
     for old, new in sorted(flips, key=lambda flip: _draw(flip[1])):
