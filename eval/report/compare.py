@@ -114,6 +114,8 @@ def load(folder: Path) -> Run:
 def compare(runs: Runs) -> dict[str, Any]:
     """The content of `compare.json`: as `report.json`, with runs and seeds for checkpoints."""
     shown = {name: {name: run} for name, run in every(runs).items()} | runs
+    last = [*runs][-1]
+    shown[last] = shown.pop(last)  # the page speaks of the last one; it may be a seed's name, too
     results = {name: merge([run.result for run in found.values()]) for name, found in shown.items()}
     numbers.check_alike(results)
     folders = {}
