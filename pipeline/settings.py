@@ -237,10 +237,9 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
         # The command line gives a list of one as its item.
         if not isinstance(value, list) and (where == COMMAND_LINE or "None" in members):
             value = [value]
-        if key.item == "str":
-            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-                raise refusal("a list of texts; write [a, b]")
-        elif not isinstance(value, list):
+        if key.item == "str" and not _is_list_of_texts(value):
+            raise refusal("a list of texts; write [a, b]")
+        if not isinstance(value, list):
             raise refusal("a list of mappings; write - {key: value}")
         return [_typed_value(name, item, Key(key.item), where) for item in value]
     if isinstance(value, bool) and "bool" not in members and "str" in members:
@@ -250,17 +249,31 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
         return "off" if key.is_own else value
     if "bool" in members and str(value).lower() in SWITCHES:
         return SWITCHES[str(value).lower()]
-    is_number = isinstance(value, int | float | str) and not isinstance(value, bool)
-    if is_number and ("int" in members or "float" in members):
-        with contextlib.suppress(ValueError, OverflowError):
-            number = float(value)
-            if "float" in members:
-                return number if isinstance(value, str) else value
-            if number.is_integer():
-                return int(number)
+    number = _as_number(value, members)
+    if number is not None:
+        return number
     if "str" in members and isinstance(value, str):
         return value
     raise refusal("one text; quote it" if "str" in members else "")
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _as_number(value: Any, members: list[str]) -> int | float | None:
+    """A number, or a text that is one, as the type that the members ask for; None for others."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if "int" not in members and "float" not in members:
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    if "float" in members:
+        return number if isinstance(value, str) else value
+    return int(number) if number.is_integer() else None
 
 
 class Settings(dict[str, Any]):

@@ -132,17 +132,23 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
     if start:
         if not all(isinstance(cell, Scalar) for cell in (factor, *cells)):
             return None
-        of = factor
-        cells = tuple(Scalar(f"({of.text})({c.text})", ("mul", of.tree, c.tree)) for c in cells)
+        cells = tuple(_product(factor, cell) for cell in cells)
     if name == "cases" and len(rows[0]) == 1:
         return Sequence(text, "list", cells)  # a system of equations
     if name == "cases":
-        texts = ["&".join(map(canonical, row)) for row in rows]
-        items = [tuple(map(_read_cell, row)) for row in rows]
-        cases = [Sequence(t, "row", row) for t, row in zip(texts, items, strict=True)]
-        return Sequence(text, "cases", tuple(cases))
+        return Sequence(text, "cases", tuple(map(_read_case, rows)))
     form = (name == "vmatrix", len(rows), len(rows[0]))
     return Sequence(text, "matrix", cells, form)
+
+
+def _product(factor: Scalar, cell: Scalar) -> Scalar:
+    """A cell of a matrix that a number stands before."""
+    return Scalar(f"({factor.text})({cell.text})", ("mul", factor.tree, cell.tree))
+
+
+def _read_case(row: list[list[Token]]) -> Sequence:
+    """A row of a case distinction: its value and its condition."""
+    return Sequence("&".join(map(canonical, row)), "row", tuple(map(_read_cell, row)))
 
 
 def _is_set_builder(element: list[Token], condition: list[Token]) -> bool:
