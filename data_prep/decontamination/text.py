@@ -60,13 +60,14 @@ def _rules(*rules: tuple) -> list[tuple]:
 
 
 # What a text must hold for a rule to be tried, the rule's pattern, and what takes its place.
+_ENTITY_RULE = ("&", _ENTITY, lambda found: html.unescape(found[0]))
 # Undo what programs that wrote the text for JSON or for the web left in it.
 _UNESCAPE = _rules(
     # What is left of \f and \v where a reader of JSON took them for escapes.
     ("\x0c", r"\x0crac", r"\\frac"),
     ("", r"[\x0b\x0c](?=[a-z])", ""),
-    # &amp;lt; was escaped twice.
-    *[("&", _ENTITY, lambda found: html.unescape(found[0]))] * 2,
+    _ENTITY_RULE,
+    _ENTITY_RULE,  # &amp;lt; was escaped twice
     ("<", r"<sup>", "^{"),
     ("<", r"<sub>", "_{"),
     ("<", r"</su[bp]>", "}"),

@@ -11,7 +11,6 @@ import random
 import sys
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,10 +144,16 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
     count) pairs; `lengths` of questions and completions, quantiles; and `kept`, some rows, drawn at
     random, as a model gets them. And the lengths themselves.
     """
-    num_rows, counts = 0, {kind: Counter() for kind in ("source", "subject", "level")}
+    num_rows = 0
+    counts: dict[str, Counter] = {kind: Counter() for kind in ("source", "subject", "level")}
     draw, kept = random.Random(0), []
     lengths: dict[str, list[int]] = defaultdict(list)
-    encode = tokenizer and partial(tokenizer.backend_tokenizer.encode, add_special_tokens=False)
+
+    def measure(text: str) -> int:
+        if not tokenizer:
+            return len(text)
+        return len(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False))
+
     for _, row in read_rows(path):
         num_rows += 1
         keep(kept, row, NUM_KEPT, num_rows, draw)
@@ -158,7 +163,7 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
             counts["level"][row["source"], float(f"{row['level']:.3g}")] += 1
         if num_rows <= NUM_MEASURED:
             for name in row.keys() & {"question", "completion"}:
-                lengths[name].append(len(encode(row[name]) if encode else row[name]))
+                lengths[name].append(measure(row[name]))
     described = {}
     for name, found in sorted(lengths.items(), reverse=True):
         median, p95, longest = np.quantile(found, [0.5, 0.95, 1], method="inverted_cdf").tolist()
@@ -177,11 +182,11 @@ def keep(kept: list, row: Any, size: int, number: int, draw: random.Random) -> N
 
 def show_row(row: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
     """A row as a model gets it: in the tokenizer's chat template, else message by message."""
-    prompt, completion = as_text(row["prompt"]), row.get("completion")
+    prompt, completion = as_text(row["prompt"]), row.get("completion") or ""
     if tokenizer and tokenizer.chat_template:
         prompt = render_prompt(row["prompt"], tokenizer)
-        completion = completion and render_completion(completion, prompt)
-    texts = {"Prompt": shorten(prompt), "Completion": shorten(completion or "")}
+        completion = render_completion(completion, prompt)
+    texts = {"Prompt": shorten(prompt), "Completion": shorten(completion)}
     return {"id": row["id"], "texts": texts | {"Gold": " or ".join(row["answers"])}}
 
 

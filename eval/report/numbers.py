@@ -7,7 +7,7 @@ metrics, `completions.parquet` one row per completion. `eval.harness.metrics` ha
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -148,36 +148,33 @@ def summarise(
     names = list(checkpoints)
     scores = {name: results[name].scores for name in names}
     first = scores[names[0]]
-
-    def per_kind(count: Callable) -> dict[str, dict[str, Any]]:
-        return {
-            task: {
-                mode: count({name: results[name].rows[task, mode] for name in names})
-                for mode in order(modes)
-            }
-            for task, modes in first["tasks"].items()
-        }
-
-    def each(count: Callable) -> dict[str, dict[str, Any]]:
-        return per_kind(lambda rows: {name: count(found) for name, found in rows.items()})
-
+    measures = {
+        "outcomes": outcome_rates,
+        "shapes": shape,
+        "verdicts": verdict_rates,
+        "cut_off": cut_off_rate,
+        "no_thought": no_thought_rate,
+        "levels": level_scores,
+    }
+    parts: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in ("changes", *measures)}
+    for task, modes in first["tasks"].items():
+        for part in parts.values():
+            part[task] = {}
+        for mode in order(modes):
+            rows = {name: results[name].rows[task, mode] for name in names}
+            parts["changes"][task][mode] = [
+                {"from": before, "to": after} | split_change(rows[before], rows[after])
+                for before, after in pairs or stage_pairs(names)
+            ]
+            for name, measure in measures.items():
+                found = {checkpoint: measure(rows[checkpoint]) for checkpoint in names}
+                parts[name][task][mode] = found
     costs = ("num_completions", "num_tokens", "wall_time_s")
     return {
         "checkpoints": checkpoints,
         "settings": first["settings"],
         "scores": {name: scores[name]["tasks"] for name in names},
-        "changes": per_kind(
-            lambda rows: [
-                {"from": before, "to": after} | split_change(rows[before], rows[after])
-                for before, after in pairs or stage_pairs(names)
-            ]
-        ),
-        "outcomes": each(outcome_rates),
-        "shapes": each(shape),
-        "verdicts": each(verdict_rates),
-        "cut_off": each(lambda rows: _mean(bool(row["cut_off"]) for row in rows)),
-        "no_thought": each(lambda rows: _mean(map(has_no_thought, rows))),
-        "levels": each(level_scores),
+        **parts,
         "fingerprints": {name: scores[name]["fingerprint"] for name in names},
         "costs": {name: {key: scores[name].get(key) for key in costs} for name in names},
     }
@@ -241,6 +238,16 @@ def shape(rows: Rows) -> dict[str, float | None]:
 def _mean(values: Iterable[float]) -> float | None:
     values = list(values)
     return sum(values) / len(values) if values else None
+
+
+def cut_off_rate(rows: Rows) -> float | None:
+    """Share of completions that were cut off at the token limit."""
+    return _mean(bool(row["cut_off"]) for row in rows)
+
+
+def no_thought_rate(rows: Rows) -> float | None:
+    """Share of completions without one closed thought; see `has_no_thought`."""
+    return _mean(map(has_no_thought, rows))
 
 
 def has_no_thought(row: dict) -> bool:

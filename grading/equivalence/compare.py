@@ -66,8 +66,11 @@ def _same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
         return factor is not None and identical(_times(ours.tree, factor), theirs.tree)
     if identical(ours.tree, theirs.tree):
         return theirs.percent or not (ours.percent and _is_irrational_sum(ours.tree))
-    bare, other = _without_sign(ours, theirs), _without_sign(theirs, ours)
-    return bool((bare and identical(bare, theirs.tree)) or (other and identical(ours.tree, other)))
+    bare = _without_sign(ours, theirs)
+    if bare and identical(bare, theirs.tree):
+        return True
+    other = _without_sign(theirs, ours)
+    return bool(other) and identical(ours.tree, other)
 
 
 def _without_sign(value: Scalar, other: Scalar) -> Tree | None:

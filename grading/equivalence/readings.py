@@ -199,8 +199,11 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
     if len(signed) == 1 or any(token.text == r"\mp" for token in inside):
         both = (parse.with_sign(tokens, at) for at in (0, 1))
         return Sequence(text, "list", tuple(map(read_tokens, both)))
-    form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
-    return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
+    if opening == r"\langle":
+        opening = "("
+    if closing == r"\rangle":
+        closing = ")"
+    return Sequence(text, "pair", tuple(map(read_tokens, pieces)), (opening, closing))
 
 
 _PARITY = re.compile(
