@@ -74,8 +74,10 @@ def sft_row(problem: Problem, prompt_name: str, answer_form: str | None = None) 
 
 def question_of(row: dict[str, Any]) -> str:
     """The bare question of a row; of one without that column what its user says last."""
+    if row.get("question"):
+        return str(row["question"])
     asked = [one["content"] for one in row["prompt"] if one["role"] == "user"]
-    return str(row.get("question") or "".join(asked[-1:]))
+    return str(asked[-1]) if asked else ""
 
 
 def check_row(row: dict[str, Any], columns: tuple[str, ...], where: str) -> None:

@@ -58,7 +58,7 @@ def main() -> None:
     except (HTTPError, OSError, ValueError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         remedy = REMEDIES.get(status, "check the name and the network")
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"repo: {args.repo}: not uploaded: {remedy} ({why})") from error
     sys.stdout.write(f"push: {len(files)} files of {files[0].parent} -> {args.repo}\n")
 

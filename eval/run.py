@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from pipeline import manifest
 from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
 from pipeline.errors import run_cli
-from pipeline.settings import build, parse
+from pipeline.settings import Settings, build, parse
 from pipeline.stages import ROOT, STAGES
 
 # A change in these changes scores: old results are stale, the stored completions are not.
@@ -38,18 +39,24 @@ SCORING_CODE = [ROOT / name for name in STAGES["eval"].code]
 SCORING_LIBRARIES = ("lm-eval", "math-verify")
 RESULTS = ("scores.json", "completions.parquet")  # of each checkpoint
 SETTINGS = (
-    "tasks", "official", "prompt", "answer_form", "backend", "num_samples", "temperature",
-    "top_p", "max_new_tokens", "final_number", "dtype", "seed", "limit",
-)  # fmt: skip
+    "tasks",
+    "official",
+    "prompt",
+    "answer_form",
+    "backend",
+    "num_samples",
+    "temperature",
+    "top_p",
+    "max_new_tokens",
+    "final_number",
+    "dtype",
+    "seed",
+    "limit",
+)
 
 
 def main() -> None:
-    (args,) = parse(
-        __doc__,
-        EvalArguments,
-        check=lambda v: check_inputs(*build(v, EvalArguments)),
-        owns="output_dir",
-    )
+    (args,) = parse(__doc__, EvalArguments, check=check_settings, owns="output_dir")
     processes = Processes.from_environment()
     started = time.time()
     if processes.is_main:
@@ -58,12 +65,7 @@ def main() -> None:
     evaluated, prints = [], {}
     for name, path in checkpoints.items():
         folder = Path(args.output_dir) / name
-
-        def look(path: str = path, folder: Path = folder) -> tuple[dict, bool]:
-            found = fingerprint(path, args)
-            return found, is_current(folder, found)
-
-        prints[name], is_kept = processes.ask_main(look)
+        prints[name], is_kept = processes.ask_main(partial(look_up, path, folder, args))
         if not is_kept:
             evaluate_checkpoint(name, path, args, folder, prints[name], processes)
             evaluated.append(name)
@@ -75,10 +77,16 @@ def main() -> None:
         counts = {key: scores[f"num_{key}"] for key in ("problems", "completions")}
         inputs = {path: prints[name]["checkpoint"] for name, path in checkpoints.items()}
         manifest.write(
-            args.output_dir, "eval", asdict(args), prints[first]["data"] | inputs, counts, started,
-            [f"{name}/{file}" for name in checkpoints for file in RESULTS], evaluated=evaluated,
+            args.output_dir,
+            "eval",
+            asdict(args),
+            prints[first]["data"] | inputs,
+            counts,
+            started,
+            [f"{name}/{file}" for name in checkpoints for file in RESULTS],
+            evaluated=evaluated,
             code=prints[first]["code"],
-        )  # fmt: skip
+        )
         tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
         sys.stdout.write(
             f"eval: {len(checkpoints)} checkpoints ({len(evaluated)} now, in "
@@ -86,6 +94,17 @@ def main() -> None:
             f"{counts['completions']:,} completions each; results in {args.output_dir}/\n"
         )
     processes.meet()  # the main process holds the others' key-value store
+
+
+def check_settings(settings: Settings) -> None:
+    """Check the problems and checkpoints of a recipe, before torch is imported."""
+    check_inputs(*build(settings, EvalArguments))
+
+
+def look_up(path: str, folder: Path, args: EvalArguments) -> tuple[dict[str, Any], bool]:
+    """A checkpoint's fingerprint, and whether its folder holds the results of just that."""
+    found = fingerprint(path, args)
+    return found, is_current(folder, found)
 
 
 def evaluate_checkpoint(
@@ -158,21 +177,26 @@ def run_tasks(
     greedy = {"max_gen_toks": args.max_new_tokens}
     sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
     how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}
-    for mode in suite.MODES if args.tasks else ():
-        results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), mode)
-        for task in args.tasks if processes.is_main else ():
-            found = score.think_rows(task, mode, results["samples"][task])
-            tasks.setdefault(task, {})[mode] = score.think_metrics(found, mode)
-            rows += found
+    if args.tasks:
+        for mode in suite.MODES:
+            results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), mode)
+            if not processes.is_main:
+                continue
+            for task in args.tasks:
+                found = score.think_rows(task, mode, results["samples"][task])
+                tasks.setdefault(task, {})[mode] = score.think_metrics(found, mode)
+                rows += found
     if args.official:
         loaded, stopped = suite.load_official_tasks(args.official, metadata)
         results = evaluate(loaded, "official")
-        if stopped and processes.is_main:
+        if not processes.is_main:
+            return tasks, rows
+        if stopped:
             notice(
                 f"{name}: the harness's parsers had to be stopped on {len(stopped)} "
                 "completions of official tasks; they score 0"
             )
-        for task, one in loaded.items() if processes.is_main else ():
+        for task, one in loaded.items():
             benchmark, main = one.config.metadata["benchmark"], one.config.metadata["main"]
             samples = results["samples"][task]
             found = score.official_rows(task, benchmark, main, samples, args.final_number)

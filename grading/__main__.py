@@ -84,7 +84,8 @@ def grade_rows(rows: Sequence[tuple[str, Row | BadRow]], grade_texts: Callable) 
         if grade.verdict != "right" and not any(map(is_parseable, golds)):
             problem = f"the gold cannot be read: {', '.join(golds)[:100]!r}"
             outputs[at]["error"] = f"{rows[at][0]}: {problem}"
-            outputs[at]["verdict"] = grade.verdict.replace("wrong", "unparseable")
+            if grade.verdict == "wrong":
+                outputs[at]["verdict"] = "unparseable"
     return outputs
 
 
@@ -96,7 +97,8 @@ def summarise(path: str, verdicts: Counter[str], errors: list[str], seconds: flo
     for name, num in verdicts.most_common():
         lines.append(f"  {name:16} {num:9,} {share[name]:>8}")
     lines.append(f"  rows with an error: {len(errors):,}")
-    lines += [f"  the first: {one_line(error)}" for error in errors[:1]]
+    if errors:
+        lines.append(f"  the first: {one_line(errors[0])}")
     lines.append(f"  {seconds:.1f} s, {total / seconds:,.0f} rows/s")
     if verdicts["no_think"] > total / 2:
         lines.append(HINT)
@@ -111,7 +113,9 @@ def _open_output(out: str | None, opened: contextlib.ExitStack) -> BinaryIO:
         file = opened.enter_context(open_whole(out, "wb", keep_partial=True))
     except OSError as error:
         raise UserError(f"{out}{PARTIAL}: {error.strerror}; choose another --out") from error
-    return opened.enter_context(gzip.open(file, "wb")) if out.endswith(".gz") else file
+    if out.endswith(".gz"):
+        return opened.enter_context(gzip.open(file, "wb"))
+    return file
 
 
 def _grade_file(args: argparse.Namespace, verdicts: Counter[str], errors: list[str]) -> None:
@@ -127,8 +131,8 @@ def _grade_file(args: argparse.Namespace, verdicts: Counter[str], errors: list[s
                 line = json.dumps(output, ensure_ascii=False) + "\n"
                 file.write(clean(encodable(line)).encode())
                 verdicts[output["verdict"]] += 1
-                # The first is told, the others are counted.
-                errors += [output["error"] if not errors else ""] if "error" in output else []
+                if "error" in output:  # the first is told, the others are counted
+                    errors.append("" if errors else output["error"])
             file.flush()
             chunk = list(islice(rows, CHUNK_ROWS))
 
@@ -140,9 +144,11 @@ def _refuse(message: str) -> None:
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     """The command line; raises UserError where it cannot be carried out."""
     parser = argparse.ArgumentParser(
-        prog="python -m grading", description=__doc__, allow_abbrev=False,
+        prog="python -m grading",
+        description=__doc__,
+        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.error = _refuse  # argparse would print its usage as well
     parser.add_argument("file", metavar="FILE", help="JSON lines (or a list, CSV, parquet)")
     text = "completion: texts with thought and box (default), or a form of theirs; answer: bare"
@@ -155,10 +161,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     for flag in FLAGS:
         if getattr(args, flag) and args.form == "answer":
             raise UserError(f"command line: --{flag} goes with --form completion; leave one out")
-    out = Path(args.out or "")
-    is_other_file = out.is_file() and out.resolve() != Path(args.file).resolve()
-    if args.out and out.exists() and not is_other_file:
-        raise UserError(f"{out}: is the input, or not a file; choose another --out")
+    if args.out and Path(args.out).exists():
+        out = Path(args.out)
+        if not out.is_file() or out.resolve() == Path(args.file).resolve():
+            raise UserError(f"{out}: is the input, or not a file; choose another --out")
     return args
 
 
@@ -176,8 +182,10 @@ def main(argv: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(141)  # what a shell reports of a tool that was ended by a closed pipe
     except KeyboardInterrupt:
-        kept = f"; their verdicts are in {args.out}{PARTIAL}" if args.out else ""
-        sys.stderr.write(f"\ninterrupted after {verdicts.total():,} rows{kept}\n")
+        line = f"interrupted after {verdicts.total():,} rows"
+        if args.out:
+            line += f"; their verdicts are in {args.out}{PARTIAL}"
+        sys.stderr.write(f"\n{line}\n")
         sys.exit(130)
 
 

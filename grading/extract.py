@@ -75,13 +75,14 @@ def find_answers(text: str) -> list[str]:
     One in the midst of arithmetic, in a fraction or root, before a scale word ("million") or denied
     ("not 5") does not: what it holds is not what the text gives.
     """
-    found, is_answer = [], False
+    found, has_answer = [], False
     for start, end, content in _boxes(text):
         before, after = text[max(0, start - MAX_AROUND) : start], text[end : end + MAX_AROUND]
-        is_part = _is_part(before, after) or _DENIED.search(before)
-        is_answer |= not (is_part or _RIGHT.match(after) or _SCALE.match(after))
+        is_part = _is_part(before, after) or _RIGHT.match(after) or _SCALE.match(after)
+        if not is_part and not _DENIED.search(before):
+            has_answer = True
         found.append(f"-{content}" if _MINUS.search(before) else content)
-    return found if is_answer else []
+    return found if has_answer else []
 
 
 def _is_part(before: str, after: str) -> bool:
@@ -145,7 +146,9 @@ def _split_thought(
     if text.count(THINK_OPEN) != 1 or text.count(THINK_CLOSE) != 1:
         return "no_think", "", ""  # absent, doubled or re-opened: no thought that can be told apart
     thought, _, rest = text.partition(THINK_OPEN)[2].partition(THINK_CLOSE)
-    return ("no_think", "", "") if _BLANK.fullmatch(thought) else ("ok", thought, rest)
+    if _BLANK.fullmatch(thought):
+        return "no_think", "", ""
+    return "ok", thought, rest
 
 
 def is_well_formed(
@@ -161,10 +164,10 @@ def is_well_formed(
     without a box is an answer, too. The arguments are those of `grade.grade_all`.
     """
     status, thought, rest = _split_thought(completion, think_prefilled, answer_form)
-    tags = [tag for tag in (ANSWER_OPEN, ANSWER_CLOSE) for _ in range(rest.count(tag))]
     if status != "ok" or ANSWER_OPEN in thought or ANSWER_CLOSE in thought:
         return False
-    if tags != [ANSWER_OPEN, ANSWER_CLOSE] * (answer_form == "tags"):
+    num_pairs = 1 if answer_form == "tags" else 0
+    if rest.count(ANSWER_OPEN) != num_pairs or rest.count(ANSWER_CLOSE) != num_pairs:
         return False
     found = _FORMS.get(answer_form, find_boxes)(rest)
     if not found and final_number and "\\boxed" not in rest:
@@ -211,7 +214,9 @@ def extract_short(text: str) -> Extraction:
     if "\\boxed{" in text:
         return Extraction(None, "no_answer")  # never closed
     tagged = _tagged(text)
-    return _only_one(tagged) if tagged else _final_statement(text)
+    if tagged:
+        return _only_one(tagged)
+    return _final_statement(text)
 
 
 def _hashed(text: str) -> list[str]:
@@ -476,7 +481,9 @@ def _read(text: str, is_choice: bool) -> str | None:
         return answer
     if hashes := _HASHES.findall(tail):
         return hashes[-1]
-    return (None if _STATEMENT.search(tail) else _equated(tail)) or _last_value(tail)
+    if not _STATEMENT.search(tail) and (answer := _equated(tail)):
+        return answer
+    return _last_value(tail)
 
 
 def _short(text: str, is_choice: bool = False) -> str | None:
@@ -511,12 +518,19 @@ def _option(tail: str) -> str | None:
     alone = [
         found
         for found in _OPTIONS.finditer(tail)
-        if re.match(r"\([A-J]\)", found[0])
-        or _OPTION_WORD.search(tail[max(0, found.start() - 30) : found.start()])
-        or found.end() >= closing
-        or re.fullmatch(r"\s*[A-J](?:\)|[.:])", tail[: found.end() + (found[0][-1] != ")")])
+        if found.end() >= closing or _is_on_its_own(tail, found)
     ]
     return _letters(alone[-1][0]) if alone else None
+
+
+def _is_on_its_own(tail: str, found: re.Match) -> bool:
+    """Whether a letter is an option: "(B)", "option B", or "B." at the start of the text."""
+    if re.match(r"\([A-J]\)", found[0]):
+        return True
+    if _OPTION_WORD.search(tail[max(0, found.start() - 30) : found.start()]):
+        return True
+    end = found.end() if found[0].endswith(")") else found.end() + 1
+    return bool(re.fullmatch(r"\s*[A-J](?:\)|[.:])", tail[:end]))
 
 
 def _letters(options: str) -> str:
@@ -543,7 +557,8 @@ def _equated(tail: str) -> str | None:
     if not sides or not value or _NEXT_SENTENCE.search(value) or _REOPENED.search(value):
         return None
     if counted := _COUNTED.fullmatch(value):
-        return f"{counted[1]} {counted[2]}" if is_measure(counted[2]) else counted[1]
+        number, thing = counted[1], counted[2]
+        return f"{number} {thing}" if is_measure(thing) else number
     return _short(value)
 
 

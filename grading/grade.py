@@ -21,9 +21,15 @@ from grading.restated import is_restated
 # The first four: see `extract`. unparseable: the prediction cannot be read, or is too large to
 # compute with. timeout: over the limit of time or memory.
 VERDICTS = (
-    "no_think", "unclosed_think", "no_answer", "several_answers", "unparseable", "timeout",
-    "wrong", "right",
-)  # fmt: skip
+    "no_think",
+    "unclosed_think",
+    "no_answer",
+    "several_answers",
+    "unparseable",
+    "timeout",
+    "wrong",
+    "right",
+)
 Golds = str | float | Sequence[str | float]  # one gold answer, or several of which any may match
 
 
@@ -100,12 +106,20 @@ def grade_leniently(completions: Iterable[str], golds: Iterable[Golds]) -> list[
         is_choice = any(map(_OPTION.fullmatch, accepted))
         pairs.append((read_leniently(completion, is_choice), accepted))
     judged = iter(judge_all([(text, golds) for text, golds in pairs if text is not None]))
-    names = {"right": "right", "unparseable": None}
-    return [None if text is None else names.get(next(judged)[0], "wrong") for text, _ in pairs]
+    found: list[str | None] = []
+    for text, _ in pairs:
+        verdict = "unparseable" if text is None else next(judged)[0]
+        if verdict == "unparseable":
+            found.append(None)
+        else:
+            found.append("right" if verdict == "right" else "wrong")
+    return found
 
 
 def _as_list(golds: Golds) -> list[str]:
-    return list(map(str, golds)) if isinstance(golds, list | tuple) else [str(golds)]
+    if isinstance(golds, list | tuple):
+        return [str(gold) for gold in golds]
+    return [str(golds)]
 
 
 def _grade_all(
@@ -125,7 +139,10 @@ def _grade_all(
     asked = repeat("") if questions is None else questions
     rows = zip(found, pairs, seconds, asked, strict=False)
     for one, (prediction, accepted), spent, question in rows:
-        verdict, more = (one.status, 0.0) if prediction is None else next(judged)
+        if prediction is None:
+            verdict, more = one.status, 0.0
+        else:
+            verdict, more = next(judged)
         if verdict == "right" and is_restated(prediction, question, accepted):
             verdict = "wrong"
         if one.several and verdict != "right":
@@ -136,8 +153,11 @@ def _grade_all(
 
 def _to_judge(one: Extraction, golds: list[str]) -> tuple[str | None, list[str]]:
     """The prediction and its golds; of several answers their list and golds that list as many."""
-    lists = [gold for gold in golds if one.several and num_listed(gold) == len(one.several)]
-    return (", ".join(one.several), lists) if lists else (one.prediction, golds)
+    if one.several:
+        lists = [gold for gold in golds if num_listed(gold) == len(one.several)]
+        if lists:
+            return ", ".join(one.several), lists
+    return one.prediction, golds
 
 
 def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]:
@@ -148,8 +168,12 @@ def judge_all(pairs: Sequence[tuple[str, list[str]]]) -> list[tuple[str, float]]
         start = time.perf_counter()
         verdicts.append(_judge_here(prediction, golds))
         seconds.append(time.perf_counter() - start)
-    unknown = [(row, at) for row, each in enumerate(verdicts) for at, v in enumerate(each) if not v]
-    calls = [(pairs[row][0], pairs[row][1][at]) for row, at in unknown]
+    unknown, calls = [], []
+    for row, (prediction, golds) in enumerate(pairs):
+        for at, verdict in enumerate(verdicts[row]):
+            if verdict is None:
+                unknown.append((row, at))
+                calls.append((prediction, golds[at]))
     outcomes = shared_pool().map(calls) if calls else []
     for (row, at), outcome in zip(unknown, outcomes, strict=True):
         # An error is math-verify's own on a text it half understands.
@@ -164,12 +188,13 @@ def _judge_here(prediction: str, golds: list[str]) -> list[str | None]:
     verdicts: list[str | None] = []
     for gold in golds:
         try:
-            same = compare(prediction, gold)
-            verdicts.append({True: "right", False: "wrong", None: None}[same])
+            is_same = compare(prediction, gold)
         except TooLarge:
             verdicts.append("unparseable")
-        if verdicts[-1] == "right":
+            continue
+        if is_same:
             return ["right"]
+        verdicts.append(None if is_same is None else "wrong")
     return verdicts
 
 

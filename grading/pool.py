@@ -29,6 +29,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 FUNCTION = "grading.equivalence.fallback:compare_in_worker"
+WARM_UP = "grading.equivalence.fallback:warm_up"
 TIMEOUT_SECONDS = 2.0
 MAX_WORKERS = 4
 # The worker's own timer is exact; the pool steps in only where a worker is stopped or swapped out.
@@ -50,11 +51,11 @@ class Outcome:
 class Worker:
     """The pool's end of one `pool_worker`, used by one thread at a time."""
 
-    def __init__(self, function: str, timeout: float, memory_bytes: int) -> None:
+    def __init__(self, function: str, timeout: float, memory_bytes: int, warm_up: str = "") -> None:
         self._function = function
         # -P: with -m alone, a file of the current directory would shadow the modules named here.
         self._command = [sys.executable, "-P", "-m", "grading.pool_worker", function]
-        self._command += [str(timeout), str(memory_bytes), str(os.getpid())]
+        self._command += [str(timeout), str(memory_bytes), warm_up, str(os.getpid())]
         self._is_ready = False
         self._number = 0
         self.start()
@@ -167,6 +168,7 @@ class GradingPool:
         timeout: wall-clock seconds per call. No call takes more than 1.2 times as long.
         memory_bytes: address space per worker; no limit on macOS.
         cache_size: outcomes kept, the least recently used forgotten first.
+        warm_up: "package.module:name", called once in each worker before its first call.
     """
 
     def __init__(
@@ -176,6 +178,7 @@ class GradingPool:
         timeout: float,
         memory_bytes: int = 2 << 30,
         cache_size: int = 10_000,
+        warm_up: str = "",
     ) -> None:
         self._function, self._timeout, self._cache_size = function, timeout, cache_size
         self._cache: OrderedDict[str, Outcome] = OrderedDict()
@@ -189,7 +192,7 @@ class GradingPool:
         ends = self._owner, self._executor, workers, self._idle
         self._finalizer = weakref.finalize(self, _end, *ends)
         for _ in range(num_workers):
-            workers.append(Worker(function, timeout, memory_bytes))
+            workers.append(Worker(function, timeout, memory_bytes, warm_up))
             self._idle.put(workers[-1])
 
     def close(self) -> None:
@@ -244,7 +247,9 @@ class GradingPool:
                 while len(self._cache) > self._cache_size:
                     self._cache.popitem(last=False)
         if outcome.status == "timeout":
-            shown = text[:MAX_LOGGED_CHARS] + "..." * (len(text) > MAX_LOGGED_CHARS)
+            shown = text
+            if len(text) > MAX_LOGGED_CHARS:
+                shown = text[:MAX_LOGGED_CHARS] + "..."
             logger.warning("stopped %s%s: %s", self._function, shown, outcome.error)
         return outcome
 
@@ -285,7 +290,5 @@ def _share_of_cpus() -> int:
 @functools.cache  # of threads that first come at once each makes one, and the last is kept
 def shared_pool() -> GradingPool:
     """The grader's pool of this process, made at the first call: plain numbers never need one."""
-    return GradingPool(FUNCTION, _share_of_cpus(), TIMEOUT_SECONDS)
-
-
-os.register_at_fork(after_in_child=shared_pool.cache_clear)  # the workers are the parent's
+    os.register_at_fork(after_in_child=shared_pool.cache_clear)  # the workers are the parent's
+    return GradingPool(FUNCTION, _share_of_cpus(), TIMEOUT_SECONDS, warm_up=WARM_UP)

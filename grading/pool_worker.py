@@ -1,7 +1,7 @@
 """The process that runs one function on untrusted input and can be killed at any instruction.
 
-Started by `grading.pool`. Algebra may sit in C code where no Python signal handler ever
-runs, so a worker is two processes. The *supervisor* imports the function once and forks; the
+Started by `grading.pool`. Algebra may sit in C code where no Python signal handler ever runs, so a
+worker is two processes. The *supervisor* imports the function, warms it up once, and forks. The
 *server*, its child, answers requests under a kernel timer and a memory limit whose breach kills it.
 The supervisor then says what became of the request and forks again, in milliseconds.
 
@@ -149,7 +149,7 @@ def _supervise(
 
 
 def main() -> None:
-    path, timeout, memory_bytes, parent = sys.argv[1:]
+    path, timeout, memory_bytes, warm_up, parent = sys.argv[1:]
     channel = socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as null:
         os.dup2(null.fileno(), 0)  # a function that reads its input must not eat a request
@@ -158,6 +158,8 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         function = pkgutil.resolve_name(path)
+        if warm_up:
+            pkgutil.resolve_name(warm_up)()
     except Exception as error:
         channel.sendall(_reply(0, "error", error=_one_line(error)))
         return

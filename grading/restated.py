@@ -60,7 +60,8 @@ def _expressions(text: str, with_sides: bool = False) -> set[Any]:
         values = list(read(text.strip().rstrip(".,;:?= "), False))
     except Unreadable:
         return set()
-    values += [part for value in values if with_sides for part in getattr(value, "parts", ())]
+    if with_sides:
+        values += [side for value in values if isinstance(value, Relation) for side in value.parts]
     return {_form(value) for value in values} - {None}
 
 

@@ -37,25 +37,50 @@ def find_maker(folder: str | Path) -> Path:
     return path.parent if path.name == "best" and not manifest.read(path) else path
 
 
+def find_stages(folder: str | Path) -> tuple[list[dict[str, Any]], str | None]:
+    """The manifests of the stages that made a model, the first one first, and what they began with.
+
+    Each has the `file` that it trained on and the manifest of its `build`.
+    """
+    name: str | None = str(folder)
+    stages: list[dict[str, Any]] = []
+    while name:
+        made = manifest.read(find_maker(name))
+        if not made:
+            break
+        file = Path(made["config"].get("train_file", ""))
+        stages.insert(0, made | {"file": file, "build": manifest.read(file.parent)})
+        name = made["config"].get("model_name_or_path")
+    return stages, name
+
+
+def count_guards(events: Path) -> Counter[str]:
+    """How often each guard has fired, by a run's `events.jsonl`."""
+    if not events.is_file():
+        return Counter()
+    lines = events.read_text(encoding="utf-8").splitlines()
+    return Counter(json.loads(line)["guard"] for line in lines)
+
+
 def write(folder: str | Path, scores: dict[str, dict] | None = None) -> None:
     """Write the card of a model that SFT or GRPO made; no other gets one.
 
     `scores`: by task and mode, as in `scores.json`.
     """
-    name, stages = str(folder), []
-    while name and (made := manifest.read(find_maker(name))):  # back to what it began with
-        file = Path(made["config"].get("train_file", ""))
-        stages.insert(0, made | {"file": file, "build": manifest.read(file.parent)})
-        name = made["config"].get("model_name_or_path")
+    stages, base = find_stages(folder)
     if not stages or stages[-1]["stage"] not in TRAINED:
         return
     home = find_maker(folder)
-    run, events = home.parent, home / "events.jsonl"
-    lines = events.read_text(encoding="utf-8").splitlines() if events.is_file() else ()
-    values: dict[str, Any] = {"base": name, "is_hub": bool(name) and is_hub_id(name)}
-    values |= {"run": run.name, "stages": [made for made in stages if made["stage"] in TRAINED]}
-    values |= {"audit": manifest.read(run / "audit"), "scores": scores or {}}
-    values["guards"] = Counter(json.loads(line)["guard"] for line in lines)
+    run = home.parent
+    values = {
+        "base": base,
+        "is_hub": bool(base) and is_hub_id(base),
+        "run": run.name,
+        "stages": [made for made in stages if made["stage"] in TRAINED],
+        "audit": manifest.read(run / "audit"),
+        "scores": scores or {},
+        "guards": count_guards(home / "events.jsonl"),
+    }
     text = Path(__file__).with_name("card.md.jinja").read_text(encoding="utf-8")
     silent = jinja2.ChainableUndefined  # about what a manifest lacks
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=silent)

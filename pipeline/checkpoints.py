@@ -24,8 +24,10 @@ def is_hub_id(path: str) -> bool:
     return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", path)) and not Path(path).parent.is_dir()
 
 
+STAGES = ("base", "sft", "grpo")  # whose folders hold models
 TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
+BARE_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without own tokens
 
 
 def read_json(path: Path, key: str) -> dict[str, Any]:
@@ -35,13 +37,15 @@ def read_json(path: Path, key: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{key}: {path} cannot be read ({error}); copy the file anew") from error
+        raise UserError(f"{key}: {path} cannot be read ({error}); copy the file again") from error
     if not isinstance(found, dict):
-        raise UserError(f"{key}: {path} is no JSON mapping; copy the file anew")
+        raise UserError(f"{key}: {path} is no JSON mapping; copy the file again")
     return found
 
 
-STAGES = ("base", "sft", "grpo")  # whose folders hold models
+def has_file(folder: Path, *patterns: str) -> bool:
+    """Whether a folder has a file that one of the patterns names."""
+    return any(any(folder.glob(pattern)) for pattern in patterns)
 
 
 def check_checkpoint(path: str | None, key: str, template: str | None = None) -> None:
@@ -55,14 +59,16 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
         raise UserError(f"{key}: missing; set a checkpoint folder or a hub id owner/model")
     if is_hub_id(path):
         return
-    if not any((Path(path) / name).is_file() for name in ("config.json", "adapter_config.json")):
-        made = f"run `make {Path(path).name}` first, or " if Path(path).name in STAGES else ""
-        raise UserError(f"{key}: {path} holds no model; {made}give a model's folder or hub id")
+    if not has_file(Path(path), "config.json", "adapter_config.json"):
+        remedy = "give a model's folder or hub id"
+        if Path(path).name in STAGES:
+            remedy = f"run `make {Path(path).name}` first, or {remedy}"
+        raise UserError(f"{key}: {path} holds no model; {remedy}")
     manifest.check_made(Path(path))
     base, _ = base_and_adapter(path, key)
-    for folder in map(Path, {path, base}):
-        read_json(folder / "config.json", key)
-        check_weights(folder, key)
+    for folder in dict.fromkeys((path, base)):
+        read_json(Path(folder, "config.json"), key)
+        check_weights(Path(folder), key)
     if not is_hub_id(tokenizer_path(path)):
         check_tokenizer(Path(tokenizer_path(path)), key, template)
 
@@ -71,16 +77,19 @@ def check_weights(folder: Path, key: str) -> None:
     """Refuse a local folder without weights, or without a shard that its index names."""
     if not folder.is_dir():
         return
-    indexes = sorted(folder.glob("*.index.json"))
-    shards = {name for i in indexes for name in read_json(i, key).get("weight_map", {}).values()}
+    shards: set[str] = set()
+    for index in sorted(folder.glob("*.index.json")):
+        shards.update(read_json(index, key).get("weight_map", {}).values())
     missing = sorted(name for name in shards if not (folder / name).is_file())
-    if missing or not any(any(folder.glob(ending)) for ending in ("*.safetensors", "*.bin")):
-        what = f"lacks {missing[0]}, which its index names" if missing else "holds no weights"
-        raise UserError(f"{key}: {folder} {what}; copy or download the folder anew")
+    remedy = "copy or download the folder again"
+    if missing:
+        raise UserError(f"{key}: {folder} lacks {missing[0]}, which its index names; {remedy}")
+    if not has_file(folder, "*.safetensors", "*.bin"):
+        raise UserError(f"{key}: {folder} holds no weights; {remedy}")
     for file in sorted(folder.glob("*.safetensors")):
         if not reads(file):
             fault = "is cut off, or not the weights but Git LFS's pointer to them"
-            remedy = "download it anew, or run `git lfs pull` there"
+            remedy = "download it again, or run `git lfs pull` there"
             raise UserError(f"{key}: {file} {fault}; {remedy}")
 
 
@@ -102,7 +111,7 @@ def reads(file: Path) -> bool:
 
 def check_vocabulary(folder: Path, key: str) -> None:
     """Refuse a local folder without a vocabulary; the library would make up an empty one."""
-    if not any(any(folder.glob(name)) for name in VOCABULARIES):
+    if not has_file(folder, *VOCABULARIES):
         raise UserError(f"{key}: {folder} holds no tokenizer; copy the model's files there")
 
 
@@ -112,12 +121,13 @@ def check_tokenizer(folder: Path, key: str, template: str | None) -> None:
     check_vocabulary(folder, key)
     read_json(folder / "tokenizer.json", key)
     config = read_json(folder / "special_tokens_map.json", key) | config
-    # Other classes have an EOS of their own.
-    is_bare = config.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
-    if not config.get("eos_token", None if is_bare else "its class's"):
+    if "eos_token" in config:
+        has_eos = bool(config["eos_token"])
+    else:  # other classes have one of their own
+        has_eos = config.get("tokenizer_class") not in BARE_TOKENIZERS
+    if not has_eos:
         raise UserError(f"{key}: {folder} has no eos_token; set it in its tokenizer_config.json")
-    has_file = any(any(folder.glob(name)) for name in TEMPLATE_FILES)
-    if not (template or has_file or config.get("chat_template")):
+    if not (template or config.get("chat_template") or has_file(folder, *TEMPLATE_FILES)):
         remedy = "put a chat_template.jinja there (SFT also takes chat_template_path)"
         raise UserError(
             f"{key}: {folder} has no chat_template; {remedy}, or use an instruct checkpoint"
@@ -148,8 +158,9 @@ def base_and_adapter(checkpoint: str, key: str = "checkpoint") -> tuple[str, str
 def tokenizer_path(checkpoint: str) -> str:
     """Where the checkpoint's tokenizer is: an adapter folder may leave it to its base model."""
     base, adapter = base_and_adapter(checkpoint)
-    has_own = adapter and (Path(adapter) / "tokenizer_config.json").is_file()
-    return adapter if has_own else base
+    if adapter and Path(adapter, "tokenizer_config.json").is_file():
+        return adapter
+    return base
 
 
 @contextlib.contextmanager
@@ -162,7 +173,7 @@ def loading(what: str, checkpoint: str, key: str) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         if isinstance(error, UserError) or "from_pretrained" not in {f.name for f in frames}:
             raise
-        message = (str(error).strip().splitlines() or [""])[0]
+        message = str(error).strip().partition("\n")[0]
         fault = f"its {what} cannot be loaded ({type(error).__name__}: {message})"
         remedy = "check the name, the network, and that its files belong together"
         raise UserError(f"{key}: {checkpoint}: {fault}; {remedy}") from error
@@ -188,5 +199,11 @@ def load_tokenizer(
     return tokenizer
 
 
+def main() -> None:
+    """Check the folder of the command line."""
+    folder, *template = sys.argv[1:]
+    check_checkpoint(folder, "MODEL", "".join(template))
+
+
 if __name__ == "__main__":
-    run_cli(lambda: check_checkpoint(sys.argv[1], "MODEL", "".join(sys.argv[2:])))
+    run_cli(main)

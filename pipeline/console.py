@@ -42,13 +42,17 @@ def clean(text: str) -> str:
 
 def _write_out(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"\\x{code:02x}" if code < 32 else f"\\u{code:04x}"
+    if code < 32:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}"
 
 
 def one_line(text: object) -> str:
     """Its text cleaned, as one line; a very long one loses its middle, not place and remedy."""
     line = " ".join(clean(str(text)).splitlines())
-    return line if len(line) <= 2 * MAX_LINE else f"{line[:MAX_LINE]} ... {line[-MAX_LINE:]}"
+    if len(line) <= 2 * MAX_LINE:
+        return line
+    return f"{line[:MAX_LINE]} ... {line[-MAX_LINE:]}"
 
 
 def is_main_process() -> bool:
@@ -74,8 +78,10 @@ class Bar(tqdm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Without a terminal every refresh is a line in a log: one in ten seconds is enough.
         self.is_log = not sys.stderr.isatty()
-        interval = {"mininterval": 10, "miniters": 1} if self.is_log else {"mininterval": 0.5}
-        super().__init__(*args, **{"dynamic_ncols": True} | interval | kwargs)
+        defaults: dict[str, Any] = {"dynamic_ncols": True, "mininterval": 0.5}
+        if self.is_log:
+            defaults |= {"mininterval": 10, "miniters": 1}
+        super().__init__(*args, **defaults | kwargs)
 
     def __str__(self) -> str:
         text, columns = super().__str__(), self.format_dict["ncols"]
@@ -159,8 +165,9 @@ def hide_trackers(names: list[str]) -> None:
 def quiet_trackers(names: list[str]) -> None:
     """Silence W&B and trackio, which tell of each run in a dozen lines."""
     os.environ.setdefault("WANDB_SILENT", "true")
-    for name in ("trackio", "trackio.run", "trackio.utils") if "trackio" in names else ():
-        importlib.import_module(name).print = lambda *args, **kwargs: None
+    if "trackio" in names:
+        for name in ("trackio", "trackio.run", "trackio.utils"):
+            importlib.import_module(name).print = lambda *args, **kwargs: None
 
 
 def quiet() -> None:

@@ -21,6 +21,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 DISK_TEXTS = re.compile(
     "no space left|disk quota|read-only file|permission denied|inline_container|writing file", re.I
 )
+INTERRUPTED = 130  # as a shell has it: 128 and the signal's number
 LOST = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed later
 _needed: dict[Path, float] = {}  # by folder of this process: bytes that it is known to need, or 0
 
@@ -44,35 +45,51 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     manifest's "stage", "counts", "wall_time_s", ...}, and everything else goes to stderr.
     """
     quiet_imports()
-    output, is_first_here = None, os.environ.get("LOCAL_RANK", "0") == "0"
+    json_output = None
     if is_first:  # before, while modules are imported, Ctrl-C just ends the process
         signal.signal(signal.SIGINT, signal.default_int_handler)
         threading.excepthook = _thread_error
-    if is_first and "--json" in sys.argv:
-        sys.argv.remove("--json")
-        output = os.dup(1)
-        os.dup2(2, 1)  # of child processes too
-    code, line = 0, None
+        if "--json" in sys.argv:
+            sys.argv.remove("--json")
+            json_output = os.dup(1)
+            os.dup2(2, 1)  # of child processes too
+    code, line = _run_to_end(main)
+    if line:
+        _tell(code, line)
+    if json_output is not None and os.environ.get("RANK", "0") == "0":
+        os.write(json_output, f"{json.dumps(_summary(code, line))}\n".encode())
+    if code:
+        sys.exit(code)
+
+
+def _run_to_end(main: Callable[[], None]) -> tuple[Any, str | None]:
+    """The exit code of an entry point, and the line that says why it is not 0."""
     try:
         main()
     except KeyboardInterrupt:
-        code, line = 130, "interrupted: run the same command again to go on"
+        return INTERRUPTED, "interrupted: run the same command again to resume"
     except SystemExit as end:
-        code = end.code or 0
+        return end.code or 0, None
+    except LostError as error:
+        return LOST, f"error: {one_line(error)}"
+    except UserError as error:
+        return 2, f"error: {one_line(error)}"
     except Exception as error:
-        line = str(error) if isinstance(error, UserError) else disk_fault(error)
+        line = disk_fault(error)
         if line is None:
             raise
-        line = f"error: {one_line(line)}"
-        code = LOST if isinstance(error, LostError) else 2
-    if line and code != 130 and not is_first_here:
+        return 2, f"error: {one_line(line)}"
+    return 0, None
+
+
+def _tell(code: int, line: str) -> None:
+    """Write the last line of a process; of several on a host the first one speaks first."""
+    is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
+    if not is_first_here:
+        if code == INTERRUPTED:
+            return  # the first one says it
         time.sleep(1)  # where the first one fails, too, the launcher ends this one before it speaks
-    if line and (code != 130 or is_first_here):
-        sys.stderr.write(f"{line}\n")
-    if output is not None and os.environ.get("RANK", "0") == "0":
-        os.write(output, f"{json.dumps(_summary(code, line))}\n".encode())
-    if code:
-        sys.exit(code)
+    sys.stderr.write(f"{line}\n")
 
 
 def _thread_error(args: threading.ExceptHookArgs) -> None:
@@ -83,10 +100,14 @@ def _thread_error(args: threading.ExceptHookArgs) -> None:
 
 def _summary(code: int, line: str | None) -> dict[str, Any]:
     """What `--json` tells: of a command that succeeded the short keys of its folder's manifest."""
-    folder = next(iter(_needed), None)
-    found: dict[str, Any] = {"exit_code": code, "error": line, "output_dir": folder and str(folder)}
-    if folder and not code and (folder / "manifest.json").is_file():
-        made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = {"exit_code": code, "error": line, "output_dir": None}
+    if not _needed:
+        return found
+    folder = next(iter(_needed))
+    found["output_dir"] = str(folder)
+    manifest = folder / "manifest.json"
+    if code == 0 and manifest.is_file():
+        made = json.loads(manifest.read_text(encoding="utf-8"))
         left_out = ("config", "inputs", "files", "versions")
         found |= {key: value for key, value in made.items() if key not in left_out}
     return found
@@ -120,15 +141,26 @@ def size(number: float) -> str:
 def disk_fault(error: BaseException | None) -> str | None:
     """The line for an error that a full, read-only or forbidden disk caused; None for others."""
     while error is not None:
-        number = error.errno if isinstance(error, OSError) else None
-        if number in DISK_ERRORS or (number is None and DISK_TEXTS.search(str(error))):
-            file = getattr(error, "filename", None)
-            place = Path(os.fsdecode(file)) if file else next(reversed(_needed), Path.cwd())
-            needed = max(_needed.values(), default=0)
-            why = os.strerror(number) if number else str(error).strip().splitlines()[0]
-            free = size(shutil.disk_usage(nearest(place)).free)
-            room = f"{free} free, {size(needed) if needed else 'more'} needed"
-            remedy = "make room or give access, then start the same command again"
-            return f"{place}: cannot be written or read: {why}; {room}: {remedy}"
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if isinstance(error, OSError) and error.errno is not None:
+            if error.errno in DISK_ERRORS:
+                return _disk_line(error, os.strerror(error.errno))
+        elif DISK_TEXTS.search(str(error)):
+            return _disk_line(error, str(error).strip().splitlines()[0])
+        if error.__cause__ or error.__suppress_context__:
+            error = error.__cause__
+        else:
+            error = error.__context__
     return None
+
+
+def _disk_line(error: BaseException, why: str) -> str:
+    """Where a disk failed, why, how much room there is, and the remedy."""
+    file = getattr(error, "filename", None)
+    place = Path(os.fsdecode(file)) if file else next(reversed(_needed), Path.cwd())
+    free = size(shutil.disk_usage(nearest(place)).free)
+    most = max(_needed.values(), default=0)
+    needed = size(most) if most else "more"
+    return (
+        f"{place}: cannot be written or read: {why}; {free} free, {needed} needed: "
+        "make room or give access, then start the same command again"
+    )

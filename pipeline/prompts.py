@@ -107,7 +107,7 @@ def render_prompt(messages: list[dict[str, str]], tokenizer: Any) -> str:
         return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except TemplateError as error:
         place = f"chat_template: {tokenizer.name_or_path}"
-        remedy = "mend it, or give SFT another with chat_template_path"
+        remedy = "fix it, or give SFT another with chat_template_path"
         raise UserError(f"{place}: cannot render a prompt ({error}); {remedy}") from error
 
 
@@ -121,5 +121,6 @@ def render_completion(completion: str, prompt: str) -> str:
     if not prefills_think(prompt):
         return completion
     rest = completion.removeprefix(THINK_OPEN)
-    # The template's own white space after the tag replaces ours.
-    return rest.lstrip() if prompt[-1].isspace() else rest
+    if prompt[-1].isspace():  # the template's own white space after the tag replaces ours
+        return rest.lstrip()
+    return rest

@@ -17,7 +17,6 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,10 +98,11 @@ def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]
         raise UserError(f"{path}: unknown format; convert it to one of {', '.join(SUFFIXES)}")
     with path.open("rb") as file:
         start = file.read(512)
-    own = _OWN_MAGIC.get(path.suffix)
-    for magic, fault in _NOT_DATA.items():
-        if not (own and start.startswith(own)) and re.match(magic, start):
-            raise UserError(f"{path}: {fault}")
+    own_magic = _OWN_MAGIC.get(path.suffix)
+    if not (own_magic and start.startswith(own_magic)):
+        for magic, fault in _NOT_DATA.items():
+            if re.match(magic, start):
+                raise UserError(f"{path}: {fault}")
     if path.suffix == ".gz":
         _check_expansion(path, _unpack_gzip(path))
     if path.suffix == ".parquet":
@@ -160,7 +160,8 @@ def _read_lines(path: Path, keep_rest: bool = False) -> Iterator[tuple[int, byte
         # Binary mode splits on \n alone; text mode's splitlines breaks rows that hold U+2028.
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb", 1 << 20) as file:
             while piece := file.readline(MAX_ROW + 1):
-                number += is_start
+                if is_start:
+                    number += 1
                 if is_start or keep_rest:
                     yield number, piece
                 is_start = piece.endswith(b"\n")
@@ -233,8 +234,11 @@ def _to_row(value: Any, source: str, where: str) -> Row | BadRow:
 
 def _holds_list(path: Path) -> bool:
     """Whether a JSON file, whatever its name, holds one list of rows, not one row per line."""
-    starts = (line.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] for _, line in _read_lines(path))
-    return next(filter(None, starts), b"") == b"["
+    for _, line in _read_lines(path):
+        text = line.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if text:
+            return text.startswith(b"[")
+    return False
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
@@ -285,7 +289,8 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
             row = _to_row(value, text[at:end], where)
             yield where, row if end - at <= MAX_ROW else BadRow(f"{where}: {TOO_LONG}")
             number += 1
-            if not (gap := _BETWEEN_ROWS.match(text, end)):
+            gap = _BETWEEN_ROWS.match(text, end)
+            if not gap:
                 raise ValueError("no comma and row, and no bracket, behind the row before")
             at = gap.end()
         if text[at + 1 :].strip():
@@ -299,17 +304,20 @@ def _read_list(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
         raise UserError(f"{path}: row {number}: {fault}") from error
 
 
+def _csv_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a CSV file, and for one that is too long one that is over the limit."""
+    for _, line in _read_lines(path):
+        if len(line) > MAX_ROW:
+            yield "-" * (MAX_ROW + 1)  # in quotes, too
+        else:
+            # Spreadsheets begin the file with a byte order mark, which would belong to a name.
+            yield line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+
+
 def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     csv.field_size_limit(MAX_ROW)  # the module's own is 128 kB
-    # Spreadsheets begin the file with a byte order mark, which would belong to the first name.
-    lines = (
-        line.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-        if len(line) <= MAX_ROW
-        else "-" * (MAX_ROW + 1)  # over the limit in quotes, too
-        for _, line in _read_lines(path)
-    )
     delimiter = "\t" if ".tsv" in path.suffixes[-2:] else ","
-    reader = csv.DictReader(lines, strict=True, delimiter=delimiter)
+    reader = csv.DictReader(_csv_lines(path), strict=True, delimiter=delimiter)
     try:
         names = reader.fieldnames or []
     except csv.Error as error:
@@ -338,26 +346,46 @@ def _read_csv(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
 
 def _read_table(path: Path) -> Iterator[tuple[str, Row | BadRow]]:
     import pyarrow  # late: most files are JSON
-    import pyarrow.parquet
 
-    number, is_parquet = 0, path.suffix == ".parquet"
+    number = 0
     try:
-        kind = pyarrow.parquet.ParquetFile if is_parquet else pyarrow.ipc.open_stream
-        with kind(path, **({"page_checksum_verification": True} if is_parquet else {})) as file:
-            for batch in _read_batches(file) if is_parquet else file:
-                if not is_parquet:
-                    batch.validate(full=True)  # an offset out of its buffer would end the process
-                is_big = batch.nbytes > MAX_ROW
-                for part in map(batch.slice, range(len(batch)), repeat(1)) if is_big else [batch]:
-                    is_long = part.nbytes > MAX_ROW
-                    for row in [None] if is_long else part.to_pylist():
-                        number += 1
-                        where = f"{path}: row {number}"
-                        yield where, BadRow(f"{where}: {TOO_LONG}") if is_long else row
+        for batch in _open_table(path):
+            for row in _rows_of_batch(batch):
+                number += 1
+                where = f"{path}: row {number}"
+                yield where, BadRow(f"{where}: {TOO_LONG}") if row is None else row
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         message = str(error).partition("\n")[0] or type(error).__name__
         fault = f"not readable as {path.suffix[1:]} ({message})"
         raise UserError(f"{path}: row {number + 1}: {fault}; fetch the file again") from error
+
+
+def _open_table(path: Path) -> Iterator[Any]:
+    """Yield the batches of a parquet or Arrow file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    if path.suffix == ".parquet":
+        with pyarrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            yield from _read_batches(file)
+        return
+    with pyarrow.ipc.open_stream(path) as file:
+        for batch in file:
+            batch.validate(full=True)  # an offset out of its buffer would end the process
+            yield batch
+
+
+def _rows_of_batch(batch: Any) -> Iterator[Row | None]:
+    """Yield the rows of a batch; None in place of one that is too long."""
+    if batch.nbytes <= MAX_ROW:
+        yield from batch.to_pylist()
+        return
+    for index in range(len(batch)):
+        part = batch.slice(index, 1)
+        if part.nbytes > MAX_ROW:
+            yield None
+        else:
+            yield from part.to_pylist()
 
 
 def _unpack_parquet(path: Path) -> Iterator[tuple[int, float]]:
@@ -380,19 +408,22 @@ def _read_batches(file: Any) -> Iterator[Any]:
     """
     import pyarrow
 
-    widest = 1.0
-    for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
-        columns = [group.column(index) for index in range(group.num_columns)]
-        widest = max(widest, sum(
-            (one.data_page_offset - one.dictionary_page_offset)
-            * (one.total_uncompressed_size / one.total_compressed_size)
-            for one in columns if one.has_dictionary_page
-        ))  # fmt: skip
-    fields = [
-        field.with_type(field.type.value_type) if hasattr(field.type, "index_type") else field
-        for field in file.schema_arrow
-    ]
-    for batch in file.iter_batches(min(_PARQUET_ROWS, max(1, int(STRETCH / widest)))):
+    widest = 1.0  # bytes that one row may take
+    for number in range(file.metadata.num_row_groups):
+        group, size = file.metadata.row_group(number), 0.0
+        for index in range(group.num_columns):
+            column = group.column(index)
+            if column.has_dictionary_page:
+                packed = column.data_page_offset - column.dictionary_page_offset
+                ratio = column.total_uncompressed_size / column.total_compressed_size
+                size += packed * ratio
+        widest = max(widest, size)
+    fields = []
+    for field in file.schema_arrow:
+        is_dictionary = pyarrow.types.is_dictionary(field.type)
+        fields.append(field.with_type(field.type.value_type) if is_dictionary else field)
+    num_rows = min(_PARQUET_ROWS, max(1, int(STRETCH / widest)))
+    for batch in file.iter_batches(num_rows):
         yield batch.cast(pyarrow.schema(fields))
 
 

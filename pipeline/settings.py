@@ -42,8 +42,9 @@ class PointlessKey(UserError):
 
 def setting(default: Any, text: str) -> Any:
     """A dataclass's field: its default, of which a list or a mapping is copied, and its help."""
-    how = {"default_factory": default.copy} if hasattr(default, "copy") else {"default": default}
-    return dataclasses.field(**how, metadata={"help": text})
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=default.copy, metadata={"help": text})
+    return dataclasses.field(default=default, metadata={"help": text})
 
 
 @dataclass
@@ -84,8 +85,10 @@ class Key:
     @functools.cached_property
     def item(self) -> str | None:
         """The type of a list's items, "Any" for a bare `list`; None where no list is taken."""
-        found = [member for member in self.members if member.startswith("list")]
-        return (found[0][5:-1] or "Any") if found else None
+        for member in self.members:
+            if member.startswith("list"):
+                return member[len("list[") : -1] or "Any"
+        return None
 
 
 # Where the fields of each Hugging Face dataclass are written: (package, file, class), bases last.
@@ -162,14 +165,18 @@ def own_keys(cls: type) -> dict[str, Key]:
         kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
         has_factory = field.default_factory is not dataclasses.MISSING
         default = field.default_factory() if has_factory else field.default
-        default = UNSET if default is dataclasses.MISSING else default
+        if default is dataclasses.MISSING:
+            default = UNSET
         keys[field.name] = Key(kind, default, True, field.metadata.get("help", ""))
     return keys
 
 
 def known_keys(own: type, hf: tuple[str, ...] = ()) -> dict[str, Key]:
     """All keys that a stage's YAML may have; ours win."""
-    return {name: key for one in hf for name, key in hf_keys(one).items()} | own_keys(own)
+    keys: dict[str, Key] = {}
+    for class_name in hf:
+        keys |= hf_keys(class_name)
+    return keys | own_keys(own)
 
 
 def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
@@ -190,9 +197,12 @@ def read_yaml(path: str, run_dir: str = "{run}") -> dict[str, Any]:
 
 SWITCHES = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 WANTED = {
-    "bool": "true or false", "int": "a whole number", "float": "a number", "str": "one text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "one text",
     "dict": "a mapping {key: value}, which belongs in the YAML",
-}  # fmt: skip
+}
 
 
 def convert(name: str, value: Any, key: Key, where: str) -> Any:
@@ -227,10 +237,10 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
         # The command line gives a list of one as its item.
         if not isinstance(value, list) and (where == COMMAND_LINE or "None" in members):
             value = [value]
-        is_texts = key.item == "str"
-        form = "texts; write [a, b]" if is_texts else "mappings; write - {key: value}"
-        if not isinstance(value, list) or (is_texts and not all(isinstance(v, str) for v in value)):
-            raise refusal(f"a list of {form}")
+        if key.item == "str" and not _is_list_of_texts(value):
+            raise refusal("a list of texts; write [a, b]")
+        if not isinstance(value, list):
+            raise refusal("a list of mappings; write - {key: value}")
         return [_typed_value(name, item, Key(key.item), where) for item in value]
     if isinstance(value, bool) and "bool" not in members and "str" in members:
         # YAML reads a bare `off` as false. `fsdp: true` of Hugging Face's is a switch, though.
@@ -239,16 +249,31 @@ def _typed_value(name: str, value: Any, key: Key, where: str) -> Any:
         return "off" if key.is_own else value
     if "bool" in members and str(value).lower() in SWITCHES:
         return SWITCHES[str(value).lower()]
-    if {"int", "float"} & {*members} and isinstance(value, int | float | str):
-        with contextlib.suppress(ValueError, OverflowError):
-            number = float(value)
-            if "float" in members and not isinstance(value, bool):
-                return number if isinstance(value, str) else value
-            if number.is_integer() and not isinstance(value, bool):
-                return int(number)
+    number = _as_number(value, members)
+    if number is not None:
+        return number
     if "str" in members and isinstance(value, str):
         return value
     raise refusal("one text; quote it" if "str" in members else "")
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _as_number(value: Any, members: list[str]) -> int | float | None:
+    """A number, or a text that is one, as the type that the members ask for; None for others."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if "int" not in members and "float" not in members:
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    if "float" in members:
+        return number if isinstance(value, str) else value
+    return int(number) if number.is_integer() else None
 
 
 class Settings(dict[str, Any]):
@@ -328,7 +353,15 @@ def _command_line(argv: list[str]) -> dict[str, Any]:
             raise UserError(f"{COMMAND_LINE}: unexpected {word!r}; write --key value")
         else:
             values[key].append(word)
-    return {k: v[0] if len(v) == 1 else v or True for k, v in values.items()}
+    given: dict[str, Any] = {}
+    for name, words in values.items():
+        if not words:
+            given[name] = True
+        elif len(words) == 1:
+            given[name] = words[0]
+        else:
+            given[name] = words
+    return given
 
 
 def _scaled(overlay: dict[str, Any], file: dict[str, Any], known: dict[str, Key]) -> dict[str, Any]:
@@ -363,18 +396,26 @@ def started_from(model: str, file: dict[str, Any], run_dir: str) -> dict[str, An
     return {"model_name_or_path": own if is_trained else model, "checkpoints": checkpoints}
 
 
+def _take_path(key: str, shell: dict[str, Any], known: dict[str, Key]) -> str | None:
+    """Take one of our own flags off the command line, unless the stage has a key of this name."""
+    if key in known:
+        return None
+    path = shell.pop(key, None)
+    if not isinstance(path, str | None):
+        raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {path!r}")
+    return path
+
+
 def read_settings(
     own: type, hf: tuple[str, ...], argv: list[str], defaults: dict[str, Any] | None = None
 ) -> Settings:
     """Read `--config`, `--overlay` and the other keys of a command line; see `parse`."""
     known = known_keys(own, hf)
-    shell, paths = _command_line(argv), []
-    for key in ("config", "overlay", "run_dir", "model"):
-        is_path = key not in known and (key != "model" or MODEL_KEYS & known.keys())
-        paths.append(shell.pop(key, None) if is_path else None)
-        if not isinstance(paths[-1], str | None):
-            raise UserError(f"{COMMAND_LINE}: --{key} takes one path, found {paths[-1]!r}")
-    path, overlay, run_dir, model = paths
+    shell = _command_line(argv)
+    path = _take_path("config", shell, known)
+    overlay = _take_path("overlay", shell, known)
+    run_dir = _take_path("run_dir", shell, known)
+    model = _take_path("model", shell, known) if MODEL_KEYS & known.keys() else None
     if run_dir is None:
         run_dir = f"runs/{Path(path).absolute().parent.name}" if path else "runs"
     config = (defaults or {}) | (read_yaml(path, run_dir) if path else {})
@@ -403,7 +444,7 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
 
     Each of these is told in one line on stderr. A YAML that contradicts itself is refused.
     """
-    lines = ""
+    lines = []
     while True:
         try:
             check(settings)
@@ -414,10 +455,10 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
                 raise
             what = f"{error.key}: {settings[error.key]} of {settings.path}"
             why = f"no effect with {cause}: {getattr(settings, cause, None)}"
-            lines += f"{what} is left out: {why}\n"
+            lines.append(f"{what} is left out: {why}\n")
             settings = settings.replaced(**{error.key: UNSET})
     if os.environ.get("RANK", "0") == "0":
-        sys.stderr.write(lines)
+        sys.stderr.write("".join(lines))
     return settings
 
 
@@ -448,17 +489,28 @@ def help_text(doc: str, own: type, hf: tuple[str, ...], defaults: dict[str, Any]
     lines += ["Keys, in the YAML or as --key value:"]
     lines += ["  config, overlay, run_dir, model: paths, on the command line only"]
     lines += ["  json: one JSON object on stdout at the end, all other text on stderr"]
-    groups = {"": own_keys(own)} | {f"Keys of {name}:": hf_keys(name) for name in hf}
-    for title, group in groups.items():
-        lines += ["", title] if title else []
-        for name, key in group.items():
-            default = defaults.get(name, key.default)
-            shown = "required" if key.is_own else "default: the library's"
-            shown = shown if default is UNSET else f"default {default!r}"
-            lines.append(f"  {name}: {key.annotation}, {shown}")
-            lines += [f"      {key.meaning}"] if key.meaning else []
+    lines += _help_of_keys(own_keys(own), defaults)
+    for name in hf:
+        lines += ["", f"Keys of {name}:", *_help_of_keys(hf_keys(name), defaults)]
     wrapped = [textwrap.fill(line, 80, subsequent_indent=" " * 6) for line in lines]
     return "\n".join(wrapped) + "\n"
+
+
+def _help_of_keys(keys: dict[str, Key], defaults: dict[str, Any]) -> list[str]:
+    """The lines of `--help` on some keys, not yet wrapped."""
+    lines = []
+    for name, key in keys.items():
+        default = defaults.get(name, key.default)
+        if default is not UNSET:
+            shown = f"default {default!r}"
+        elif key.is_own:
+            shown = "required"
+        else:
+            shown = "default: the library's"
+        lines.append(f"  {name}: {key.annotation}, {shown}")
+        if key.meaning:
+            lines.append(f"      {key.meaning}")
+    return lines
 
 
 def parse(

@@ -9,7 +9,7 @@ import re
 from operator import ge, gt, le, lt
 from typing import Any
 
-RANGES = {
+_KEYS_BY_RANGE = {
     "at least 0": """
         learning_rate weight_decay warmup_steps adam_epsilon eval_delay neftune_noise_alpha
         router_aux_loss_coef save_total_limit dataloader_num_workers max_grad_norm top_k beta
@@ -50,8 +50,8 @@ RANGES = {
     "at least 1 and at most 40": "guard_baseline_steps",
     "at least 1 and at most 65535": "vllm_server_port vllm_group_port",
 }
-RANGES = {key: limits for limits, keys in RANGES.items() for key in keys.split()}
-_HOLDS = dict(zip(("at least", "above", "at most", "below"), (ge, gt, le, lt), strict=True))
+RANGES = {key: limits for limits, keys in _KEYS_BY_RANGE.items() for key in keys.split()}
+_HOLDS = {"at least": ge, "above": gt, "at most": le, "below": lt}
 _SWITCHED_OFF = (("max_steps", -1), ("max_grad_norm", math.inf), ("half_life", math.inf))
 
 _SECRET = re.compile(
@@ -70,23 +70,34 @@ def redact(text: str) -> str:
     return _IN_URL.sub(lambda found: f"{found[1] or ''}***", text)
 
 
+def is_within(value: float, limits: str) -> bool:
+    """Whether a number is in a range, written as in `RANGES`: "above 0 and at most 1"."""
+    for limit in limits.split(" and "):
+        words, _, end = limit.rpartition(" ")
+        if not _HOLDS[words](value, float(end)):
+            return False
+    return True
+
+
 def fault(key: str, value: Any, takes_secret_urls: bool = False) -> str | None:
     """What is wrong with a key's value, once typed, as `key: ...`; None where nothing is."""
     if _SECRET.fullmatch(key) and value not in (None, ""):
         remedy = "set HF_TOKEN, OPENAI_API_KEY or its like in the environment, or `hf auth login`"
         return f"{key}: a secret here would end in files and process lists; {remedy}"
     if isinstance(value, list | dict):
-        parts = value.items() if isinstance(value, dict) else ((key, part) for part in value)
-        faults = (fault(str(name), part, takes_secret_urls) for name, part in parts)
-        return next(filter(None, faults), None)
+        parts = value.items() if isinstance(value, dict) else [(key, part) for part in value]
+        for name, part in parts:
+            if found := fault(str(name), part, takes_secret_urls):
+                return found
+        return None
     if isinstance(value, str) and not takes_secret_urls and redact(value) != value:
         remedy = "take it out; a base_url may have one in the YAML"
         return f"{key}: {redact(value)} has a password, which files would keep; {remedy}"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (key, value) in _SWITCHED_OFF:
         return None
-    wanted = RANGES.get(key, "finite") if math.isfinite(value) else "finite"
-    rules = [rule.rsplit(" ", 1) for rule in wanted.split(" and ") if wanted != "finite"]
-    if math.isfinite(value) and all(_HOLDS[words](value, float(end)) for words, end in rules):
-        return None
-    return f"{key}: must be {wanted} (got {value!r})"
+    if not math.isfinite(value):
+        return f"{key}: must be finite (got {value!r})"
+    if key in RANGES and not is_within(value, RANGES[key]):
+        return f"{key}: must be {RANGES[key]} (got {value!r})"
+    return None

@@ -72,7 +72,7 @@ def build(args: DataArguments, sources: dict[str, list[Source]]) -> None:
         reports: dict[str, SetReport] = {}
         # Evaluation sets first, each checked against those before it.
         own: list[Problem] = []
-        for key in (key for key in sources if key not in TRAINING):
+        for key in [key for key in sources if key not in TRAINING]:
             with Workers(number, own) as workers:
                 reports[key] = build_set(key, sources[key], args, workers, outputs)
             own = [*own, *read_questions(key, outputs.path(key))]
@@ -118,45 +118,59 @@ def collect(
     args: DataArguments, workers: Workers, spool: Spool, outputs: Outputs, report: SetReport
 ) -> Collector:
     """Read and check the rows of every source of one file, in order, and find the duplicates."""
-    collector, key = Collector(spool), report.key
-    parts = list(zip(report.sources, id_parts(report.sources), strict=True))
-    for number, (source, part) in enumerate(parts):
-        job = Job(source, part, key, args)
-        rows = SourceRows(job)
-        num_bad, first_bad = 0, ""
-        for found in workers.check(job, rows, report.seconds):
-            started = time.perf_counter()
-            found = found if found.drop else collector.add(found, number)
-            if found:
-                outputs.drop(report, number, found)
-            if found and found.drop.reason == "bad_row":
-                num_bad, first_bad = num_bad + 1, first_bad or found.drop.detail
-            report.seconds["duplicates"] += time.perf_counter() - started
-        report.rows_in_of[number] = rows.num_read
-        report.seconds["read"] += rows.seconds
-        if num_bad:
-            what = f"{num_bad:,} rows cannot be used and are left out"
-            notice(f"{key}: {source.name}: {what}, the first: {first_bad}")
+    collector = Collector(spool)
+    parts = id_parts(report.sources)
+    for number, (source, part) in enumerate(zip(report.sources, parts, strict=True)):
+        job = Job(source, part, report.key, args)
+        collect_source(number, job, collector, workers, outputs, report)
     started = time.perf_counter()
     for number, found in collector.finish():
         outputs.drop(report, number, found)
     report.seconds["near duplicates"] += time.perf_counter() - started
-    for number, (source, part) in enumerate(parts):
+    for number, (source, part) in enumerate(zip(report.sources, parts, strict=True)):
         if source.sample and source.name != "synthetic":  # which has made as many
-            seed = f"{args.seed}-{key}-{source.name}-{part}"
+            seed = f"{args.seed}-{report.key}-{source.name}-{part}"
             left = collector.sample(number, source.sample, seed)
             if left > source.sample:
                 report.dropped_of[number]["not_sampled"] = left - source.sample
             elif left < source.sample:
                 what = f"{left:,} problems are left, fewer than sample {source.sample:,}"
-                notice(f"{key}: {source.name}: {what}: all are taken")
+                notice(f"{report.key}: {source.name}: {what}: all are taken")
     return collector
+
+
+def collect_source(
+    number: int,
+    job: Job,
+    collector: Collector,
+    workers: Workers,
+    outputs: Outputs,
+    report: SetReport,
+) -> None:
+    """Read and check the rows of one source; `number` is its place in the list of sources."""
+    rows = SourceRows(job)
+    num_bad, first_bad = 0, ""
+    for found in workers.check(job, rows, report.seconds):
+        started = time.perf_counter()
+        left_out = found if found.drop else collector.add(found, number)
+        if left_out:
+            outputs.drop(report, number, left_out)
+            if left_out.drop.reason == "bad_row":
+                num_bad += 1
+                first_bad = first_bad or left_out.drop.detail
+        report.seconds["duplicates"] += time.perf_counter() - started
+    report.rows_in_of[number] = rows.num_read
+    report.seconds["read"] += rows.seconds
+    if num_bad:
+        what = f"{num_bad:,} rows cannot be used and are left out"
+        notice(f"{job.key}: {job.source.name}: {what}, the first: {first_bad}")
 
 
 def mix(args: DataArguments, collector: Collector, outputs: Outputs, report: SetReport) -> None:
     """Take out what the set's shares of easy, medium and hard problems leave over."""
     key = report.key
-    if (shares := args.mix.get(key)) is None:
+    shares = args.mix.get(key)
+    if shares is None:
         return
     for number in collector.left():
         if not collector.bands[number]:

@@ -146,12 +146,20 @@ def check_problem(problem: Problem, source: Source, key: str) -> Drop | tuple[st
     readable = [answer for answer in answers if _INTEGER.fullmatch(answer) or is_readable(answer)]
     if not readable:
         return Drop("gold_not_parseable", answers[0][:80])
-    low, high, level = source.min_level, source.max_level, problem.level
-    if (low is not None and (level is None or level < low)) or (
-        high is not None and (level is None or level > high)
-    ):
-        return Drop("level", f"{level}")
+    if not has_wanted_level(problem.level, source):
+        return Drop("level", f"{problem.level}")
     return tuple(readable)
+
+
+def has_wanted_level(level: float | None, source: Source) -> bool:
+    """Whether a level is within the bounds of its source; an unknown one is only without any."""
+    if source.min_level is None and source.max_level is None:
+        return True
+    if level is None:
+        return False
+    if source.min_level is not None and level < source.min_level:
+        return False
+    return source.max_level is None or level <= source.max_level
 
 
 def is_readable(gold: str) -> bool:
@@ -170,8 +178,10 @@ def is_misread(gold: str) -> bool:
         if isinstance(value, Scalar):
             names = variables(value.tree) | {"e", "i"}
             return any(word in names or {*word} <= names for word in _PLAIN_WORD.findall(rest))
+        if isinstance(value, Words):
+            return True
         parts = getattr(value, "items", ()) or getattr(value, "parts", ())
-        return any(map(is_wrong, parts)) or isinstance(value, Words)
+        return any(map(is_wrong, parts))
 
     return not is_same_value(numbers[0], gold) and all(map(is_wrong, read(gold, True)))
 
@@ -198,7 +208,8 @@ def _occur_in_order(labels: tuple[re.Pattern, ...], text: str) -> bool:
     """Whether each label occurs behind the one before; one pattern for all would be cubic."""
     end = 0
     for label in labels:
-        if not (found := label.search(text, end)):
+        found = label.search(text, end)
+        if not found:
             return False
         end = found.end()
     return True
@@ -236,7 +247,9 @@ def find_foreign(question: str, allowed: tuple[str, ...]) -> str | None:
     best, score = ranked[0]
     allowed_score = max(value for name, value in ranked if name in allowed)
     needed = 0.0 if is_foreign_script else MIN_MARGIN
-    return best if best not in allowed and score - allowed_score > needed else None
+    if best in allowed or score - allowed_score <= needed:
+        return None
+    return best
 
 
 def find_band(difficulty: str | dict[str, Any] | None, level: float | None) -> str | None:

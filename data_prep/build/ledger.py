@@ -21,9 +21,16 @@ from pipeline.settings import parse
 STAGE = "contamination-ledger"
 LEDGER = "ledger.jsonl"
 COLUMNS = (
-    "file", "source", "id", "benchmark", "benchmark_id", "kind", "score",
-    "question_sha256", "benchmark_sha256",
-)  # fmt: skip
+    "file",
+    "source",
+    "id",
+    "benchmark",
+    "benchmark_id",
+    "kind",
+    "score",
+    "question_sha256",
+    "benchmark_sha256",
+)
 
 
 @dataclass

@@ -19,10 +19,17 @@ FILES = {key: f"{key}.jsonl" for key in ("test", "transfer", "validation")}
 FILES |= {key: f"{key}_train.jsonl" for key in TRAINING}
 BANDS = ("easy", "medium", "hard")
 # What question sets of mathematics come in; more would only add confusions.
-LANGUAGES = (
-    "en", "zh", "ja", "ko", "ru", "uk", "es", "fr", "de", "pt", "it", "nl", "pl", "cs", "hu", "ro",
-    "tr", "vi", "id", "ar", "fa", "he", "hi", "th", "el", "sv", "bg",
-)  # fmt: skip
+_LANGUAGES = "en zh ja ko ru uk es fr de pt it nl pl cs hu ro tr vi id ar fa he hi th el sv bg"
+LANGUAGES = tuple(_LANGUAGES.split())
+CHOICES: dict[str, Any] = {
+    "prompt": PROMPTS,
+    "eval_prompt": PROMPTS,
+    "answer_form": ANSWER_FORMS,
+    "on_bad_row": ("stop", "skip"),
+    "decontaminate": BENCHMARKS,
+    "decontaminate_if_found": BENCHMARKS,
+    "languages": LANGUAGES,
+}
 PLACES = ("hub", "config", "hub_file", "file")
 OPTIONS = {option for name in BUILDERS for option in known_options(name)}
 
@@ -52,7 +59,8 @@ class Source:
 
     def builder_options(self) -> dict[str, Any]:
         """The options that are set, for the builder."""
-        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
+        values = {name: getattr(self, name) for name in OPTIONS}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass
@@ -105,17 +113,21 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
         raise UserError(f"{where}: missing key 'prompt_key' or 'question'; set one of the two")
     if name != "synthetic" and not (source.hub or source.file):
         raise UserError(f"{where}: set 'file' or 'hub'")
-    bounds = source.difficulty
-    if bounds not in (None, *BANDS) and not (
-        isinstance(bounds, dict)
-        and bounds.keys() == {"by", "medium", "hard"}
-        and bounds["by"] == "level"
-        and all(type(bounds[band]) in (int, float) for band in BANDS[1:])
-        and bounds["medium"] <= bounds["hard"]
-    ):
+    difficulty = source.difficulty
+    if difficulty not in (None, *BANDS) and not _are_bounds(difficulty):
         forms = "easy, medium or hard, or {by: level, medium: 3, hard: 5}"
-        raise UserError(f"{where}: difficulty: {bounds!r}: write {forms}")
+        raise UserError(f"{where}: difficulty: {difficulty!r}: write {forms}")
     return source
+
+
+def _are_bounds(difficulty: Any) -> bool:
+    """Whether it says from which level on a problem is of medium difficulty, and hard."""
+    if not isinstance(difficulty, dict) or difficulty.keys() != {"by", "medium", "hard"}:
+        return False
+    medium, hard = difficulty["medium"], difficulty["hard"]
+    if type(medium) not in (int, float) or type(hard) not in (int, float):
+        return False
+    return difficulty["by"] == "level" and medium <= hard
 
 
 def id_parts(sources: list[Source]) -> list[str]:
@@ -138,13 +150,10 @@ def find_files(source: Source, data_root: str | None) -> list[Path]:
 
 def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     """Refuse values that no build could use; returns {key of FILES: sources}, in their order."""
-    for key, choices in (
-        ("prompt", PROMPTS), ("eval_prompt", PROMPTS), ("answer_form", ANSWER_FORMS),
-        ("on_bad_row", ("stop", "skip")), ("decontaminate", BENCHMARKS),
-        ("decontaminate_if_found", BENCHMARKS), ("languages", LANGUAGES),
-    ):  # fmt: skip
+    for key, choices in CHOICES.items():
         value = values.get(key) or []
-        for name in [value] if isinstance(value, str) else value:
+        names = [value] if isinstance(value, str) else value
+        for name in names:
             if name not in choices:
                 raise UserError(f"{key}: must be one of {', '.join(choices)} (got {name!r})")
     root = values.get("data_root")
@@ -175,13 +184,20 @@ def check_data(values: dict[str, Any]) -> dict[str, list[Source]]:
     return sources
 
 
+def _is_mix(mix: Any) -> bool:
+    """Whether it has shares of easy, medium and hard that add up to 1, and perhaps a size."""
+    if not isinstance(mix, dict) or not mix.keys() <= {*BANDS, "size"}:
+        return False
+    shares = [mix.get(band, 0) for band in BANDS]
+    if not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares):
+        return False
+    size = mix.get("size", 1)
+    return abs(sum(shares) - 1) <= 1e-6 and type(size) is int and size >= 1
+
+
 def _check_mix(mix: Any, key: str) -> None:
     """Refuse what is not shares of easy, medium and hard that add up to 1, and a size."""
-    is_mix = isinstance(mix, dict) and mix.keys() <= {*BANDS, "size"}
-    shares = [mix.get(band, 0) for band in BANDS] if is_mix else []
-    are_shares = shares and all(type(x) in (int, float) and 0 <= x <= 1 for x in shares)
-    size = mix.get("size", 1) if is_mix else 1
-    if not are_shares or abs(sum(shares) - 1) > 1e-6 or type(size) is not int or size < 1:
+    if not _is_mix(mix):
         wanted = "shares that add up to 1, and a size above 0"
         form = "{easy: 0.2, medium: 0.5, hard: 0.3, size: 10000}, or leave out the size"
         raise UserError(f"mix: {key}: {mix!r} is not {wanted}; write {form}")

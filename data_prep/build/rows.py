@@ -226,5 +226,5 @@ class Workers(AbstractContextManager):
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
-            fault = "a worker process was killed, most likely for want of memory"
+            fault = "a worker process was killed, most likely out of memory"
             raise UserError(f"num_workers: {fault}; set --num_workers 1") from error

@@ -70,7 +70,10 @@ class SetReport:
             place = {"name": source.name, "split": source.split, "place": source.file or source.hub}
             sources.append(place | _counts(*counts))
         found = _counts(sum(rows_in), sum(rows_out), sum(dropped, Counter()))
-        return found | {"sources": sources} | ({"bands": self.bands} if self.bands else {})
+        found["sources"] = sources
+        if self.bands:
+            found["bands"] = self.bands
+        return found
 
 
 def _listed(dropped: Counter[str]) -> str:
@@ -201,7 +204,9 @@ def write_manifest(
     """Write the manifest with its totals, and say on one line what was done."""
     listed = [source for report in reports.values() for source in report.sources]
     read = [source for source in listed if source.name != "synthetic"]
-    inputs = [path for s in read for path in find_files(s, args.data_root) or [s.hub]]
+    inputs: list[Any] = []
+    for source in read:
+        inputs += find_files(source, args.data_root) or [source.hub]
     checked = [name for name, count in benchmarks.items() if isinstance(count, int)]
     inputs += [find_benchmark(name, args.data_root) for name in checked]
     outputs = {FILES[key]: report.summary() for key, report in reports.items()}

@@ -47,13 +47,18 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
 
 def find_benchmark_file(files: Iterable[str], data_root: str) -> Path | None:
     """The first of `files` that exists below `data_root`, or None."""
-    return next((path for f in files if (path := Path(data_root, f)).is_file()), None)
+    for name in files:
+        if Path(data_root, name).is_file():
+            return Path(data_root, name)
+    return None
 
 
 def find_benchmark(name: str, data_root: str | None) -> Path | str | None:
     """Where a benchmark is read from: its file below `data_root`, if there is one; else the hub."""
     place = BENCHMARKS[name]
-    return place["hub"] if data_root is None else find_benchmark_file(place["files"], data_root)
+    if data_root is None:
+        return place["hub"]
+    return find_benchmark_file(place["files"], data_root)
 
 
 def load_benchmark(place: dict[str, Any], data_root: str | None) -> list[Problem]:

@@ -128,8 +128,10 @@ class EvalIndex:
         best = None
         for at in self._candidates(words):
             score, kind = self._compare(at, words, answers)
-            if not kind and (pieces := self._is_in_pieces(at, question, words, answers)):
-                score, kind = pieces, "reworded"
+            if not kind:
+                pieces = self._is_in_pieces(at, question, words, answers)
+                if pieces:
+                    score, kind = pieces, "reworded"
             if not kind and is_retold(self._words[at], words):
                 kind = "reworded"
             if kind and at not in exact and (best is None or score > best.score):
@@ -141,10 +143,11 @@ class EvalIndex:
         hits: Counter[int] = Counter()
         for gram in _ngrams(words):
             hits.update(self._postings.get(gram, ()))
-        shares = [
-            (-count / max(1, len(self._words[at]) - NGRAM + 1), at) for at, count in hits.items()
-        ]
-        return [at for less, at in sorted(shares)[:MAX_CANDIDATES] if -less >= MIN_SHARED]
+        shares = {}
+        for at, count in hits.items():
+            shares[at] = count / max(1, len(self._words[at]) - NGRAM + 1)
+        best = sorted(shares, key=lambda at: (-shares[at], at))[:MAX_CANDIDATES]
+        return [at for at in best if shares[at] >= MIN_SHARED]
 
     def _is_in_pieces(
         self, at: int, question: str, words: list[str], answers: Sequence[str]
@@ -166,8 +169,11 @@ class EvalIndex:
         has_all = not left and (len(theirs) >= DISTINCT or self._has_sentences(at, question))
         if has_all and len(theirs) >= MIN_PART and FIGURE_WORDS.isdisjoint(theirs):
             return 1.0
-        is_same = (has_all or not is_short) and _share_gold(answers, self._questions[at].answers)
-        return is_same * (1 - len(left) / len(theirs))
+        if is_short and not has_all:
+            return 0.0
+        if not _share_gold(answers, self._questions[at].answers):
+            return 0.0
+        return 1 - len(left) / len(theirs)
 
     def _has_sentences(self, at: int, question: str) -> bool:
         """Whether every sentence of a candidate is one of the question's."""
@@ -197,7 +203,8 @@ class EvalIndex:
         if min(coverage, likeness) < MIN_COVERAGE:
             return coverage, ""
         is_short = len(theirs) < SHORT
-        if is_short and len(words) - len(span) > MAX_AROUND * is_same_gold:
+        most_around = MAX_AROUND if is_same_gold else 0
+        if is_short and len(words) - len(span) > most_around:
             return coverage, ""
         if not is_same_gold and len(theirs) < DISTINCT and start > MAX_AROUND:
             return coverage, ""
@@ -243,7 +250,8 @@ def _align(theirs: list[str], words: list[str]) -> tuple[list[str], int, int]:
 
 
 def _by_sentence(question: str) -> list[list[str]]:
-    return [words for one in sentences(question) if (words := content(tokenise(one)))]
+    found = [content(tokenise(sentence)) for sentence in sentences(question)]
+    return [words for words in found if words]
 
 
 def _not_in(theirs: list[str], words: list[str]) -> list[str]:
@@ -268,8 +276,12 @@ def _not_in(theirs: list[str], words: list[str]) -> list[str]:
 
 def _share_gold(mine: Sequence[str], theirs: Sequence[str]) -> bool:
     """Whether golds say that two questions are one; letters and words like "even" say nothing."""
-    golds = [gold for gold in theirs if any(map(str.isdigit, gold))]
-    return any(is_same_value(a, gold) or a in _integer_forms(gold) for gold in golds for a in mine)
+    for gold in theirs:
+        if any(map(str.isdigit, gold)):
+            forms = _integer_forms(gold)
+            if any(is_same_value(answer, gold) or answer in forms for answer in mine):
+                return True
+    return False
 
 
 def _integer_forms(gold: str) -> list[str]:

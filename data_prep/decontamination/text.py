@@ -60,13 +60,14 @@ def _rules(*rules: tuple) -> list[tuple]:
 
 
 # What a text must hold for a rule to be tried, the rule's pattern, and what takes its place.
+_ENTITY_RULE = ("&", _ENTITY, lambda found: html.unescape(found[0]))
 # Undo what programs that wrote the text for JSON or for the web left in it.
 _UNESCAPE = _rules(
     # What is left of \f and \v where a reader of JSON took them for escapes.
     ("\x0c", r"\x0crac", r"\\frac"),
     ("", r"[\x0b\x0c](?=[a-z])", ""),
-    # &amp;lt; was escaped twice.
-    *[("&", _ENTITY, lambda found: html.unescape(found[0]))] * 2,
+    _ENTITY_RULE,
+    _ENTITY_RULE,  # &amp;lt; was escaped twice
     ("<", r"<sup>", "^{"),
     ("<", r"<sub>", "_{"),
     ("<", r"</su[bp]>", "}"),
@@ -160,7 +161,8 @@ def plain(question: str) -> str:
     """
     text = _unescape(question)
     # One space or line break for many: patterns need not look for more.
-    text = "\n".join(line for part in text.split("\n") if (line := " ".join(part.split())))
+    lines = [" ".join(line.split()) for line in text.split("\n")]
+    text = "\n".join(line for line in lines if line)
     text = _rewrite(text, _MARKUP)
     text = _remove_answer_form(_ENUMERATION.sub("", text) or text)
     if not text.isascii():
@@ -203,7 +205,9 @@ def without_choices(question: str) -> str:
             first, count = label.start(), 1
         elif label[1] == "ABCDE"[count % 5]:
             count += 1
-    return question[:first].strip() if count >= _MIN_CHOICES else ""
+    if count < _MIN_CHOICES:
+        return ""
+    return question[:first].strip()
 
 
 def sentences(question: str) -> list[str]:
@@ -241,8 +245,11 @@ def text_keys(question: str) -> list[str | bytes]:
     in a sign: two rows of 48,000 real ones, little for what editions lose in signs and braces. In
     short texts a sign is too often all that differs, so it is left out there.
     """
-    found = re.sub(r"[\W_]", "", question.casefold())
-    return [question_key(question), *([found] if len(found) >= _MIN_LETTERS else [])]
+    keys: list[str | bytes] = [question_key(question)]
+    letters = re.sub(r"[\W_]", "", question.casefold())
+    if len(letters) >= _MIN_LETTERS:
+        keys.append(letters)
+    return keys
 
 
 # Scripts without spaces between words, one token per character.
@@ -300,16 +307,16 @@ _CANONICAL = (
     | {r"\not =": "!="}
 )
 # Words that come and go with the wording of one question.
-_HARMLESS = frozenset((
-    "an the is are be was were been being it its this that these those there here of for in on "
-    "as and so then thus we us our you your let suppose assume given consider define "
-    "denote call if such which who whom whose what how where when while will would can "
-    "could may do does did has have had find compute calculate determine evaluate solve "
-    "simplify obtain give show please value following expression result question "
-    "problem answer also just now exactly to with at many number satisfy satisfies satisfie "
-    "satisfying hold equation condition express expressed note doe "
-    + " ".join("的为是求则若已知设请给出原始答案形式格最终值并以在其中多少")
-).split())  # fmt: skip
+_HARMLESS_WORDS = """
+an the is are be was were been being it its this that these those there here of for in on as and
+so then thus we us our you your let suppose assume given consider define denote call if such which
+who whom whose what how where when while will would can could may do does did has have had find
+compute calculate determine evaluate solve simplify obtain give show please value following
+expression result question problem answer also just now exactly to with at many number satisfy
+satisfies satisfie satisfying hold equation condition express expressed note doe
+"""
+_HARMLESS_CHARACTERS = "的为是求则若已知设请给出原始答案形式格最终值并以在其中多少"
+_HARMLESS = frozenset((*_HARMLESS_WORDS.split(), *_HARMLESS_CHARACTERS))
 
 
 def tokenise(question: str) -> list[str]:
@@ -384,9 +391,9 @@ def _name(raw: str) -> str:
     if raw[0] == "\\":
         return raw[1:] if len(raw) > 2 or raw[1:].isalpha() else ""
     if "." in raw:
-        whole, _, part = raw.partition(".")
-        part = part.rstrip("0")
-        return f"{whole or 0}.{part}" if part else whole or "0"
+        whole, _, decimals = raw.partition(".")
+        whole, decimals = whole or "0", decimals.rstrip("0")
+        return f"{whole}.{decimals}" if decimals else whole
     if raw[0] == "'":
         return "prime"
     word = raw.replace("'", "")

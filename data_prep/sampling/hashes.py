@@ -19,7 +19,9 @@ def hash_checkpoint(path: str, key: str) -> str:
         return f"hub:{path}@{_hub_commit(path, key)}"
     digest = manifest.hash_inputs([path])[path]
     base, adapter = base_and_adapter(path)
-    return f"{digest} on {hash_checkpoint(base, key)}" if adapter else digest
+    if adapter:
+        return f"{digest} on {hash_checkpoint(base, key)}"
+    return digest
 
 
 def _hub_commit(hub_id: str, key: str) -> str:

@@ -64,8 +64,11 @@ def split_stops(stops: Sequence[str], tokenizer: Any) -> tuple[set[int], list[st
 
 def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """The text before the first of the stop strings, and whether there was one."""
-    found = [place for stop in stops if (place := text.find(stop)) >= 0]
-    return (text[: min(found)], True) if found else (text, False)
+    places = [text.find(stop) for stop in stops]
+    found = [place for place in places if place >= 0]
+    if not found:
+        return text, False
+    return text[: min(found)], True
 
 
 def fit(prompt_ids: list[int], settings: Settings, max_length: int) -> list[int]:
@@ -182,13 +185,14 @@ class HfEngine:
         )
         end_ids, stops = split_stops(settings.until, self.tokenizer)
         end_ids |= self._eos_ids
+        stopping = {"stop_strings": stops, "tokenizer": self.tokenizer} if stops else {}
         sequences = self.model.generate(
             **padded,
             max_new_tokens=settings.max_new_tokens,
             do_sample=False,  # the sampler leaves one token possible
             logits_processor=sampler,
             eos_token_id=sorted(end_ids),
-            **({"stop_strings": stops, "tokenizer": self.tokenizer} if stops else {}),
+            **stopping,
         )  # (B, P + C)
         rows = sequences[:, prompt_length:].tolist()
         return [self._read(row, end_ids, stops) for row in rows]

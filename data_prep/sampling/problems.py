@@ -1,6 +1,6 @@
 """A problem set's samples: what is asked of which engine, and what each completion is worth.
 
-`stages.difficulty` counts the right ones, `stages.distill` keeps them.
+`stages.difficulty` counts the correct ones, `stages.distill` keeps them.
 """
 
 import json

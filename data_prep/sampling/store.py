@@ -231,10 +231,17 @@ def fill(
         sys.stdout.write(f"{label}: {num_stored:,} samples are there already\n")
         sys.stdout.flush()
     mine = missing[processes.rank :: processes.world_size]
+    if not processes.is_main:
+        is_hidden: bool | None = True
+    else:
+        is_hidden = False if is_logged else None  # None: where stderr is no terminal
     bar = Bar(
-        total=len(wanted), initial=len(wanted) - len(missing), desc=label, unit=" samples",
-        disable=(False if is_logged else None) if processes.is_main else True,
-    )  # fmt: skip
+        total=len(wanted),
+        initial=len(wanted) - len(missing),
+        desc=label,
+        unit=" samples",
+        disable=is_hidden,
+    )
     with closing(store), bar, open_engine() if mine else nullcontext() as engine:
         for start in range(0, len(mine), WINDOW):
             window = mine[start : start + WINDOW]

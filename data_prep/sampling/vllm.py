@@ -26,10 +26,19 @@ from pipeline.errors import UserError
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM's LoRAConfig takes
 # What launchers tell their processes. vLLM would take each of them for a part of one engine.
 LAUNCHER = (
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
-    "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_USE_AGENT_STORE",
-)  # fmt: skip
+)
 
 
 @contextmanager
@@ -52,13 +61,15 @@ def own_environment(device_index: int) -> Iterator[None]:
 
 def choose_visible(visible: str | None, index: int) -> str:
     """The `index`-th of the devices that `CUDA_VISIBLE_DEVICES` names; None stands for all."""
-    try:
-        return str(index) if visible is None else visible.split(",")[index].strip()
-    except IndexError:
+    if visible is None:
+        return str(index)
+    devices = visible.split(",")
+    if index >= len(devices):
         raise UserError(
             f"CUDA_VISIBLE_DEVICES: {visible!r} has no GPU for process {index} of this host; "
             "start as many processes as there are GPUs"
-        ) from None
+        )
+    return devices[index].strip()
 
 
 @contextmanager
@@ -199,7 +210,8 @@ class VllmEngine:
             window, start = asked[index][0], starts[index]
             for token, found in zip(window[start:], output.prompt_logprobs[start:], strict=True):
                 total += found[token].logprob
-                is_greedy &= found[token].logprob >= max(one.logprob for one in found.values())
+                if found[token].logprob < max(one.logprob for one in found.values()):
+                    is_greedy = False
             yield index, (total, is_greedy)
 
     def _run(self, asked: Sequence[tuple[list[int], Any]]) -> Iterator[tuple[int, Any]]:
@@ -226,8 +238,8 @@ class VllmEngine:
         ids = list(generated.token_ids)
         end_ids, stops = self._ends(settings)
         # Not vLLM's text, which is decoded bit by bit and after the prompt.
-        end = len(ids) - (ids[-1] in end_ids)
-        text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
+        shown = ids[:-1] if ids[-1] in end_ids else ids
+        text = self.tokenizer.decode(shown, skip_special_tokens=True)
         cut_off = generated.finish_reason == "length"
         return Completion(cut_at(text, stops)[0], len(ids), cut_off)
 
@@ -272,7 +284,9 @@ def encode_pair(tokenizer: Any, prompt: str, continuation: str) -> tuple[list[in
     first_id = next(i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None)
     if not prompt:
         ids = tokenizer.encode(continuation, add_special_tokens=False)
-        return [first_id], (ids[1:] if ids[:1] == [first_id] else ids)
+        if ids[:1] == [first_id]:
+            ids = ids[1:]
+        return [first_id], ids
     # A text that begins with the special token does not get a second one.
     is_plain = not prompt.startswith(tokenizer.decode(first_id))
     prompt_ids = tokenizer.encode(prompt.rstrip(), add_special_tokens=is_plain)

@@ -25,9 +25,15 @@ from pipeline.rows import Row, is_conversation
 Columns = tuple[str, ...]  # names, of which the first that a row has counts
 QUESTIONS = ("problem", "question", "Problem", "prompt", "instruction", "input")
 GOLDS = (
-    "answer", "final_answer", "Answer", "solutions", "label", "target", "reward_model.ground_truth",
+    "answer",
+    "final_answer",
+    "Answer",
+    "solutions",
+    "label",
+    "target",
+    "reward_model.ground_truth",
     "ground_truth",
-)  # fmt: skip
+)
 SOLUTIONS = ("solution", "Solution", "extra_info.solution")
 SUBJECTS = ("subject", "type", "extra_info.subject", "extra_info.type")
 _BOXED = re.compile(
@@ -114,14 +120,16 @@ class Drop(Exception):
 def build_row(
     row: Row, problem_id: str, where: str, source: str, *columns: Columns, **fields: Any
 ) -> Problem:
-    """A problem from its columns of question, gold and solution; `Drop` for want of a gold."""
+    """A problem from its columns of question, gold and solution; `Drop` without a gold."""
     questions, golds, solutions = columns or (QUESTIONS, GOLDS, SOLUTIONS)
     question = get_question(row, questions, where)
-    if not (values := get_golds(row, golds, where)):
+    values = get_golds(row, golds, where)
+    if not values:
         raise Drop("no_answer")
-    text = find_reply(get_value(row, solutions))
-    text = get_text(row, solutions, where, default="") if text is None else thought_of(text)
-    text = text or thought_of(find_reply(get_value(row, questions)) or "")
+    reply = find_reply(get_value(row, solutions))
+    text = get_text(row, solutions, where, default="") if reply is None else thought_of(reply)
+    if not text:  # the question may be a chat with a reply
+        text = thought_of(find_reply(get_value(row, questions)) or "")
     solution = repair_escapes(text).strip()
     return Problem(problem_id, source, question, tuple(values), solution, **fields)
 
@@ -148,7 +156,8 @@ def find_value(row: Row, columns: Columns) -> tuple[str, Any] | None:
 
 def get_value(row: Row, columns: Columns) -> Any:
     """The value of the first of `columns` that the row has, or None; see `find_value`."""
-    return (find_value(row, columns) or ("", None))[1]
+    found = find_value(row, columns)
+    return found[1] if found else None
 
 
 def get_text(
@@ -171,7 +180,8 @@ def get_text(
 def to_text(value: Any, column: str, where: str, allows_numbers: bool = False) -> str:
     """The text of one value; see `get_text`."""
     if allows_numbers and type(value) in (int, float):
-        value = str(int(value) if isinstance(value, float) and value.is_integer() else value)
+        is_whole = isinstance(value, float) and value.is_integer()
+        value = str(int(value)) if is_whole else str(value)
     if not isinstance(value, str):
         raise UserError(f"{where}: {column}: {value!r:.80} is not text; fix the row")
     return value
@@ -213,7 +223,9 @@ def _user_turn(turns: list) -> str | None:
             continue
         elif not users or not isinstance(text, str):
             return None
-    return users[0] if len(users) == 1 and isinstance(users[0], str) else None
+    if len(users) != 1 or not isinstance(users[0], str):
+        return None
+    return users[0]
 
 
 def stated_answers(text: str) -> Iterator[str]:
@@ -234,8 +246,11 @@ def find_reply(chat: Any) -> str | None:
     if not is_conversation(turns):
         return None
     text = turns[-1].get("content", turns[-1].get("value"))
-    is_asked = turns[-1].get("role", turns[-1].get("from")) in ("user", "human", "system")
-    return "" if is_asked or not isinstance(text, str) or templates.is_prefill(text) else text
+    if turns[-1].get("role", turns[-1].get("from")) in ("user", "human", "system"):
+        return ""
+    if not isinstance(text, str) or templates.is_prefill(text):
+        return ""
+    return text
 
 
 def get_golds(row: Row, columns: Columns, where: str) -> list[str]:
@@ -247,12 +262,15 @@ def get_golds(row: Row, columns: Columns, where: str) -> list[str]:
     if found is None:
         get_text(row, columns, where)  # names the columns that are missing
     column, value = found
-    if (reply := find_reply(value)) is not None:
-        is_stated = any(stated_answers(reply))
-        value = last_boxed(reply) or (extract_short(reply).prediction if is_stated else None)
+    reply = find_reply(value)
+    if reply is not None:
+        value = last_boxed(reply)
+        if not value and any(stated_answers(reply)):
+            value = extract_short(reply).prediction
     values = value if isinstance(value, list) else [value]
-    texts = [to_text(v, column, where, allows_numbers=True) for v in values if v is not None]
-    return list(dict.fromkeys(filter(None, map(clean_gold, texts))))
+    texts = [to_text(one, column, where, allows_numbers=True) for one in values if one is not None]
+    golds = [clean_gold(text) for text in texts]
+    return list(dict.fromkeys(gold for gold in golds if gold))
 
 
 def clean_gold(text: str) -> str:
@@ -310,7 +328,9 @@ def repair_escapes(text: str) -> str:
 def own_id(problem_id: str, value: Any) -> str:
     """`problem_id` with the row's own id in place of its position; as it is where there is none."""
     own = "" if value is None else str(value).strip()
-    return f"{problem_id.rpartition('-')[0]}-{own}" if own else problem_id
+    if not own:
+        return problem_id
+    return f"{problem_id.rpartition('-')[0]}-{own}"
 
 
 def thought_of(text: str) -> str:

@@ -37,7 +37,8 @@ def build_aime(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     golds = ("answer", "final_answer", "Answer", "reward_model.ground_truth")
     built = build_row(row, name, where, "aime", questions, golds, ("solution", "Solution"))
     text = ", ".join(built.answers)
-    if not (gold := _AIME_GOLD.fullmatch(text)):
+    gold = _AIME_GOLD.fullmatch(text)
+    if not gold:
         fault = f"the gold {text!r:.80} is no integer from 0 to 999"
         raise UserError(f"{where}: answer: {fault}; fix the row")
     return replace(built, answers=(str(int(gold[1])),))

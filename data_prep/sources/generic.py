@@ -48,8 +48,9 @@ def build_problem(
     columns = (prompt_key,), (answer_key,), (solution_key,) if solution_key else ()
     level = base.get_number(row, (level_key,), where) if level_key else None
     built = base.build_row(row, problem_id, where, "generic", *columns, level=level)
-    tails = (base.clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers)
-    if not (golds := tuple(dict.fromkeys(filter(None, tails)))):
+    tails = [base.clean_gold(gold.rpartition(MARK)[2]) for gold in built.answers]
+    golds = tuple(dict.fromkeys(tail for tail in tails if tail))
+    if not golds:
         raise base.Drop("no_answer")
     return replace(built, answers=golds)
 

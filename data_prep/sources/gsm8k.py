@@ -22,7 +22,8 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     file is damaged or is another data set, and dropping would hide it.
     """
     question = get_question(row, ("question",), where)
-    if (found := find_value(row, ("answer",))) and found[1] in (None, ""):
+    found = find_value(row, ("answer",))
+    if found and found[1] in (None, ""):
         raise Drop("no_answer")
     rationale, *golds = get_text(row, ("answer",), where).split(MARK)
     if len(golds) != 1:

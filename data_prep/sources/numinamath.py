@@ -51,8 +51,10 @@ def build_problem(row: dict[str, Any], problem_id: str, where: str) -> Problem:
     if is_text(gold) and not base.is_option(gold) and not base.is_sentinel(gold):
         raise base.Drop("text_answer", f"{gold!r:.80}")
     subject = base.get_text(row, ("problem_type", "source"), where, default="").strip()
-    subject = "" if subject.lower() == "unknown" else subject
-    solution = solution if _is_valid(row, "solution_is_valid", where) else ""
+    if subject.lower() == "unknown":
+        subject = ""
+    if not _is_valid(row, "solution_is_valid", where):
+        solution = ""
     return Problem(problem_id, "numinamath", question, (gold,), solution, subject=subject)
 
 

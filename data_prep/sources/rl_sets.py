@@ -81,7 +81,8 @@ def build_deepmath(row: dict[str, Any], problem_id: str, where: str, *, trace: i
     if not 1 <= trace <= NUM_TRACES:
         raise UserError(f"{where}: trace: {trace} is not 1 to {NUM_TRACES}; change it")
     level = base.get_number(row, ("difficulty",), where)
-    level = None if level is None or level < 0 else level
+    if level is not None and level < 0:
+        level = None
     subject = base.get_text(row, ("topic",), where, default="").rpartition("->")[2].strip()
     fields = {"level": level, "subject": subject, "trace": trace - 1}
     name = problem_id if trace == 1 else f"{problem_id}-t{trace - 1}"

@@ -22,14 +22,13 @@ from dataclasses import replace
 from data_prep.schema import Problem
 from data_prep.sources import gsm8k
 
-NAMES = (
-    "Mia", "Leo", "Ana", "Ben", "Zoe", "Max", "Eva", "Sam", "Ida", "Tom",
-    "Lia", "Jon", "Amy", "Kai", "Uma", "Ray", "Fay", "Gus", "Ivy", "Ned",
-)  # fmt: skip
-OBJECTS = (
-    "pens", "books", "coins", "cards", "stamps", "apples", "marbles", "shells",
-    "stickers", "buttons", "beads", "balls", "keys", "cups", "nuts", "plums",
-)  # fmt: skip
+_NAMES = "Mia Leo Ana Ben Zoe Max Eva Sam Ida Tom Lia Jon Amy Kai Uma Ray Fay Gus Ivy Ned"
+NAMES = tuple(_NAMES.split())
+_OBJECTS = (
+    "pens books coins cards stamps apples marbles shells stickers buttons beads balls keys cups"
+    " nuts plums"
+)
+OBJECTS = tuple(_OBJECTS.split())
 GAINS = ("buys", "finds", "gets", "wins", "makes", "earns", "picks")
 LOSSES = ("loses", "sells", "gives", "uses", "drops", "breaks", "lends")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -63,8 +62,11 @@ def draw_events(rng: random.Random, changes: list[int]) -> list[str]:
     first = rng.randrange(len(DAYS))
     days = DAYS[first:] + DAYS[:first]
     gains, losses = rng.sample(GAINS, len(GAINS)), rng.sample(LOSSES, len(LOSSES))
-    pairs = zip(days, changes, strict=False)
-    return [f"{day} {(gains if c > 0 else losses).pop()} {abs(c)}." for day, c in pairs]
+    events = []
+    for day, change in zip(days, changes, strict=False):
+        verb = gains.pop() if change > 0 else losses.pop()
+        events.append(f"{day} {verb} {abs(change)}.")
+    return events
 
 
 def write_question(rng: random.Random, start: int, events: list[str]) -> str:
@@ -92,7 +94,10 @@ def write_hasty_answer(start: int, changes: list[int], sizes: list[int]) -> str:
 
 def write_step(total: int, changes: list[int]) -> str:
     """`14 + 5 - 3 = <<14+5-3=16>>16`: an equation with GSM8K's calculator mark."""
-    terms = "".join(f" {'+' if c > 0 else '-'} {abs(c)}" for c in changes)
+    terms = ""
+    for change in changes:
+        sign = "+" if change > 0 else "-"
+        terms += f" {sign} {abs(change)}"
     after = total + sum(changes)
     return f"{total}{terms} = <<{total}{terms.replace(' ', '')}={after}>>{after}"
 
@@ -103,6 +108,11 @@ def draw_sizes(rng: random.Random, level: int, max_merge: int) -> list[int]:
     while (left := level - sum(sizes)) > 0:
         sizes.append(min(left, rng.randint(2, max_merge)))
     return sizes
+
+
+def _check_within(name: str, value: float, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{name}: {value} is not within {low}..{high}")
 
 
 def load(
@@ -126,12 +136,11 @@ def load(
     if split not in SPLITS:
         raise ValueError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
     levels = levels or list(range(1, max_level + 1))
-    for name, value, low, high in (
-        ("max_level", max_level, 1, len(DAYS)), *(("levels", one, 1, len(DAYS)) for one in levels),
-        ("hasty_share", hasty_share, 0, 1), ("max_merge", max_merge, 2, len(DAYS)),
-    ):  # fmt: skip
-        if not low <= value <= high:
-            raise ValueError(f"{name}: {value} is not within {low}..{high}")
+    _check_within("max_level", max_level, 1, len(DAYS))
+    for level in levels:
+        _check_within("levels", level, 1, len(DAYS))
+    _check_within("hasty_share", hasty_share, 0, 1)
+    _check_within("max_merge", max_merge, 2, len(DAYS))
     rng = random.Random(f"{split}-{seed}")
     seen: set[str] = set()
     num_misses = 0

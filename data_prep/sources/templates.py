@@ -230,7 +230,9 @@ def _from_dialogue(text: str) -> str | None:
         turn = text[users[0].end() : assistants[0].start()]
         _check(is_prefill(text[assistants[0].end() :]), _ANSWERED)
     follows = _PROBLEM_FOLLOWS.search(turn)
-    return turn[follows.end() :] if follows else turn
+    if follows:
+        return turn[follows.end() :]
+    return turn
 
 
 def strip_instructions(text: str) -> str:
@@ -247,7 +249,8 @@ def _is_about_answering(sentence: str) -> bool:
     rest = _PLACEHOLDER.sub(" ", _ANSWER_TAG.sub(" ", rest))
     if "?" in rest or "\uff1f" in rest:
         return False  # "Is the following correct?"
-    rest = re.sub(r"['\u2019]|(?<=\w)-(?=\w)", lambda sign: " " * (sign[0] == "-"), rest)
+    rest = re.sub(r"(?<=\w)-(?=\w)", " ", rest)
+    rest = re.sub(r"['\u2019]", "", rest)
     rest = re.sub(
         r"[\s.,;:!?\"\u201c\u201d`()*\u3002\uff0c\uff1a\uff01\u3001\uff08\uff09\[\]-]", " ", rest
     )
@@ -269,7 +272,8 @@ def _leading(text: str) -> int:
     """Where the question begins behind the instructions."""
     end, has_core, was_instruction = 0, False, False
     for start, stop in _sentences(text[:_LONGEST]):
-        end = start if was_instruction else end
+        if was_instruction:
+            end = start
         sentence = text[start:stop]
         if not _is_about_answering(sentence):
             return end

@@ -62,11 +62,13 @@ def main() -> None:
     page.write(report, f"{folder}/audit.txt")
     page.show(report)
     if not report["passes"]:
-        faults = report["faults"]
-        more = f"; {len(faults) - MAX_FAULTS} more" * (len(faults) > MAX_FAULTS)
+        faults = report["faults"][:MAX_FAULTS]
+        num_more = len(report["faults"]) - len(faults)
+        if num_more:
+            faults.append(f"{num_more} more")
         raise UserError(
-            f"{args.recipe}: {'; '.join(faults[:MAX_FAULTS])}{more}; details in "
-            f"{folder}/audit.txt; mend the recipe, or go on at your own risk with AUDIT=off"
+            f"{args.recipe}: {'; '.join(faults)}; details in {folder}/audit.txt; "
+            "fix the recipe, or continue at your own risk with AUDIT=off"
         )
     if args.opens_gate:
         counts = {name: found["num_rows"] for name, found in report["sets"].items()}
@@ -86,7 +88,8 @@ def read_eval(args: AuditArguments) -> EvalArguments:
     """The recipe's `eval.yaml` with the audit's own keys over it; raises `UserError`."""
     argv = ["--config", f"{args.recipe}/eval.yaml", "--run_dir", args.run]
     for key in ("data_root", "limit"):
-        if (value := getattr(args, key)) is not None:
+        value = getattr(args, key)
+        if value is not None:
             argv += [f"--{key}", str(value)]
     (settings,) = parse(__doc__, EvalArguments, argv=argv)
     # The other sets may be on the hub only: those that cannot be had are reported.

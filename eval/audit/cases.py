@@ -88,8 +88,9 @@ def trick_completions(golds: Sequence[str], answer_form: str, wrong: str) -> lis
     values |= {"gold": gold, "wrong": wrong, "thought": THOUGHT}
     values["box_unclosed"] = (before if after else "### ") + gold
     values |= {"open": THINK_OPEN, "close": THINK_CLOSE, "closed": CLOSED}
-    # Where a thought is not asked for, none is no trick.
-    asked = TRICKS | ({"no thought": "{box_wrong}"} if answer_form in BARE_FORMS else {})
+    asked = dict(TRICKS)
+    if answer_form in BARE_FORMS:  # a thought is not asked for, so none is no trick
+        asked["no thought"] = "{box_wrong}"
     return [text.format(**values) for text in asked.values()]
 
 

@@ -55,7 +55,9 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         audit.notes += find_notes(args, recipe, settings, sets, skipped)
     yamls = sorted(Path(args.recipe).glob("*.yaml"))
     files = [*recipe.files.values(), settings.test_file, settings.transfer_file]
-    files += own_files([name for name, _ in recipe.rewards]) if recipe.grpo else []
+    if recipe.grpo:
+        files += own_files([name for name, _ in recipe.rewards])
+    inputs = [*yamls, *(file for file in files if file and Path(file).is_file())]
     return {
         "recipe": args.recipe,
         "tokenizer": recipe.model,
@@ -67,7 +69,7 @@ def audit_recipe(args: Any, settings: EvalArguments) -> dict[str, Any]:
         "failures": audit.failures,
         "notes": audit.notes,
         "skipped": skipped,
-        "inputs": manifest.hash_inputs([*yamls, *(f for f in files if f and Path(f).is_file())]),
+        "inputs": manifest.hash_inputs(inputs),
     }
 
 
@@ -169,8 +171,7 @@ class Audit:
             fault = self._prompt_fault(row, prompt)
             kept = str(self._send(text, Settings(max_new_tokens=NO_LIMIT)))
             if not fault and kept != text:
-                pairs = enumerate(zip(text, kept, strict=False))
-                at = next((i for i, (a, b) in pairs if a != b), min(len(text), len(kept)))
+                at = _first_difference(text, kept)
                 fault = f"{text[at : at + 20]!r} becomes {kept[at : at + 20]!r}"
                 if at == len(kept):
                     fault = f"ends early, after {kept[-40:]!r}"
@@ -203,8 +204,9 @@ class Audit:
         for reward in [*graded, *({FORMAT} & paid.keys())]:
             for place, value in enumerate(paid[reward]):
                 if value <= 0 and not found[place]:
-                    cut = f", cut off at {own.max_new_tokens} tokens" * sent[place].cut_off
-                    found[place] = f"{reward} pays {value:g}{cut}"
+                    found[place] = f"{reward} pays {value:g}"
+                    if sent[place].cut_off:
+                        found[place] += f", cut off at {own.max_new_tokens} tokens"
         others = {}
         for trick, texts in zip(TRICKS, zip(*cases.tricks, strict=True), strict=True):
             written = [self._send(text, limit) for text in texts]
@@ -273,7 +275,8 @@ class Audit:
                 if name in (*GRADED, *SHAPING):
                     raise
                 note = f"not audited: {name}: {type(error).__name__}: {error}"
-                self.notes += [note] * (note not in self.notes)
+                if note not in self.notes:
+                    self.notes.append(note)
         return paid
 
     def _count(
@@ -305,11 +308,12 @@ class Audit:
             found = run_scripted(tasks, lambda at, turn: texts[at][turn], self._send, len(texts))
             return [one["completions"] for one in sorted(found[name], key=lambda s: s["doc_id"])]
 
-        cut = f", cut off at {settings.max_new_tokens} tokens"
-        faults = [
-            "" if one["score"] == 1 else one["verdict"] + cut * one["cut_off"]
-            for (one,) in grade([[text] for text in cases.golds])
-        ]
+        faults = []
+        for (one,) in grade([[text] for text in cases.golds]):
+            fault = "" if one["score"] == 1 else one["verdict"]
+            if fault and one["cut_off"]:
+                fault += f", cut off at {settings.max_new_tokens} tokens"
+            faults.append(fault)
         for trick, found in zip(TRICKS, zip(*grade(cases.tricks), strict=True), strict=True):
             texts = [Completion(one["completion"], 0, one["cut_off"]) for one in found]
             self._count(cases, trick, texts, [one["score"] for one in found], "task")
@@ -342,6 +346,14 @@ class Audit:
                     f"{rows[unscored[0]]['id']}"
                 )
         return found
+
+
+def _first_difference(one: str, other: str) -> int:
+    """The place of the first character in which two texts differ."""
+    for at, (first, second) in enumerate(zip(one, other, strict=False)):
+        if first != second:
+            return at
+    return min(len(one), len(other))
 
 
 def _render(completions: list[str], prompts: list[str]) -> list[str]:

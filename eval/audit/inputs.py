@@ -69,10 +69,12 @@ def load_recipe(args: Any, folder: str) -> Recipe:
         path = Path(args.recipe, f"{stage}.yaml")
         if path.is_file():
             argv = ["--config", str(path), "--run_dir", args.run, *cpu]
-            argv += ["--model", args.model] if args.model else []
-            for key in ("reward_funcs", "reward_weights") if stage == "grpo" else ():
-                if given := getattr(args, key):
-                    argv += [f"--{key}", *map(str, given)]
+            if args.model:
+                argv += ["--model", args.model]
+            if stage == "grpo":
+                for key in ("reward_funcs", "reward_weights"):
+                    if given := getattr(args, key):
+                        argv += [f"--{key}", *map(str, given)]
             found[stage] = parse(__doc__, own, (kind, "ModelConfig"), check, argv, DEFAULTS)
     if not found:
         raise UserError(f"recipe: {args.recipe} has neither sft.yaml nor grpo.yaml; add one")

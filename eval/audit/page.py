@@ -18,8 +18,10 @@ RATES = ("question", "template", "reward", "think-aware task")
 
 def percent(share: float | None) -> str:
     """A share in per cent, rounded down: only all of them are 100, and 98.99 is not 99."""
+    if share is None:
+        return "-"
     # Shares are quotients: 0.29 * 1000 is a little below 290.
-    return "-" if share is None else f"{math.floor(1000 * share + 1e-6) / 10:.1f}"
+    return f"{math.floor(1000 * share + 1e-6) / 10:.1f}"
 
 
 def show(report: dict[str, Any], console: Console | None = None) -> None:
@@ -40,12 +42,15 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
         for name, found in tricks.items()
         if found["num_paid"]
     ]
+    parsers = [*read[0]] if read else []
     tables = {
         "Golds that pass, %": (["set", "golds", *RATES], golds),
         "Right answers that our parser and the harness's own read, %": (
-            [*read[0]] if read else [], [[*one.values()] for one in read]),
+            parsers,
+            [[*one.values()] for one in read],
+        ),
         "Wrong answers and tricks that are paid": (["trick", "tried", "paid"], paid),
-    }  # fmt: skip
+    }
     for title, (header, rows) in tables.items():
         if rows:
             # Narrow heads: six parsers must fit within 80 columns, uncut.
@@ -57,7 +62,8 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
     for one in report["failures"][:MAX_LINES]:
         line = one_line("failed: {set}, row {row}: {check}: {fault}".format(**one))
         lines.append(line if len(line) <= MAX_CHARS else line[: MAX_CHARS - 1] + "…")
-    if (more := len(report["failures"]) - MAX_LINES) > 0:
+    more = len(report["failures"]) - MAX_LINES
+    if more > 0:
         lines.append(f"failed: {more:,} more are in audit.json")
     for line in [*lines, *(one_line(f"note: {note}") for note in report["notes"])]:
         console.out(line, highlight=False)
@@ -92,7 +98,8 @@ def show_parsed(path: str, found: list[dict[str, Any]]) -> None:
     console = Console(highlight=False)
     console.out(f"{len(found):,} completions of {path}", highlight=False)
     print_table(console, "", ["parser", "reads as right", "%", "of the readable ones, %"], table)
-    if stopped := [one["where"] for one in found if one["stopped"]]:
+    stopped = [one["where"] for one in found if one["stopped"]]
+    if stopped:
         console.out(
             f"{len(stopped):,} rows are too much for a parser of the harness, and count as not "
             f"read, the first {stopped[0]}",

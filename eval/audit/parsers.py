@@ -166,7 +166,10 @@ def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
     official, stopped = parse_officially(
         [gold[0] for gold in golds], completions, lambda text, _: Completion(text, 0, cut_off=False)
     )
-    grades = grade_all([THINK_OPEN * row["prefilled"] + row["completion"] for row in rows], golds)
+    whole = [
+        THINK_OPEN + row["completion"] if row["prefilled"] else row["completion"] for row in rows
+    ]
+    grades = grade_all(whole, golds)
     lenient = grade_leniently(completions, golds)
     found = []
     for place, row in enumerate(rows):

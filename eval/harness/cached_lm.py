@@ -70,9 +70,13 @@ class CachedLM(LM):
     def _serve(self, wanted: list, nothing: Any) -> list:
         """The samples, those that are missing generated first; `nothing` outside of main."""
         fill(
-            self._store, wanted, lambda: nullcontext(self._engine), self._processes, self._label,
+            self._store,
+            wanted,
+            lambda: nullcontext(self._engine),
+            self._processes,
+            self._label,
             is_logged=True,
-        )  # fmt: skip
+        )
         if not self._processes.is_main:
             return [nothing] * len(wanted)
         return [self._store.get(one) for one in wanted]

@@ -96,7 +96,9 @@ def majority_at_k(records: Sequence[dict]) -> float:
         return 1.0
     sizes = _class_sizes(wrong)
     most = max(sizes)
-    return 1.0 / (1 + sizes.count(right)) if right == most else float(right > most)
+    if right == most:
+        return 1.0 / (1 + sizes.count(right))
+    return 1.0 if right > most else 0.0
 
 
 def _class_sizes(votes: Sequence[str]) -> list[int]:

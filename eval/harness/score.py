@@ -24,11 +24,24 @@ from pipeline.prompts import THINK_OPEN, prefills_think
 
 # Of completions.parquet, with their types in Arrow; besides them `gold`, a list of strings.
 COLUMNS = {
-    "task": "string", "mode": "string", "id": "string", "source": "string", "level": "int64",
-    "sample": "int64", "question": "string", "prompt": "string", "completion": "string",
-    "verdict": "string", "prediction": "string", "well_formed": "bool", "cut_off": "bool",
-    "num_tokens": "int64", "lenient": "string", "outcome": "string", "score": "double",
-}  # fmt: skip
+    "task": "string",
+    "mode": "string",
+    "id": "string",
+    "source": "string",
+    "level": "int64",
+    "sample": "int64",
+    "question": "string",
+    "prompt": "string",
+    "completion": "string",
+    "verdict": "string",
+    "prediction": "string",
+    "well_formed": "bool",
+    "cut_off": "bool",
+    "num_tokens": "int64",
+    "lenient": "string",
+    "outcome": "string",
+    "score": "double",
+}
 OPTIONS = tuple(enumerate("ABCD", 1))
 
 

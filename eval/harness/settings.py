@@ -91,13 +91,14 @@ def check_data(args: EvalArguments, tasks: list[str], official: list[str]) -> No
         raise UserError(f"data_root: {root} is not a folder; set it to the folder of the data")
     for task in tasks:
         key = OWN.get(task)
-        if key and not Path(file := getattr(args, key)).is_file():
-            raise UserError(f"{key}: {file} does not exist; `make data` builds it")
+        if key and not Path(getattr(args, key)).is_file():
+            raise UserError(f"{key}: {getattr(args, key)} does not exist; `make data` builds it")
         if key or root is not None:
             suite.read_problem_rows(task, **args.problem_keys())
-    for task in official if root is not None else ():
-        for metadata in suite.read_official_metadata(task).values():
-            suite.find_official(metadata["hub"], metadata["files"], root)
+    if root is not None:
+        for task in official:
+            for metadata in suite.read_official_metadata(task).values():
+                suite.find_official(metadata["hub"], metadata["files"], root)
 
 
 def check_inputs(args: EvalArguments) -> None:

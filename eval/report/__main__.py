@@ -96,8 +96,10 @@ def read_stages(output_dir: str, evaluated: dict, checkpoints: dict[str, str]) -
 
 def read_left(file: Path, remedy: str) -> Any:
     """The content of a JSON file that a stage has left; None where there is none."""
+    if not file.is_file():
+        return None
     try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{file} is damaged ({error}); run {remedy} again") from error
 

@@ -96,13 +96,19 @@ def write(path: Path, files: dict[Path, str], title: str) -> tuple[int, int]:
     return len(rows), len(index)
 
 
+def is_fact(column: pa.Field) -> bool:
+    """Whether the page shows a column besides the texts: a known one, or a number of TRL's."""
+    if column.name in (*FACTS, "verdict", "step"):
+        return True
+    return column.name not in TEXTS and pa.types.is_floating(column.type)
+
+
 def read_index(file: Path, name: str) -> Iterator[dict[str, Any]]:
     """One entry for each completion of a file, without its texts, which may be gigabytes."""
     try:
         with parquet.ParquetFile(file) as opened:
             schema = opened.schema_arrow
-            keys = [one.name for one in schema if one.name in (*FACTS, "verdict", "step")
-                    or (one.name not in TEXTS and pa.types.is_floating(one.type))]  # fmt: skip
+            keys = [column.name for column in schema if is_fact(column)]
             table = opened.read(keys)
     except (pa.ArrowInvalid, OSError) as error:  # a trainer writes it at this moment
         notice(f"{file}: left out, cannot be read ({error})")
@@ -129,10 +135,12 @@ def choose(index: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def as_text(value: Any) -> str:
     """A prompt or completion as TRL logs it: a text, or messages, named where there are several."""
-    if isinstance(value, str) or value is None:
-        return value or ""
-    parts = [one["content"] if isinstance(one["content"], str) else json.dumps(one["content"])
-             for one in value]  # fmt: skip
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    contents = [message["content"] for message in value]
+    parts = [one if isinstance(one, str) else json.dumps(one) for one in contents]
     if len(parts) == 1:
         return parts[0]
     named = zip(value, parts, strict=True)
@@ -158,7 +166,9 @@ def show(value: Any) -> str:
     """A fact as text."""
     if isinstance(value, float):
         return f"{value:.3g}"
-    return shorten(" or ".join(map(str, value)) if isinstance(value, list) else str(value), 200)
+    if isinstance(value, list):
+        return shorten(" or ".join(map(str, value)), 200)
+    return shorten(str(value), 200)
 
 
 if __name__ == "__main__":

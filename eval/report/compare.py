@@ -71,14 +71,16 @@ def find_runs(entries: Iterable[str]) -> dict[str, list[Path]]:
     found: dict[Path, list[Path]] = defaultdict(list)
     for entry in entries:
         seeds = sorted(Path(entry).glob("seed-*"), key=lambda one: (len(one.name), one.name))
-        folders = [one.resolve() for one in (Path(entry), *seeds)
-                   if (one / "eval" / manifest.NAME).is_file()]  # fmt: skip
+        places = [Path(entry), *seeds]
+        folders = [one.resolve() for one in places if (one / "eval" / manifest.NAME).is_file()]
         if not folders:
             raise UserError(
                 f"runs: {entry} is no run that was evaluated: it has no eval/{manifest.NAME}; "
                 "give the folder of a run after `make eval`"
             )
-        for one in folders[:1] if folders[0] == Path(entry).resolve() else folders:
+        if folders[0] == Path(entry).resolve():
+            folders = folders[:1]
+        for one in folders:
             run = one.parent if one.name.startswith("seed-") else one
             if one in found[run]:
                 raise UserError(f"runs: {entry} occurs twice; remove one")
@@ -112,10 +114,13 @@ def load(folder: Path) -> Run:
 def compare(runs: Runs) -> dict[str, Any]:
     """The content of `compare.json`: as `report.json`, with runs and seeds for checkpoints."""
     shown = {name: {name: run} for name, run in every(runs).items()} | runs
+    last = [*runs][-1]
+    shown[last] = shown.pop(last)  # the page speaks of the last one; it may be a seed's name, too
     results = {name: merge([run.result for run in found.values()]) for name, found in shown.items()}
     numbers.check_alike(results)
-    folders = {name: ", ".join(str(run.folder) for run in found.values())
-               for name, found in shown.items()}  # fmt: skip
+    folders = {}
+    for name, found in shown.items():
+        folders[name] = ", ".join(str(run.folder) for run in found.values())
     first, *others = runs
     report: dict[str, Any] = {"title": f"{' and '.join(runs)} compared", "base_model": ""}
     report |= numbers.summarise(folders, results, [(first, other) for other in others])
@@ -162,12 +167,14 @@ def differ_table(runs: Runs) -> render.Table:
     rows = []
     for key in settings[0]:
         if len({one.get(key) for one in settings} - {None}) > 1:
-            each = (
-                (run.settings.get(key, "-") for run in found.values()) for found in runs.values()
-            )
-            rows.append([key, *(" / ".join(dict.fromkeys(values)) for values in each)])
-    if rest := rows[MAX_KEYS:]:
-        rows[MAX_KEYS:] = [[f"{len(rest)} more", *("" for _ in runs)]]
+            row = [key]
+            for found in runs.values():
+                values = [run.settings.get(key, "-") for run in found.values()]
+                row.append(" / ".join(dict.fromkeys(values)))
+            rows.append(row)
+    num_more = len(rows) - MAX_KEYS
+    if num_more > 0:
+        rows[MAX_KEYS:] = [[f"{num_more} more", *("" for _ in runs)]]
     return ["setting", *runs], rows
 
 

@@ -11,7 +11,6 @@ import random
 import sys
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +65,7 @@ def main() -> None:
     started = manifest.start(folder)
 
     files = {name: describe_file(name, build) for name in sorted(build["outputs"], key=ORDER.index)}
+    kept = ("config", "git_commit", "inputs", "versions", "seconds", "wall_time_s")
     report: dict[str, Any] = {
         "title": f"Data of {data.resolve().parent.name}",
         **{key: build[key] for key in ("rows_in", "rows_out", "dropped")},
@@ -73,10 +73,9 @@ def main() -> None:
         "unit": "tokens" if tokenizer else "characters",
         "tokenizer": args.tokenizer,
         "decontamination": describe_benchmarks(build),
-        "build": {key: build.get(key) for key in (
-            "config", "git_commit", "inputs", "versions", "seconds", "wall_time_s")},
+        "build": {key: build.get(key) for key in kept},
         "report_commit": manifest.git_commit(),
-    }  # fmt: skip
+    }
     figures = []
     for name, file in files.items():
         counts, lengths = count_rows(data / name, tokenizer)
@@ -130,9 +129,10 @@ def name_sources(sources: list[dict[str, Any]]) -> list[str]:
 
 def describe_benchmarks(build: dict[str, Any]) -> dict[str, Any]:
     """`{benchmark: its number of questions, or why it was not compared}`, own sets included."""
-    outputs = build["outputs"]
-    own = {key: outputs[FILES[key]]["rows_out"] for key in FILES
-           if FILES[key] in outputs and key not in TRAINING}  # fmt: skip
+    own = {}
+    for key, file in FILES.items():
+        if file in build["outputs"] and key not in TRAINING:
+            own[key] = build["outputs"][file]["rows_out"]
     return dict.fromkeys(BENCHMARKS, NOT_LISTED) | build["decontamination"] | own
 
 
@@ -144,10 +144,16 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
     count) pairs; `lengths` of questions and completions, quantiles; and `kept`, some rows, drawn at
     random, as a model gets them. And the lengths themselves.
     """
-    num_rows, counts = 0, {kind: Counter() for kind in ("source", "subject", "level")}
+    num_rows = 0
+    counts: dict[str, Counter] = {kind: Counter() for kind in ("source", "subject", "level")}
     draw, kept = random.Random(0), []
     lengths: dict[str, list[int]] = defaultdict(list)
-    encode = tokenizer and partial(tokenizer.backend_tokenizer.encode, add_special_tokens=False)
+
+    def measure(text: str) -> int:
+        if not tokenizer:
+            return len(text)
+        return len(tokenizer.backend_tokenizer.encode(text, add_special_tokens=False))
+
     for _, row in read_rows(path):
         num_rows += 1
         keep(kept, row, NUM_KEPT, num_rows, draw)
@@ -157,7 +163,7 @@ def count_rows(path: Path, tokenizer: Any) -> tuple[dict[str, Any], dict[str, li
             counts["level"][row["source"], float(f"{row['level']:.3g}")] += 1
         if num_rows <= NUM_MEASURED:
             for name in row.keys() & {"question", "completion"}:
-                lengths[name].append(len(encode(row[name]) if encode else row[name]))
+                lengths[name].append(measure(row[name]))
     described = {}
     for name, found in sorted(lengths.items(), reverse=True):
         median, p95, longest = np.quantile(found, [0.5, 0.95, 1], method="inverted_cdf").tolist()
@@ -176,11 +182,11 @@ def keep(kept: list, row: Any, size: int, number: int, draw: random.Random) -> N
 
 def show_row(row: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
     """A row as a model gets it: in the tokenizer's chat template, else message by message."""
-    prompt, completion = as_text(row["prompt"]), row.get("completion")
+    prompt, completion = as_text(row["prompt"]), row.get("completion") or ""
     if tokenizer and tokenizer.chat_template:
         prompt = render_prompt(row["prompt"], tokenizer)
-        completion = completion and render_completion(completion, prompt)
-    texts = {"Prompt": shorten(prompt), "Completion": shorten(completion or "")}
+        completion = render_completion(completion, prompt)
+    texts = {"Prompt": shorten(prompt), "Completion": shorten(completion)}
     return {"id": row["id"], "texts": texts | {"Gold": " or ".join(row["answers"])}}
 
 
@@ -189,7 +195,8 @@ def largest(counts: Counter[Any]) -> list[tuple[str, int]]:
     rows = counts.most_common(MAX_SHOWN)
     if not isinstance(next(iter(counts), ""), str):
         rows = [(f"{source} {level:.3g}", number) for (source, level), number in sorted(rows)]
-    if rest := len(counts) - len(rows):
+    rest = len(counts) - len(rows)
+    if rest:
         rows.append((f"{rest:,} others", counts.total() - sum(number for _, number in rows)))
     return rows
 
@@ -221,15 +228,21 @@ def summary(report: dict[str, Any]) -> str:
     made = ", ".join(f"{file['rows_out']:,} in {name}" for name, file in report["files"].items())
     text = f"Rows in: {report['rows_in']:,}. Problems: {report['rows_out']:,} ({made})."
     dropped = Counter(report["dropped"])
-    reasons = ", ".join(f"{reason} ({number:,})" for reason, number in dropped.most_common(3))
-    return f"{text} Left out: {dropped.total():,}{', most of all as ' if reasons else ''}{reasons}."
+    text += f" Left out: {dropped.total():,}"
+    if dropped:
+        reasons = [f"{reason} ({number:,})" for reason, number in dropped.most_common(3)]
+        text += f", most of all as {', '.join(reasons)}"
+    return f"{text}."
 
 
 def warnings(report: dict[str, Any]) -> list[str]:
     """What a reader should doubt, most serious first; none where all is well."""
     found = []
-    if any(file["is_training"] and {one["name"] for one in file["sources"]} != {"synthetic"}
-           for file in report["files"].values()):  # fmt: skip
+    names = set()  # of the sources that are trained on
+    for file in report["files"].values():
+        if file["is_training"]:
+            names.update(source["name"] for source in file["sources"])
+    if names - {"synthetic"}:
         unchecked: dict[str, list[str]] = defaultdict(list)
         for name, why in report["decontamination"].items():
             if not isinstance(why, int):
@@ -240,10 +253,12 @@ def warnings(report: dict[str, Any]) -> list[str]:
         ]
     for name, file in report["files"].items():
         for source in file["sources"]:
-            if number := source["dropped"].get("bad_row"):
+            number = source["dropped"].get("bad_row")
+            if number:
                 found.append(f"{name}: {number:,} rows of {source['label']} cannot be read.")
-            lost = sum(n for r, n in source["dropped"].items() if r not in ON_PURPOSE)
-            if lost > MAX_LOST * (rows_in := source["rows_in"]):
+            rows_in, dropped = source["rows_in"], source["dropped"]
+            lost = sum(dropped[reason] for reason in dropped if reason not in ON_PURPOSE)
+            if lost > MAX_LOST * rows_in:
                 found.append(f"{name}: {source['label']} lost {lost:,} of {rows_in:,} rows.")
     return found
 
@@ -259,13 +274,13 @@ def tables(report: dict[str, Any]) -> dict[str, Any]:
             parts = {"all": file} | {one["label"]: one for one in file["sources"]}
             reasons[name] = reason_table(parts)
     if alone:
-        reasons[f"{'Other files' if reasons else 'Files'} of one source each"] = reason_table(alone)
-    places = [
-        [f"{name}: {one['label']}",
-         f"{one['place']}, split {one['split']}" if one["place"] else "generated"]
-        for name, file in files.items()
-        for one in file["sources"]
-    ]  # fmt: skip
+        which = "Other files" if reasons else "Files"
+        reasons[f"{which} of one source each"] = reason_table(alone)
+    places = []
+    for name, file in files.items():
+        for one in file["sources"]:
+            place = f"{one['place']}, split {one['split']}" if one["place"] else "generated"
+            places.append([f"{name}: {one['label']}", place])
     lengths = [
         [f"{name}, {text}", *found.values()]
         for name, file in files.items()
@@ -281,22 +296,23 @@ def tables(report: dict[str, Any]) -> dict[str, Any]:
 
 def reason_table(parts: dict[str, dict[str, Any]]) -> Table:
     """What each reason took of the rows of files or sources."""
-    return share_table({
-        label: {"rows in": part["rows_in"], "rows out": part["rows_out"]} | part["dropped"]
-        for label, part in parts.items()
-    })  # fmt: skip
+    columns = {}
+    for label, part in parts.items():
+        counts = {"rows in": part["rows_in"], "rows out": part["rows_out"]}
+        columns[label] = counts | part["dropped"]
+    return share_table(columns)
 
 
 def mix_table(files: dict[str, dict[str, Any]]) -> Table:
     """How many rows each source, subject, level and band of difficulty of the files has."""
-    header, rows = share_table({
-        name: {"rows": file["num_rows"]} | {
-            f"{kind} {label}": number
-            for kind, found in (file["made_of"] | {"difficulty": file["bands"].items()}).items()
-            for label, number in found
-        }
-        for name, file in files.items()
-    })  # fmt: skip
+    columns = {}
+    for name, file in files.items():
+        columns[name] = {"rows": file["num_rows"]}
+        for kind, found in file["made_of"].items():
+            columns[name] |= {f"{kind} {label}": number for label, number in found}
+        for band, number in file["bands"].items():
+            columns[name][f"difficulty {band}"] = number
+    header, rows = share_table(columns)
     return header, sorted(rows, key=lambda row: KINDS.index(row[0].split(" ")[0]))
 
 

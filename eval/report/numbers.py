@@ -7,7 +7,7 @@ metrics, `completions.parquet` one row per completion. `eval.harness.metrics` ha
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -27,9 +27,22 @@ from eval.harness.metrics import (
 from pipeline.errors import UserError
 
 NUMBERS = (
-    "task", "mode", "id", "source", "level", "sample", "gold", "verdict", "prediction",
-    "well_formed", "cut_off", "num_tokens", "lenient", "outcome", "score",
-)  # fmt: skip
+    "task",
+    "mode",
+    "id",
+    "source",
+    "level",
+    "sample",
+    "gold",
+    "verdict",
+    "prediction",
+    "well_formed",
+    "cut_off",
+    "num_tokens",
+    "lenient",
+    "outcome",
+    "score",
+)
 COMPLETIONS = "completions.parquet"
 # The mode whose metric represents a task where one number must do, best first: several samples say
 # more than one, and our grader reads what an official parser may not.
@@ -102,8 +115,8 @@ def check_alike(results: dict[str, Result]) -> None:
     def settled(result: Result) -> dict[str, Any]:
         prints = result.scores["fingerprint"]
         # Of files their hashes: each run has its own copy.
-        data = sorted(name if digest == "hub" else digest for name, digest
-                      in (prints["data"] or {}).items())  # fmt: skip
+        hashes = prints["data"] or {}
+        data = sorted(name if hashes[name] == "hub" else hashes[name] for name in hashes)
         found = {"engine": prints["engine"], "data": data, "code": prints["code"]}
         return found | result.scores["settings"]
 
@@ -135,36 +148,33 @@ def summarise(
     names = list(checkpoints)
     scores = {name: results[name].scores for name in names}
     first = scores[names[0]]
-
-    def per_kind(count: Callable) -> dict[str, dict[str, Any]]:
-        return {
-            task: {
-                mode: count({name: results[name].rows[task, mode] for name in names})
-                for mode in order(modes)
-            }
-            for task, modes in first["tasks"].items()
-        }
-
-    def each(count: Callable) -> dict[str, dict[str, Any]]:
-        return per_kind(lambda rows: {name: count(found) for name, found in rows.items()})
-
+    measures = {
+        "outcomes": outcome_rates,
+        "shapes": shape,
+        "verdicts": verdict_rates,
+        "cut_off": cut_off_rate,
+        "no_thought": no_thought_rate,
+        "levels": level_scores,
+    }
+    parts: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in ("changes", *measures)}
+    for task, modes in first["tasks"].items():
+        for part in parts.values():
+            part[task] = {}
+        for mode in order(modes):
+            rows = {name: results[name].rows[task, mode] for name in names}
+            parts["changes"][task][mode] = [
+                {"from": before, "to": after} | split_change(rows[before], rows[after])
+                for before, after in pairs or stage_pairs(names)
+            ]
+            for name, measure in measures.items():
+                found = {checkpoint: measure(rows[checkpoint]) for checkpoint in names}
+                parts[name][task][mode] = found
     costs = ("num_completions", "num_tokens", "wall_time_s")
     return {
         "checkpoints": checkpoints,
         "settings": first["settings"],
         "scores": {name: scores[name]["tasks"] for name in names},
-        "changes": per_kind(
-            lambda rows: [
-                {"from": before, "to": after} | split_change(rows[before], rows[after])
-                for before, after in pairs or stage_pairs(names)
-            ]
-        ),
-        "outcomes": each(outcome_rates),
-        "shapes": each(shape),
-        "verdicts": each(verdict_rates),
-        "cut_off": each(lambda rows: _mean(bool(row["cut_off"]) for row in rows)),
-        "no_thought": each(lambda rows: _mean(map(has_no_thought, rows))),
-        "levels": each(level_scores),
+        **parts,
         "fingerprints": {name: scores[name]["fingerprint"] for name in names},
         "costs": {name: {key: scores[name].get(key) for key in costs} for name in names},
     }
@@ -188,7 +198,9 @@ def is_official(mode: str) -> bool:
 def stage_pairs(names: list[str]) -> Pairs:
     """Consecutive checkpoints, then the first and the last where that is another pair."""
     found = list(pairwise(names))
-    return [*found, (names[0], names[-1])] if len(names) > 2 else found
+    if len(names) > 2:
+        found.append((names[0], names[-1]))
+    return found
 
 
 def level_scores(rows: Rows) -> dict[int, dict]:
@@ -228,6 +240,16 @@ def _mean(values: Iterable[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def cut_off_rate(rows: Rows) -> float | None:
+    """Share of completions that were cut off at the token limit."""
+    return _mean(bool(row["cut_off"]) for row in rows)
+
+
+def no_thought_rate(rows: Rows) -> float | None:
+    """Share of completions without one closed thought; see `has_no_thought`."""
+    return _mean(map(has_no_thought, rows))
+
+
 def has_no_thought(row: dict) -> bool:
     """Whether a completion came to an end without one closed thought: no answer is read."""
     return row["verdict"] in ("no_think", "unclosed_think") and not row["cut_off"]
@@ -249,10 +271,11 @@ def find_flips(
     flips = []
     for key, rows in before.items():
         earlier = {sample(row): row for row in rows}
-        both = [(earlier[sample(row)], row) for row in after[key]]
-        # No verdict is a log-likelihood: nothing was written.
-        flips += [(old, new) for old, new in both
-                  if new["verdict"] is not None and old["score"] != new["score"]]  # fmt: skip
+        for new in after[key]:
+            old = earlier[sample(new)]
+            # No verdict is a log-likelihood: nothing was written.
+            if new["verdict"] is not None and old["score"] != new["score"]:
+                flips.append((old, new))
     tasks = list(dict.fromkeys(task for task, _ in before))
     queues: dict[tuple, dict[tuple, tuple[dict, dict]]] = defaultdict(dict)
     for old, new in sorted(flips, key=lambda flip: _draw(flip[1])):

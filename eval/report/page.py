@@ -86,8 +86,11 @@ def percent(score: dict | None) -> str:
     text = f"{100 * score['value']:.1f}"
     if score["value"] in (0, 1):
         bound = 100 * abs(score["value"] - unseen_share(score["n"]))
-        return f"{text} ({'≥' if score['value'] else '≤'} {bound:.1f})"
-    return text if score["stderr"] is None else f"{text} ± {100 * score['stderr']:.1f}"
+        sign = "≥" if score["value"] else "≤"
+        return f"{text} ({sign} {bound:.1f})"
+    if score["stderr"] is None:
+        return text
+    return f"{text} ± {100 * score['stderr']:.1f}"
 
 
 def points(value: float, sign: str = "+") -> str:
@@ -99,7 +102,9 @@ def points(value: float, sign: str = "+") -> str:
 def change(score: dict) -> str:
     """A difference in points and its interval, which one problem has not: "+12.3 [10.0, 14.6]"."""
     text = points(score["value"])
-    return text if score["low"] is None else f"{text} {interval(score)}"
+    if score["low"] is None:
+        return text
+    return f"{text} {interval(score)}"
 
 
 def interval(score: dict) -> str:
@@ -115,8 +120,10 @@ def may_be_chance(score: dict) -> bool:
 def metric_name(mode: str, metric: str) -> str:
     """A metric as a reader would call it: "greedy accuracy", "avg@4", "official exact_match"."""
     name, _, kind = metric.partition(",")
-    kind = f" ({kind})" if kind not in ("", "none") else ""
-    return name if mode == "sampled" else f"{mode.replace(':', ' ')} {name}{kind}"
+    if mode == "sampled":
+        return name
+    name = f"{mode.replace(':', ' ')} {name}"
+    return name if kind in ("", "none") else f"{name} ({kind})"
 
 
 def row_name(report: dict, task: str, mode: str) -> str:
@@ -139,15 +146,25 @@ def summary(report: dict[str, Any]) -> str:
         text = f"{task}: {metric_name(mode, main)} {percent(values[last])} %"
         if len(names) > 1:
             found, *whole = [one for one in report["changes"][task][mode] if one["to"] == last]
-            score, over = found["score"], f" over {found['from']}"
-            text += f", {change(score)} points from {100 * values[found['from']]['value']:.1f} %"
-            text += CHANCE * may_be_chance(score)
-            parts = [f"{part} {points(found[part]['value'])}" for part in PARTS]
-            text += f", of these {', '.join(parts)}"
+            over = f" over {found['from']}"
+            text += f", {describe_change(found, values[found['from']])}"
             if whole:
                 text += f"; over {names[0]} {change(whole[0]['score'])}"
         sentences.append(f"{text}.")
     return f"{last}{over} on {' On '.join(sentences)}"
+
+
+def describe_change(found: dict, before: dict) -> str:
+    """A change in words: "+12.3 [10.0, 14.6] points from 50.0 %, of these ability +12.3, …"."""
+    text = f"{change(found['score'])} points from {100 * before['value']:.1f} %"
+    if may_be_chance(found["score"]):
+        text += CHANCE
+    return f"{text}, of these {list_parts(found)}"
+
+
+def list_parts(found: dict) -> str:
+    """The parts of a change: "ability +10.0, format +2.3, truncation 0.0"."""
+    return ", ".join(f"{part} {points(found[part]['value'])}" for part in PARTS)
 
 
 def headline(report: dict[str, Any]) -> list[dict[str, str]]:
@@ -163,17 +180,19 @@ def headline(report: dict[str, Any]) -> list[dict[str, str]]:
         one = report["scores"][names[-1]][task][mode]
         found = one["metrics"][one["main"]]
         note = f"{metric_name(mode, one['main'])}, {count:,} problems"
-        sure = f"95 % {interval(found)}; " if found["low"] is not None else ""
+        if found["low"] is not None:
+            note = f"95 % {interval(found)}; {note}"
         value = f"{100 * found['value']:.1f} %"
-        return {"value": value, "name": f"{names[-1]} on {task}", "note": f"{sure}{note}"}
+        return {"value": value, "name": f"{names[-1]} on {task}", "note": note}
 
     def step(task: str, one: dict) -> dict[str, str]:
-        sure = f"95 % {interval(one['score'])}{CHANCE * may_be_chance(one['score'])}; "
-        sure *= one["score"]["low"] is not None
-        parts = ", ".join(f"{part} {points(one[part]['value'])}" for part in PARTS)
-        value = f"{points(one['score']['value'])} points"
+        note, found = list_parts(one), one["score"]
+        if found["low"] is not None:
+            chance = CHANCE if may_be_chance(found) else ""
+            note = f"95 % {interval(found)}{chance}; {note}"
+        value = f"{points(found['value'])} points"
         name = f"{one['to']} over {one['from']} on {task}"
-        return {"value": value, "name": name, "note": f"{sure}{parts}"}
+        return {"value": value, "name": name, "note": note}
 
     task, modes = next(iter(report["changes"].items()))
     steps = [one for one in modes[headline_mode(modes)] if one["to"] == names[-1]]
@@ -197,65 +216,84 @@ def bars(report: dict[str, Any], names: list[str]) -> dict[str, dict[str, tuple]
 def warnings(report: dict[str, Any]) -> list[str]:
     """What a reader should doubt, most serious first; none where all is well."""
     limit = report["settings"].get("max_new_tokens")
-    rules = (  # shares, above which one, of official modes, what is said
-        (
-            _unread_shares(report["outcomes"]), MAX_UNREAD, True,
-            "An official parser does not read answers that are right, so that its score says less "
-            "about the model than about the parser",
-        ),
-        (
-            report["cut_off"], MAX_CUT_OFF, False,
-            f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find them "
-            "right",
-        ),
-        (
-            report["cut_off"], MAX_CUT_OFF, True,
-            f"Completions were cut off at the harness's own limit ({HARNESS_LIMIT} tokens unless "
-            "the task sets one); `max_new_tokens` does not change it",
-        ),
-        (  # of ours only: official prompts ask for no thought
-            report["no_thought"], MAX_UNCLOSED, False,
-            "Completions ended without one closed thought (no `</think>`, or several), so that no "
-            "answer was read",
-        ),
-    )  # fmt: skip
+    unread, cut_off = _unread_shares(report["outcomes"]), report["cut_off"]
     found = _twins(report) + _strangers(report)
-    for shares, most, official, text in rules:
-        parts = [  # the last checkpoint first: the others' are less than the result
-            f"{name} {task} {mode} {100 * by_name[name]:.0f} %"
-            for name in reversed(report["scores"])
-            for task, modes in shares.items()
-            for mode, by_name in modes.items()
-            if by_name[name] > most and is_official(mode) == official
-        ]
-        if rest := parts[MAX_NAMED:]:
-            parts[MAX_NAMED:] = [f"{len(rest)} more"]
-        if parts:
-            found.append(f"{text}: {', '.join(parts)}.")
+    if places := _places_above(MAX_UNREAD, unread, report, official=True):
+        found.append(
+            "An official parser does not read answers that are right, so that its score says less "
+            f"about the model than about the parser: {places}."
+        )
+    if places := _places_above(MAX_CUT_OFF, cut_off, report, official=False):
+        found.append(
+            f"Completions were cut off at {limit} tokens; a higher `max_new_tokens` may find them "
+            f"right: {places}."
+        )
+    if places := _places_above(MAX_CUT_OFF, cut_off, report, official=True):
+        found.append(
+            f"Completions were cut off at the harness's own limit ({HARNESS_LIMIT} tokens unless "
+            f"the task sets one); `max_new_tokens` does not change it: {places}."
+        )
+    # Of ours only: official prompts ask for no thought.
+    if places := _places_above(MAX_UNCLOSED, report["no_thought"], report, official=False):
+        found.append(
+            "Completions ended without one closed thought (no `</think>`, or several), so that no "
+            f"answer was read: {places}."
+        )
     few = {task: count for task, count in problems(report) if count < MIN_PROBLEMS}
     if few:
         counts = ", ".join(f"{task} has {count}" for task, count in few.items())
         found.append(f"Fewer than {MIN_PROBLEMS} problems, so wide intervals: {counts}.")
     for task, count in few.items():
-        changes = report["changes"][task]
-        for one in changes[headline_mode(changes)]:
-            score, names = one["score"], f"{one['from']} and {one['to']}"
-            if (seen := score["value"]) and may_be_chance(score):
-                chance = seen - score["low"] if seen > 0 else score["high"] - seen
-                found.append(
-                    f"The {count} problems of {task} cannot tell {names} apart: {points(seen)} "
-                    f"points are seen, up to about {points(min(chance, 1), '-')} may be chance."
-                )
+        found += _chance_warnings(report, task, count)
+    return found
+
+
+def _places_above(most: float, shares: dict, report: dict, official: bool) -> str:
+    """Where a share is above `most`: "grpo held_out greedy 12 %, …"; empty where it is nowhere.
+
+    The last checkpoint comes first: the others are less than the result.
+    """
+    places = [
+        f"{name} {task} {mode} {100 * by_name[name]:.0f} %"
+        for name in reversed(report["scores"])
+        for task, modes in shares.items()
+        for mode, by_name in modes.items()
+        if by_name[name] > most and is_official(mode) == official
+    ]
+    num_more = len(places) - MAX_NAMED
+    if num_more > 0:
+        places[MAX_NAMED:] = [f"{num_more} more"]
+    return ", ".join(places)
+
+
+def _chance_warnings(report: dict, task: str, count: int) -> list[str]:
+    """Of a task with few problems, the changes that may be chance."""
+    found, changes = [], report["changes"][task]
+    for one in changes[headline_mode(changes)]:
+        score, seen = one["score"], one["score"]["value"]
+        if seen and may_be_chance(score):
+            chance = seen - score["low"] if seen > 0 else score["high"] - seen
+            found.append(
+                f"The {count} problems of {task} cannot tell {one['from']} and {one['to']} apart: "
+                f"{points(seen)} points are seen, up to about {points(min(chance, 1), '-')} may be "
+                "chance."
+            )
     return found
 
 
 def _unread_shares(outcomes: dict) -> dict:
     """Of the completions with the right answer, the share that the parser did not read."""
+
+    def share(one: dict[str, float]) -> float:
+        there = one["right"] + one["unread"]
+        return one["unread"] / there if there else 0.0
+
     return {
-        task: {mode: {name: one["unread"] / (one["right"] + one["unread"] or 1)
-                      for name, one in found.items()} for mode, found in modes.items()}
+        task: {
+            mode: {name: share(one) for name, one in found.items()} for mode, found in modes.items()
+        }
         for task, modes in outcomes.items()
-    }  # fmt: skip
+    }
 
 
 def _twins(report: dict) -> list[str]:
@@ -309,12 +347,11 @@ def score_table(report: dict, task: str, only_main: bool = False) -> Table:
 
 def split_table(report: dict, task: str) -> Table:
     """One row per mode and change: the score's change and its parts, points and intervals."""
-    rows = [
-        [f"{one['from']} → {one['to']}, {row_name(report, task, mode)}",
-         *(change(one[part]) for part in ("score", *PARTS))]
-        for mode, found in report["changes"][task].items()
-        for one in found
-    ]  # fmt: skip
+    rows = []
+    for mode, found in report["changes"][task].items():
+        for one in found:
+            name = f"{one['from']} → {one['to']}, {row_name(report, task, mode)}"
+            rows.append([name, *(change(one[part]) for part in ("score", *PARTS))])
     return ["change", "score", *PARTS], rows
 
 
@@ -378,12 +415,12 @@ def reference_table(report: dict) -> Table:
         for mode, found in modes[group[0]].items():
             if any(mode not in modes[task] for task in group):
                 continue
-            shown = " → ".join(
-                f"{100 * fmean(of[t][mode]['metrics'][found['main']]['value'] for t in group):.1f}"
-                for of in scores.values()
-            )
+            means = []
+            for tasks in scores.values():
+                metrics = [tasks[task][mode]["metrics"][found["main"]] for task in group]
+                means.append(f"{100 * fmean(one['value'] for one in metrics):.1f}")
             name = row_name(report, group[0], mode)
-            shown = f"{shown} ({' → '.join(scores)})"
+            shown = f"{' → '.join(means)} ({' → '.join(scores)})"
             rows.append([", ".join(group), report["base_model"], f"ours, {name}", shown])
         for found in references:
             if tuple(found["tasks"]) == group:

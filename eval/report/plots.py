@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,8 @@ def read_panels(log_history: list[dict]) -> list[Panel]:
     """The panels for which the trainer, of SFT or of GRPO, logged anything."""
     logged = dict.fromkeys(key for log in log_history for key in log)
     found = []
-    for wanted, title, unit in GRPO_PANELS if "rollout/rewards" in logged else SFT_PANELS:
+    known = GRPO_PANELS if "rollout/rewards" in logged else SFT_PANELS
+    for wanted, title, unit in known:
         panels: dict[str, Panel] = {}
         for key in logged:
             line = read_curve(log_history, key)
@@ -111,9 +113,17 @@ def _draw_panel(axis, panel: Panel) -> None:
         named.add(group)
         if len(values) < FEW:
             axis.errorbar(
-                steps, values, yerr=panel.errors.get(label), color=color, linewidth=2, marker="o",
-                markersize=3, elinewidth=1, capsize=2, label=name,
-            )  # fmt: skip
+                steps,
+                values,
+                yerr=panel.errors.get(label),
+                color=color,
+                linewidth=2,
+                marker="o",
+                markersize=3,
+                elinewidth=1,
+                capsize=2,
+                label=name,
+            )
         else:
             reach = len(values) // 24
             axis.plot(steps, values, color=color, linewidth=0.8, alpha=0.35)
@@ -124,16 +134,18 @@ def _draw_panel(axis, panel: Panel) -> None:
         axis.figure.legend(loc="outside lower left", ncols=2, **LEGEND)
     if min(min(values) for _, values in panel.lines.values()) >= 0:
         most = max(max(values) for _, values in panel.lines.values())
-        axis.set_ylim(0, max(1.1 * most, axis.get_ylim()[1]) if most else 1)
+        top = max(1.1 * most, axis.get_ylim()[1]) if most else 1
+        axis.set_ylim(0, top)
 
 
 def draw_curves(panels: list[Panel], name: str) -> list[str]:
     """Training curves of the checkpoint `name`, a figure for each panel."""
-    return [
-        to_svg(lambda axis, panel=panel: _draw_panel(axis, panel), (4.2, 3.1),
-               f"{name}_curves-{number}", f"Training: {name}: {panel.title}")
-        for number, panel in enumerate(panels)
-    ]  # fmt: skip
+    figures = []
+    for number, panel in enumerate(panels):
+        draw = partial(_draw_panel, panel=panel)
+        label = f"Training: {name}: {panel.title}"
+        figures.append(to_svg(draw, (4.2, 3.1), f"{name}_curves-{number}", label))
+    return figures
 
 
 def draw_control(curves: dict[str, list]) -> list[str]:
@@ -174,18 +186,16 @@ def draw_outcomes(tasks: dict[str, dict[str, tuple[dict[str, float], dict]]]) ->
                 axis.errorbar(value, at, xerr=whiskers, color=DARK, elinewidth=1.2, capsize=2)
         across = blended_transform_factory(axis.figure.transFigure, axis.transData)
         for at, text in headings.items():  # over bars and names; they take no room from them
-            axis.text(0.02, at + 0.1, _fit(text, 50), va="center", weight="bold", fontsize=9,
-                      transform=across, in_layout=False)  # fmt: skip
+            heading = axis.text(0.02, at + 0.1, _fit(text, 50), transform=across, in_layout=False)
+            heading.set(va="center", weight="bold", fontsize=9)
         axis.set_yticks(places, [_fit(row[1], 20) for row in rows])
         axis.set(xlim=(0, 100), ylim=(place - 0.6, -0.6), xlabel="of the completions (%)")
         axis.tick_params(axis="y", length=0)
         axis.grid(axis="y", visible=False)
         axis.grid(axis="x", color=GRID)
         axis.spines["left"].set_visible(False)
-        axis.figure.legend(
-            loc="outside upper left", ncols=4, columnspacing=1.0, handlelength=1.0,
-            handletextpad=0.4, **LEGEND,
-        )  # fmt: skip
+        tight = {"columnspacing": 1.0, "handlelength": 1.0, "handletextpad": 0.4}
+        axis.figure.legend(loc="outside upper left", ncols=4, **tight, **LEGEND)
 
     size = (4.8, 0.9 + 0.24 * place)
     return to_svg(draw, size, "outcomes", "What became of the completions, and the scores")
@@ -193,8 +203,10 @@ def draw_outcomes(tasks: dict[str, dict[str, tuple[dict[str, float], dict]]]) ->
 
 def _fit(text: str, length: int) -> str:
     """A label that leaves room for the drawing: a long one loses its middle."""
+    if len(text) <= length:
+        return text
     half = length // 2
-    return text if len(text) <= length else f"{text[:half]}…{text[-half + 1 :]}"
+    return f"{text[:half]}…{text[-half + 1 :]}"
 
 
 def draw_lengths(lengths: dict[str, list[int]], file: str, unit: str) -> str:

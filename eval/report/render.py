@@ -27,11 +27,15 @@ WIDTH = 100  # columns, also where the terminal is wider or is a file
 
 def inline(text: str | int) -> Markup:
     """Plain text with code in backticks as `<code>`, or a whole number; escaped, "5 %" unbroken."""
-    pieces = re.split(r"`([^`]*)`", clean(f"{text:,}" if isinstance(text, int) else text))
-    return Markup("").join(
-        Markup("<code>{}</code>").format(piece) if index % 2 else piece.replace(" %", "\xa0%")
-        for index, piece in enumerate(pieces)
-    )
+    if isinstance(text, int):
+        text = f"{text:,}"
+    parts: list[str | Markup] = []
+    for index, piece in enumerate(re.split(r"`([^`]*)`", clean(text))):
+        if index % 2:  # between backticks
+            parts.append(Markup("<code>{}</code>").format(piece))
+        else:
+            parts.append(piece.replace(" %", "\xa0%"))
+    return Markup("").join(parts)
 
 
 def csp_hash(script: str) -> str:
@@ -45,13 +49,18 @@ def flatten(value: dict[str, Any], prefix: str = "") -> list[list[str]]:
     rows = []
     for key, item in value.items():
         name = f"{prefix}, {key}" if prefix else str(key)
-        rows += flatten(item, name) if isinstance(item, dict) else [[name, str(item)]]
+        if isinstance(item, dict):
+            rows += flatten(item, name)
+        else:
+            rows.append([name, str(item)])
     return rows
 
 
 def _show(value: Any) -> Any:
     """What a template writes: outside text cleaned, whichever field it is of."""
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return clean(value)
+    return value
 
 
 def render(name: str, **values: Any) -> str:
@@ -73,7 +82,9 @@ def show(report: dict[str, Any], tables: dict[str, Table], path: str) -> None:
 
     Names and numbers only: no text of a model gets to the terminal.
     """
-    console = Console(width=min(WIDTH, Console().width) if Console().is_terminal else WIDTH)
+    terminal = Console()
+    width = min(WIDTH, terminal.width) if terminal.is_terminal else WIDTH
+    console = Console(width=width)
     console.print(f"[bold]{escape(report['title'])}[/bold]", highlight=False)
     for name, table in tables.items():
         print_table(console, name, *table)
@@ -89,15 +100,19 @@ def show(report: dict[str, Any], tables: dict[str, Table], path: str) -> None:
 def print_table(console: Console, title: str, header: list[str], rows: list[list[str]]) -> None:
     """Print a table: first column left, the others right; headers wrap, numbers are not cut."""
     table = RichTable(
-        title=escape(title) or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-        pad_edge=False, collapse_padding=True,
-    )  # fmt: skip
+        title=escape(title) or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for index, cell in enumerate(header):
-        is_whole = index > 0 and console.width >= WIDTH
-        table.add_column(
-            escape(cell), justify="right" if index else "left", overflow="fold",
-            min_width=max(len(row[index]) for row in rows) if is_whole else None,
-        )  # fmt: skip
+        min_width = None
+        if index > 0 and console.width >= WIDTH:
+            min_width = max(len(row[index]) for row in rows)
+        justify = "right" if index else "left"
+        table.add_column(escape(cell), justify=justify, overflow="fold", min_width=min_width)
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)

@@ -5,16 +5,16 @@ ask. A number never equals a relation or a list; sets are unordered, tuples orde
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain, pairwise, product
+from itertools import pairwise, product
 
 from grading.equivalence import relations
 from grading.equivalence.numeric import exact_value, identical, is_defined, is_number
 from grading.equivalence.readings import read, read_bare
 from grading.equivalence.relations import as_interval, by_label, is_label, labels, names
-from grading.equivalence.tokens import FUNCTIONS, Token, TooLarge, is_balanced, tokenise
+from grading.equivalence.tokens import FUNCTIONS, Token, TooLarge, is_balanced, tokenise, word_set
 from grading.equivalence.values import (
     INFINITY,
     MINUS_INFINITY,
@@ -66,8 +66,11 @@ def _same_scalars(ours: Scalar | Words, theirs: Scalar | Words) -> bool:
         return factor is not None and identical(_times(ours.tree, factor), theirs.tree)
     if identical(ours.tree, theirs.tree):
         return theirs.percent or not (ours.percent and _is_irrational_sum(ours.tree))
-    bare, other = _without_sign(ours, theirs), _without_sign(theirs, ours)
-    return bool((bare and identical(bare, theirs.tree)) or (other and identical(ours.tree, other)))
+    bare = _without_sign(ours, theirs)
+    if bare and identical(bare, theirs.tree):
+        return True
+    other = _without_sign(theirs, ours)
+    return bool(other) and identical(ours.tree, other)
 
 
 def _without_sign(value: Scalar, other: Scalar) -> Tree | None:
@@ -353,11 +356,10 @@ def _is_interval(item: Value) -> bool:
 # What math-verify misreads it accepts: a list as a sum, a sentence as a product. So it is asked
 # only about texts made of mathematics, and not about those whose size would cost the time limit.
 
-_COMMANDS = FUNCTIONS | {
-    "frac", "sqrt", "cdot", "times", "div", "pi", "sum", "prod", "int", "lim", "infty", "to",
-    "binom", "lfloor", "rfloor", "lceil", "rceil", "partial", "over", "alpha", "beta", "gamma",
-    "delta", "theta", "lambda", "mu", "omega", "phi", "sigma", "arccot", "arcsec", "arccsc", "coth",
-}  # fmt: skip
+_COMMANDS = FUNCTIONS | word_set("""
+    frac sqrt cdot times div pi sum prod int lim infty to binom lfloor rfloor lceil rceil partial
+    over alpha beta gamma delta theta lambda mu omega phi sigma arccot arcsec arccsc coth
+""")
 # Repeating decimals are misread, 1e999999999 is a bomb.
 _READ_WELL = {"word": "[A-Za-z]|d[a-z]", "op": r"[-+*/^_!=(){}[\]|,']", "num": r"[^eE]*[^eE)]"}
 _GROWING = {"^", r"\sum", r"\prod", r"\int", r"\lim"}
@@ -467,13 +469,14 @@ def compare(prediction: str, gold: str, algebra: Algebra | None = None) -> bool 
     results: list[bool | None] = []
     functions = _functions(prediction, gold)
     ours, theirs = read(prediction, False, functions), read(gold, True, functions)
-    # Without conditions last, and only then read: most pairs are decided before.
-    pairs = (
-        lambda: product(ours, theirs),
-        lambda: product(read_bare(prediction, False, functions), theirs),
-        lambda: product(ours, read_bare(gold, True, functions)),
-    )
-    for one, other in chain.from_iterable(of() for of in pairs):
+
+    def pairs() -> Iterator[tuple[Value, Value]]:
+        yield from product(ours, theirs)
+        # Without conditions last, and only then read: most pairs are decided before.
+        yield from product(read_bare(prediction, False, functions), theirs)
+        yield from product(ours, read_bare(gold, True, functions))
+
+    for one, other in pairs():
         if not one.text or not other.text:
             return False
         results.append(comparison.same(one, other))

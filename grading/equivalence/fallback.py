@@ -1,7 +1,4 @@
-"""Fallback: math-verify for what our own grammar cannot read. Run by the children of the pool only.
-
-Importing this module loads and warms up math-verify, so that it is done before a clock starts.
-"""
+"""math-verify, for what our own grammar cannot read; only the children of the pool run it."""
 
 import math_verify
 import sympy
@@ -10,9 +7,12 @@ from grading.equivalence.compare import TooLarge, can_be_asked, compare
 from grading.equivalence.values import Opaque, Scalar, Words
 from pipeline.console import quiet_loggers
 
-# It warns at every call that its alarm is off; the pool's covers the process.
-quiet_loggers("math_verify")
-math_verify.verify(math_verify.parse("$x^2$"), math_verify.parse("$x+1$"))
+
+def warm_up() -> None:
+    """Load what math-verify loads at its first call, before the clock of a call starts."""
+    # It warns at every call that its alarm is off; the pool's covers the process.
+    quiet_loggers("math_verify")
+    math_verify.verify(math_verify.parse("$x^2$"), math_verify.parse("$x+1$"))
 
 
 def _parse(text: str) -> list:
@@ -29,9 +29,11 @@ def agree(ours: Opaque | Scalar | Words, theirs: Opaque | Scalar | Words) -> boo
     """math-verify's verdict on two values, None where it must not or cannot read one."""
     if not (can_be_asked(ours) and can_be_asked(theirs)):
         return None
-    parsed = [_parse(value.text) for value in (ours, theirs)]
+    prediction, gold = _parse(ours.text), _parse(theirs.text)
+    if not prediction or not gold:
+        return None
     # Gold first: verify is asymmetric. The pool's alarm covers the process.
-    return math_verify.verify(*parsed[::-1], timeout_seconds=None) if all(parsed) else None
+    return math_verify.verify(gold, prediction, timeout_seconds=None)
 
 
 def compare_in_worker(prediction: str, gold: str) -> str:

@@ -114,8 +114,10 @@ class _Evaluation:
         for value in values[1:]:
             if not (isinstance(total, Fraction) and isinstance(value, Fraction)):
                 total, value = self.to_mp(total), self.to_mp(value)
-            is_sum = kind == "add"
-            total = self.keep(total + value) if is_sum else self.keep(total * value, total, value)
+            if kind == "add":
+                total = self.keep(total + value)
+            else:
+                total = self.keep(total * value, total, value)
         return total
 
     def power(self, base: Any, exponent: Any) -> Any:
@@ -161,13 +163,15 @@ class _Evaluation:
             nearest = int(self.mp.nint(x.real))
             if abs(x - nearest) < self.mp.mpf(10) ** (15 - self.digits):
                 return Fraction(nearest)
-            return Fraction(int(self.mp.floor(x.real)) + (name == "ceiling"))
+            below = int(self.mp.floor(x.real))
+            return Fraction(below if name == "floor" else below + 1)
         if name == "abs":
             return abs(arguments[0])
         if name in ("max", "min"):
             if self.is_complex:
                 raise Undefined
-            return (max if name == "max" else min)(arguments, key=self.to_mp)
+            choose = max if name == "max" else min
+            return choose(arguments, key=self.to_mp)
         if name in ("gcd", "lcm"):
             if not all(isinstance(v, Fraction) and v.denominator == 1 for v in arguments):
                 raise Undefined
@@ -285,9 +289,13 @@ _BENDS = {"abs", "max", "min", "root"}  # these may follow an expression in some
 
 def _calls(tree: Tree) -> list[str]:
     """The functions in a tree, u^{1/2} as a root."""
-    is_root = [part[0] == "pow" and part[2][0] == "mul" for part in subtrees(tree)]
-    calls = [part[1] for part in subtrees(tree) if part[0] == "call"]
-    return sorted(calls + ["root"] * sum(is_root))
+    calls = []
+    for part in subtrees(tree):
+        if part[0] == "call":
+            calls.append(part[1])
+        elif part[0] == "pow" and part[2][0] == "mul":
+            calls.append("root")
+    return sorted(calls)
 
 
 def _names(*trees: Tree) -> list[str]:
@@ -314,7 +322,8 @@ def exact_value(tree: Tree) -> Fraction | None:
 def is_defined(tree: Tree) -> bool:
     """Whether a tree has a value anywhere; raises TooLarge where no point is small enough."""
     names = _names(tree)
-    for point in _points(names) if names else [{}]:
+    points = _points(names) if names else [{}]
+    for point in points:
         with contextlib.suppress(Undefined):
             evaluate(tree, point, DIGITS, "i" in variables(tree))
             return True
@@ -383,7 +392,9 @@ def proportional(left: Tree, right: Tree, positive: bool = False) -> bool:
     """Whether left = c * right for one constant c other than 0 (above 0 with `positive`)."""
     names, is_complex = _names(left, right), "i" in variables(left, right)
     first, agreeing = None, 0
-    for point in _points(names) if names else []:  # of numbers any two are proportional
+    if not names:
+        return False  # of numbers any two are proportional
+    for point in _points(names):
         try:
             a, *_ = evaluate(left, point, DIGITS, is_complex)
             b, *_ = evaluate(right, point, DIGITS, is_complex)

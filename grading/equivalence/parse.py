@@ -100,9 +100,10 @@ class _Parser:
 
     def accept(self, *texts: str) -> bool:
         """Take the next token if it is one of these."""
-        is_there = self.peek().text in texts
-        self.at += is_there
-        return is_there
+        if self.peek().text not in texts:
+            return False
+        self.at += 1
+        return True
 
     def expression(self) -> Tree:
         terms = [self.signed(self.term)]
@@ -117,9 +118,11 @@ class _Parser:
 
     def signed(self, part: Callable[[], Tree]) -> Tree:
         """A term or factor, with a sign before it or none; two signs are `Unreadable`."""
-        negative = self.peek().text in ("+", "-") and self.take().text == "-"
+        is_negative = False
+        if self.peek().text in ("+", "-"):
+            is_negative = self.take().text == "-"
         tree = part()
-        return ("mul", MINUS_ONE, tree) if negative else tree
+        return ("mul", MINUS_ONE, tree) if is_negative else tree
 
     def term(self) -> Tree:
         factors = [self.mixed_number() or self.power()]
@@ -482,5 +485,6 @@ def read_scalar(tokens: list[Token]) -> Value | None:
         tree = parse(value)
     except Unreadable:
         return read_compound(tokens)
-    tree = tree if scale == 1 else ("mul", tree, ("num", Fraction(scale)))
+    if scale != 1:
+        tree = ("mul", tree, ("num", Fraction(scale)))
     return Scalar(text, tree, unit, percent)

@@ -124,25 +124,31 @@ def _read_matrix(tokens: list[Token]) -> Value | None:
         body = body[next((i for i, t in enumerate(body) if t.text == "}"), 0) + 1 :]
     if name not in _MATRICES | {"vmatrix", "cases"} or end + 4 != len(tokens):
         return None
-    rows = [split(row, lambda t: t.text == "&")[0]
-            for row in split(body, lambda t: t.text == r"\\")[0] if row]  # fmt: skip
+    lines, _ = split(body, lambda token: token.text == r"\\")
+    rows = [split(line, lambda token: token.text == "&")[0] for line in lines if line]
     if len({len(row) for row in rows}) != 1 or not all(all(row) for row in rows):
         return None
     cells = tuple(read_tokens(cell) for row in rows for cell in row)
     if start:
         if not all(isinstance(cell, Scalar) for cell in (factor, *cells)):
             return None
-        of = factor
-        cells = tuple(Scalar(f"({of.text})({c.text})", ("mul", of.tree, c.tree)) for c in cells)
+        cells = tuple(_product(factor, cell) for cell in cells)
     if name == "cases" and len(rows[0]) == 1:
         return Sequence(text, "list", cells)  # a system of equations
     if name == "cases":
-        texts = ["&".join(map(canonical, row)) for row in rows]
-        items = [tuple(map(_read_cell, row)) for row in rows]
-        cases = [Sequence(t, "row", row) for t, row in zip(texts, items, strict=True)]
-        return Sequence(text, "cases", tuple(cases))
+        return Sequence(text, "cases", tuple(map(_read_case, rows)))
     form = (name == "vmatrix", len(rows), len(rows[0]))
     return Sequence(text, "matrix", cells, form)
+
+
+def _product(factor: Scalar, cell: Scalar) -> Scalar:
+    """A cell of a matrix that a number stands before."""
+    return Scalar(f"({factor.text})({cell.text})", ("mul", factor.tree, cell.tree))
+
+
+def _read_case(row: list[list[Token]]) -> Sequence:
+    """A row of a case distinction: its value and its condition."""
+    return Sequence("&".join(map(canonical, row)), "row", tuple(map(_read_cell, row)))
 
 
 def _is_set_builder(element: list[Token], condition: list[Token]) -> bool:
@@ -193,8 +199,11 @@ def _read_brackets(tokens: list[Token]) -> Value | None:
     if len(signed) == 1 or any(token.text == r"\mp" for token in inside):
         both = (parse.with_sign(tokens, at) for at in (0, 1))
         return Sequence(text, "list", tuple(map(read_tokens, both)))
-    form = ("(" if opening == r"\langle" else opening, ")" if closing == r"\rangle" else closing)
-    return Sequence(text, "pair", tuple(map(read_tokens, pieces)), form)
+    if opening == r"\langle":
+        opening = "("
+    if closing == r"\rangle":
+        closing = ")"
+    return Sequence(text, "pair", tuple(map(read_tokens, pieces)), (opening, closing))
 
 
 _PARITY = re.compile(
@@ -213,19 +222,27 @@ def read_parity(tokens: list[Token]) -> Value | None:
 
 
 _READERS = (
-    parse.read_based, _read_matrix, _read_list, _read_relation, _read_union,
-    parse.read_ratio, _read_brackets, parse.read_words, parse.read_scalar,
-)  # fmt: skip
+    parse.read_based,
+    _read_matrix,
+    _read_list,
+    _read_relation,
+    _read_union,
+    parse.read_ratio,
+    _read_brackets,
+    parse.read_words,
+    parse.read_scalar,
+)
 
 
 def read_tokens(tokens: list[Token]) -> Value:
     """The value that the tokens are, by the first reader that knows them."""
     if tokens and tokens[0].text == r"\mathbf" and wraps(tokens[1:]):
         return read_tokens(tokens[2:-1])
-    for reader in _READERS if tokens else ():
-        value = reader(tokens)
-        if value is not None:
-            return value
+    if tokens:
+        for reader in _READERS:
+            value = reader(tokens)
+            if value is not None:
+                return value
     return values.Opaque(canonical(tokens), tuple(tokens))
 
 
@@ -246,7 +263,9 @@ def _without_condition(tokens: list[Token]) -> tuple[list[Token], Value | None]:
             items = condition.items if isinstance(condition, Sequence) else (condition,)
             if all(isinstance(item, Relation) for item in items):
                 return tokens[:at], condition
-            return (tokens[:at], Words("")) if _GENERAL.fullmatch(token.text) else (tokens, None)
+            if _GENERAL.fullmatch(token.text):
+                return tokens[:at], Words("")
+            return tokens, None
     is_end = [token.text in _RELATIONS or token.text in ("even", "odd") for token in tokens]
     last = max((at for at, is_one in enumerate(is_end) if is_one), default=0)
     for at in range(last, 0, -1):
@@ -271,7 +290,8 @@ def _is_about(condition: Relation, head: list[Token]) -> bool:
         letter = condition.parts[0].text
         return len(letter) == 1 and any(letter in t.text for t in head if t.kind == "word")
     value = read_tokens(head)
-    value = value.parts[-1] if isinstance(value, Relation) and value.ops == ("=",) else value
+    if isinstance(value, Relation) and value.ops == ("=",):
+        value = value.parts[-1]
     free = values.variables(value.tree) if isinstance(value, Scalar) else set()
     is_free = any(part.text in free for part in condition.parts)
     return is_free and _RESTRICTIONS.issuperset(condition.ops)
@@ -327,8 +347,9 @@ def read_bare(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...
     if not head or condition is None or not (is_gold or _is_usual(condition)):
         return ()
     value = read_tokens(head)
-    is_restricted = isinstance(value, Relation) and not {"=", r"\in"}.issuperset(value.ops)
-    return () if is_restricted else (value,)  # x > 5 and x in Z is another set than x > 5
+    if isinstance(value, Relation) and not {"=", r"\in"}.issuperset(value.ops):
+        return ()  # x > 5 and x in Z is another set than x > 5
+    return (value,)
 
 
 _HEDGES = "about|approximately|roughly|around"
@@ -354,7 +375,9 @@ def _after_leading_words(tokens: list[Token]) -> list[Value]:
     value = read_tokens(rest)
     if _HEDGE.fullmatch(words[0].text) and isinstance(value, Scalar) and not is_number(value.tree):
         return []  # a function that is near another is not it
-    return [] if values.is_several(value) or isinstance(value, values.Opaque | Words) else [value]
+    if values.is_several(value) or isinstance(value, values.Opaque | Words):
+        return []
+    return [value]
 
 
 _CHOICE = re.compile(r"(?:\(([A-Ja-j])\)|([A-J])[).:])")
@@ -373,12 +396,15 @@ def _read_choice(tokens: list[Token]) -> Value | None:
     if not rest:  # (c) may also be a variable in brackets; that reading comes first
         return Choice(text, letter, None)
     is_letters = rest[0].kind == "word" and len(rest[0].text) < 3
-    is_factor = not rest[0].spaced and (rest[0].kind == "op" or (match[1] or "").islower())
-    is_factor = is_factor or (rest[0].text in "+-([{^" and (match[1] or "").islower())
+    is_lower = bool(match[1]) and match[1].islower()  # (c), which may be a variable
+    is_factor = not rest[0].spaced and (rest[0].kind == "op" or is_lower)
+    is_factor = is_factor or (is_lower and rest[0].text in "+-([{^")
     if is_letters or is_factor or any(re.fullmatch("[A-J]", token.text) for token in rest):
         return None
     value = read_tokens(rest)
-    return None if values.is_several(value) else Choice(text, letter, value)
+    if values.is_several(value):
+        return None
+    return Choice(text, letter, value)
 
 
 _PARAMETER = re.compile(r"([A-Za-z]) \( (?!\1)([a-df-hj-z]) \) = (?=.*\2)")
@@ -411,8 +437,9 @@ def _with_calls(tokens: list[Token], functions: str) -> list[Token]:
 
 
 def _spelled_minus(token: Token) -> Token:
-    is_minus = token.kind in ("text", "word") and token.text.lower() in ("minus", "negative")
-    return Token("op", "-", token.spaced) if is_minus else token
+    if token.kind in ("text", "word") and token.text.lower() in ("minus", "negative"):
+        return Token("op", "-", token.spaced)
+    return token
 
 
 @functools.lru_cache(maxsize=4096)
@@ -433,25 +460,37 @@ def read(text: str, is_gold: bool, functions: str = "") -> tuple[Value, ...]:
     choice = _read_choice(tokens)
     if choice and choice.value:
         return (choice,)
-    readings = [read_tokens(tokens), *([choice] if choice else [])]
+    first = read_tokens(tokens)
+    readings: list[Value] = [first]
+    if choice:
+        readings.append(choice)
     readings += _after_leading_words(tokens) + _conditional(tokens)
     if not is_gold and _GROUPED.search(normalise(text)):
         readings.append(read_tokens(_tokens(text, functions, thousands=False)))
-    if isinstance(readings[0], Scalar | Words):
-        readings += filter(None, [_quantity(tokens, is_gold)])
-    elif isinstance(relation := readings[0], Relation):
-        pieces, _ = split(tokens, lambda token: token.text in _RELATIONS)
-        parts = [_quantity(piece, is_gold) for piece in pieces]
-        if any(parts):
-            both = zip(parts, relation.parts, strict=True)
-            measured = replace(relation, parts=tuple(new or old for new, old in both))
-            if tokens[-1].kind == "word" and tokens[-1].text in {t.text for t in tokens[:-1]}:
-                readings = []  # m > 5 m
-            readings.append(measured)
-    readings += filter(None, [parse.read_compound(tokens)])
+    if isinstance(first, Scalar | Words):
+        if quantity := _quantity(tokens, is_gold):
+            readings.append(quantity)
+    elif isinstance(first, Relation) and (measured := _measured(first, tokens, is_gold)):
+        if tokens[-1].kind == "word" and tokens[-1].text in {t.text for t in tokens[:-1]}:
+            readings = []  # m > 5 m
+        readings.append(measured)
+    if compound := parse.read_compound(tokens):
+        readings.append(compound)
     if parameter := _PARAMETER.match(" ".join(token.text for token in tokens)):
         readings.append(read_tokens(_renamed(tokens, {parameter[2]: "\u2118"})))  # f(t) = 2t
-    return tuple(readings + (_named_gold(tokens, readings) if is_gold else []))
+    if is_gold:
+        readings += _named_gold(tokens, readings)
+    return tuple(readings)
+
+
+def _measured(relation: Relation, tokens: list[Token], is_gold: bool) -> Relation | None:
+    """`x = 5 m` with a quantity for each part that may be one; None where none may."""
+    pieces, _ = split(tokens, lambda token: token.text in _RELATIONS)
+    quantities = [_quantity(piece, is_gold) for piece in pieces]
+    if not any(quantities):
+        return None
+    both = zip(quantities, relation.parts, strict=True)
+    return replace(relation, parts=tuple(new or old for new, old in both))
 
 
 def _quantity(tokens: list[Token], is_gold: bool) -> Scalar | None:

@@ -141,7 +141,9 @@ def as_interval(relation: Value) -> Sequence | None:
     (low, variable, high), ops = turned(relation).parts, turned(relation).ops
     if not isinstance(variable, Scalar) or variable.tree[0] != "var" or set(ops) - {"<", r"\le"}:
         return None
-    between = interval("(" if ops[0] == "<" else "[", low, high, ")" if ops[1] == "<" else "]")
+    opening = "(" if ops[0] == "<" else "["
+    closing = ")" if ops[1] == "<" else "]"
+    between = interval(opening, low, high, closing)
     return None if is_empty(between) else between
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate
 
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho"
 _CHARACTERS = {
@@ -51,7 +50,8 @@ def _to_ascii(text: str) -> str:
             top, _, bottom = plain.partition("⁄")
             plain = rf"\frac{{{top}}}{{{bottom}}}"
         elif form in ("<super>", "<sub>"):
-            plain = f"{'^' if form == '<super>' else '_'}{{{plain}}}"
+            mark = "^" if form == "<super>" else "_"
+            plain = f"{mark}{{{plain}}}"
         elif unicodedata.category(character) == "Nd":
             plain = str(unicodedata.digit(character))
         pieces.append(plain)
@@ -160,17 +160,16 @@ TRIGONOMETRIC = word_set("sin cos tan cot sec csc arcsin arccos arctan sinh cosh
 FUNCTIONS = TRIGONOMETRIC | {"ln", "log", "lg", "exp"}  # of one argument
 AGGREGATES = {"gcd", "lcm", "max", "min"}  # of several
 
-_NUMBERS = {
-    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
-    "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14,
-    "fifteen": 15, "sixteen": 16, "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20,
-    "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
-}  # fmt: skip
+_BELOW_TWENTY = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen"
+)
+_TENS = "ten twenty thirty forty fifty sixty seventy eighty ninety"
+_NUMBERS = {word: number for number, word in enumerate(_BELOW_TWENTY.split())}
+_NUMBERS |= {word: 10 * number for number, word in enumerate(_TENS.split(), 1)}
 _GROUPS = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_PARTS = {
-    "half": 2, "halve": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8,
-    "ninth": 9, "twelfth": 12, "hundredth": 100,
-}  # fmt: skip
+_PARTS = {"half": 2, "halve": 2, "halves": 2, "third": 3, "quarter": 4, "fifth": 5, "eighth": 8}
+_PARTS |= {"ninth": 9, "twelfth": 12, "hundredth": 100}
 _REGULAR = {word: n for word, n in (_NUMBERS | _GROUPS).items() if n > 3 and word[-1] in "dnrxy"}
 _PARTS |= {re.sub("y$", "ie", word) + "th": n for word, n in _REGULAR.items()}
 SCALES = _GROUPS | {word: Fraction(1, n) for word, n in _PARTS.items()}
@@ -279,7 +278,10 @@ def tokenise(text: str, thousands: bool = True) -> list[Token]:
             token = _OPERATORS.get(token, token)
             if token.startswith("\\") and kind == "op":
                 kind = "cmd"
-            depth += (token in OPENING and token != "{") - (token in CLOSING and token != "}")
+            if token in OPENING and token != "{":
+                depth += 1
+            elif token in CLOSING and token != "}":
+                depth -= 1
             tokens.append(Token(kind, token, spaced))
         spaced = False
     return tokens
@@ -292,7 +294,10 @@ def _group_text(text: str, at: int) -> tuple[str, int]:
         return text[at : at + 1], at + 1
     depth = 0
     for brace in re.finditer(r"\\.|[{}]", text[at:], re.DOTALL):
-        depth += (brace[0] == "{") - (brace[0] == "}")
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
         if depth == 0:
             return text[at + 1 : at + brace.start()], at + brace.end()
     return text[at + 1 :], len(text)
@@ -310,13 +315,18 @@ def _text_tokens(content: str, spaced: bool) -> list[Token]:
         kind = "word" if content.strip().isalpha() else "op"
         return [Token(kind, content.strip(), spaced)]
     if re.fullmatch(r"[^\d\\(){}^_=<>|+*/\[\],;:]*", content):
-        pieces = filter(None, re.split(r" ?\b(and|or)\b ?", " ".join(content.split())))
-        return [Token("word" if re.fullmatch("[A-Za-z]", p) else "text", p, True) for p in pieces]
+        words = []
+        for piece in re.split(r" ?\b(and|or)\b ?", " ".join(content.split())):
+            if piece:
+                kind = "word" if re.fullmatch("[A-Za-z]", piece) else "text"
+                words.append(Token(kind, piece, True))
+        return words
     inner = tokenise(content)
     for at, token in enumerate(inner):  # words stay words even where they look like a product
         if token.kind == "word" and len(token.text) > 1:
             inner[at] = Token("text", token.text, True)
-    inner[:1] = [replace(token, spaced=spaced or token.spaced) for token in inner[:1]]
+    if inner and spaced:
+        inner[0] = replace(inner[0], spaced=True)
     return inner
 
 
@@ -339,7 +349,14 @@ def canonical(tokens: list[Token]) -> str:
 
 def _depths(tokens: list[Token]) -> list[int]:
     """How many brackets are open after each token."""
-    return list(accumulate((t.text in OPENING) - (t.text in CLOSING) for t in tokens))
+    depths, depth = [], 0
+    for token in tokens:
+        if token.text in OPENING:
+            depth += 1
+        elif token.text in CLOSING:
+            depth -= 1
+        depths.append(depth)
+    return depths
 
 
 def split(tokens: list[Token], is_separator: Callable[[Token], bool]) -> tuple[list, list[str]]:
@@ -362,9 +379,15 @@ def wraps(tokens: list[Token]) -> bool:
 
 def is_balanced(tokens: list[Token]) -> bool:
     """Whether every brace that opens is closed, in order."""
-    steps = ((t.text in ("{", r"\{")) - (t.text in ("}", r"\}")) for t in tokens)
-    depths = [0, *accumulate(steps)]
-    return min(depths) == depths[-1] == 0
+    depth = 0
+    for token in tokens:
+        if token.text in ("{", r"\{"):
+            depth += 1
+        elif token.text in ("}", r"\}"):
+            depth -= 1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def nesting(tokens: list[Token]) -> int:

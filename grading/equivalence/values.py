@@ -38,13 +38,22 @@ joule: j joule = 1; kj kilojoule = 1000 | watt: w watt = 1; kw kilowatt = 1000
 newton: n newton = 1 | volt: v volt = 1 | pascal: pa pascal = 1 | time^-1: hz hertz = 1
 degree: degree 度 = 1 | radian: radian rad = 1 | cup: cup = 1
 """
-# name: (dimension, exact size in the dimension's base unit, exponent of the dimension)
-_TABLE: dict[str, tuple[str, Fraction, int]] = {}
-for _measures in re.split(r"\n| \| ", _MEASURES.strip()):
-    _dimension, _, _units = _measures.partition(": ")
-    _dimension, _, _exponent = _dimension.partition("^")
-    for _names, _, _size in (unit.partition(" = ") for unit in _units.split("; ")):
-        _TABLE |= dict.fromkeys(_names.split(), (_dimension, Fraction(_size), int(_exponent or 1)))
+
+
+def _read_measures(text: str) -> dict[str, tuple[str, Fraction, int]]:
+    """{name: (dimension, exact size in its base unit, exponent of the dimension)}."""
+    table = {}
+    for measures in re.split(r"\n| \| ", text.strip()):
+        head, _, units = measures.partition(": ")
+        dimension, _, exponent = head.partition("^")
+        for unit in units.split("; "):
+            names, _, size = unit.partition(" = ")
+            for name in names.split():
+                table[name] = (dimension, Fraction(size), int(exponent or 1))
+    return table
+
+
+_TABLE = _read_measures(_MEASURES)
 # Words after a number that are no unit: the number is not the value, or not alone.
 _NO_UNIT = word_set("""
     is are was not no if for when or and but mod modulo more less fewer than least most about
@@ -62,10 +71,22 @@ _BLURRING = word_set("""
 """)
 _RATES = {"mph": ("mi", "h"), "kph": ("km", "h"), "kmh": ("km", "h"), "mpg": ("mi", "gallon")}
 _CURRENCY = {
-    r"\$": "dollar", r"\euro": "euro", r"\pounds": "sterling", r"\yen": "yen", "₹": "rupee",
-    "₩": "won", "₽": "ruble", "₺": "lira", "₫": "dong", "₪": "shekel", "฿": "baht", "₱": "peso",
-    "₦": "naira", "₴": "hryvnia", "Rs": "rupee",
-}  # fmt: skip
+    r"\$": "dollar",
+    r"\euro": "euro",
+    r"\pounds": "sterling",
+    r"\yen": "yen",
+    "₹": "rupee",
+    "₩": "won",
+    "₽": "ruble",
+    "₺": "lira",
+    "₫": "dong",
+    "₪": "shekel",
+    "฿": "baht",
+    "₱": "peso",
+    "₦": "naira",
+    "₴": "hryvnia",
+    "Rs": "rupee",
+}
 _SYMBOLS = _CURRENCY | {r"\degree": "degree", "/": "/"}
 # A letter is a unit only after a space: `5 m`, but 5m is 5 times m.
 _SPACED_LETTERS = set("mshglLtNJWVCFK")
@@ -234,7 +255,10 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], Unit | None, int]:
     behind = []
     if len(tokens) > signed + 1 and tokens[signed].text.rstrip(".") in _CURRENCY:
         behind = [tokens[signed]]
-        tokens = tokens[:signed] + tokens[signed + 1 + (tokens[signed + 1].text == ".") :]
+        rest = tokens[signed + 1 :]
+        if rest[0].text == ".":  # Rs. 5
+            rest = rest[1:]
+        tokens = tokens[:signed] + rest
     is_function = any(token.text[1:] in FUNCTIONS for token in tokens)
     for at in range(1, len(tokens)):
         if is_function and tokens[at].text == r"\degree":

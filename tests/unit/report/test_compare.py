@@ -44,6 +44,14 @@ def test_seeds_of_one_run_are_compared_with_each_other(tmp_path, monkeypatch):
     assert list(run_compare(monkeypatch, tmp_path, "a")["checkpoints"]) == ["seed-2", "seed-10"]
 
 
+def test_a_run_without_seeds_is_compared_with_one_that_has_some(tmp_path, monkeypatch):
+    for run in ("a/seed-0", "a/seed-1", "b"):
+        write_run(tmp_path / run, both_modes(1))
+    found = run_compare(monkeypatch, tmp_path, "a", "b")
+    assert list(found["checkpoints"]) == ["a/seed-0", "a/seed-1", "a", "b"]
+    assert found["summary"].startswith("b over a on held_out")
+
+
 def test_a_run_that_was_moved_is_read_where_it_is(tmp_path, monkeypatch):
     for run in "ab":
         write_run(tmp_path / f"old/{run}", both_modes(1))

@@ -1,0 +1,83 @@
+"""A run of an earlier version (see recorded_run/README.md) is read, resumed, never overwritten."""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline import manifest
+from tests.integration.stages.stage_processes import steps_on_disk
+
+pytestmark = pytest.mark.integration
+RECORDED = Path(__file__).with_name("recorded_run")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the recorded run, with a tokenizer in each folder of a model."""
+    copy = shutil.copytree(RECORDED, tmp_path / "recorded")
+    for path in copy.rglob("tokenizer_config.json"):
+        if path.parent.name != "base":
+            shutil.copy(copy / "run/base/tokenizer.json", path.parent)
+    return copy
+
+
+@pytest.fixture
+def run_recorded(folder, fork_server):
+    """Run a stage of the recorded recipe with some keys changed; returns its lines."""
+
+    def call(stage, **changes):
+        text = (folder / f"tiny-cpu/{stage}.yaml").read_text().replace("{run}", "run")
+        recipe = folder / f"{stage}.yaml"
+        recipe.write_text(yaml.safe_dump(yaml.safe_load(text) | changes))
+        module = {"model": "tiny_model"}.get(stage, stage)
+        (lines,) = fork_server.finish(recipe, stage=module, setup=(os.chdir, str(folder)))
+        return lines
+
+    return call
+
+
+def digests(folder):
+    """The hash of each file below a folder, by its name."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(("stage", "name"), [("model", "base"), ("sft", "sft"), ("grpo", "grpo")])
+def test_a_finished_stage_is_up_to_date(folder, run_recorded, stage, name):
+    before = digests(folder / "run" / name)
+    lines = run_recorded(stage)
+    assert [line for line in lines if f"{name}: up to date in run/{name} " in line] == lines
+    assert digests(folder / "run" / name) == before
+    assert not (folder / f"run/{name}.next").exists()
+
+
+@pytest.mark.parametrize(("stage", "step", "last"), [("sft", 2, 4), ("grpo", 1, 3)])
+def test_an_unfinished_stage_resumes(folder, run_recorded, stage, step, last):
+    work = folder / "unfinished" / stage
+    assert steps_on_disk(work) == [step]
+    state = json.loads((work / f"checkpoint-{step}/trainer_state.json").read_text())
+    lines = run_recorded(stage, output_dir=f"unfinished/{stage}")
+    assert f"resuming from unfinished/{stage}/checkpoint-{step}" in lines
+    assert manifest.read(work)["counts"]["steps"] == last
+    resumed = json.loads((work / "trainer_state.json").read_text())
+    assert resumed["log_history"][: len(state["log_history"])] == state["log_history"]
+    assert not work.with_name(f"{stage}.next").exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"), [("sft", "run/sft"), ("grpo", "run/grpo"), ("sft", "unfinished/sft")]
+)
+def test_a_stage_with_another_key_keeps_the_recorded_run(folder, run_recorded, stage, name):
+    before = digests(folder / name)
+    lines = run_recorded(stage, output_dir=name, learning_rate=1.0e-4)
+    assert f"training in {name}.next; {name} keeps its run until this one is whole" in lines
+    assert digests(folder / f"{name}.1") == before
+    assert manifest.read(folder / name)["config"]["learning_rate"] == 1.0e-4
