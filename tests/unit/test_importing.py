@@ -11,6 +11,7 @@ WITH_MODELS = (
     "eval.audit.inputs",
     "eval.audit.parsers",
     "eval.harness.cached_lm",
+    "stages.callbacks",
     "stages.rewards",
     "stages.trainer.",
     "stages.training",

@@ -1,6 +1,5 @@
 """Manifests: last, whole, and true to what was read."""
 
-import os
 from contextlib import nullcontext
 
 import pytest
@@ -66,14 +65,69 @@ def test_a_result_is_current_by_contents(tmp_path, monkeypatch, change, is_curre
     for path in (source, folder / "a"):
         path.write_text("1")
     inputs = manifest.hash_inputs([source])
-    path = manifest.write(folder, "toy", {"seed": 0}, inputs, {}, 0.0, ["a"])
-    os.utime(path, (1, 1))
+    manifest.write(folder, "toy", {"seed": 0}, inputs, {}, 0.0, ["a"])
     if change in ("input", "result"):
         (source if change == "input" else folder / "a").write_text("2")
     if change == "FORCE":
         monkeypatch.setenv("FORCE", "1")
     assert manifest.is_current(folder, {"seed": int(change == "config")}) == is_current
-    assert (path.stat().st_mtime > 1) == is_current  # make looks at the time
+
+
+def test_a_result_that_others_need_is_current_by_its_recipe_s_files_and_inputs(
+    tmp_path, monkeypatch
+):
+    """What the command line adds does not count; comments do not; inputs that are gone do not."""
+    recipe, overlay, source = (tmp_path / name for name in ("sft.yaml", "lora.yaml", "in.jsonl"))
+    recipe.write_text("seed: 0\ntrain_file: '{run}/x'\n")
+    overlay.write_text("use_peft: true\n")
+    source.write_text("1")
+    words = ["--config", str(recipe), "--run_dir", "r"]
+    monkeypatch.setattr("sys.argv", ["sft", *words, "--learning_rate", "1"])
+    folder = tmp_path / "sft"
+    manifest.start(folder)
+    manifest.write(folder, "sft", {"seed": 0}, manifest.hash_inputs([source]), {}, 0.0)
+    assert manifest.looks_current(folder, words)
+    recipe.write_text("# why\ntrain_file: '{run}/x'\nseed: 0\n")
+    assert manifest.looks_current(folder, words)
+    assert not manifest.looks_current(folder, [*words, "--overlay", str(overlay)])
+    source.write_text("2")
+    assert not manifest.looks_current(folder, words)
+    source.unlink()
+    assert manifest.looks_current(folder, words)
+    recipe.write_text("seed: 1\ntrain_file: '{run}/x'\n")
+    assert not manifest.looks_current(folder, words)
+    # What the stage itself finds to be the same is then known to be so.
+    made = manifest.read(folder)
+    manifest.write_json(folder / manifest.NAME, {**made, "request": {}})
+    source.write_text("1")
+    assert not manifest.looks_current(folder, words)
+    assert manifest.is_current(folder, {"seed": 0})
+    assert manifest.looks_current(folder, words)
+
+
+def test_a_stage_s_result_is_known_by_its_manifest_without_reading_it(tmp_path):
+    folder = tmp_path / "sft"
+    manifest.start(folder)
+    names = ["model.safetensors", "config.json", "best/model.safetensors"]
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    manifest.write(folder, "sft", {}, {}, {}, 0.0, names)
+    for path in (folder, folder / "best", folder / "config.json"):
+        assert manifest.known_sha256(path) == manifest.sha256(path)
+    known = manifest.known_sha256(folder)
+    (folder / "model.safetensors").write_text("other")
+    assert manifest.known_sha256(folder) == known != manifest.sha256(folder)
+
+
+def test_a_change_of_code_makes_a_result_stale(tmp_path):
+    code, folder = tmp_path / "score.py", tmp_path / "eval"
+    code.write_text("1")
+    manifest.start(folder)
+    manifest.write(folder, "eval", {}, {}, {}, 0.0, code=f"{manifest.hash_code(code)} lm-eval 1")
+    assert manifest.looks_current(folder, [], [code])
+    code.write_text("2")
+    assert not manifest.looks_current(folder, [], [code])
 
 
 @pytest.mark.parametrize(("text", "is_refused"), [('{"stage": ', True), ("[]", False)])

@@ -75,7 +75,7 @@ def test_the_hours_of_the_readmes_are_the_plan_s(name):
 
 
 def test_a_recipe_for_a_cpu_has_no_stages_to_plan():
-    assert planned("tiny-cpu", gpus=1) == {}
+    assert plan(PlanArguments(recipe=str(ROOT / "configs/tiny-cpu")))[1] == []
 
 
 def test_what_cannot_be_planned_is_said(tmp_path):
