@@ -32,6 +32,7 @@
 #   make study          what GRPO taught the demo; five seeds, an hour
 #   make gpu-check      all that needs a GPU (ARGS=--dry)
 #   make vllm-cpu       the environment of test-vllm
+#   make help           this list
 #
 # The first 21 are `python -m pipeline COMMAND`. It builds what is missing and checks the variables.
 # It reads them from the environment; MAKEFLAGS names those that you type. ARGS go to COMMAND.

@@ -169,6 +169,7 @@ def test_the_whole_chain_beside_files_of_the_user(command):
         "def few_lines(completions, **columns):\n    return [0.0 for _ in completions]\n"
     )
     reward = ["--", "--reward_funcs", "correctness_reward", "brevity:few_lines"]
+    reward += ["--reward_weights", "1", "0.5"]
     for words in (
         ["plan"],
         ["doctor"],
