@@ -19,12 +19,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("card",),
     ],
     "grading": [("",)],
-    "data_prep": [
-        ("schema",),
-        ("sources", "sampling"),
-        ("decontamination",),
-        ("build",),
-    ],
+    "data_prep": [("schema",), ("sources", "sampling"), ("decontamination",), ("build",)],
     "stages": [
         ("restarts",),
         ("launch", "run_folder", "own_code", "trainer.guards"),

@@ -62,8 +62,7 @@ def prepare(recipe, folder):
 
 
 @pytest.mark.parametrize(
-    "recipe",
-    [pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow) for one in SHIPPED],
+    "recipe", [pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow) for one in SHIPPED]
 )
 def test_every_gold_of_every_set_is_paid_in_a_shipped_recipe(
     recipe, tmp_path, monkeypatch, shared_data

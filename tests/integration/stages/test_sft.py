@@ -95,10 +95,7 @@ def test_packed_rows_do_not_see_each_other(build_trainer):
 
 def test_packed_flash_attention_trains_as_rows_by_themselves(run_stage, flash_calls, tmp_path):
     """All rows in one step, so that both ways have the same in it."""
-    ways = {
-        "sdpa": {},
-        FLASH: {"packing": True, "attn_implementation": FLASH},
-    }
+    ways = {"sdpa": {}, FLASH: {"packing": True, "attn_implementation": FLASH}}
     logs = {}
     for name, settings in ways.items():
         folder = str(tmp_path / name)

@@ -124,8 +124,7 @@ def test_a_template_that_renders_nothing_is_one_line(template):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "prefilled"),
-    [(CHAT + "<think>\n", True), (CHAT + "<think>\n\n</think>\n\n", False)],
+    ("prompt", "prefilled"), [(CHAT + "<think>\n", True), (CHAT + "<think>\n\n</think>\n\n", False)]
 )
 def test_prefills_think(prompt, prefilled):
     assert prefills_think(prompt) is prefilled

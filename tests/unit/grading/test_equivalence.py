@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grading.equivalence.compare import (
-    TooLarge,
-    can_be_asked,
-    compare,
-    is_parseable,
-    is_same_value,
-)
+from grading.equivalence.compare import TooLarge, can_be_asked, compare, is_parseable, is_same_value
 from grading.equivalence.readings import read
 from grading.grade import grade_all, grade_short_all
 

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from grading.extract import (
-    extract,
-    extract_short,
-    is_well_formed,
-    last_boxed,
-    read_leniently,
-)
+from grading.extract import extract, extract_short, is_well_formed, last_boxed, read_leniently
 from grading.grade import grade_leniently
 
 TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, prediction
