@@ -1,5 +1,6 @@
 """A user's own folders under `configs/` are no concern of the tests."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -45,7 +46,8 @@ def copy(tmp_path_factory):
 
 def run_pytest(copy, *words):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    env = os.environ | {"PYTHONPATH": ""}  # not the project that was copied
+    done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 

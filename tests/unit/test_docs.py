@@ -43,7 +43,3 @@ def test_links_lead_somewhere(page):
         heads = names(target if file else page, r"(?m)^#+ (.*)") if anchor else ()
         slugs = {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}
         assert target.exists() and (not anchor or anchor in slugs), link
-
-
-def test_the_readme_is_one_page():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 180
