@@ -11,7 +11,7 @@ from data_prep.schema import grpo_row, sft_row
 from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
 from pipeline.errors import run_cli
-from tests.integration.audit.runs import write_rows
+from tests.files import write_rows
 from tests.recipes import SHIPPED
 
 pytestmark = pytest.mark.integration

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
+from tests.files import read_rows
 from tests.integration.sources.test_real_sources import FILES as SOURCES
-from tests.unit.build.helpers import rows_of, run
+from tests.unit.build.helpers import run
 
 pytestmark = pytest.mark.integration
 
@@ -46,8 +47,8 @@ def test_all_files_mixed_add_up(mixed, shared_data):
     assert {source["place"]: source["rows_in"] for source in sources} == {
         file: num_rows for file, _, num_rows, *_ in SOURCES
     }
-    assert len(rows_of(folder / "dropped.jsonl")) == written["rows_in"] - written["rows_out"]
-    rows = rows_of(folder / "grpo_train.jsonl")
+    assert len(read_rows(folder / "dropped.jsonl")) == written["rows_in"] - written["rows_out"]
+    rows = read_rows(folder / "grpo_train.jsonl")
     for row in rows:
         assert row["question"].strip() and row["prompt"][-1]["content"] == row["question"]
         assert not re.search(r"[<|\uff5c](?:User|Assistant|im_start|think)", row["question"])
@@ -85,12 +86,12 @@ def test_no_benchmark_problem_survives(mixed, shared_data):
     folder, written = mixed
     assert written["decontamination"] == {"gsm8k": 1319, "math500": 500, "aime24": 30, "aime25": 30}
     held_out = {letters(question) for question in load_evaluation(shared_data)}
-    kept = [letters(row["question"]) for row in rows_of(folder / "grpo_train.jsonl")]
+    kept = [letters(row["question"]) for row in read_rows(folder / "grpo_train.jsonl")]
     assert not [text for text in kept if text in held_out and len(text) >= 20]
     # Nor inside a longer text, where the text is too long to be there by chance.
     everything = "\n".join(kept)
     assert not [text for text in held_out if len(text) >= 60 and text in everything]
-    pairs = rows_of(folder / "contamination.jsonl")
+    pairs = read_rows(folder / "contamination.jsonl")
     assert len(pairs) == written["dropped"]["in_eval_set"]
     # What is known to be there: the folder's README counts 7 problems of MATH-500 in DAPO apart
     # from punctuation, and 4 in AIME 1983 to 2023.

@@ -14,6 +14,7 @@ from data_prep.sources import synthetic
 from grading.grade import Grade
 from pipeline import manifest
 from stages import difficulty
+from tests.files import write_rows
 
 pytestmark = pytest.mark.integration
 # The model writes noise: grade it by a checksum, or every pass rate would be zero. A gold with
@@ -35,7 +36,7 @@ def grade_rollouts(completions, golds, forms, questions, *, think_prefilled, fin
 def problems(tmp_path):
     rows = [grpo_row(p, "none") for p in synthetic.load("rl", 31, 0, max_level=2)]
     path = tmp_path / "problems.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 

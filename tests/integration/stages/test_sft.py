@@ -9,6 +9,7 @@ import pytest
 from pipeline import manifest
 from pipeline.errors import UserError
 from stages import sft, training
+from tests.files import read_rows
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -33,10 +34,6 @@ def build_trainer(run_stage, monkeypatch):
         return built.value.args[0]
 
     return build
-
-
-def read_rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def spans_in_loss(trainer):

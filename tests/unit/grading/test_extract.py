@@ -2,13 +2,13 @@
 
 import functools
 import itertools
-import json
 from pathlib import Path
 
 import pytest
 
 from grading.extract import extract, extract_short, is_well_formed, last_boxed, read_leniently
 from grading.grade import grade, grade_leniently
+from tests.files import read_rows
 
 TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, prediction
 
@@ -39,7 +39,7 @@ READERS = {
     "lenient": read_leniently,
     "lenient_option": functools.partial(read_leniently, is_choice=True),
 }
-ROWS = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
+ROWS = read_rows(TABLE)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['form']}: {row['text']}")
