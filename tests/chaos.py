@@ -51,6 +51,7 @@ STAGES = {  # in the order of the chain: module, recipe file, a key of it with a
     "eval": ("eval.run", "eval", {"temperature": 0.9}),
     "report": ("eval.report", "eval", {"title": "Another"}),
 }
+PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
 MANIFEST, ENDLESS = "manifest.json", 1 << 30
 # Of JSON files: durations; hashes of files that hold them; what one start alone has done, and with.
 TIME_KEYS = re.compile(
@@ -62,7 +63,7 @@ NOT_COMPARED = re.compile(r"tfevents|training_args\.bin|README\.md|\.lock$|\.htm
 OPTIMIZER = re.compile(r"checkpoint-\d+/(optimizer|scheduler|rng_state|files\.json)")
 NOTHING = re.compile("(?!)")
 CRASH = re.compile(r"Traceback|Exception ignored|terminate called|core dumped|Fatal Python|HANGS")
-OURS = re.compile(r'File "[^"]*/(pipeline|grading|data_prep|stages|eval)/')
+OURS = re.compile(rf'File "[^"]*/({"|".join(PACKAGES)})/')
 CLOCK = """
 import os, time
 real, start, kind = time.time, time.time(), os.environ.get("CHAOS_CLOCK")
@@ -116,16 +117,7 @@ class Lane:
             (folder / name).mkdir()
         (folder / "tiny-cpu").rename(folder / "configs/tiny-cpu")
         (folder / "venv").rename(folder / ".venv")
-        for name in (
-            "Makefile",
-            "pyproject.toml",
-            "constraints.txt",
-            "pipeline",
-            "grading",
-            "data_prep",
-            "stages",
-            "eval",
-        ):
+        for name in (*PACKAGES, "Makefile", "pyproject.toml", "constraints.txt"):
             (folder / name).symlink_to(ROOT / name)
         (folder / ".venv/ready").touch()
         (folder / "clock/sitecustomize.py").write_text(CLOCK)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests import demo
+from tests.files import write_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NUM_ROWS = {"sft": 200, "grpo": 20, "validation": 10, "test": 10, "transfer": 10}
@@ -111,7 +112,7 @@ def test_completions_need_no_data_and_no_run(project, tmp_path):
         {"completion": "<think>a</think>\\boxed{72}", "gold": "72"},
         {"completion": "It is 72.", "gold": 72},
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     done = project.make("audit", COMPLETIONS=path, RUN=tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert f"2 completions of {path}\n" in done.stdout

@@ -11,6 +11,7 @@ from huggingface_hub import ModelCard
 from data_prep.decontamination.text import normalise_question
 from pipeline.manifest import sha256
 from tests import demo
+from tests.files import read_rows
 
 pytestmark = pytest.mark.e2e
 STAGES = ["data", "base", "sft", "difficulty", "grpo", "eval", "report"]
@@ -63,10 +64,6 @@ def run(folder, first_output):
 
 def read_manifests(run):
     return {stage: json.loads((run / stage / "manifest.json").read_text()) for stage in STAGES}
-
-
-def read_rows(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def state_of(folder):

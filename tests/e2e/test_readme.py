@@ -11,6 +11,7 @@ import yaml
 
 from tests import demo
 from tests.e2e.test_user_weights import Project
+from tests.files import write_rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 README = (demo.ROOT / "README.md").read_text(encoding="utf-8")
@@ -73,7 +74,7 @@ def test_data_and_a_reward_are_added_without_an_edit_of_the_package(clone):
     (snippet,) = blocks(ADD, "yaml")
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | yaml.safe_load(snippet)))
     rows = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in range(40)]
-    clone.data.joinpath("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(clone.data.joinpath("mine.jsonl"), rows)
     clone("make data RECIPE=mine", DATA_ROOT=clone.data)
     built = (clone.folder / "runs/mine/data/grpo_train.jsonl").read_text().splitlines()
     assert len(built) == 40

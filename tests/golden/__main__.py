@@ -34,6 +34,7 @@ from pipeline import errors
 from pipeline import settings as config
 from pipeline.stages import STAGES, config_name
 from tests.demo import ROOT, make, write_recipe
+from tests.recipes import SHIPPED
 from tests.unit.stages.helpers import write_model
 
 HERE = Path(__file__).parent
@@ -176,7 +177,7 @@ def changed(part: Any) -> dict[str, Any]:
 def settings() -> dict[str, str]:
     """A hash of each stage's settings by `recipe/stage`; LoRA twins are `<recipe>-lora`."""
     found = {}
-    paths = [p for p in sorted((ROOT / "configs").glob("*/*.yaml")) if p.stem in MODULES]
+    paths = [p for name in SHIPPED for p in sorted((ROOT / "configs" / name).glob("*.yaml"))]
     cpu = ("tiny-cpu", "skewed-cpu")  # they have no twin
     twins = [(path, "-lora") for path in paths if path.parent.name not in cpu]
     for path, twin in [*((path, "") for path in paths), *twins]:

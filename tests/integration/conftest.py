@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import write_rows
+
 ROOT = Path(__file__).parents[2]
 CHATML = (
     "{% for message in messages %}"
@@ -104,7 +106,7 @@ def pool(tmp_path_factory, tiny_model_dir):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     rows = [grpo_row(p, "none") for p in synthetic.load("rl", 24, 0, max_level=4)]
     path = tmp_path_factory.mktemp("pool") / "grpo_train.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     prompts = [tokenizer(render_prompt(row["prompt"], tokenizer))["input_ids"] for row in rows]
     return path, {
         row["id"]: row | {"prompt_ids": ids} for row, ids in zip(rows, prompts, strict=True)

@@ -9,6 +9,7 @@ kill them; `Server.run` waits. An order names what its process does before the s
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -51,9 +52,6 @@ class Server:
 
     def __init__(self):
         env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        # DeepSpeed's ninja may be the environment's own. Behind the system's: another version of
-        # ninja does not know what was built and builds it again.
-        env |= {"PATH": f"{os.environ['PATH']}:{Path(sys.executable).parent}"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         command = [sys.executable, "-m", "tests.integration.fork_server"]
         self.process = subprocess.Popen(command, env=env, cwd=ROOT, **pipes)
@@ -124,8 +122,6 @@ class Server:
 
 def run(order):
     """One process of a run."""
-    import importlib
-
     from transformers import Trainer
 
     from pipeline.errors import run_cli
@@ -164,15 +160,13 @@ def leave(order):
         os._exit(code)
 
 
-def build_deepspeed():
-    """Build what DeepSpeed compiles at its first use ever: a minute, or more.
+def compile_nothing():
+    """Let DeepSpeed do without the operation that it compiles at its first use ever, for a minute.
 
-    A process that is killed meanwhile would leave a lock behind that all later ones wait for.
+    Inference alone asks for it: where it is missing, DeepSpeed takes torch's.
     """
-    with contextlib.suppress(ImportError):
-        from deepspeed.accelerator import get_accelerator
-
-        get_accelerator().create_op_builder("ShareMemCommBuilder").load(verbose=False)
+    with contextlib.suppress(ImportError):  # by name: its attribute `torch` is PyTorch itself
+        importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
 
 
 def serve():
@@ -189,7 +183,7 @@ def serve():
     for line in sys.stdin:
         order = json.loads(line)
         if "ACCELERATE_USE_DEEPSPEED" in order.get("env", {}):
-            build_deepspeed()
+            compile_nothing()
         if "poll" in order:
             pid, status = os.waitpid(order["poll"], os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else None

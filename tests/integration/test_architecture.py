@@ -14,11 +14,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 PATCHES = dict(
-    zip(
-        ("loss", "curriculum", "metric"),
-        re.findall(r"```diff\n(.*?)```", PAGE, re.S),
-        strict=True,
-    )
+    zip(("loss", "curriculum", "metric"), re.findall(r"```diff\n(.*?)```", PAGE, re.S), strict=True)
 )
 RUN = """
 import json, sys
@@ -46,12 +42,7 @@ def test_all_of_them_apply_and_train(tmp_path, write_recipe):
     for patch in PATCHES.values():
         command = ["git", "apply", "-"]
         subprocess.run(command, cwd=tmp_path / "tree", input=patch, text=True, check=True)
-    recipe = write_recipe(
-        "grpo",
-        curriculum="uniform:Uniform",
-        drift_penalty=0.1,
-        num_iterations=2,
-    )
+    recipe = write_recipe("grpo", curriculum="uniform:Uniform", drift_penalty=0.1, num_iterations=2)
     done = subprocess.run(
         [sys.executable, "-c", RUN, "--config", str(recipe)],
         cwd=tmp_path / "tree",

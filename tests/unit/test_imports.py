@@ -21,12 +21,7 @@ LAYERS: dict[str, list[tuple[str, ...]]] = {
         ("__main__",),
     ],
     "grading": [("",)],
-    "data_prep": [
-        ("schema",),
-        ("sources", "sampling"),
-        ("decontamination",),
-        ("build",),
-    ],
+    "data_prep": [("schema",), ("sources", "sampling"), ("decontamination",), ("build",)],
     "stages": [
         ("restarts",),
         ("launch", "run_folder", "own_code", "trainer.guards"),

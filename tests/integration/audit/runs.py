@@ -10,17 +10,10 @@ from data_prep.schema import grpo_row, sft_row
 from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
 from pipeline.errors import run_cli
+from tests.files import write_rows
 
 NUM_ROWS = 6
 CPU = {"use_cpu": True, "bf16": False}
-
-
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def read_rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 class Recipe:

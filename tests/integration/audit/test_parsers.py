@@ -13,6 +13,7 @@ from eval.audit.parsers import PARSERS, parse_rows, read_completions
 from eval.harness import suite
 from eval.harness.suite import MAX_CHARS, protect
 from pipeline.errors import UserError
+from tests.files import write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -31,7 +32,7 @@ def write(tmp_path):
 
             Dataset.from_list(rows).to_parquet(path)
         else:
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            write_rows(path, rows)
         return str(path)
 
     return call

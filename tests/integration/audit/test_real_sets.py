@@ -11,13 +11,12 @@ from data_prep.schema import grpo_row, sft_row
 from data_prep.sources import synthetic
 from eval.audit import __main__ as audit
 from pipeline.errors import run_cli
-from tests.integration.audit.runs import write_rows
+from tests.files import write_rows
+from tests.recipes import SHIPPED
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[3]
-RECIPES = sorted(path.parent.name for path in ROOT.glob("configs/*/eval.yaml"))
-RECIPES = [name for name in RECIPES if not name.endswith("-lora")]  # the same data and rewards
 QUICK = ("tiny-cpu", "grpo7b")  # a tokenizer of its own, and the stand-in; the others are slow
 # Golds of MATH are longer than the embedded set's, and the stand-in has a token for each byte.
 LEAST_TOKENS = 512
@@ -63,8 +62,7 @@ def prepare(recipe, folder):
 
 
 @pytest.mark.parametrize(
-    "recipe",
-    [pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow) for one in RECIPES],
+    "recipe", [pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow) for one in SHIPPED]
 )
 def test_every_gold_of_every_set_is_paid_in_a_shipped_recipe(
     recipe, tmp_path, monkeypatch, shared_data

@@ -11,7 +11,8 @@ from eval.harness import score
 from grading.grade import Grade
 from pipeline.prompts import PROMPTS
 from stages import rewards
-from tests.integration.audit.runs import NUM_ROWS, Recipe, read_rows, write_rows
+from tests.files import read_rows, write_rows
+from tests.integration.audit.runs import NUM_ROWS, Recipe
 
 pytestmark = pytest.mark.integration
 

@@ -3,7 +3,8 @@
 import pytest
 
 from pipeline.errors import UserError
-from tests.unit.build.helpers import rows_of, run
+from tests.files import read_rows
+from tests.unit.build.helpers import run
 
 pytestmark = pytest.mark.integration
 
@@ -54,5 +55,5 @@ def test_bad_rows_are_left_out_on_demand(tmp_path, shared_data, file, name, dama
     assert "--on_bad_row skip" in str(error.value)
     folder, written = run(tmp_path, recipe | {"on_bad_row": "skip"})
     assert written["rows_in"] == written["rows_out"] + sum(written["dropped"].values())
-    logged = [row for row in rows_of(folder / "dropped.jsonl") if row["reason"] == "bad_row"]
+    logged = [row for row in read_rows(folder / "dropped.jsonl") if row["reason"] == "bad_row"]
     assert len(logged) == written["dropped"]["bad_row"] and written["rows_out"] > 100

@@ -1,6 +1,5 @@
 """A build that is ended from outside: no worker survives it, nothing is half-written."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,8 @@ import psutil
 import pytest
 import yaml
 
+from tests.files import write_rows
+
 pytestmark = pytest.mark.integration
 
 
@@ -19,7 +20,7 @@ def config(tmp_path):
     rows = [
         {"q": f"What is {n} plus {n + 3}, in words?", "a": str(2 * n + 3)} for n in range(10_000)
     ]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "a.jsonl", rows)
     source = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
     recipe = {"data_root": str(tmp_path), "grpo": [source], "num_workers": 2, "languages": ["en"]}
     path = tmp_path / "data.yaml"

@@ -10,6 +10,7 @@ from unittest import mock
 from data_prep.sampling.store import Completion
 from eval import run
 from pipeline.prompts import build_prompt, form_of
+from tests.files import write_rows
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = {
@@ -31,7 +32,7 @@ def write_problems(path, problems=PROBLEMS, prompt_name="none"):
         | {"answer_form": form_of(prompt_name)}
         for i, (question, answer) in enumerate(problems.items())
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
 
 
 def flags(folder, *checkpoints, **settings):

@@ -1,7 +1,6 @@
 """Small local files in the shapes of the official tasks' data sets, and the harness on them."""
 
 import csv
-import json
 import random
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from unittest import mock
 
 from eval.harness.suite import HARNESS_FOLDERS, OFFICIAL_TASKS, read_official_metadata
 from pipeline.rows import read_rows
+from tests.files import write_rows
 
 MATHS = ["\\frac{1}{2}", "4", "x^2+1", "(1,2)", "\\sqrt{3}", "-7"]
 TASKS = {
@@ -77,7 +77,7 @@ def write_official(root):
         ("arc_challenge/test.jsonl", arc(3, 1)),
     ):  # fmt: skip
         (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(root / file, rows)
     (root / "gpqa").mkdir()
     with (root / "gpqa" / "gpqa_diamond.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, gpqa()[0])

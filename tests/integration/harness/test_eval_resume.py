@@ -1,18 +1,15 @@
 """No finished sample is generated twice, and none is taken for another checkpoint's."""
 
 import shutil
-import subprocess
 import sys
-import time
 
 import pytest
 
+from eval import run
 from pipeline.errors import UserError
 from tests.integration.harness.eval_runs import (
     PROBLEMS,
-    ROOT,
     counting,
-    environment,
     evaluate,
     flags,
     read_evaluated,
@@ -54,21 +51,26 @@ def by_sample(rows):
     return {(row["id"], row["mode"], row["sample"]): row for row in rows}
 
 
-def test_a_killed_evaluation_goes_on(tmp_path, tiny_model_dir):
+def evaluate_alone(*words):
+    """The whole of a process."""
+    sys.argv = ["eval.run", *words]
+    run.main()
+    sys.exit()
+
+
+def test_a_killed_evaluation_goes_on(fork_server, tmp_path, tiny_model_dir):
     write_problems(tmp_path / "test.jsonl", {f"Mia has {i} pens." * i: str(i) for i in range(1, 9)})
     one_by_one = {"num_samples": 9, "max_new_tokens": 24, "batch_size": 1}
     checkpoint = f"base={tiny_model_dir}"
-    command = [sys.executable, "-m", "eval.run", *flags(tmp_path, checkpoint, **one_by_one)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env=environment(), cwd=ROOT, **quiet)
+    setup = (evaluate_alone, *flags(tmp_path, checkpoint, **one_by_one))
+    pids = fork_server.start(tmp_path / "process", setup=setup)
     path = tmp_path / "eval" / "base" / "samples" / "samples-0.jsonl"
     try:
         while not path.is_file() or path.read_bytes().count(b"\n") < 15:
-            assert process.poll() is None, "the evaluation ended before it could be killed"
-            time.sleep(0.01)
+            ended = fork_server.wait(pids[0], seconds=0.01)
+            assert ended is None, "the evaluation ended before it could be killed"
     finally:
-        process.kill()
-        process.wait()
+        fork_server.kill(pids)
     assert not (tmp_path / "eval" / "base" / "scores.json").exists()
     assert not (tmp_path / "eval" / "manifest.json").exists()
 

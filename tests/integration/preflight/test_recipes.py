@@ -12,17 +12,18 @@ import pytest
 from pipeline.settings import read_yaml
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
+from tests.recipes import SHIPPED
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs"
-RECIPES = sorted(path.parent for path in CONFIGS.glob("*/grpo.yaml"))
 # Of their READMEs: a recipe for 8 GPUs names the launch, and both commands the same one.
 ON_EIGHT = re.compile(r"GPUS=(8) ACCELERATE=(\w+)\n.* ACCELERATE=\2 NUM_PROCESSES=\1\b")
+READMES = {name: (CONFIGS / name / "README.md").read_text(encoding="utf-8") for name in SHIPPED}
 LAUNCHES = {
-    path.parent.name: {"gpus": 8, "accelerate": found[2]}
-    for path in CONFIGS.glob("*/README.md")
-    if (found := ON_EIGHT.search(path.read_text(encoding="utf-8")))
+    name: {"gpus": 8, "accelerate": found[2]}
+    for name, text in READMES.items()
+    if (found := ON_EIGHT.search(text))
 }
 BASELINE = "grpo7b-published"  # loses its updates on purpose, but for LoRA's
 
@@ -40,21 +41,22 @@ def test_recipes_for_eight_gpus_shard_float32_weights():
     for name, launch in LAUNCHES.items():
         assert launch["accelerate"] == "fsdp2"
         assert read_yaml(str(CONFIGS / name / "grpo.yaml"))["dtype"] == "float32"
-    assert "GPUS=8\n" not in "".join(path.read_text() for path in CONFIGS.glob("*/README.md"))
+    assert "GPUS=8\n" not in "".join(READMES.values())
 
 
 @pytest.mark.parametrize("lora", [None, "configs/lora.yaml"])
-@pytest.mark.parametrize("folder", RECIPES, ids=lambda folder: folder.name)
-def test_shipped_recipes_have_no_error(folder, lora, tmp_path):
-    launch = LAUNCHES.get(folder.name, {})
-    if folder.name == BASELINE:
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recipes_have_no_error(name, lora, tmp_path):
+    launch = LAUNCHES.get(name, {})
+    if name == BASELINE:
         launch = {"gpu_memory": 94}  # its card, and its README says so
-    args = PreflightArguments(recipe=str(folder), run=str(tmp_path / "run"), overlay=lora, **launch)
+    folder, run = str(CONFIGS / name), str(tmp_path / "run")
+    args = PreflightArguments(recipe=folder, run=run, overlay=lora, **launch)
     recipe, found = inspect(args)
     assert recipe.settings["grpo"].use_peft is bool(lora)
     bad = [one for one in found if one.level in ("error", "warning")]
     bad = [one.text for one in bad if one.topic != "disk"]  # this machine's
-    lost = folder.name == BASELINE and not lora
+    lost = name == BASELINE and not lora
     assert len(bad) == lost and all("most updates of this size are lost" in text for text in bad)
     assert {"data", "grpo", "eval"} <= set(recipe.parsed)
     assert {f"{stage} memory" for stage in recipe.stages()} <= {one.topic for one in found}

@@ -8,6 +8,7 @@ import yaml
 
 from data_prep.build import __main__ as build
 from eval.report import data_report
+from tests.files import write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +20,7 @@ def test_what_the_builder_leaves_is_shown(tmp_path, monkeypatch):
     rows += [rows[3], {"q": "x"}]
     files = {"train": rows, "test": [{"question": questions[7], "answer": "#### 7"}]}
     for name, found in files.items():
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+        write_rows(tmp_path / f"{name}.jsonl", found)
     source = {"name": "generic", "file": str(tmp_path / "train.jsonl"), "prompt_key": "q",
               "answer_key": "a", "level_key": "d",
               "difficulty": {"by": "level", "medium": 2, "hard": 4}}  # fmt: skip

@@ -14,19 +14,11 @@ from data_prep.sources import synthetic
 from grading.grade import Grade
 from pipeline import manifest
 from stages import difficulty
+from tests.files import write_rows
 
 pytestmark = pytest.mark.integration
 # The model writes noise: grade it by a checksum, or every pass rate would be zero. A gold with
 # an odd checksum is never found, so that a rate at the wrong problem shows.
-SCRIPT = """
-from pipeline.errors import run_cli
-from data_prep.sampling import problems
-from stages import difficulty
-from tests.integration.sampling.test_difficulty_run import grade_rollouts
-
-problems.grade_rollouts = grade_rollouts
-run_cli(difficulty.main)
-"""
 
 
 def checksum(text):
@@ -44,7 +36,7 @@ def grade_rollouts(completions, golds, forms, questions, *, think_prefilled, fin
 def problems(tmp_path):
     rows = [grpo_row(p, "none") for p in synthetic.load("rl", 31, 0, max_level=2)]
     path = tmp_path / "problems.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 
@@ -131,9 +123,21 @@ def test_more_samples_extend_and_batches_change_nothing(measure):
     assert measure("a", num_samples=2, limit=5) == (two[:5], 0)
 
 
-def test_two_processes_share(run_two_processes, flags, measure, tmp_path):
-    first, second = run_two_processes(SCRIPT, *flags("two"))
-    assert first[0].startswith("difficulty: 31 problems (0 of 4 right: ") and second == []
+def grade_and_measure(*flags):
+    """The whole of a process of `stages.difficulty`."""
+    sys.argv = ["difficulty", *flags]
+    with mock.patch("data_prep.sampling.problems.grade_rollouts", grade_rollouts):
+        difficulty.main()
+    sys.exit()
+
+
+def test_two_processes_share(fork_server, flags, measure, tmp_path):
+    setup = (grade_and_measure, *flags("two"))
+    told = [
+        [line for line in lines if line.startswith("difficulty: ")]
+        for lines in fork_server.finish(tmp_path / "process", 2, setup=setup)
+    ]
+    assert told[0][0].startswith("difficulty: 31 problems (0 of 4 right: ") and told[1] == []
     stores = sorted((tmp_path / "two" / "samples").iterdir())
     assert [path.name for path in stores] == ["samples-0.jsonl", "samples-1.jsonl"]
     assert [path.read_bytes().count(b"\n") for path in stores] == [62, 62]

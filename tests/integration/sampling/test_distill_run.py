@@ -11,6 +11,7 @@ from data_prep.sampling.store import Completion
 from pipeline import manifest
 from pipeline.prompts import PROMPTS, build_completion, build_prompt
 from stages import distill
+from tests.files import write_rows
 from tests.integration.conftest import build_tiny_model
 from tests.integration.sampling.test_openai_engine import answer, serve
 
@@ -32,7 +33,7 @@ def problems(tmp_path):
         for n in range(NUM_PROBLEMS)
     ]  # fmt: skip
     path = tmp_path / "problems.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 

@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
+from pipeline.errors import run_cli
 from tests.demo import ROOT
+
+pytestmark = pytest.mark.integration
 
 SCRIPT = """
 import os, signal, sys, time
@@ -26,6 +29,15 @@ run_cli(main)
 LINE = "error: seed: 'x' must be a whole number\n"
 
 
+def launch(*words):
+    """The whole of `python -m stages.launch` with these words."""
+    from stages import launch
+
+    sys.argv = ["launch", *words]
+    run_cli(launch.main, is_first=False)
+    sys.exit()
+
+
 @pytest.mark.parametrize(
     ("kind", "code", "line"),
     [
@@ -36,12 +48,17 @@ LINE = "error: seed: 'x' must be a whole number\n"
         ("killed once", 0, "notice: rank 1 ended with SIGKILL; all processes start again"),
     ],
 )
-def test_a_launch_ends_with_one_line(tmp_path, kind, code, line):
+def test_a_launch_ends_with_one_line(fork_server, tmp_path, kind, code, line):
     (tmp_path / "script.py").write_text(SCRIPT)
     flags = ["--config_file", "configs/accelerate/cpu.yaml", "--num_processes", "2"]
     flags += ["--max_restarts", "0"] if kind == "killed 1" else []
-    command = [sys.executable, "-m", "stages.launch", *flags, tmp_path / "script.py", kind]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == code
-    (found,) = done.stderr.splitlines(keepends=True) or [""]
-    assert found.startswith(line) if code == 0 and line else found == line
+    words = [*flags, str(tmp_path / "script.py"), kind]
+    if kind == "well":  # a process of its own, whose imports say nothing either
+        command = [sys.executable, "-m", "stages.launch", *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        found, log = done.returncode, done.stdout + done.stderr
+    else:
+        (found,), (log,) = fork_server.run(tmp_path / "launch", setup=(launch, *words))
+    assert found == code, log
+    (shown,) = log.splitlines(keepends=True) or [""]
+    assert shown.startswith(line) if code == 0 and line else shown == line

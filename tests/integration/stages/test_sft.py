@@ -9,6 +9,7 @@ import pytest
 from pipeline import manifest
 from pipeline.errors import UserError
 from stages import sft, training
+from tests.files import read_rows
 from tests.integration.flash_on_cpu import NAME as FLASH
 from tests.integration.trainer.runs import read_logs
 
@@ -33,10 +34,6 @@ def build_trainer(run_stage, monkeypatch):
         return built.value.args[0]
 
     return build
-
-
-def read_rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def spans_in_loss(trainer):
@@ -95,10 +92,7 @@ def test_packed_rows_do_not_see_each_other(build_trainer):
 
 def test_packed_flash_attention_trains_as_rows_by_themselves(run_stage, flash_calls, tmp_path):
     """All rows in one step, so that both ways have the same in it."""
-    ways = {
-        "sdpa": {},
-        FLASH: {"packing": True, "attn_implementation": FLASH},
-    }
+    ways = {"sdpa": {}, FLASH: {"packing": True, "attn_implementation": FLASH}}
     logs = {}
     for name, settings in ways.items():
         folder = str(tmp_path / name)

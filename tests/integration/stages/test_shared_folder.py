@@ -1,35 +1,41 @@
 """Hosts that do not share the run's folder, its inputs or its command are refused by name."""
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
+from tests.integration.trainer.recorders import tell
+
 pytestmark = pytest.mark.integration
-SOURCE = """
-import os, sys
-from pathlib import Path
-from pipeline.errors import UserError
-from pipeline.console import quiet
-quiet()
-from stages import training
-training.VISIBLE_SECONDS = 0.5
-rank = int(os.environ["RANK"])
-os.environ["GROUP_RANK"] = str(rank)
-read = training.run_folder.RUN_FILE
-cases = (read, 0, "1"), (f"{rank}.json", 0, "1"), (read, rank, "1"), (read, 0, rank)
-for number, (seen, beta, digest) in enumerate(cases):
-    work = Path(sys.argv[1], str(number))
-    training.run_folder.RUN_FILE = seen
-    values = {"use_cpu": True, "beta": beta, "output_dir": f"own-{rank}"}
-    try:
-        start = training.prepare("sft", str(work), values, {"a.jsonl": str(digest)})
-        print("FOUND shared", start.work == str(work))
-    except UserError as error:
-        print("FOUND", error)
-training.PartialState().destroy_process_group()
-"""
 
 
-def test_two_processes(run_two_processes, tmp_path):
-    for lines in run_two_processes(SOURCE, tmp_path):
+def prepare_runs(folder):
+    """The whole of a process: it prepares runs in which the other host sees something else."""
+    from pipeline.errors import UserError
+    from stages import training
+
+    training.VISIBLE_SECONDS = 0.5
+    rank = int(os.environ["RANK"])
+    os.environ["GROUP_RANK"] = str(rank)
+    file = training.run_folder.RUN_FILE
+    cases = (file, 0, "1"), (f"{rank}.json", 0, "1"), (file, rank, "1"), (file, 0, str(rank))
+    for number, (seen, beta, digest) in enumerate(cases):
+        work = Path(folder, str(number))
+        training.run_folder.RUN_FILE = seen
+        values = {"use_cpu": True, "beta": beta, "output_dir": f"own-{rank}"}
+        try:
+            start = training.prepare("sft", str(work), values, {"a.jsonl": digest})
+            tell("FOUND shared", start.work == str(work))
+        except UserError as error:
+            tell("FOUND", error)
+    sys.exit()
+
+
+def test_two_processes(fork_server, tmp_path):
+    setup = (prepare_runs, str(tmp_path))
+    for lines in fork_server.finish(tmp_path / "process", 2, setup=setup):
         shared, *faults = [line[6:] for line in lines if line.startswith("FOUND")]
         assert shared == "shared True"
         for fault, key in zip(faults, ("output_dir", "beta", "a.jsonl"), strict=True):

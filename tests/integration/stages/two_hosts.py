@@ -1,7 +1,6 @@
 """Two hosts for a test: Linux network namespaces with addresses of their own, behind one switch.
 
-The switch is a third namespace with a bridge. Taking a host's port off the bridge is what a pulled
-cable or a dead machine looks like from the other side: nothing more arrives, and nothing says so.
+The switch is a third namespace with a bridge.
 """
 
 import contextlib
@@ -96,13 +95,6 @@ class TwoHosts:
         command += ["--main_process_ip", self.addresses[0], *flags]
         command += ["-m", f"stages.{stage}", "--config", recipe]
         return self.start(host, [sys.executable, *command], log)
-
-    def cut_off(self, host):
-        """The switch forgets the host: what is sent to it or from it is lost without a word."""
-        ip("-n", self.switch, "link", "set", f"port{host}", "nomaster")
-
-    def plug_in(self, host):
-        ip("-n", self.switch, "link", "set", f"port{host}", "master", "bridge")
 
     def kill(self, host):
         """SIGKILL for every process on a host, the launcher too; none is left."""

@@ -8,6 +8,8 @@ import sys
 import zlib
 from pathlib import Path
 
+from tests.files import write_rows
+
 SIZE = 4  # rollouts in a group, in all recipes here
 
 
@@ -139,7 +141,7 @@ def reporter(base):
             curriculum = self.curriculum.state_dict() if self.curriculum else None
             lines = [*steps, {"curriculum": curriculum}]
             path = f"{self.args.output_dir}.rank{self.args.process_index}.jsonl"
-            Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+            write_rows(Path(path), lines)
             return output
 
     return Reporter

@@ -2,6 +2,8 @@
 
 import json
 
+from tests.files import read_rows
+
 
 def read_history(folder):
     return json.loads((folder / "trainer_state.json").read_text())["log_history"]
@@ -14,7 +16,7 @@ def read_logs(folder):
 
 def read_events(folder):
     path = folder / "events.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    return read_rows(path) if path.is_file() else []
 
 
 def read_extra(folder, step):

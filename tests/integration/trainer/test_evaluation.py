@@ -7,6 +7,7 @@ from statistics import mean, stdev
 import pytest
 
 from pipeline import manifest
+from tests.files import write_rows
 from tests.integration.trainer.recorders import grade_by_checksum, tell
 from tests.integration.trainer.runs import read_history, read_logs, weights_of, without
 
@@ -26,7 +27,7 @@ def eval_file(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("held-out") / "validation.jsonl"
     rows = [grpo_row(p, "none") for p in synthetic.load("validation", 5, 0, max_level=2)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return str(path)
 
 

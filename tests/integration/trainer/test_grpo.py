@@ -6,6 +6,7 @@ import pytest
 
 from pipeline import manifest
 from pipeline.errors import UserError
+from tests.files import read_rows, write_rows
 from tests.integration.trainer.runs import read_logs
 
 pytestmark = pytest.mark.integration
@@ -20,7 +21,7 @@ def pass_rates(tmp_path, data_dir):
         for n, line in enumerate(problems[:11])
     ]
     path = tmp_path / "pass_rates.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 
@@ -80,10 +81,10 @@ def test_the_recipes_keys_reach_the_rewards(run_stage, data_dir, tmp_path, monke
         return grade_rollouts(*batch, **form)
 
     monkeypatch.setattr(rewards, "grade_rollouts", spy)
-    rows = [json.loads(line) for line in (data_dir / "grpo_train.jsonl").read_text().splitlines()]
+    rows = read_rows(data_dir / "grpo_train.jsonl")
     rows[0]["answers"] += ["-1"]
     path = tmp_path / "several.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     funcs = ["correctness_reward", "rlinf_reward", "repetition_penalty", "overlong"]
     settings = {"reward_funcs": funcs, "reward_weights": [0, 0, 1, 0.25], "overlong_cache": 12}
     settings |= {"repetition_ngram_size": 1, "repetition_max_penalty": 2.0, "final_number": True}

@@ -16,17 +16,8 @@ import pytest
 from tests.integration.fork_server import DIED
 from tests.integration.stages.stage_processes import steps_on_disk
 from tests.integration.trainer.fsdp_on_cpu import shard_on_cpu
-from tests.integration.trainer.recorders import (
-    record_batches,
-    record_micro_steps,
-)
-from tests.integration.trainer.runs import (
-    read_extra,
-    read_history,
-    read_logs,
-    weights_of,
-    without,
-)
+from tests.integration.trainer.recorders import record_batches, record_micro_steps
+from tests.integration.trainer.runs import read_extra, read_history, read_logs, weights_of, without
 
 pytestmark = pytest.mark.integration
 

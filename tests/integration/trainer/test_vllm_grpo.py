@@ -16,6 +16,7 @@ from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from pipeline import manifest
 from pipeline.errors import LostError, UserError
+from tests.files import write_rows
 from tests.integration.stages.stage_processes import finish, start, stop_when
 from tests.integration.trainer.recorders import grade_by_checksum
 from tests.integration.trainer.runs import PAYS_FOR_LOOPS, read_events, read_logs, whole_checkpoints
@@ -247,7 +248,7 @@ def test_evaluation_on_the_way_leaves_no_trace(train, tmp_path):
     straight, _ = train(output_dir=str(tmp_path / "straight"))
     rows = [grpo_row(problem, "none") for problem in synthetic.load("test", 6, 0, max_level=4)]
     file = tmp_path / "held_out.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(file, rows)
     folder, batches = train(**EVAL, eval_file=str(file))
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     evaluated = {log["step"]: log for log in history if "eval_avg@2" in log}

@@ -1,6 +1,5 @@
 """Builds in this process, and what they leave."""
 
-import json
 import sys
 
 import pytest
@@ -8,16 +7,6 @@ import yaml
 
 from data_prep.build import __main__ as build
 from pipeline import manifest
-
-
-def write(path, rows):
-    """Rows as JSON lines."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def rows_of(path):
-    """The rows of a file of JSON lines, split at line feeds alone."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def run(tmp_path, recipe, *flags):

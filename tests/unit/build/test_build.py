@@ -5,14 +5,15 @@ import pytest
 from data_prep.build import __main__ as build
 from pipeline import manifest
 from pipeline.errors import UserError
-from tests.unit.build.helpers import rows_of, run, write
+from tests.files import read_rows, write_rows
+from tests.unit.build.helpers import run
 
 OUTPUTS = ["grpo_train.jsonl", "sft_train.jsonl", "test.jsonl", "validation.jsonl"]
 
 
 def write_gsm8k(path, numbers):
     rows = [{"question": f"What is {n} plus 1?", "answer": f"{n}+1\n#### {n + 1}"} for n in numbers]
-    write(path, rows)
+    write_rows(path, rows)
 
 
 NO_BENCHMARK = (
@@ -45,18 +46,18 @@ def test_the_form_of_the_answer_is_the_recipes(tmp_path, recipe):
         ({"answer_form": "tags"}, "tags", "<answer>1</answer>"),
     ):
         folder, _ = run(tmp_path, recipe | changes)
-        rows = [row for name in OUTPUTS for row in rows_of(folder / name)]
+        rows = [row for name in OUTPUTS for row in read_rows(folder / name)]
         assert {row["answer_form"] for row in rows} == {form}
         assert any(row.get("completion", "").endswith(final) for row in rows)
     folder, _ = run(tmp_path, recipe | {"prompt": "answer_tags", "eval_prompt": "think"})
-    forms = [{row["answer_form"] for row in rows_of(folder / name)} for name in OUTPUTS]
+    forms = [{row["answer_form"] for row in read_rows(folder / name)} for name in OUTPUTS]
     assert forms == [{"tags"}, {"tags"}, {"box"}, {"box"}]
 
 
 def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
     folder, _ = run(tmp_path, recipe)
     assert sorted(p.name for p in folder.iterdir()) == sorted([*OUTPUTS, *LOGS, "manifest.json"])
-    sets = {name: rows_of(folder / name) for name in OUTPUTS}
+    sets = {name: read_rows(folder / name) for name in OUTPUTS}
     written = manifest.read(folder)
     output = written["outputs"]["sft_train.jsonl"]
     assert output["dropped"] == {"duplicate_question": 1, "in_eval_set": 5}
@@ -67,14 +68,14 @@ def test_counts_add_up_and_no_question_leaks(tmp_path, recipe, capsys):
         assert totals["rows_in"] == totals["rows_out"] + sum(totals["dropped"].values())
     assert written["rows_out"] == sum(map(len, sets.values()))
     assert written["rows_in"] == 51 + 51 + 5 + 2
-    logged = rows_of(folder / "dropped.jsonl")
+    logged = read_rows(folder / "dropped.jsonl")
     assert len(logged) == sum(
         number
         for output in written["outputs"].values()
         for reason, number in output["dropped"].items()
         if reason != "not_sampled"
     )
-    pairs = rows_of(folder / "contamination.jsonl")
+    pairs = read_rows(folder / "contamination.jsonl")
     assert {(pair["file"], pair["benchmark"]) for pair in pairs} == {
         ("validation.jsonl", "test"), ("sft_train.jsonl", "test"), ("grpo_train.jsonl", "test"),
     }  # fmt: skip
@@ -102,7 +103,7 @@ def test_a_sample_is_drawn_of_what_cleaning_leaves_whatever_the_order(tmp_path, 
     def drawn(**changes):
         folder, written = run(tmp_path, recipe | changes)
         counts = written["outputs"]["sft_train.jsonl"]
-        return {row["question"] for row in rows_of(folder / "sft_train.jsonl")}, counts
+        return {row["question"] for row in read_rows(folder / "sft_train.jsonl")}, counts
 
     entry = recipe["sft"][0]
     some, counts = drawn(sft=[entry | {"sample": 20}])
@@ -194,7 +195,7 @@ def test_two_files_of_one_split_get_ids_of_their_own(tmp_path, recipe):
     recipe["sft"] = [{"name": "gsm8k", "file": file} for file in ("train.jsonl", "other.jsonl")]
     write_gsm8k(tmp_path / "other.jsonl", range(200, 210))
     folder, _ = run(tmp_path, recipe)
-    ids = {row["id"] for row in rows_of(folder / "sft_train.jsonl")}
+    ids = {row["id"] for row in read_rows(folder / "sft_train.jsonl")}
     assert {"gsm8k-train-0", "gsm8k-train2-0"} < ids and len(ids) == 45 + 10
 
 

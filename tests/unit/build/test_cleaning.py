@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from pipeline.errors import UserError
-from tests.unit.build.helpers import rows_of, run, write
+from tests.files import read_rows, write_rows
+from tests.unit.build.helpers import run
 
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
 ALGEBRA = "A train leaves the station at noon and travels {} miles in {} hours. How fast is it?"
@@ -36,10 +37,12 @@ def generic(*pairs, **more):
     ],
 )
 def test_each_reason_by_name(tmp_path, question, answer, reason):
-    write(tmp_path / "a.jsonl", generic(("How many legs have 3 dogs?", "12"), (question, answer)))
+    write_rows(
+        tmp_path / "a.jsonl", generic(("How many legs have 3 dogs?", "12"), (question, answer))
+    )
     folder, written = run(tmp_path, {"grpo": [GENERIC], "languages": ["en"]})
     assert written["dropped"] == ({reason: 1} if reason else {})
-    logged = rows_of(folder / "dropped.jsonl")
+    logged = read_rows(folder / "dropped.jsonl")
     assert [row["reason"] for row in logged] == ([reason] if reason else [])
     if reason:
         assert logged[0]["where"].endswith("a.jsonl:2")
@@ -49,7 +52,7 @@ def test_each_reason_by_name(tmp_path, question, answer, reason):
 
 def test_evaluation_sets_are_not_filtered_by_kind(tmp_path):
     pairs = [("What is 2 plus 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"), ("求 $x^2 = 4$ 的正根。", "2")]
-    write(tmp_path / "a.jsonl", generic(*pairs))
+    write_rows(tmp_path / "a.jsonl", generic(*pairs))
     _, written = run(tmp_path, {"test": [GENERIC], "languages": ["en"]})
     assert written["rows_out"] == 2
 
@@ -59,10 +62,10 @@ def test_several_golds_stay_and_unreadable_ones_go(tmp_path):
         {"prompt": "Find $x$ if $2x = 1$.", "solutions": ["\\boxed{\\frac12}", "\\boxed{0.5}"]},
         {"prompt": "How many legs have 3 dogs?", "solutions": ["\\boxed{12}", "\\boxed{proof}"]},
     ]
-    write(tmp_path / "a.jsonl", rows)
+    write_rows(tmp_path / "a.jsonl", rows)
     recipe = {"grpo": [{"name": "areal_boba", "file": "a.jsonl"}]}
     folder, _ = run(tmp_path, recipe)
-    golds = {row["question"]: row["answers"] for row in rows_of(folder / "grpo_train.jsonl")}
+    golds = {row["question"]: row["answers"] for row in read_rows(folder / "grpo_train.jsonl")}
     assert golds["Find $x$ if $2x = 1$."] == ["\\frac12", "0.5"]
     assert golds["How many legs have 3 dogs?"] == ["12"]
 
@@ -77,22 +80,22 @@ def test_repeats_contradictions_and_other_editions(tmp_path):
         (ALGEBRA.format(60, 4), "15"),
         ("Problem 7. (5 points) " + ALGEBRA.format(60, 2), "30"),  # another edition
     ]
-    write(tmp_path / "a.jsonl", generic(*pairs))
+    write_rows(tmp_path / "a.jsonl", generic(*pairs))
     folder, written = run(tmp_path, {"grpo": [GENERIC]})
     assert written["dropped"] == {
         "conflicting_gold": 2, "duplicate_question": 2, "near_duplicate": 1,
     }  # fmt: skip
-    golds = [row["answers"] for row in rows_of(folder / "grpo_train.jsonl")]
+    golds = [row["answers"] for row in read_rows(folder / "grpo_train.jsonl")]
     assert sorted(golds) == [["20"], ["30"]]
-    near = [r for r in rows_of(folder / "dropped.jsonl") if r["reason"] == "near_duplicate"]
+    near = [r for r in read_rows(folder / "dropped.jsonl") if r["reason"] == "near_duplicate"]
     assert near[0]["id"] == "generic-train-6" and "generic-train-0" in near[0]["detail"]
 
 
 def test_ids_that_repeat_upstream_are_told_apart(tmp_path):
     rows = [{"problem": f"What is {n} plus 1?", "answer": str(n + 1), "id": 7} for n in range(3)]
-    write(tmp_path / "a.jsonl", rows)
+    write_rows(tmp_path / "a.jsonl", rows)
     folder, _ = run(tmp_path, {"test": [{"name": "aime", "file": "a.jsonl"}]})
-    ids = [row["id"] for row in rows_of(folder / "test.jsonl")]
+    ids = [row["id"] for row in read_rows(folder / "test.jsonl")]
     assert ids == ["aime-train-7", "aime-train-7~2", "aime-train-7~3"]
 
 
@@ -113,7 +116,7 @@ def test_bad_rows_stop_the_build_or_are_counted(tmp_path, capsys):
     folder, written = run(tmp_path, {"grpo": [GENERIC]}, "--on_bad_row", "skip")
     assert written["rows_in"] == 5 and written["rows_out"] == 1
     assert written["dropped"] == {"bad_row": 4}
-    logged = rows_of(folder / "dropped.jsonl")
+    logged = read_rows(folder / "dropped.jsonl")
     assert [row["where"].rpartition(":")[2] for row in logged] == ["2", "3", "4", "5"]
     err = capsys.readouterr().err
     assert "grpo: generic: 4 rows cannot be used and are left out, the first: " in err
@@ -121,13 +124,13 @@ def test_bad_rows_stop_the_build_or_are_counted(tmp_path, capsys):
 
 
 def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
-    write(
+    write_rows(
         tmp_path / "easy.jsonl", generic(*[(f"What is {n} plus 1?", str(n + 1)) for n in range(50)])
     )
     hard = [(f"What is {n} times 3?", str(3 * n)) for n in range(100, 140)]
     rows = [row | {"level": number % 4 + 2} for number, row in enumerate(generic(*hard))]
     rows[0]["level"] = None
-    write(tmp_path / "hard.jsonl", rows)
+    write_rows(tmp_path / "hard.jsonl", rows)
     recipe = {
         "grpo": [
             GENERIC | {"file": "easy.jsonl", "difficulty": "easy"},
@@ -144,11 +147,11 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
     output = written["outputs"]["grpo_train.jsonl"]
     assert output["bands"] == {"easy": 20, "hard": 10, "medium": 20}
     assert output["dropped"] == {"not_in_mix": 39, "unknown_difficulty": 1}
-    assert Counter(row["level"] for row in rows_of(folder / "grpo_train.jsonl"))[5] == 10
+    assert Counter(row["level"] for row in read_rows(folder / "grpo_train.jsonl"))[5] == 10
     recipe["mix"]["grpo"]["size"] = 100
     run(tmp_path, recipe)
     assert "notice: mix: grpo: 50 problems, not 100" in capsys.readouterr().err
-    write(tmp_path / "hard.jsonl", generic(("What is 1 plus 1?", "2"), level=1))
+    write_rows(tmp_path / "hard.jsonl", generic(("What is 1 plus 1?", "2"), level=1))
     with pytest.raises(UserError, match=r"mix: grpo: no set has these .* \{'easy': 50\}"):
         run(tmp_path, recipe)
 
@@ -156,13 +159,13 @@ def test_a_mix_by_level_and_by_whole_sources(tmp_path, capsys):
 def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
     gold = ALGEBRA.format(60, 2)
     (tmp_path / "gsm8k").mkdir()
-    write(tmp_path / "gsm8k/test.jsonl", [{"question": gold, "answer": "60/2\n#### 30"}])
+    write_rows(tmp_path / "gsm8k/test.jsonl", [{"question": gold, "answer": "60/2\n#### 30"}])
     repeat = "Solve this. " + gold.replace("How fast is it?", "How fast does it go?")
-    write(tmp_path / "a.jsonl", generic((repeat, "30"), (ALGEBRA.format(90, 3), "30")))
+    write_rows(tmp_path / "a.jsonl", generic((repeat, "30"), (ALGEBRA.format(90, 3), "30")))
     recipe = {"grpo": [GENERIC], "decontaminate": ["gsm8k"]}
     folder, written = run(tmp_path, recipe)
     assert written["decontamination"] == {"gsm8k": 1} and written["dropped"] == {"in_eval_set": 1}
-    (pair,) = rows_of(folder / "contamination.jsonl")
+    (pair,) = read_rows(folder / "contamination.jsonl")
     assert pair["benchmark"] == "gsm8k" and pair["benchmark_question"] == gold
     assert pair["question"] == repeat and 0 < pair["score"] <= 1
     assert capsys.readouterr().err == ""
@@ -176,7 +179,7 @@ def test_benchmarks_are_kept_out_and_the_pairs_written(tmp_path, capsys):
 def test_unreadable_golds_are_no_evidence_and_a_source_that_loses_most_says_so(tmp_path, capsys):
     rows = [{"q": f"How many legs have {n} cows?", "a": f"{4 * n}"} for n in (10, 11)]
     rows += [row | {"a": f"{row['a']} or so"} for row in rows] + [{"q": "Why?", "a": "proof"}]
-    write(tmp_path / "a.jsonl", rows)
+    write_rows(tmp_path / "a.jsonl", rows)
     _, made = run(tmp_path, {"grpo": [GENERIC]})
     assert made["rows_out"] == 2
     assert made["dropped"] == {"gold_not_parseable": 2, "sentinel_answer": 1}
@@ -188,11 +191,11 @@ def test_shards_and_a_prompt_of_two_columns(tmp_path, capsys):
     for shard in (1, 2):
         (tmp_path / "shards").mkdir(exist_ok=True)
         row = {name: text.format(shard) for name, text in columns.items()} | {"Answer": shard}
-        write(tmp_path / f"shards/{shard}.jsonl", [row])
+        write_rows(tmp_path / f"shards/{shard}.jsonl", [row])
         source = {"name": "generic", "file": "shards", "question": "{Body} {Question}"}
         folder, made = run(tmp_path, {"grpo": [source | {"answer_key": "Answer"}]})
         assert made["rows_in"] == shard  # a new shard makes the build anew
-    asked = {row["question"] for row in rows_of(folder / "grpo_train.jsonl")}
+    asked = {row["question"] for row in read_rows(folder / "grpo_train.jsonl")}
     assert asked == {"Ann has 1 pens. How many?", "Ann has 2 pens. How many?"}
     with pytest.raises(UserError, match="missing column 'None'"):
         run(tmp_path, {"grpo": [source | {"answer_key": "Answer", "question": "{None}"}]})

@@ -1,6 +1,8 @@
 r"""Which problems are kept: kinds and golds, languages, bounds of the level, bands and mixes."""
 
+import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -107,73 +109,24 @@ def test_more_languages_may_be_allowed():
     assert find_foreign("How many integers have two digits that sum to nine?", ("zh",)) == "en"
 
 
-# What asks, texts that are such, texts that are not.
-CASES = [
-    (is_option,
-     ["B", "(C)", "C.", r"\text{(A)}", "$B$", r"\textbf{(C) }8", r"40\textbf{ (B)}", "C: 16m^3",
-      r"A \text{ and } D", "ABD", "A, E", r"\mathrm{(D)}", r"The final answer is \(C. 0.8\)"],
-     ["5", "x = 2", "AB = 3", "3R", "A=30", "I", r"\text{Angle A}", "(1, 2)", "C_1", ""]),
-    (is_sentinel,
-     ["proof", "Proof", "notfound", "not found", "Not_Found", "N/A", "n/a", "None", "null", "nan",
-      "unknown", "see solution", "See the solution.", "no answer", "TODO", "-", "?", "...",
-      r"\text{proof}", r"\boxed{\text{None}}", r"$\text{Q.E.D.}$", r"\blacksquare",
-      r"\ldots", "\u7565", "(proof)"],
-     ["no solution", "No real solutions", "DNE", r"\emptyset", "0", "5", "-1", "x", "e", r"\infty",
-      "undefined", "cannot be determined", "proof by induction", "n", "NA", "1/2", r"\{\}", "true",
-      r"\text{no solution}", "none of these", "", "..5"]),
-    (holds_several_answers,
-     [r"\boxed{1}\boxed{2}", r"\boxed{1} or \boxed{2}", r"\boxed{1}\boxed{x =}",
-      r"\boxed{\frac12}, \boxed{0.5}, \boxed{3}"],
-     [r"\boxed{2} \boxed{2}", r"\boxed{\frac12} = \boxed{0.5}", r"\boxed{1}", "1, 2", "",
-      r"\boxed{"]),
-    (points_to_image,
-     ["See ![fig](a.png)", "See ![](https://cdn.mathpix.com/cropped/x.jpg?height=4)",
-      'As shown <img src="a.svg">', r"\includegraphics[width=3cm]{a}",
-      "[img]https://i.imgur.com/x[/img]",
-      "[AIME 1987.png](https://example.org/wiki/File:AIME_1987.png)", "<image1> What is x?"],
-     ["Find $n![x]$ where $[x]$ is a floor.", "Find $5!$. [See (1)]",
-      "[asy] draw(A--B); [/asy] As shown in the figure, find x.",
-      "[Right triangle](https://example.org/wiki/Right_triangle) with legs 3 and 4",
-      "The image of $f$ is shown. Find it."]),
-    (shows_options,
-     ["Which?\n(A) 1 (B) 2 (C) 3 (D) 4", "Which? A) 1 B) 2 C) 3",
-      "Which?\nA. 1\nB. 2\nC. 3\nD. 4", "Which?\n\nA: $1$\n\nB: $2$\n\nC: $3$",
-      r"$\textbf{(A) }1\qquad\textbf{(B) }2\qquad\textbf{(C) }3$",
-      r"$\mathrm{(A)\ }1 \mathrm{(B)\ }2 \mathrm{(C)\ }3$",
-      r"$\text{(A) }3 \quad \text{(B) }4 \quad \text{(C) }5$",
-      "**(A)** 16  **(B)** 17  **(C)** 19",
-      "\n$\\bullet$ A. 1\n$\\bullet$ B. 2\n$\\bullet$ C. 3",
-      "\u9009\u62e9\uff1a\nA\uff0e1\nB\uff0e2\nC\uff0e3"],
-     ["Let $P(A)=1$, $P(B)=2$ and $P(C)=3$.", "Take points A, B, and C. Find AB.",
-      "The lines meet at A. The point B. lies on C. Find it.",
-      '[asy] label("$A$", A); label("$B$", B); label("$C$", C); [/asy]',
-      "(a) Find x. (b) Find y. (c) Find z.", "Choose from (A) 1 or (B) 2.",
-      "A said, yes.\nB said, no.\nC said, maybe."]),
-    (asks_for_proof,
-     ["Prove that $1 < 2$.", "Let $a>0$. Show that $a+1/a \\geq 2$.",
-      "Given $x$, prove: $x^2 \\geq 0$.", "Prove \\[ \\sum_k 1/k^2 < 2. \\]",
-      "Prove or disprove: every prime is odd.", "Prove the inequality $x<y$ for all $x$.",
-      "\u8bc1\u660e\uff1a$1<2$", "Prove that $n=m+1$, where $m$ is what remains."],
-     ["Find all $n$ such that $n!$ is a square, and prove that there are no others.",
-      "Prove that $p$ is prime. What is $p$?", "How many steps do you need to prove that?",
-      "Determine, with proof, all integers $n$.", "Find the proof mass. You need not prove it.",
-      "It can be shown that $x = m/n$. Find $m+n$.",
-      "Ann wants to show that she can jump. How far?", "(a) Prove that $a<b$. (b) Compute $a$.",
-      "(a) Show that $a<b$. (b) Express $a$ in $b$.", "Compute $1+1$."]),
-]  # fmt: skip
+# Function -> texts that are such; behind "not" those that are not.
+KINDS = json.loads(Path(__file__).with_name("kinds.json").read_text(encoding="utf-8"))
+ASKS = (
+    is_option,
+    is_sentinel,
+    holds_several_answers,
+    points_to_image,
+    shows_options,
+    asks_for_proof,
+)
 
 
 @pytest.mark.parametrize(
-    ("ask", "text", "expected"),
-    [
-        (ask, text, is_one)
-        for ask, *both in CASES
-        for is_one, texts in zip((True, False), both, strict=True)
-        for text in texts
-    ],
+    ("kind", "text"), [(k, text) for k, texts in KINDS.items() for text in texts]
 )
-def test_kinds(ask, text, expected):
-    assert ask(text) is expected
+def test_kinds(kind, text):
+    (ask,) = (ask for ask in ASKS if ask.__name__ == kind.removeprefix("not "))
+    assert ask(text) is not kind.startswith("not ")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from data_prep.build import ledger
 from data_prep.decontamination.text import normalise_question
 from pipeline import manifest
 from pipeline.errors import UserError
-from tests.unit.build.helpers import rows_of, run, write
+from tests.files import read_rows, write_rows
+from tests.unit.build.helpers import run
 
 GOLD = "A train travels 60 miles in 2 hours and then stops for a break of 15 minutes. How fast?"
 GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key": "a"}
@@ -19,16 +20,16 @@ GENERIC = {"name": "generic", "file": "a.jsonl", "prompt_key": "q", "answer_key"
 def make(monkeypatch, data):
     monkeypatch.setattr(sys, "argv", ["ledger", "--data", str(data)])
     ledger.main()
-    return rows_of(data.parent / "contamination-ledger/ledger.jsonl")
+    return read_rows(data.parent / "contamination-ledger/ledger.jsonl")
 
 
 def test_the_ledger_has_each_copy_and_no_text(tmp_path, monkeypatch, capsys):
     (tmp_path / "gsm8k").mkdir()
-    write(tmp_path / "gsm8k/test.jsonl", [{"question": GOLD, "answer": "60/2\n#### 30"}])
+    write_rows(tmp_path / "gsm8k/test.jsonl", [{"question": GOLD, "answer": "60/2\n#### 30"}])
     copy = "Solve this. " + GOLD.upper()
     rows = [copy, GOLD.replace("60", "90"), "How many legs have 12 cows and 3 hens?"]
-    write(tmp_path / "a.jsonl", [{"q": row, "a": "30"} for row in rows])
-    write(tmp_path / "b.jsonl", [{"q": rows[2], "a": "30"}])
+    write_rows(tmp_path / "a.jsonl", [{"q": row, "a": "30"} for row in rows])
+    write_rows(tmp_path / "b.jsonl", [{"q": rows[2], "a": "30"}])
     own = GENERIC | {"file": "b.jsonl"}
     recipe = {"grpo": [GENERIC], "test": [own], "decontaminate": ["gsm8k"]}
     folder, made = run(tmp_path, recipe)
@@ -51,7 +52,9 @@ def test_a_build_that_is_missing_or_has_no_hashes_is_refused(tmp_path, monkeypat
     with pytest.raises(UserError, match="run `make data` to its end"):
         make(monkeypatch, tmp_path / "data")
     (tmp_path / "data").mkdir()
-    write(tmp_path / "data/contamination.jsonl", [{"benchmark": "gsm8k", "file": "x", "id": "1"}])
+    write_rows(
+        tmp_path / "data/contamination.jsonl", [{"benchmark": "gsm8k", "file": "x", "id": "1"}]
+    )
     manifest.write(tmp_path / "data", "data", {}, {}, {}, 0.0, decontamination={"gsm8k": 1})
     with pytest.raises(UserError, match=r"contamination\.jsonl.*source: missing; FORCE=1 make"):
         make(monkeypatch, tmp_path / "data")

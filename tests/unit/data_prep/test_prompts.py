@@ -23,6 +23,7 @@ from pipeline.prompts import (
     render_completion,
     render_prompt,
 )
+from tests.files import write_rows
 
 CHAT = "<|im_start|>assistant\n"
 
@@ -124,8 +125,7 @@ def test_a_template_that_renders_nothing_is_one_line(template):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "prefilled"),
-    [(CHAT + "<think>\n", True), (CHAT + "<think>\n\n</think>\n\n", False)],
+    ("prompt", "prefilled"), [(CHAT + "<think>\n", True), (CHAT + "<think>\n\n</think>\n\n", False)]
 )
 def test_prefills_think(prompt, prefilled):
     assert prefills_think(prompt) is prefilled
@@ -149,7 +149,7 @@ def test_a_word_changed_in_a_prompt_changes_no_verdict(monkeypatch, tmp_path):
     monkeypatch.setitem(PROMPTS, "answer_tags", PROMPTS["answer_tags"]._replace(system="Think."))
     rows.append(sft_row(problem, "answer_tags"))
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     columns = ("completion", "answers", "answer_form")
     batch = zip(*([row[name] for name in columns] for row in read_problems(str(path))), strict=True)
     grades = grade_rollouts(*batch, think_prefilled=False, final_number=False)

@@ -10,6 +10,7 @@ from grading import __main__ as grade_file
 from grading.grade import grade_all
 from pipeline.errors import UserError, run_cli
 from pipeline.rows import read_rows_and_faults
+from tests.files import read_rows
 
 THOUGHT = "<think>so</think> "
 
@@ -98,14 +99,10 @@ def pairs(tmp_path):
     return path
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def test_a_file_is_graded_line_by_line(pairs, tmp_path, capsys):
     out = tmp_path / "out.jsonl"
     grade_file.main([str(pairs), "--out", str(out)])
-    outputs = read(out)
+    outputs = read_rows(out)
     assert [r["verdict"] for r in outputs] == ["right", "wrong", "unparseable", "no_think", "right"]
     assert outputs[2]["error"].startswith(f"{pairs}:3: malformed JSON")
     captured = capsys.readouterr()

@@ -1,24 +1,18 @@
 """Equivalence: laws by kind, answers that must not be paid, and hostile values."""
 
 import contextlib
-import json
 import time
 from pathlib import Path
 
 import pytest
 
-from grading.equivalence.compare import (
-    TooLarge,
-    can_be_asked,
-    compare,
-    is_parseable,
-    is_same_value,
-)
+from grading.equivalence.compare import TooLarge, can_be_asked, compare, is_parseable, is_same_value
 from grading.equivalence.readings import read
 from grading.grade import grade_all, grade_short_all
+from tests.files import read_rows
 
 TABLE = Path(__file__).parent / "tables/values.jsonl"
-ROWS = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
+ROWS = read_rows(TABLE)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['prediction']} | {row['gold']}")

@@ -1,19 +1,14 @@
 """Extraction, strict and lenient: structure first, and nothing that hedges is paid."""
 
 import functools
-import json
+import itertools
 from pathlib import Path
 
 import pytest
 
-from grading.extract import (
-    extract,
-    extract_short,
-    is_well_formed,
-    last_boxed,
-    read_leniently,
-)
-from grading.grade import grade_leniently
+from grading.extract import extract, extract_short, is_well_formed, last_boxed, read_leniently
+from grading.grade import grade, grade_leniently
+from tests.files import read_rows
 
 TABLE = Path(__file__).parent / "tables/readings.jsonl"  # form, text, status, prediction
 
@@ -44,7 +39,7 @@ READERS = {
     "lenient": read_leniently,
     "lenient_option": functools.partial(read_leniently, is_choice=True),
 }
-ROWS = [json.loads(line) for line in TABLE.read_text(encoding="utf-8").splitlines()]
+ROWS = read_rows(TABLE)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['form']}: {row['text']}")
@@ -58,13 +53,39 @@ def test_what_each_reader_finds(row):
         assert is_well_formed(row["text"]) is row["well_formed"]
 
 
+PARTS, WHOLE = ("$3+{}$", "$3 - {}$", "$x^2+{}$", "$2\\cdot{}$"), ("{}", "${}$", "**{}**")
+
+
+@pytest.mark.parametrize(("part", "whole"), [*itertools.product(PARTS, WHOLE)])
+def test_a_part_beside_a_whole_box_still_counts_as_a_second_answer(part, whole):
+    start = "<think>so</think> " + part.format(r"\boxed{5}") + " so "
+    assert extract(start + whole.format(r"\boxed{5}")).prediction == "5"
+    assert extract(start + whole.format(r"\boxed{8}")).prediction is None
+
+
+@pytest.mark.parametrize(
+    ("boxes", "gold", "verdict"),
+    [
+        ("12", "1,2", "right"),
+        ("21", r"\{1, 2\}", "right"),
+        ("12", r"x=1 \text{ or } x=2", "right"),
+        ("123", "3,1,2", "right"),
+        (["1", "2", "1, 2"], "1,2", "right"),
+        (["1", "2", "1, 3"], "1,3", "several_answers"),
+        ("12", "2", "several_answers"),  # hedging
+        ("12", "1,3", "several_answers"),
+        ("123", "1,2", "several_answers"),
+        ("12", "(1,2)", "several_answers"),
+        ("12", "1:2", "several_answers"),
+    ],
+)
+def test_several_boxes_are_the_golds_list_or_nothing(boxes, gold, verdict):
+    text = " and ".join(f"$\\boxed{{{one}}}$" for one in boxes)
+    assert grade(f"<think>so</think> {text}", gold).verdict == verdict
+
+
 def test_the_gold_tells_whether_letters_are_options():
-    texts = [
-        "(A) fails, (B) holds for 12",
-        "(A) fails, (B) holds for 12",
-        "Answer: B",
-        "(A) or (B)",
-    ]
+    texts = [*["(A) fails, (B) holds for 12"] * 2, "Answer: B", "(A) or (B)"]
     golds = [r"\text{(B)}", "12", ["12", "B"], "B"]
     assert grade_leniently(texts, golds) == ["right", "right", "right", "wrong"]
 

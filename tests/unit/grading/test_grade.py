@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grading.grade import (
-    VERDICTS,
-    grade,
-    grade_all,
-    grade_rollouts,
-    grade_short_all,
-    judge_all,
-)
+from grading.grade import VERDICTS, grade, grade_all, grade_rollouts, grade_short_all, judge_all
 from pipeline.prompts import ANSWER_FORMS
 
 TABLES = Path(__file__).parent / "tables"

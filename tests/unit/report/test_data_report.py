@@ -12,6 +12,7 @@ from eval.report import data_report, plots
 from eval.report.render import render
 from pipeline.errors import UserError
 from pipeline.manifest import sha256
+from tests.files import write_rows
 from tests.unit.report.runs import HOSTILE, poisoned
 from tests.unit.report.test_page import Reader
 
@@ -62,18 +63,14 @@ def make_pair(score):
     return row | {"answers": ["7"], "score": score, "kind": "reworded"}
 
 
-def write_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
 def write_build(folder, files, pairs=(), tokenizer=None, rows=None, drops=()):
     """A data folder of `{file: sources}` as `data_prep.build` leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
     outputs = {name: add_up(sources) | {"sources": sources} for name, sources in files.items()}
     for name, sources in files.items():
-        write_lines(folder / name, (rows or {}).get(name) or make_rows(name, sources))
-    write_lines(folder / "dropped.jsonl", drops)
-    write_lines(folder / "contamination.jsonl", pairs)
+        write_rows(folder / name, (rows or {}).get(name) or make_rows(name, sources))
+    write_rows(folder / "dropped.jsonl", drops)
+    write_rows(folder / "contamination.jsonl", pairs)
     value = {
         "stage": "data", "git_commit": "abc123", "versions": {"torch": "0.1"}, "wall_time_s": 5.5,
         "config": {"seed": 3, "tokenizer": tokenizer, "mix": {}},
@@ -97,7 +94,7 @@ def test_a_draw_of_dropped_rows_is_uniform_and_the_same_again(tmp_path):
     """Each of 10 rows is one of 5 drawn for half of 1,000 reasons; standard deviation 16."""
     reasons = [f"reason {n}" for n in range(1000)]
     rows = [make_drop(SFT, reason, n) for reason in reasons for n in range(10)]
-    write_lines(tmp_path / "dropped.jsonl", rows)
+    write_rows(tmp_path / "dropped.jsonl", rows)
     drawn = []
     for _ in range(2):
         files = {SFT: {"dropped": dict.fromkeys([*reasons, "not_sampled"], 10)}}

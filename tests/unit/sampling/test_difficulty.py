@@ -10,6 +10,7 @@ from data_prep.sampling.store import Completion, SampleStore
 from pipeline.errors import UserError
 from pipeline.prompts import build_prompt
 from stages.difficulty import write_rates
+from tests.files import read_rows, write_rows
 
 PATHS = {"model_name_or_path": "m", "problems_file": "p", "output_dir": "o"}
 
@@ -46,7 +47,7 @@ def sampled(tmp_path):
 def test_rates(sampled, tmp_path, monkeypatch, at_once):
     monkeypatch.setattr("data_prep.sampling.problems.GRADED_AT_ONCE", at_once)
     counts = write_rates(tmp_path / "pass_rates.jsonl", *sampled, "0123456789ab")
-    rows = [json.loads(line) for line in (tmp_path / "pass_rates.jsonl").read_text().splitlines()]
+    rows = read_rows(tmp_path / "pass_rates.jsonl")
     common = {"num_samples": 3, "checkpoint": "0123456789ab"}
     assert rows == [
         {"id": "a", "num_right": 3, "num_cut_off": 0, "verdicts": {"right": 3}} | common,
@@ -75,7 +76,7 @@ def test_reading_problems(tmp_path):
     with pytest.raises(UserError, match=r"problems\.jsonl:2: answers: 'x =' cannot be parsed"):
         load_problems(str(path), None)
     for rows, words in (([row] * 2, "id 'a'"), ([row | {"id": 7}], "id 7"), ([], "no rows")):
-        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+        write_rows(path, rows)
         with pytest.raises(UserError, match=f"problems_file: .*{words}"):
             load_problems(str(path), None)
 
