@@ -43,11 +43,8 @@ VARIABLES = {
 }  # fmt: skip
 NAME_THE_RUN = ("recipe", "model", "run", "lora", "seed")
 # Read by the Makefile itself, or by a target that is no goal of this command.
-OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "SHAPE", "MODES",
-           "SMALL", "CPU_STANDIN")  # fmt: skip
+OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")
 NOT_PLAIN = re.compile(r"""[\s$`'";&|<>(){}\[\]*?!\\#%^]""")
-TAKE_ARGS = (*(stage for stage in STAGES if stage != "report"), "preflight", "plan", "doctor",
-             "data-report", "contamination-ledger", "push")  # fmt: skip
 
 
 @dataclass
@@ -245,9 +242,10 @@ def check_args(request: Request, make_goals: list[str]) -> None:
     """Refuse keys of a stage where several goals, or none that takes them, are asked for."""
     if not request["args"]:
         return
-    goals = [goal for goal in make_goals or request.goals if goal in TAKE_ARGS]
-    if len(goals) != 1:
-        raise UserError(f"ARGS needs one goal to go to: one of {', '.join(TAKE_ARGS)}")
+    of_many = ("demo", "report", "sweep", "control")  # whose stages take different keys
+    takers = [goal for goal in GOALS if "args" in reads(goal) and goal not in of_many]
+    if len([goal for goal in make_goals or request.goals if goal in takers]) != 1:
+        raise UserError(f"ARGS needs one goal to go to: one of {', '.join(takers)}")
 
 
 def place(request: Request) -> None:

@@ -210,12 +210,6 @@ class Lane:
             }
         return {stage: known[stage] | {"content": self.content(stage)} for stage in STAGES}
 
-    def settle(self) -> None:
-        """Let the times of the manifests be in the chain's order, so that make starts nothing."""
-        for stage in ("data", "base", "audit", *STAGES):
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(self.run / stage / MANIFEST)
-
 
 class Case:
     """One fault: what it is, where it hits, and what came of it."""
@@ -401,9 +395,7 @@ def damaged(case: Case, how: str) -> Result:
             del data[place:]
         data[place : place + 32] = case.rng.randbytes(len(data[place : place + 32]))
         remove(path) if how == "deleted" else path.write_bytes(data)
-    # A finished stage that make would not start: make looks at times only.
-    how = "python" if mode == "done" else case.how
-    return case.judge(case.lane.call(case.stage, how))
+    return case.judge(case.lane.call(case.stage, case.how))
 
 
 def changed_gold(case: Case) -> Result:
@@ -508,9 +500,6 @@ def disturb(lane: Lane, cases: list[Case]) -> None:
             if case.found:  # the next fault starts with what the undisturbed run left
                 shutil.move(lane.run, lane.folder / f"failed-{case.number}")
                 shutil.copytree(lane.folder.parent / "undisturbed/runs/tiny-cpu", lane.run)
-                lane.settle()
-            elif case.rng.random() < 0.8:
-                lane.settle()
         else:
             case.finish("report")
             case.compare(*STAGES)
@@ -557,7 +546,6 @@ def main() -> None:
         for lane, cases in zip(lanes[1:], work, strict=True):
             lane.known = known
             shutil.copytree(lanes[0].run, lane.run, dirs_exist_ok=True)  # relative paths: the same
-            lane.settle()
             cases.append(Case(lane, args.faults, "end of the chain", "report", args.seed))
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(disturb, lanes[1:], work))
