@@ -174,13 +174,29 @@ def looks_current(folder: Path, words: Sequence[str], code: Sequence[Path] = ())
     made = read(folder)
     if made is None:
         return False
-    request = made.get("request") or {}
-    if any(request.get(name) != digest for name, digest in hash_request(words).items()):
+    if "request" not in made:  # of an earlier version
+        if not says_the_same(made["config"], words):
+            return False
+    elif not hash_request(words).items() <= made["request"].items():
         return False
     if code and hash_code(*code) not in str(made.get("code")):
         return False
     inputs = {Path(path): digest for path, digest in made["inputs"].items() if digest != "hub"}
     return all(known_sha256(path) == inputs[path] for path in inputs if path.exists())
+
+
+def says_the_same(config: dict[str, Any], words: Sequence[str]) -> bool:
+    """Whether every key of the YAML that a command line names is in a stage's configuration."""
+    flags = dict(itertools.pairwise(words))
+    path = Path(flags.get("--config", ""))
+    if "--overlay" in flags or not path.is_file():
+        return False
+    text = path.read_text(encoding="utf-8").replace("{run}", flags.get("--run_dir", "{run}"))
+    try:
+        said = yaml.safe_load(text)
+    except yaml.YAMLError:  # the stage names the line
+        return False
+    return isinstance(said, dict) and all(config.get(key) == said[key] for key in said)
 
 
 def versions(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:

@@ -105,6 +105,20 @@ def test_a_result_that_others_need_is_current_by_its_recipe_s_files_and_inputs(
     assert manifest.looks_current(folder, words)
 
 
+def test_a_result_of_an_earlier_version_is_held_against_what_the_recipe_says(tmp_path):
+    recipe, folder = tmp_path / "data.yaml", tmp_path / "data"
+    recipe.write_text("output_dir: '{run}/data'\nsft: [{name: gsm8k}]\n")
+    words = ["--config", str(recipe), "--run_dir", "r"]
+    config = {"output_dir": "r/data", "sft": [{"name": "gsm8k"}], "seed": 0}
+    manifest.start(folder)
+    manifest.write(folder, "data", config, {"gone.jsonl": "abc"}, {}, 0.0)
+    made = manifest.read(folder)
+    manifest.write_json(folder / manifest.NAME, {k: made[k] for k in made if k != "request"})
+    assert manifest.looks_current(folder, words)
+    recipe.write_text(f"{recipe.read_text()}seed: 1\n")
+    assert not manifest.looks_current(folder, words)
+
+
 def test_a_stage_s_result_is_known_by_its_manifest_without_reading_it(tmp_path):
     folder = tmp_path / "sft"
     manifest.start(folder)
