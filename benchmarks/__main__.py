@@ -1,7 +1,7 @@
 """Run one benchmark: `make bench-guards`, or `python -m benchmarks bench-guards --key value`.
 
 SMALL=1 runs the smallest size, to see that it works: its figures say nothing. SHAPE, SEEDS, MODES
-and CPU_STANDIN of the environment are keys of the benchmarks that take them.
+and CPU_STANDIN of the environment are keys of the benchmarks that take them; OUT is the page.
 """
 
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipeline.errors import UserError, run_cli
 from pipeline.names import unknown
+from pipeline.variables import VARIABLES
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def main() -> None:
         return
     if name not in BENCHMARKS:
         raise UserError(unknown("benchmark", name, [*BENCHMARKS]))
-    variables = ("RECIPE", "RUN", "SEED", "LORA", "FORCE", "ARGS", "MODEL", "MAKE_GOALS")
-    env = {key: value for key, value in os.environ.items() if key not in variables}
+    left_out = {*map(str.upper, VARIABLES), "MAKE_GOALS"}
+    env = {key: value for key, value in os.environ.items() if key not in left_out}
     for part in command(name, words[1:]):
         if part:
             code = subprocess.run([sys.executable, *part], env=env, check=False).returncode

@@ -20,15 +20,9 @@ from pipeline.commands import Command, commands, look_ahead, pending, stage_comm
 from pipeline.errors import UserError, run_cli
 from pipeline.freshness import check_start_model, is_current
 from pipeline.lock import claim
-from pipeline.stages import GOALS, MEANINGS, PASSED_ON, TOOLS
-from pipeline.variables import VARIABLES, Request, check_goals, known_recipes, read
+from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS
+from pipeline.variables import OPTIONS, VARIABLES, Request, check_goals, known_recipes, read
 from pipeline.venv import fault
-
-OPTIONS = {
-    "dry-run": "print the commands that would run, and run none",
-    "only": "the one stage alone; what follows goes to it: --config F --key value",
-    "list": "print the run's folder and the stages that are not up to date, one a line",
-}
 
 
 def main() -> None:
@@ -58,7 +52,7 @@ def main() -> None:
         return
     planned = commands(request)
     if request.dry_run:
-        sys.stdout.write("".join(f"{shlex.join(['python', *one.words])}\n" for one in planned))
+        show(planned)
     elif planned:
         run_all(request, planned)
     else:
@@ -66,6 +60,12 @@ def main() -> None:
         sys.stdout.write(
             f"{goals}: nothing to do, {request.run} is up to date; FORCE=1 starts again\n"
         )
+
+
+def show(planned: Sequence[Command]) -> None:
+    """Print commands as one would type them."""
+    for command in planned:
+        sys.stdout.write(f"{shlex.join(['python', *command.words])}\n")
 
 
 def run_all(request: Request, planned: Sequence[Command]) -> None:
@@ -79,7 +79,7 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
             run(check, child_env())
         claim(request.run)
     for command in planned:
-        # What an earlier one made again may be what it was.
+        # An earlier stage may have written the same result again; then this one is up to date.
         if command.is_needed_only and is_current(request, command.stage, command.words):
             continue
         run(command.words, child_env(force="1" if command.is_forced else ""))
@@ -91,14 +91,14 @@ def run_only(request: Request) -> None:
         raise UserError("--only: takes one goal")
     command = stage_command(request, request.goals[0])
     if request.dry_run:
-        sys.stdout.write(f"{shlex.join(['python', *command.words])}\n")
+        show([command])
         return
     run(command.words, child_env(force=request["force"]))
 
 
 def run_clean(request: Request) -> None:
     """Say what a run holds; with YES=1 remove it."""
-    if request["yes"] in ("", "0") or request.dry_run:
+    if not request.is_on("yes") or request.dry_run:
         clean.show(request.run)
         return
     claim(request.run)
@@ -132,7 +132,8 @@ def child_env(force: str = "") -> dict[str, str]:
 def help_text() -> str:
     """The commands, variables and options, each with its meaning."""
     lines = [(__doc__ or "").strip(), "", "Commands:"]
-    meanings = MEANINGS | {name: tool.meaning for name, tool in TOOLS.items()}
+    meanings = {"demo": "the whole pipeline; ends with the page of results"}
+    meanings |= {name: row.meaning for name, row in [*STAGES.items(), *TOOLS.items()]}
     meanings |= {"grade": "grade a file of completions", "launch": "accelerate launch, of a stage"}
     lines += [f"  {name:22}{meaning}" for name, meaning in meanings.items()]
     lines += ["", "Variables, as --name VALUE, as NAME=VALUE of make, or in the environment:"]

@@ -15,8 +15,9 @@ import yaml
 
 from pipeline import manifest
 from pipeline.checkpoints import is_hub_id
+from pipeline.stages import TRAINED
 
-NAME, TRAINED = "README.md", ("sft", "grpo")
+NAME = "README.md"
 
 
 def find_licence(name: str | None) -> str:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
+from pipeline.stages import TRAINED
 
 
 def is_hub_id(path: str) -> bool:
@@ -24,7 +25,7 @@ def is_hub_id(path: str) -> bool:
     return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", path)) and not Path(path).parent.is_dir()
 
 
-STAGES = ("base", "sft", "grpo")  # whose folders hold models
+MODEL_STAGES = ("base", *TRAINED)  # whose folders hold models
 TEMPLATE_FILES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 VOCABULARIES = ("tokenizer.json", "*.model", "vocab.*", "*.tiktoken", "tekken.json")
 BARE_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes without own tokens
@@ -61,7 +62,7 @@ def check_checkpoint(path: str | None, key: str, template: str | None = None) ->
         return
     if not has_file(Path(path), "config.json", "adapter_config.json"):
         remedy = "give a model's folder or hub id"
-        if Path(path).name in STAGES:
+        if Path(path).name in MODEL_STAGES:
             remedy = f"run `make {Path(path).name}` first, or {remedy}"
         raise UserError(f"{key}: {path} holds no model; {remedy}")
     manifest.check_made(Path(path))

@@ -48,6 +48,7 @@ def remove(run: str) -> None:
     places = find(run)
     if not places:
         show(run)
+        return
     for place in places:
         if place.is_dir():
             shutil.rmtree(place)

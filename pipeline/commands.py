@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.freshness import is_current
-from pipeline.stages import STAGES, TOOLS, config_name
+from pipeline.stages import CHECKED_AHEAD, STAGES, TOOLS, config_name
 from pipeline.variables import Request, find_config
 
 
@@ -33,7 +33,7 @@ def commands(request: Request) -> list[Command]:
     A stage that is asked for by name is always there: it looks at what it finds itself.
     """
     found: list[Command] = []
-    is_forced = request["force"] not in ("", "0")
+    is_forced = request.is_on("force")
     forces_all = is_forced and request.asks_for("demo")
     for stage in request.stages:
         is_asked = request.asks_for(stage) or forces_all
@@ -44,7 +44,8 @@ def commands(request: Request) -> list[Command]:
             is_forced=is_asked and is_forced,
         )
         if is_asked or not is_current(request, stage, command.words):
-            found += check_of_model(request) if stage == "data" else []
+            if stage == "data":
+                found += check_of_model(request)
             found.append(command)
     tools = [goal for goal in request.goals if goal in TOOLS and TOOLS[goal].module]
     found += [Command(goal, tool_words(request, goal)) for goal in tools]
@@ -53,7 +54,7 @@ def commands(request: Request) -> list[Command]:
 
 def pending(request: Request) -> list[str]:
     """The stages of a request that are not up to date, or that it forces, in their order."""
-    is_forced = request["force"] not in ("", "0")
+    is_forced = request.is_on("force")
     return [
         stage
         for stage in request.stages
@@ -77,9 +78,9 @@ def check_of_model(request: Request) -> list[Command]:
 
 def stage_command(request: Request, goal: str) -> Command:
     """The command of one stage or tool alone; flags of its own come last, and may name its YAML."""
-    passed = [*resolve_paths(request.passed)]
+    passed = resolve_paths(request.passed)
     words = tool_words(request, goal) if goal in TOOLS else stage_words(request, goal, True)
-    if "--config" in passed or "--recipe" in passed:
+    if "--config" in passed:
         module = TOOLS[goal].module if goal in TOOLS else STAGES[goal].module
         words = (*launcher(request, goal), "-m", module)
     return Command(goal, (*words, *passed))
@@ -88,7 +89,7 @@ def stage_command(request: Request, goal: str) -> Command:
 def resolve_paths(words: Sequence[str]) -> list[str]:
     """The words, with the package's recipe where a path behind one of these flags is not here."""
     found = list(words)
-    of_recipes = ("--config", "--recipe", "--overlay", "--config_file")
+    of_recipes = ("--config", "--overlay")
     for at, word in enumerate(words[1:], start=1):
         if words[at - 1] in of_recipes and not Path(word).exists():
             found[at] = find_config(word.removeprefix("configs/"))
@@ -115,6 +116,11 @@ def flags(request: Request, *names: str) -> list[str]:
     return [word for name in names if request[name] for word in (f"--{name}", request[name])]
 
 
+def overlay_flags(request: Request) -> list[str]:
+    """The YAML of LoRA, where it is asked for."""
+    return ["--overlay", request.overlay] if request.overlay else []
+
+
 def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]:
     """The words of one stage; ARGS go to the one that is asked for by name."""
     row = STAGES[stage]
@@ -122,8 +128,10 @@ def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]
     words = [*launcher(request, stage), "-m", row.module]
     if stage == "audit":
         words += ["--recipe", request.recipe, "--run", request.run]
-        words += flags(request, "data_root", "model", "tokenizer", "completions")
-        return tuple(words + (["--opens_gate", "false", *args] if args else []))
+        words += flags(request, *row.flags, "completions")
+        if args:
+            words += ["--opens_gate", "false", *args]
+        return tuple(words)
     words += ["--config", f"{request.recipe}/{config_name(stage)}.yaml", "--run_dir", request.run]
     words += flags(request, "seed")
     if "model" in row.flags:
@@ -131,8 +139,8 @@ def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]
     words += args
     if "data_root" in row.flags:
         words += flags(request, "data_root")
-    if "overlay" in row.flags and request.overlay:
-        words += ["--overlay", request.overlay]
+    if "overlay" in row.flags:
+        words += overlay_flags(request)
     return tuple(words)
 
 
@@ -147,37 +155,35 @@ def sweep_entries(request: Request) -> list[str]:
 
 def look_ahead(request: Request) -> tuple[str, ...]:
     """The words of the check of all stages that a request comes to; none where it is too early."""
-    if request.asks_for("demo", "report", "eval"):
-        last = "eval"
-    elif request.asks_for("grpo", "sweep", "control"):
-        last = "grpo"
-    elif request.asks_for("difficulty"):
-        last = "difficulty"
-    elif request.asks_for("sft"):
-        last = "sft"
-    else:
+    found = [stage for stage in request.stages if stage in CHECKED_AHEAD]
+    if request.asks_for("sweep", "control"):
+        found.append("grpo")
+    if not found:
         return ()
+    last = found[-1]
     words = ["-m", "stages.preflight.ahead", "--recipe", request.recipe, "--run", request.run]
     words += ["--goal", last]
-    words += ["--overlay", request.overlay] if request.overlay else []
-    words += flags(request, "model")
+    words += overlay_flags(request) + flags(request, "model")
     if request.asks_for("sweep", "control"):
         words += ["--sweep", *sweep_entries(request)]
-    words += ["--one_process", "false"] if request.words.get("accelerate") else []
-    args = request.words.get("args", []) if request.asks_for(last) else []
-    return (*words, "--", *args)
+    if request.words.get("accelerate"):
+        words += ["--one_process", "false"]
+    words.append("--")
+    if request.asks_for(last):
+        words += request.words.get("args", [])
+    return tuple(words)
 
 
 def tool_words(request: Request, goal: str) -> tuple[str, ...]:
     """The words of a command beside the stages."""
     args = request.words.get("args", [])
     words = ["-m", TOOLS[goal].module]
-    overlay = ["--overlay", request.overlay] if request.overlay else []
     if goal in ("sweep", "control"):
         words += ["--grpo_config", f"{request.recipe}/grpo.yaml", "--run", request.run]
         words += ["--launcher", shlex.join([sys.executable, *launcher(request, "grpo"), "-m"])]
-        words += overlay + flags(request, "model")
-        words += ["--folder", "control"] if goal == "control" else []
+        words += overlay_flags(request) + flags(request, "model")
+        if goal == "control":
+            words += ["--folder", "control"]
         return (*words, "--sweep", *sweep_entries(request))
     if goal == "compare":
         return (*words, "--runs", *request.words["runs"], *flags(request, "out"))
@@ -185,7 +191,8 @@ def tool_words(request: Request, goal: str) -> tuple[str, ...]:
         return (*words, "--run", request.run)
     if goal in ("data-report", "contamination-ledger"):
         words += ["--data", f"{request.run}/data"]
-        words += flags(request, "tokenizer") if goal == "data-report" else []
+        if goal == "data-report":
+            words += flags(request, "tokenizer")
         return (*words, *args)
     if goal == "push":
         words += ["--config", f"{request.recipe}/eval.yaml", "--run_dir", request.run]
@@ -193,9 +200,11 @@ def tool_words(request: Request, goal: str) -> tuple[str, ...]:
     words += ["--recipe", request.recipe, "--run", request.run]
     if goal == "doctor":
         return (*words, *args)
-    words += overlay + flags(request, "gpus")
-    words += flags(request, "price") if goal == "plan" else []
+    words += overlay_flags(request) + flags(request, "gpus")
+    if goal == "plan":
+        words += flags(request, "price")
     words += flags(request, "model", "tokenizer")
     how = (request.words.get("accelerate") or ["--"])[0]
-    words += [] if how.startswith("--") else ["--accelerate", how]
+    if not how.startswith("--"):
+        words += ["--accelerate", how]
     return (*words, *args)

@@ -3,7 +3,7 @@
 `<folder>.lock` names host, process id and start of the process that writes to a folder. A second
 start ends with one line before torch is imported. The lock of a process that has died on this host
 is taken over; that of another host is named, as nobody here can tell whether it lives, unless Slurm
-says that its job has ended: so a job that is requeued on another host goes on by itself.
+says that its job has ended. A job that is requeued on another host thus resumes by itself.
 """
 
 import atexit
@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from pipeline.console import is_main_process
 from pipeline.errors import UserError, nearest, note_folder
 
 SAME_START = 60  # seconds that the system's clock may be set by while a process lives
@@ -27,8 +28,8 @@ SAME_START = 60  # seconds that the system's clock may be set by while a process
 
 def claim(folder: str | Path) -> None:
     """Take a folder's lock until this process ends; raises `UserError` where another has it."""
-    if os.environ.get("RANK", "0") != "0":
-        return  # rank 0 answers for all
+    if not is_main_process():
+        return
     place = Path(folder).absolute()
     lock = place.with_name(f"{place.name}.lock")
     note_folder(place)
@@ -52,7 +53,7 @@ def claim(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Of two processes that start together one looks after the other has written."""
+    """Let one process at a time read and write the lock."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # NFS locks no folder
@@ -89,7 +90,9 @@ def _is_over(job: Any) -> bool:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return "Invalid job id" in done.stderr or not (done.returncode or done.stdout.strip())
+    is_unknown = "Invalid job id" in done.stderr
+    is_absent = done.returncode == 0 and not done.stdout.strip()
+    return is_unknown or is_absent
 
 
 def _may_live(owner: dict[str, Any]) -> bool:
@@ -104,6 +107,8 @@ def _may_live(owner: dict[str, Any]) -> bool:
 
 
 def _release(lock: Path, pid: int) -> None:
-    with contextlib.suppress(OSError):  # a disk that has become read-only: the lock is a dead one's
+    with contextlib.suppress(
+        OSError
+    ):  # read-only disk: the lock stays, and counts as a dead process's
         if pid == os.getpid() and _read(lock).get("pid") == pid:
             lock.unlink(missing_ok=True)

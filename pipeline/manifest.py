@@ -67,7 +67,9 @@ def hash_inputs(paths: list[str | Path]) -> dict[str, str]:
 
 def check_made(path: Path) -> None:
     """Refuse a file, or a folder's files, that the manifest there or above gives other hashes."""
-    for folder in (path, *path.parents[:2]) if path.exists() else ():
+    if not path.exists():
+        return
+    for folder in (path, *path.parents[:2]):
         made = read(folder) or {}
         for name, known in made.get("files", {}).items():
             file = folder / name
@@ -93,8 +95,8 @@ def is_damaged(folder: str | Path) -> bool:
 def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "") -> bool:
     """Whether a folder holds the whole result of this configuration and of its inputs as they are.
 
-    With FORCE=1 in the environment nothing is current. For one that is a line is printed, with the
-    folder's name or another to be `shown`, and its manifest gets the recipe's hashes of now.
+    FORCE=1 makes nothing current. If the result is current, print one line, naming `shown` or the
+    folder, and note the recipe's present hashes in the manifest.
     """
     done = read(folder)
     if done is None or os.environ.get("FORCE", "0") not in ("", "0"):
@@ -104,13 +106,18 @@ def is_current(folder: str | Path, config: dict[str, Any], shown: str | Path = "
     is_same = all(old[key] == config[key] for key in old.keys() & config.keys())
     if not is_same or hash_inputs([*inputs]) != inputs or is_damaged(folder):
         return False
+    note_current(folder, done, shown)
+    return True
+
+
+def note_current(folder: str | Path, done: dict[str, Any], shown: str | Path) -> None:
+    """Say that a result is up to date, and note the recipe's present hashes in its manifest."""
     Path(folder, NAME + PARTIAL).unlink(missing_ok=True)  # a kill may have left it
     request = hash_request(sys.argv[1:])
     if request and done.get("request") != request:
         write_json(Path(folder, NAME), done | {"request": request})
     what = f"{done['stage']}: up to date in {shown or folder}"
     sys.stdout.write(f"{what} (same configuration and inputs); FORCE=1 starts again\n")
-    return True
 
 
 def hash_request(words: Sequence[str]) -> dict[str, str]:
@@ -147,7 +154,7 @@ def hash_code(*places: Path) -> str:
 def known_sha256(path: Path) -> str:
     """The hash of a stage's result by the manifest that lists it; of anything else its own.
 
-    So weights are not read to learn whether they are those of a manifest.
+    Reading a manifest is cheaper than hashing weights.
     """
     for folder in (path, *path.parents[:2]):
         made = read(folder) or {}
@@ -161,7 +168,7 @@ def known_sha256(path: Path) -> str:
     return sha256(path)
 
 
-def looks_current(folder: Path, words: Sequence[str], code: Sequence[Path] = ()) -> bool:
+def matches_command(folder: Path, words: Sequence[str], code: Sequence[Path] = ()) -> bool:
     """Whether a result is that of a command line, by its manifest and by hashes alone.
 
     What a stage says itself (`is_current`) takes seconds more, and knows more: this is for stages
@@ -175,17 +182,18 @@ def looks_current(folder: Path, words: Sequence[str], code: Sequence[Path] = ())
     if made is None:
         return False
     if "request" not in made:  # of an earlier version
-        if not says_the_same(made["config"], words):
+        if not config_matches(made["config"], words):
             return False
     elif not hash_request(words).items() <= made["request"].items():
         return False
+    # Of eval: this hash, and the versions of the libraries that score.
     if code and hash_code(*code) not in str(made.get("code")):
         return False
     inputs = {Path(path): digest for path, digest in made["inputs"].items() if digest != "hub"}
     return all(known_sha256(path) == inputs[path] for path in inputs if path.exists())
 
 
-def says_the_same(config: dict[str, Any], words: Sequence[str]) -> bool:
+def config_matches(config: dict[str, Any], words: Sequence[str]) -> bool:
     """Whether every key of the YAML that a command line names is in a stage's configuration."""
     flags = dict(itertools.pairwise(words))
     path = Path(flags.get("--config", ""))

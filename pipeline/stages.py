@@ -1,7 +1,7 @@
-"""The table of stages: what each one runs, needs and reads. Nothing else lists them.
+"""The table of stages: what each one runs, needs and reads.
 
-`python -m pipeline`, make, the sweep, the Slurm script, preflight and the tests read it. It names
-modules and classes as text, so that reading it imports nothing.
+`python -m pipeline`, the sweep, preflight and the tests read it; make and the Slurm script ask
+`python -m pipeline`. Modules and classes are text, so that reading the table imports nothing.
 """
 
 import importlib
@@ -22,10 +22,12 @@ class Stage:
 
     Args:
         module: started as `python -m module`.
+        meaning: for the list of commands.
         needs: stages that come before it, where the recipe has them.
         needs_if_read: the same, where its YAML reads their folder.
-        flags: variables that it takes, beside `--config`, `--run_dir` and `--seed`.
+        flags: variables that it takes, beside those of every stage.
         config: name of its YAML, where it is not the stage's.
+        is_optional: a recipe has it only with its YAML.
         is_launched: on several processes, where ACCELERATE says so.
         arguments: `module:class` of its own keys; hf: names of the Hugging Face classes beside it.
         check: `module:function` that checks the keys of its YAML alone.
@@ -33,10 +35,12 @@ class Stage:
     """
 
     module: str
+    meaning: str
     needs: tuple[str, ...] = ()
     needs_if_read: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     config: str = ""
+    is_optional: bool = False
     is_launched: bool = False
     arguments: str = ""
     hf: tuple[str, ...] = ()
@@ -47,47 +51,58 @@ class Stage:
 STAGES = {
     "data": Stage(
         "data_prep.build",
+        "build the data files",
         flags=("data_root",),
         arguments="data_prep.build.recipe:DataArguments",
         check="data_prep.build.recipe:check_data",
     ),
     "base": Stage(
         "stages.tiny_model",
+        "a random-init base model (recipes with a model.yaml)",
         needs=("data",),
         config="model",
+        is_optional=True,
         arguments="stages.tiny_model:ModelArguments",
     ),
     "sft": Stage(
         "stages.sft",
+        "the supervised cold start",
         needs=("data", "base"),
         needs_if_read=("distill",),
         flags=("model", "overlay"),
         is_launched=True,
+        is_optional=True,
         arguments="stages.arguments:SftArguments",
         hf=SFT_CLASSES,
         check="stages.checks:check_sft_keys",
     ),
     "difficulty": Stage(
         "stages.difficulty",
+        "pass rates of the SFT model",
         needs=("sft",),
         flags=("model",),
         is_launched=True,
+        is_optional=True,
         arguments="data_prep.sampling:ProblemSetArguments",
     ),
     "distill": Stage(
         "stages.distill",
+        "correct traces of a teacher (recipes with a distill.yaml)",
         needs=("data",),
         needs_if_read=("sft",),
         is_launched=True,
+        is_optional=True,
         arguments="stages.distill:DistillArguments",
     ),
     "audit": Stage(
         "eval.audit",
+        "do correct answers earn the reward, and only those?",
         needs=("data", "base"),
         flags=("data_root", "model", "tokenizer"),
     ),
     "grpo": Stage(
         "stages.grpo",
+        "GRPO with verifiable rewards",
         needs=("data", "sft", "difficulty", "audit"),
         flags=("model", "overlay"),
         is_launched=True,
@@ -97,6 +112,7 @@ STAGES = {
     ),
     "eval": Stage(
         "eval.run",
+        "benchmark the base, SFT and GRPO checkpoints",
         needs=("grpo", "audit"),
         flags=("model", "data_root"),
         is_launched=True,
@@ -114,12 +130,18 @@ STAGES = {
     ),
     "report": Stage(
         "eval.report",
+        "tables and curves",
         needs=("eval",),
         flags=("model", "data_root"),
         config="eval",
     ),
-}  # fmt: skip
+}
 BEFORE_GRPO = STAGES["grpo"].needs
+TRAINED = tuple(name for name, row in STAGES.items() if row.hf)  # by TRL's trainers
+# The data and the base come first: their own start names a mistake as soon.
+CHECKED_AHEAD = tuple(
+    name for name, row in STAGES.items() if row.arguments and name not in ("data", "base")
+)
 
 
 @dataclass(frozen=True)
@@ -141,18 +163,6 @@ class Tool:
     writes: bool = False
 
 
-MEANINGS = {
-    "demo": "the whole pipeline; ends with the page of results",
-    "data": "build the data files",
-    "base": "a random-init base model (recipes with a model.yaml)",
-    "sft": "the supervised cold start",
-    "difficulty": "pass rates of the SFT model",
-    "distill": "correct traces of a teacher (recipes with a distill.yaml)",
-    "audit": "do correct answers earn the reward, and only those?",
-    "grpo": "GRPO with verifiable rewards",
-    "eval": "benchmark the base, SFT and GRPO checkpoints",
-    "report": "tables and curves",
-}
 TOOLS = {
     "sweep": Tool(
         "stages.sweep",
@@ -224,7 +234,7 @@ def has_stage(stage: str, recipe: str, model: str = "") -> bool:
     """Whether a recipe has a stage; a model of the user's own takes the place of the base."""
     if stage == "base" and model:
         return False
-    if stage in ("data", "audit", "grpo", "eval", "report"):
+    if not STAGES[stage].is_optional:
         return True
     return Path(recipe, f"{config_name(stage)}.yaml").is_file()
 

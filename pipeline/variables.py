@@ -42,6 +42,11 @@ VARIABLES = {
     "yes": (PLAIN, "1: clean removes"),
 }  # fmt: skip
 NAME_THE_RUN = ("recipe", "model", "run", "lora", "seed")
+OPTIONS = {
+    "dry-run": "print the commands that would run, and run none",
+    "only": "the one stage alone; what follows goes to it: --config F --key value",
+    "list": "print the run's folder and the stages that are not up to date, one a line",
+}
 # Read by the Makefile itself, or by a target that is no goal of this command.
 OF_MAKE = ("PYTHON", "PY", "VENV", "VLLM", "EXTRAS", "SHAPE", "MODES", "SMALL", "CPU_STANDIN")
 NOT_PLAIN = re.compile(r"""[\s$`'";&|<>(){}\[\]*?!\\#%^]""")
@@ -74,6 +79,10 @@ class Request:
 
     def __getitem__(self, name: str) -> str:
         return self.values.get(name, "")
+
+    def is_on(self, name: str) -> bool:
+        """Whether a switch, such as FORCE=1, is given and not 0."""
+        return self[name] not in ("", "0")
 
     def show(self, name: str) -> str:
         """A variable as its user wrote it: `--gpus 8` or GPUS=8."""
@@ -120,16 +129,16 @@ def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
     for target in env.get("MAKE_GOALS", "").split():
         if re.fullmatch(r"[a-z-]+", target) and target not in targets():
             raise UserError(unknown("target", target, targets()))
-    read = {*NAME_THE_RUN, *(name for goal in request.goals for name in reads(goal))}
+    readable = {*NAME_THE_RUN, *(name for goal in request.goals for name in reads(goal))}
     for name in VARIABLES:
         text = env.get(name.upper(), "")
-        if name not in request.values and (name.upper() in of_make or (name in read and text)):
+        if name not in request.values and (name.upper() in of_make or (name in readable and text)):
             request.values[name] = text
     check_values(request)
     request.given |= {name for name in VARIABLES if name.upper() in of_make}
-    check_reads(request, read)
+    check_reads(request, readable)
     request.values = {name: value for name, value in request.values.items() if value}
-    place(request)
+    locate(request)
     check_args(request, env.get("MAKE_GOALS", "").split())
     return request
 
@@ -138,7 +147,7 @@ def read_flags(words: Sequence[str]) -> Request:
     """The goals, flags and variables of a command line, not yet checked against each other."""
     goals: list[str] = []
     values: dict[str, str] = {}
-    switches = dict.fromkeys(("only", "dry_run", "list"), False)
+    switches = {name.replace("-", "_"): False for name in OPTIONS}
     switches["only"] = bool({"--config", "--help"} & {*words})  # which one stage alone reads
     passed: list[str] = []
     rest = list(words)
@@ -216,9 +225,9 @@ def check_values(request: Request) -> None:
         raise UserError("RUN= is empty; name the run's folder, or leave it out")
 
 
-def check_reads(request: Request, read: set[str]) -> None:
+def check_reads(request: Request, readable: set[str]) -> None:
     """Refuse what was given on the command line to goals that do not read it."""
-    for name in sorted(request.given - read):
+    for name in sorted(request.given - readable):
         if not request[name]:
             continue
         if name == "runs":
@@ -248,13 +257,13 @@ def check_args(request: Request, make_goals: list[str]) -> None:
         raise UserError(f"ARGS needs one goal to go to: one of {', '.join(takers)}")
 
 
-def place(request: Request) -> None:
+def locate(request: Request) -> None:
     """Find the recipe, and name the run after recipe, model, LoRA and seed."""
     name = request["recipe"] or "tiny-cpu"
     if name.endswith("-lora"):
         raise UserError(f"RECIPE: {name}: use RECIPE={name.removesuffix('-lora')} LORA=1")
     request.recipe = find_recipe(name)
-    if request["lora"] not in ("", "0"):
+    if request.is_on("lora"):
         request.overlay = find_config("lora.yaml")
     model = f"-{name_model(request['model'])}" if request["model"] else ""
     lora = "-lora" if request.overlay else ""

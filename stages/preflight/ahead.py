@@ -16,14 +16,11 @@ from data_prep.sampling import NO_VLLM
 from pipeline import manifest
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import build, parse, read_settings, run_check, setting
-from pipeline.stages import STAGES, load_keys, order
+from pipeline.stages import CHECKED_AHEAD, load_keys, order
 from stages import sweep as sweeps
 from stages.arguments import DEFAULTS
 from stages.launch import is_installed
 from stages.preflight.inputs import stage_flags
-
-# The data and the base come first: their own start names a mistake as soon.
-ORDER = [name for name, row in STAGES.items() if row.arguments and name not in ("data", "base")]
 
 
 @dataclass
@@ -32,15 +29,15 @@ class AheadArguments:
 
     recipe: str = field(metadata={"help": "the recipe's folder, such as configs/grpo7b"})
     run: str = field(metadata={"help": "folder of the stages' output"})
-    goal: str = field(metadata={"help": f"the last stage, of {', '.join(ORDER)}"})
+    goal: str = field(metadata={"help": f"the last stage, of {', '.join(CHECKED_AHEAD)}"})
     overlay: str | None = setting(None, "YAML over sft.yaml and grpo.yaml, as configs/lora.yaml")
     model: str | None = setting(None, "folder or hub id to start from, not the recipe's model")
     sweep: list[str] = setting([], "what make sweep is given")
     one_process: bool = setting(True, "false: batches of several processes are left to the launch")
 
     def __post_init__(self) -> None:
-        if self.goal not in ORDER:
-            raise UserError(f"goal: {self.goal} is none of {', '.join(ORDER)}; name one")
+        if self.goal not in CHECKED_AHEAD:
+            raise UserError(f"goal: {self.goal} is none of {', '.join(CHECKED_AHEAD)}; name one")
 
 
 def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, list[str]]]:
@@ -48,7 +45,7 @@ def command_lines(args: AheadArguments, given: list[str]) -> list[tuple[str, lis
     found = []
     for stage in order((args.goal,), args.recipe, args.model or ""):
         path = Path(args.recipe, f"{stage}.yaml")
-        if stage in ORDER and path.is_file():
+        if stage in CHECKED_AHEAD and path.is_file():
             flags = stage_flags(stage, path, args.run, args.overlay, args.model)
             found.append((stage, flags + (given if stage == args.goal else [])))
     if args.sweep:

@@ -147,30 +147,23 @@ def test_no_evaluation_question_was_trained_on(run):
 
 def test_again_does_nothing_then_only_what_a_change_calls_for(make, folder, run):
     before = state_of(run)
+    recipe = folder / "tiny-cpu/grpo.yaml"
+    os.utime(recipe)
     out = make("demo")
     assert out.count("\n") == 1 and "nothing to do" in out
     assert state_of(run) == before
 
-    os.utime(folder / "tiny-cpu/grpo.yaml")
-    planned = make("-n", "report")
-    modules = ["stages.grpo", "eval.run", "eval.report"]
-    others = ["data_prep.build", "stages.tiny_model", "stages.sft", "stages.difficulty"]
-    assert all(module in planned for module in modules)
-    assert not any(module in planned for module in others)
+    recipe.write_text(f"{recipe.read_text()}\nadam_beta1: 0.9\n")  # as it is without
+    planned = demo.pipeline(folder, "demo", "--dry-run").stdout
+    assert [line.split()[2] for line in planned.splitlines()] == ["eval.audit", "stages.grpo"]
     assert state_of(run) == before
 
     out = make("demo")
-    assert "grpo: up to date in " in out  # equal, whatever the file times say
-    assert "base: already evaluated" in out and "sft: already evaluated" in out
+    assert "grpo: up to date in " in out
     after = state_of(run)
-    for stage in STAGES:  # by time and inode: an equal GRPO run may write an equal manifest
-        path = str(run / stage / "manifest.json")
-        assert (after[path] != before[path]) is (stage in ("grpo", "eval", "report")), stage
-    rewritten = {path for path in before if after.get(path) != before[path]}
-    again = ("/grpo/", "/report/", "/audit/")  # an audit for every change of the recipe
-    rewritten -= {path for path in before if any(name in path for name in again)}
-    # The report writes scores into the card of each checkpoint.
-    assert rewritten == {str(run / "eval/manifest.json"), str(run / "sft/README.md")}
+    changed = {path for path in after if before.get(path) != after[path]}
+    # An audit for every change of the recipe; the manifest notes the recipe's hashes of now.
+    assert {path for path in changed if "/audit/" not in path} == {str(run / "grpo/manifest.json")}
     assert "nothing to do" in make("demo")
 
 
@@ -179,9 +172,10 @@ def test_help_lists_every_target(make):
     assert all(f"make {target} " in out for target in ["demo", *STAGES[:-1], "audit", "preflight"])
 
 
-def test_args_go_to_the_stage_that_is_named_and_to_no_other(make, run):
-    planned = make("-n", "-B", "grpo", ARGS="--learning_rate 1e-4").splitlines()
-    stages = [line for line in planned if " -m " in line and "--config" in line]
+def test_args_go_to_the_stage_that_is_named_and_to_no_other(make, folder):
+    given = {"RUN": f"{folder}/none", "ARGS": "--learning_rate 1e-4"}
+    planned = demo.pipeline(folder, "grpo", "--dry-run", **given).stdout.splitlines()
+    stages = [line for line in planned if "--config" in line]
     assert len(stages) == 5  # data, base, sft, difficulty, grpo
     assert [" --learning_rate 1e-4" in line for line in stages] == [False] * 4 + [True]
     with pytest.raises(AssertionError, match="ARGS needs one goal"):

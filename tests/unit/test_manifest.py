@@ -86,23 +86,23 @@ def test_a_result_that_others_need_is_current_by_its_recipe_s_files_and_inputs(
     folder = tmp_path / "sft"
     manifest.start(folder)
     manifest.write(folder, "sft", {"seed": 0}, manifest.hash_inputs([source]), {}, 0.0)
-    assert manifest.looks_current(folder, words)
+    assert manifest.matches_command(folder, words)
     recipe.write_text("# why\ntrain_file: '{run}/x'\nseed: 0\n")
-    assert manifest.looks_current(folder, words)
-    assert not manifest.looks_current(folder, [*words, "--overlay", str(overlay)])
+    assert manifest.matches_command(folder, words)
+    assert not manifest.matches_command(folder, [*words, "--overlay", str(overlay)])
     source.write_text("2")
-    assert not manifest.looks_current(folder, words)
+    assert not manifest.matches_command(folder, words)
     source.unlink()
-    assert manifest.looks_current(folder, words)
+    assert manifest.matches_command(folder, words)
     recipe.write_text("seed: 1\ntrain_file: '{run}/x'\n")
-    assert not manifest.looks_current(folder, words)
+    assert not manifest.matches_command(folder, words)
     # What the stage itself finds to be the same is then known to be so.
     made = manifest.read(folder)
     manifest.write_json(folder / manifest.NAME, {**made, "request": {}})
     source.write_text("1")
-    assert not manifest.looks_current(folder, words)
+    assert not manifest.matches_command(folder, words)
     assert manifest.is_current(folder, {"seed": 0})
-    assert manifest.looks_current(folder, words)
+    assert manifest.matches_command(folder, words)
 
 
 def test_a_result_of_an_earlier_version_is_held_against_what_the_recipe_says(tmp_path):
@@ -114,9 +114,9 @@ def test_a_result_of_an_earlier_version_is_held_against_what_the_recipe_says(tmp
     manifest.write(folder, "data", config, {"gone.jsonl": "abc"}, {}, 0.0)
     made = manifest.read(folder)
     manifest.write_json(folder / manifest.NAME, {k: made[k] for k in made if k != "request"})
-    assert manifest.looks_current(folder, words)
+    assert manifest.matches_command(folder, words)
     recipe.write_text(f"{recipe.read_text()}seed: 1\n")
-    assert not manifest.looks_current(folder, words)
+    assert not manifest.matches_command(folder, words)
 
 
 def test_a_stage_s_result_is_known_by_its_manifest_without_reading_it(tmp_path):
@@ -139,9 +139,9 @@ def test_a_change_of_code_makes_a_result_stale(tmp_path):
     code.write_text("1")
     manifest.start(folder)
     manifest.write(folder, "eval", {}, {}, {}, 0.0, code=f"{manifest.hash_code(code)} lm-eval 1")
-    assert manifest.looks_current(folder, [], [code])
+    assert manifest.matches_command(folder, [], [code])
     code.write_text("2")
-    assert not manifest.looks_current(folder, [], [code])
+    assert not manifest.matches_command(folder, [], [code])
 
 
 @pytest.mark.parametrize(("text", "is_refused"), [('{"stage": ', True), ("[]", False)])

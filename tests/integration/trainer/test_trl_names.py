@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 # Every private name of theirs that our sources use; each is looked at below or by a run.
 PINNED = {
     "_buffered_inputs", "_calculate_rewards", "_generate_and_score_completions", "_get_grad_norm",
-    "_get_per_token_logps_and_entropies", "_get_train_sampler", "_init_vllm", "_iter_named_params",
+    "_get_per_token_logps_and_entropies", "_get_train_sampler", "_init_vllm",
     "_last_loaded_step", "_last_world_entropy", "_logs", "_metrics", "_prepare_inputs",
     "_save_checkpoint", "_save_rng_state", "_step", "_tokenize_prompts", "_tokenizer",
     "_total_train_tokens", "_tr_loss",
