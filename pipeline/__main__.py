@@ -87,13 +87,14 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
 
 def run_only(request: Request) -> None:
     """Run one stage or tool as a command of its own, with flags that it is given."""
-    if len(request.goals) != 1:
-        raise UserError("--only: takes one goal")
-    command = stage_command(request, request.goals[0])
+    goal = request.goals[0]
+    if len(request.goals) > 1 or goal in ("demo", "clean"):
+        raise UserError("--only: takes one stage, or one other command than demo and clean")
+    command = stage_command(request, goal)
     if request.dry_run:
         show([command])
         return
-    run(command.words, child_env(force=request["force"]))
+    run(command.words, child_env(force="1" if request.is_on("force") else ""))
 
 
 def run_clean(request: Request) -> None:
@@ -110,12 +111,14 @@ def run(words: Sequence[str], env: dict[str, str]) -> None:
     # A terminal sends Ctrl-C to the stage, too, which says how to resume.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     process = subprocess.Popen([sys.executable, *words], env=env)
-    forward = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+    handlers = {signal.SIGINT: before}
+    for number in (signal.SIGTERM, signal.SIGHUP):  # of a job's end, of a closed terminal
+        handlers[number] = signal.signal(number, lambda number, _: process.send_signal(number))
     try:
         code = process.wait()
     finally:
-        signal.signal(signal.SIGTERM, forward)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     if code:
         sys.exit(128 - code if code < 0 else code)
 

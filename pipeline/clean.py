@@ -1,29 +1,55 @@
 """What a run holds on disk, and its removal."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
 
 from pipeline import manifest
-from pipeline.errors import size
-from pipeline.stages import STAGES
+from pipeline.errors import UserError, size
+from pipeline.lock import claim
+from pipeline.stages import ROOT, STAGES
 
-# What is written to a run beside the stages' folders.
+# What tools write to a run beside the stages' folders.
 OTHERS = ("sweep", "control", "completions")
+# One of these is in every folder that a stage or a tool of ours has written.
+MARKS = (
+    manifest.NAME,
+    "run.json",
+    "checkpoint-*",
+    "samples",
+    "audit.json",
+    "table.json",
+    "*.parquet",
+)
 
 
 def find(run: str) -> list[Path]:
-    """What a run holds: all of it below runs/, else only what stages and tools have written.
+    """The folders in a run that stages and tools have written, and the locks beside them.
 
-    `<stage>.1` and `<stage>.next` are runs that were superseded or are not whole yet.
+    `sft.1` and `sft.next` are runs of SFT that were superseded or are not whole yet.
+
+    Raises:
+        UserError: a folder in which much else may lie.
     """
     folder = Path(run)
-    if run.startswith("runs/") and (folder / "data" / manifest.NAME).is_file():
-        return [folder]
+    place = folder.resolve()
+    if place in (Path.home(), Path.cwd(), ROOT, *Path.cwd().parents, *ROOT.parents):
+        raise UserError(f"{run}: is no folder of one run; name the run's own folder")
+    names = "|".join([*STAGES, *OTHERS])
+    ours = re.compile(rf"({names})(\.(next|\d+))?")
     found = []
-    for name in (*STAGES, *OTHERS):
-        found += sorted([*folder.glob(name), *folder.glob(f"{name}.*")])
+    for one in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if ours.fullmatch(one.name.removesuffix(".lock")) and is_ours(one):
+            found.append(one)
     return found
+
+
+def is_ours(place: Path) -> bool:
+    """Whether a folder has a mark of ours, or a file is the lock of one."""
+    if place.suffix == ".lock":
+        return place.is_file()
+    return place.is_dir() and any(next(place.glob(mark), None) for mark in MARKS)
 
 
 def bytes_of(place: Path) -> int:
@@ -44,14 +70,19 @@ def show(run: str) -> None:
 
 
 def remove(run: str) -> None:
-    """Remove what a run holds, and say what that was."""
+    """Remove what a run holds, and say what that was; the run, too, if nothing is left in it."""
     places = find(run)
     if not places:
         show(run)
         return
+    for place in places:  # a stage that was started by itself holds its own lock
+        if place.suffix != ".lock":
+            claim(place)
     for place in places:
-        if place.is_dir():
+        if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
         else:
-            place.unlink()
+            place.unlink(missing_ok=True)
         sys.stdout.write(f"clean: removed {place}\n")
+    if not [one for one in Path(run).iterdir() if one.suffix != ".lock"]:
+        shutil.rmtree(Path(run).resolve())

@@ -43,7 +43,8 @@ def commands(request: Request) -> list[Command]:
             is_needed_only=not is_asked,
             is_forced=is_asked and is_forced,
         )
-        if is_asked or not is_current(request, stage, command.words):
+        # What comes after a stage that runs is looked at again when it is its turn.
+        if is_asked or found or not is_current(request, stage, command.words):
             if stage == "data":
                 found += check_of_model(request)
             found.append(command)
@@ -53,14 +54,14 @@ def commands(request: Request) -> list[Command]:
 
 
 def pending(request: Request) -> list[str]:
-    """The stages of a request that are not up to date, or that it forces, in their order."""
-    is_forced = request.is_on("force")
-    return [
-        stage
-        for stage in request.stages
-        if (is_forced and request.asks_for(stage, "demo"))
-        or not is_current(request, stage, stage_words(request, stage, False))
-    ]
+    """The first stage of a request that is not up to date, or is forced, and those after it."""
+    found: list[str] = []
+    for stage in request.stages:
+        is_forced = request.is_on("force") and request.asks_for(stage, "demo")
+        is_there = is_current(request, stage, stage_words(request, stage, False))
+        if is_forced or found or not is_there:
+            found.append(stage)
+    return found
 
 
 def check_of_model(request: Request) -> list[Command]:
@@ -70,7 +71,8 @@ def check_of_model(request: Request) -> list[Command]:
     words = ["-m", "pipeline.checkpoints", request["model"]]
     given = " ".join(request.words.get("args", []))
     sft = Path(request.recipe, "sft.yaml")
-    text = given + (sft.read_text(encoding="utf-8") if sft.is_file() else "")
+    text = sft.read_text(encoding="utf-8", errors="replace") if sft.is_file() else ""
+    text += given
     if "chat_template_path" in text:
         words.append("chat_template_path")
     return [Command("model", tuple(words))]
@@ -124,7 +126,7 @@ def overlay_flags(request: Request) -> list[str]:
 def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]:
     """The words of one stage; ARGS go to the one that is asked for by name."""
     row = STAGES[stage]
-    args = request.words.get("args", []) if is_asked else []
+    args = request.args_of(stage) if is_asked else []
     words = [*launcher(request, stage), "-m", row.module]
     if stage == "audit":
         words += ["--recipe", request.recipe, "--run", request.run]
@@ -170,13 +172,13 @@ def look_ahead(request: Request) -> tuple[str, ...]:
         words += ["--one_process", "false"]
     words.append("--")
     if request.asks_for(last):
-        words += request.words.get("args", [])
+        words += request.args_of(last)
     return tuple(words)
 
 
 def tool_words(request: Request, goal: str) -> tuple[str, ...]:
     """The words of a command beside the stages."""
-    args = request.words.get("args", [])
+    args = request.args_of(goal)
     words = ["-m", TOOLS[goal].module]
     if goal in ("sweep", "control"):
         words += ["--grpo_config", f"{request.recipe}/grpo.yaml", "--run", request.run]

@@ -16,7 +16,10 @@ from typing import Any
 from pipeline.console import one_line, quiet_imports
 from pipeline.values import redact
 
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+DISK_ERRORS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+)
 # torch, safetensors and Arrow keep no error number.
 DISK_TEXTS = re.compile(
     "no space left|disk quota|read-only file|permission denied|inline_container|writing file", re.I
@@ -130,7 +133,7 @@ def check_space(folder: str, needed: float, what: str) -> None:
 def nearest(folder: str | Path) -> Path:
     """The folder itself, or the nearest one above it that is there."""
     place = Path(folder).absolute()
-    return next(one for one in (place, *place.parents) if one.exists())
+    return next(one for one in (place, *place.parents) if os.path.exists(one))
 
 
 def size(number: float) -> str:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pipeline import manifest
 from pipeline.errors import UserError
@@ -21,22 +22,26 @@ def is_current(request: Request, stage: str, words: Sequence[str]) -> bool:
 
 
 def check_start_model(request: Request) -> None:
-    """Refuse a run that was trained from another model than is given now."""
-    model = request["model"]
-    if not model:
-        return
+    """Refuse a run that was trained from another model, or with another seed, than is given."""
+    model, seed, run = request["model"], request["seed"], os.path.realpath(request.run)
     for stage in TRAINED:
-        start = start_model(Path(request.run, stage))
-        is_own = start.startswith(f"{request.run}/")  # GRPO starts from the run's own SFT
-        if start and not is_own and os.path.realpath(start) != os.path.realpath(model):
+        config = trained_with(Path(request.run, stage))
+        start, old_seed = str(config.get("model_name_or_path") or ""), config.get("seed")
+        is_own = os.path.realpath(start).startswith(f"{run}/")  # GRPO starts from the run's SFT
+        is_other = os.path.realpath(start) != os.path.realpath(model)
+        if model and start and not is_own and is_other:
             raise UserError(
                 f"{request.run} was trained from {start}; give MODEL={model} another RUN"
             )
+        if seed and old_seed is not None and str(old_seed) != seed:
+            raise UserError(
+                f"{request.run} was trained with seed {old_seed}; give SEED={seed} another RUN"
+            )
 
 
-def start_model(folder: Path) -> str:
-    """The model that a stage was trained from; "" where no manifest says it."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        text = (folder / manifest.NAME).read_text(encoding="utf-8")
-        return json.loads(text)["config"]["model_name_or_path"] or ""
-    return ""
+def trained_with(folder: Path) -> dict[str, Any]:
+    """The configuration that a stage was trained with; {} where no manifest says it."""
+    with suppress(OSError, ValueError, LookupError):
+        config = json.loads((folder / manifest.NAME).read_text(encoding="utf-8"))["config"]
+        return config if isinstance(config, dict) else {}
+    return {}

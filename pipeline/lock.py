@@ -30,7 +30,7 @@ def claim(folder: str | Path) -> None:
     """Take a folder's lock until this process ends; raises `UserError` where another has it."""
     if not is_main_process():
         return
-    place = Path(folder).absolute()
+    place = Path(folder).resolve()  # a link and what it names are one folder
     lock = place.with_name(f"{place.name}.lock")
     note_folder(place)
     if not nearest(lock.parent).is_dir():
@@ -67,9 +67,11 @@ def _read(lock: Path) -> dict[str, Any]:
     """The lock's owner; {} where there is none, or a full disk has left no text."""
     try:
         owner = json.loads(lock.read_text(encoding="utf-8"))
-        known = {"host": str(owner["host"]), "pid": int(owner["pid"]), "started": owner["started"]}
-        return known | {"job": owner.get("job")}
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        pid, started = int(owner["pid"]), float(owner["started"])
+        datetime.fromtimestamp(started)
+        known = {"host": str(owner["host"]), "pid": pid, "started": started}
+        return known | {"job": owner.get("job")} if pid > 0 else {}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError, OSError):
         return {}
 
 

@@ -138,7 +138,8 @@ def hash_request(words: Sequence[str]) -> dict[str, str]:
 def hash_yaml(path: Path) -> str:
     """SHA-256 of what a YAML file says; of its bytes where it is not YAML."""
     content = path.read_bytes()
-    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError):
+    # Keys of several kinds cannot be sorted, and a date may be none.
+    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, ValueError, TypeError):
         said = yaml.safe_load(content.replace(b"{run}", b"run"))
         content = json.dumps(said, sort_keys=True, default=str).encode()
     return hashlib.sha256(content).hexdigest()
@@ -179,12 +180,12 @@ def matches_command(folder: Path, words: Sequence[str], code: Sequence[Path] = (
         code: what else decides the result; the manifest's `code` has its hash.
     """
     made = read(folder)
-    if made is None:
+    if made is None or made["stage"] != folder.name:
         return False
     if "request" not in made:  # of an earlier version
         if not config_matches(made["config"], words):
             return False
-    elif not hash_request(words).items() <= made["request"].items():
+    elif hash_request(words) != made["request"]:
         return False
     # Of eval: this hash, and the versions of the libraries that score.
     if code and hash_code(*code) not in str(made.get("code")):
@@ -199,10 +200,12 @@ def config_matches(config: dict[str, Any], words: Sequence[str]) -> bool:
     path = Path(flags.get("--config", ""))
     if "--overlay" in flags or not path.is_file():
         return False
-    text = path.read_text(encoding="utf-8").replace("{run}", flags.get("--run_dir", "{run}"))
+    text = path.read_text(encoding="utf-8", errors="replace").replace(
+        "{run}", flags.get("--run_dir", "{run}")
+    )
     try:
         said = yaml.safe_load(text)
-    except yaml.YAMLError:  # the stage names the line
+    except (yaml.YAMLError, ValueError):  # the stage names the line
         return False
     return isinstance(said, dict) and all(config.get(key) == said[key] for key in said)
 
@@ -317,7 +320,12 @@ def read(folder: str | Path) -> dict[str, Any] | None:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path}: is damaged ({error}); remove it and run its stage") from error
-    return found if isinstance(found, dict) and "stage" in found else None
+    if not isinstance(found, dict) or "stage" not in found:
+        return None
+    for key in ("config", "inputs", "files"):
+        if not isinstance(found.setdefault(key, {}), dict):
+            raise UserError(f"{path}: is damaged ({key}); remove it and run its stage")
+    return found
 
 
 def read_made(folder: str | Path, stage: str) -> dict[str, Any]:

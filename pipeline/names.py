@@ -1,8 +1,9 @@
 """The nearest name for a typo, with the standard library alone.
 
-python3 -m pipeline.names gpro    what make says of a target that it has not
+MAKE_GOALS=gpro python3 -m pipeline.names    what make says of a target that it has not
 """
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.stages import ROOT
+
+LONGEST = 40  # letters of a name that may be a typo of one of ours
 
 
 @cache
@@ -27,6 +30,8 @@ def distance(one: str, other: str) -> int:
 
 def nearest(given: str, names: Sequence[str]) -> str:
     """The nearest name within two letters, of three letters within one; "" where none is near."""
+    if len(given) > LONGEST:
+        return ""
     far = {name: distance(given.upper(), name.upper()) for name in names}
     near = [name for name in names if far[name] <= min(2, len(given) - 2, len(name) - 2)]
     return min(near, key=far.__getitem__, default="")
@@ -48,5 +53,7 @@ def targets() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stderr.write(f"error: {unknown('target', sys.argv[1], targets())}\n")
+    for target in os.environ.get("MAKE_GOALS", "").split():
+        if target not in targets():
+            sys.stderr.write(f"error: {unknown('target', target, targets())}\n")
     sys.exit(2)

@@ -5,6 +5,7 @@
 """
 
 import importlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,7 @@ STAGES = {
         "do correct answers earn the reward, and only those?",
         needs=("data", "base"),
         flags=("data_root", "model", "tokenizer"),
+        code=("grading", "eval/audit", "stages/rewards.py", "pipeline/prompts.py"),
     ),
     "grpo": Stage(
         "stages.grpo",
@@ -234,15 +236,19 @@ def has_stage(stage: str, recipe: str, model: str = "") -> bool:
     """Whether a recipe has a stage; a model of the user's own takes the place of the base."""
     if stage == "base" and model:
         return False
-    if not STAGES[stage].is_optional:
-        return True
-    return Path(recipe, f"{config_name(stage)}.yaml").is_file()
+    return not STAGES[stage].is_optional or has_file(stage, recipe)
+
+
+def has_file(stage: str, recipe: str) -> bool:
+    """Whether a recipe has the YAML of a stage; the audit reads all of them and has none."""
+    return stage == "audit" or Path(recipe, f"{config_name(stage)}.yaml").is_file()
 
 
 def reads_folder(stage: str, of: str, recipe: str) -> bool:
-    """Whether a stage's YAML names the folder that another stage writes."""
+    """Whether a stage's YAML names the folder that another stage writes, outside of comments."""
     path = Path(recipe, f"{config_name(stage)}.yaml")
-    return path.is_file() and f"{{run}}/{of}" in path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return f"{{run}}/{of}" in re.sub(r"(?m)(^|\s)#.*$", "", text)
 
 
 def order(goals: tuple[str, ...], recipe: str, model: str = "", audit: bool = True) -> list[str]:

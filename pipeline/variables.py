@@ -14,21 +14,32 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.names import nearest, targets, unknown
-from pipeline.stages import CHAIN, GOALS, RECIPES, STAGES, TOOLS, config_name, has_stage, order
+from pipeline.stages import (
+    CHAIN,
+    GOALS,
+    PASSED_ON,
+    RECIPES,
+    STAGES,
+    TOOLS,
+    config_name,
+    has_file,
+    order,
+    reads_folder,
+)
 
-# Kind of each variable: a plain name or path, one line of text, or words as a shell parts them.
-PLAIN, TEXT, WORDS = "plain", "text", "words"
+# Kind of each variable: a plain name or path, 1 or 0, a line of text, words as a shell parts them.
+PLAIN, SWITCH, TEXT, WORDS = "plain", "switch", "text", "words"
 VARIABLES = {
     "recipe": (PLAIN, "a folder of configs/, tiny-cpu by default"),
     "model": (TEXT, "folder or hub id to start from, in place of the recipe's model"),
     "run": (PLAIN, "folder of the run, runs/<recipe> by default"),
-    "lora": (PLAIN, "1: train LoRA adapters, by configs/lora.yaml"),
+    "lora": (SWITCH, "1: train LoRA adapters, by configs/lora.yaml"),
     "seed": (PLAIN, "of every stage"),
     "data_root": (TEXT, "folder of local data files, in place of the hub"),
     "tokenizer": (TEXT, "folder or hub id of the model's tokenizer, where the model is not there"),
     "accelerate": (WORDS, "a file of configs/accelerate, or flags of `accelerate launch`"),
     "num_processes": (PLAIN, "how many processes accelerate starts"),
-    "force": (PLAIN, "1: the stages named start again"),
+    "force": (SWITCH, "1: the stages named start again"),
     "audit": (PLAIN, "off: train although the audit fails"),
     "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here behind `--`"),
     "completions": (TEXT, "audit: show what each parser makes of this file"),
@@ -39,8 +50,9 @@ VARIABLES = {
     "runs": (WORDS, "compare: folders of runs"),
     "out": (TEXT, "compare: the page to write"),
     "repo": (PLAIN, "push: owner/name on the hub"),
-    "yes": (PLAIN, "1: clean removes"),
+    "yes": (SWITCH, "1: clean removes"),
 }  # fmt: skip
+PATHS = {"recipe", "model", "run", "data_root", "tokenizer", "completions", "out"}
 NAME_THE_RUN = ("recipe", "model", "run", "lora", "seed")
 OPTIONS = {
     "dry-run": "print the commands that would run, and run none",
@@ -84,6 +96,10 @@ class Request:
         """Whether a switch, such as FORCE=1, is given and not 0."""
         return self[name] not in ("", "0")
 
+    def args_of(self, goal: str) -> list[str]:
+        """The keys that a goal is given: `check_args` allows one goal that takes them."""
+        return self.words.get("args", []) if takes_args(goal) else []
+
     def show(self, name: str) -> str:
         """A variable as its user wrote it: `--gpus 8` or GPUS=8."""
         value = " ".join(self[name].split())
@@ -125,11 +141,13 @@ def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
     check_names(of_make)
     for goal in request.goals:
         if goal not in GOALS:
-            raise UserError(unknown("goal", goal, GOALS))
+            raise UserError(unknown("goal", goal, [*GOALS, *PASSED_ON]))
     for target in env.get("MAKE_GOALS", "").split():
         if re.fullmatch(r"[a-z-]+", target) and target not in targets():
             raise UserError(unknown("target", target, targets()))
-    readable = {*NAME_THE_RUN, *(name for goal in request.goals for name in reads(goal))}
+    goals = [goal for goal in env.get("MAKE_GOALS", "").split() if goal in GOALS]
+    readers = (*request.goals, *goals)
+    readable = {*NAME_THE_RUN, *(name for goal in readers for name in reads(goal))}
     for name in VARIABLES:
         text = env.get(name.upper(), "")
         if name not in request.values and (name.upper() in of_make or (name in readable and text)):
@@ -138,6 +156,8 @@ def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
     request.given |= {name for name in VARIABLES if name.upper() in of_make}
     check_reads(request, readable)
     request.values = {name: value for name, value in request.values.items() if value}
+    for name in PATHS & request.values.keys():
+        request.values[name] = os.path.expanduser(request.values[name])
     locate(request)
     check_args(request, env.get("MAKE_GOALS", "").split())
     return request
@@ -148,7 +168,7 @@ def read_flags(words: Sequence[str]) -> Request:
     goals: list[str] = []
     values: dict[str, str] = {}
     switches = {name.replace("-", "_"): False for name in OPTIONS}
-    switches["only"] = bool({"--config", "--help"} & {*words})  # which one stage alone reads
+    switches["only"] = bool({"--config", "--help", "-h"} & {*words})  # which one stage alone reads
     passed: list[str] = []
     rest = list(words)
     while rest:
@@ -158,7 +178,9 @@ def read_flags(words: Sequence[str]) -> Request:
         if word == "--":
             values["args"] = shlex.join(rest)
             break
-        if not word.startswith("--"):
+        if word == "-h":
+            passed.append("--help")
+        elif not word.startswith("--"):
             goals.append(word)
         elif name in switches:
             switches[name] = True
@@ -208,7 +230,7 @@ def check_values(request: Request) -> None:
     for name, value in request.values.items():
         kind = VARIABLES[name][0]
         shown = request.show(name)
-        if kind == PLAIN and NOT_PLAIN.search(value):
+        if kind in (PLAIN, SWITCH) and NOT_PLAIN.search(value):
             raise UserError(
                 f"{shown}: must be a plain name or path without spaces, quotes or text for a shell"
             )
@@ -221,8 +243,14 @@ def check_values(request: Request) -> None:
                 request.words[name] = [os.path.expanduser(word) for word in shlex.split(value)]
             except ValueError as error:
                 raise UserError(f"{name.upper()}: a quote in it is not closed") from error
-    if request.values.get("run") == "":
-        raise UserError("RUN= is empty; name the run's folder, or leave it out")
+        if name in NAME_THE_RUN and not value:
+            raise UserError(f"{name.upper()}= is empty; give it a value, or leave it out")
+        if kind == SWITCH and value not in ("", "0", "1"):
+            raise UserError(f"{shown}: must be 1 or 0")
+        if name == "audit" and value not in ("", "on", "off"):
+            raise UserError(f"{shown}: must be off, or left out")
+        if name == "num_processes" and not re.fullmatch(r"([1-9]\d*)?", value):
+            raise UserError(f"{shown}: must be a whole number of processes, 1 or more")
 
 
 def check_reads(request: Request, readable: set[str]) -> None:
@@ -251,10 +279,14 @@ def check_args(request: Request, make_goals: list[str]) -> None:
     """Refuse keys of a stage where several goals, or none that takes them, are asked for."""
     if not request["args"]:
         return
-    of_many = ("demo", "report", "sweep", "control")  # whose stages take different keys
-    takers = [goal for goal in GOALS if "args" in reads(goal) and goal not in of_many]
+    takers = [goal for goal in GOALS if takes_args(goal)]
     if len([goal for goal in make_goals or request.goals if goal in takers]) != 1:
         raise UserError(f"ARGS needs one goal to go to: one of {', '.join(takers)}")
+
+
+def takes_args(goal: str) -> bool:
+    """Whether a goal takes keys; those of which several stages are made take none."""
+    return "args" in reads(goal) and goal not in ("demo", "report", "sweep", "control")
 
 
 def locate(request: Request) -> None:
@@ -268,7 +300,10 @@ def locate(request: Request) -> None:
     model = f"-{name_model(request['model'])}" if request["model"] else ""
     lora = "-lora" if request.overlay else ""
     seed = f"/seed-{request['seed']}" if request["seed"] else ""
-    request.run = request["run"] or f"runs/{Path(request.recipe).name}{model}{lora}{seed}"
+    run = request["run"] or f"runs/{Path(request.recipe).name}{model}{lora}{seed}"
+    request.run = os.path.normpath(run)  # one name, however it is written
+    if Path(request.run).is_file():
+        raise UserError(f"RUN: {request.run} is a file; name a folder")
 
 
 def find_config(name: str) -> str:
@@ -306,15 +341,21 @@ def name_model(model: str) -> str:
     """
     path = os.path.realpath(model) if os.path.isdir(model) else model
     plain = re.sub(r"[^\w-]+", ".", os.path.basename(path), flags=re.ASCII).strip(".")
-    return f"{plain}-{sha256(path.encode()).hexdigest()[:6]}"
+    return f"{plain}-{sha256(os.fsencode(path)).hexdigest()[:6]}"
 
 
 def check_goals(request: Request) -> None:
     """Refuse goals and variables that contradict each other or the recipe."""
-    for goal in request.goals:
-        if goal in STAGES and not has_stage(goal, request.recipe):
-            file = f"{request.recipe} has no {config_name(goal)}.yaml"
-            raise UserError(f"{file}: this recipe has no stage {goal}")
+    for stage in {*request.stages, *STAGES.keys() & {*request.goals}}:
+        if not has_file(stage, request.recipe):
+            file = f"{request.recipe} has no {config_name(stage)}.yaml"
+            raise UserError(f"{file}: this recipe has no stage {stage}")
+    if reads_folder("sft", "distill", request.recipe) and reads_folder(
+        "distill", "sft", request.recipe
+    ):
+        raise UserError(f"{request.recipe}: sft.yaml and distill.yaml read each other's results")
+    if request.asks_for("clean") and len(request.goals) > 1:
+        raise UserError("clean: takes no other goal beside it")
     if request["model"] and request.asks_for("base"):
         model = request.show("model")
         raise UserError(f"{model} is used in place of the base that base builds; leave one out")

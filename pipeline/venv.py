@@ -21,11 +21,14 @@ def fault(venv: str) -> str:
     """What is wrong with an environment: "" where nothing is, or where there is none yet."""
     pattern = "lib/python3*/site-packages/sft_grpo_math-*.dist-info/direct_url.json"
     for file in sorted(Path(venv).glob(pattern)):
-        installed = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            installed = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            continue
         url = installed.get("url", "")
         is_editable = installed.get("dir_info", {}).get("editable", False)
         owner = url.removeprefix("file://")
-        if is_editable and owner != str(ROOT) and "%" not in owner:
+        if is_editable and Path(owner).resolve() != ROOT and "%" not in owner:
             return (
                 f"{venv} belongs to the clone in {owner}: choose another VENV; "
                 f"if this clone was moved or copied from there: rm -r {venv}"

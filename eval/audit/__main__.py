@@ -24,6 +24,7 @@ from pipeline import manifest
 from pipeline.console import quiet_evaluation
 from pipeline.errors import UserError, run_cli
 from pipeline.settings import RecipeArguments, parse, setting
+from pipeline.stages import ROOT, STAGES
 
 THRESHOLD = 0.99
 MAX_FAULTS = 5  # in the closing line
@@ -72,7 +73,9 @@ def main() -> None:
         )
     if args.opens_gate:
         counts = {name: found["num_rows"] for name, found in report["sets"].items()}
-        manifest.write(folder, "audit", asdict(args), report["inputs"], counts, started)
+        code = manifest.hash_code(*(ROOT / place for place in STAGES["audit"].code))
+        inputs = report["inputs"]
+        manifest.write(folder, "audit", asdict(args), inputs, counts, started, code=code)
     rates = [rate for found in report["sets"].values() for rate in found["rates"].values()]
     lowest = min(rate for rate in rates if rate is not None)
     sys.stdout.write(

@@ -155,7 +155,8 @@ def test_again_does_nothing_then_only_what_a_change_calls_for(make, folder, run)
 
     recipe.write_text(f"{recipe.read_text()}\nadam_beta1: 0.9\n")  # as it is without
     planned = demo.pipeline(folder, "demo", "--dry-run").stdout
-    assert [line.split()[2] for line in planned.splitlines()] == ["eval.audit", "stages.grpo"]
+    modules = ["eval.audit", "stages.grpo", "eval.run", "eval.report"]  # two are looked at again
+    assert [line.split()[2] for line in planned.splitlines()] == modules
     assert state_of(run) == before
 
     out = make("demo")

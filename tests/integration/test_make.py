@@ -1,5 +1,6 @@
 """Real make and `python -m pipeline` on the tiny recipe; a stub in the place of each stage."""
 
+import hashlib
 import json
 import os
 import re
@@ -38,14 +39,14 @@ if is_ours and not is_real:
         sys.path.insert(0, os.getcwd())
         from pipeline import manifest
         sys.argv[1:] = words
-        for old in ("code",):
-            (folder / old).unlink(missing_ok=True)
         code = ""
-        if stage == "eval":
-            from pipeline.stages import ROOT, STAGES
-            code = manifest.hash_code(*(ROOT / one for one in STAGES["eval"].code))
+        from pipeline.stages import ROOT, STAGES
+        if stage in STAGES and STAGES[stage].code:
+            code = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
         made = {"stage": stage, "request": manifest.hash_request(words), "inputs": {}, "code": code}
         (folder / "manifest.json").write_text(json.dumps(made | {"config": {}}))
+        if stage == "data" and (here / "after-data").exists():
+            (folder / "rows").write_text((here / "after-data").read_text())
     while (here / "wait").exists():
         time.sleep(0.01)
     os._exit(0)
@@ -124,6 +125,42 @@ def test_a_killed_demo_goes_on_where_it_was(start, tmp_path, how):
     assert [stage for stage, *_ in started(tmp_path)] == ["base", "difficulty"]
 
 
+def test_a_stage_that_needs_what_is_made_again_is_looked_at_in_its_turn(start, tmp_path):
+    """GRPO is not trained on the SFT of data that are no more."""
+    start("pipeline", "demo")
+    started(tmp_path)
+    made = tmp_path / "run/sft/manifest.json"
+    digest = hashlib.sha256(b"old").hexdigest()
+    value = json.loads(made.read_text()) | {"inputs": {f"{tmp_path}/run/data/rows": digest}}
+    made.write_text(json.dumps(value))
+    (tmp_path / "run/data/rows").write_text("old")  # not yet known to be other rows
+    (tmp_path / "run/data/manifest.json").unlink()
+    (tmp_path / "after-data").write_text("new")
+    start("pipeline", "grpo")
+    assert [stage for stage, *_ in started(tmp_path)] == ["data", "sft", "grpo"]
+
+
+@pytest.mark.parametrize("name", ["grpo", "eval"])
+def test_a_recipe_without_a_stage_is_refused_before_any_other(start, tmp_path, name):
+    (tmp_path / f"tiny-cpu/{name}.yaml").unlink()
+    done = start("pipeline", "demo")
+    assert done.returncode == 2 and f"{name}.yaml" in done.stderr and started(tmp_path) == []
+
+
+def test_a_comment_names_no_folder(start, tmp_path):
+    path = tmp_path / "tiny-cpu/sft.yaml"
+    path.write_text(path.read_text() + "# train_file: '{run}/distill/traces.jsonl'\n")
+    assert "distill" not in start("pipeline", "sft", "--list").stdout.split()
+
+
+def test_another_seed_in_a_run_is_refused(start, tmp_path):
+    start("pipeline", "sft")
+    path = tmp_path / "run/sft/manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"config": {"seed": 1}}))
+    assert start("pipeline", "grpo", SEED="2").returncode == 2
+    assert start("pipeline", "grpo", SEED="1").returncode == 0
+
+
 def test_a_dry_run_prints_and_runs_nothing(start, tmp_path):
     done = start("pipeline", "demo", "--dry-run")
     lines = done.stdout.splitlines()
@@ -140,7 +177,7 @@ def test_one_stage_alone(start, tmp_path):
     assert start("pipeline", "grpo", "--only").returncode == 0
     assert [stage for stage, *_ in started(tmp_path)] == ["grpo"]
     recipe = str(tmp_path / "tiny-cpu/sft.yaml")
-    words = ["--config", recipe, "--run_dir", "x y", "--max_steps", "1"]
+    words = ["--config", recipe, "--run_dir", f"{tmp_path}/x y", "--max_steps", "1"]
     done = demo.run([sys.executable, "-m", "pipeline", "sft", "--only", *words])
     assert done.returncode == 0 and started(tmp_path) == [["sft", words, ""]]
 
@@ -258,6 +295,13 @@ def test_words_of_a_value_arrive_as_a_shell_would_part_them(start, tmp_path, how
         ("preflight", {"RECIPE": "tiny-cpu-lora"}, "LORA=1"),
         ("preflight", {"RUN": "a/../.."}, "run"),
         ("preflight", {"RUN": ""}, "run"),
+        ("preflight", {"RECIPE": ""}, "recipe"),
+        ("sft", {"LORA": "no"}, "lora"),
+        ("sft", {"FORCE": "yes"}, "force"),
+        ("clean", {"YES": "no"}, "yes"),
+        ("grpo", {"AUDIT": "Off"}, "audit"),
+        ("clean", {"RUN": "."}, "run"),
+        ("grpo", {"ACCELERATE": "ddp", "NUM_PROCESSES": "x"}, "num_processes"),
         ("preflight", {"SEED": "../3"}, "seed"),
         ("data", {"ARGS": "it's"}, "args"),
         ("data", {"DATA_ROOT": "/a\nb"}, "data_root"),
@@ -358,8 +402,9 @@ def test_a_signal_leaves_no_lock_and_no_process(start_demo, tmp_path, number, ho
 @HOW
 def test_clean_says_what_it_removes_and_keeps_other_seeds(start, tmp_path, how):
     run = tmp_path / "run"
-    kept = [run / "seed-3/sft/manifest.json", run / "notes.txt"]
-    gone = [run / name for name in ("data/manifest.json", "sft/model", "sft.1/model")]
+    kept = [run / "seed-3/sft/manifest.json", run / "notes.txt", run / "sft.csv"]
+    kept += [run / "eval/a_users_own.py", run / "sft.old/manifest.json"]
+    gone = [run / name for name in ("data/manifest.json", "sft/checkpoint-3", "sft.1/run.json")]
     for path in (*kept, *gone):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
