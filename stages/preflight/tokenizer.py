@@ -76,7 +76,7 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
             text = f"the template refuses prompt: {name} ({error})"
             remedy = "prompt: none in data.yaml and eval.yaml"
             if name == "none":
-                remedy = "mend it, or give SFT another with chat_template_path"
+                remedy = "fix it, or give SFT another with chat_template_path"
             yield Finding(ERROR, "template", text, remedy)
             continue
         yield from check_prompt(tokenizer, messages, prompt)

@@ -368,7 +368,7 @@ def why_no_signal(means: dict[str, float]) -> str:
     ungradable = {name: means.get(name, 0.0) for name in UNGRADABLE}
     most = max(ungradable, key=ungradable.__getitem__)
     if right is not None and right > 0.9:
-        return "nearly all are right: problems too easy, or learned by now"
+        return "nearly all are correct: problems too easy, or learned by now"
     if cut_off > 0.5:
         return f"{cut_off:.0%} of the completions are cut off: raise max_completion_length"
     if right is None:
