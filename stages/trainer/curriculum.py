@@ -1,8 +1,8 @@
 """Which problems GRPO trains on, decided before anything is generated. No torch.
 
 A group teaches only where its rollouts differ: with pass rate p, all G rollouts agree with
-probability p^G + (1-p)^G. Resampling such groups (DAPO, arXiv:2503.14476) pays for them in
-generated tokens; here a posterior of each pass rate picks problems whose group will likely differ.
+probability p^G + (1-p)^G. Resampling such groups (DAPO, arXiv:2503.14476) costs generated
+tokens; here a posterior of each pass rate picks problems whose group will likely differ.
 
 The posterior is a Rasch model followed over time (item response theory; the filter is that of
 Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two normals,

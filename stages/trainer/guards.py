@@ -376,8 +376,8 @@ def why_no_signal(means: dict[str, float]) -> str:
     if sum(ungradable.values()) > 0.5:
         return f"most completions have no answer to compare ({most}): check the answer form"
     if right < 0.1:
-        return "the policy solves nothing: SFT first, easier problems, check answer form and reward"
-    return "each problem is solved always or never: curriculum: predictive, or a higher temperature"
+        return "nearly none are correct: SFT first, easier problems, check answer form and reward"
+    return "each group is all-correct or all-wrong: curriculum: predictive, or a higher temperature"
 
 
 def sample_weights(model: Any, max_elements: int = 1_000_000) -> list["torch.Tensor"]:
