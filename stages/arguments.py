@@ -29,7 +29,7 @@ REWARD_FUNCS = (
     "overlong",
     "random_reward",
 )
-# The rewards that are above 0 for right and for nothing else, and what right is worth over wrong.
+# The rewards that are above 0 for a correct answer alone: what it gets over an incorrect one.
 GRADED = {"correctness_reward": 1.0, "rlinf_reward": 10.0}
 DEAD_GROUPS = ("keep", "drop")
 
@@ -91,7 +91,7 @@ class GrpoArguments(_GuardKeys):
     curriculum: str = setting(
         "off",
         "off; offline: only problems within min_pass_rate..max_pass_rate; predictive: choose by "
-        "the chance of a useful group; refill: replace uniform groups; predictive+refill; or "
+        "the chance of a useful group; refill: replace zero-variance groups; predictive+refill; or "
         "your own subclass of stages.trainer.Curriculum as module:Class",
     )
     pass_rates: str | None = setting(None, "pass_rates.jsonl: offline needs it, others may")
@@ -105,7 +105,9 @@ class GrpoArguments(_GuardKeys):
     explore_share: float = setting(0.05, "share of choices for problems unused for longest, 0..1")
     rest_batches: int = setting(3, "generation batches for which a used problem is left alone")
     half_life: float = setting(100.0, "batches until half of what a problem showed is forgotten")
-    max_refill_rounds: int = setting(2, "times that the uniform groups of a batch are replaced")
+    max_refill_rounds: int = setting(
+        2, "times that the zero-variance groups of a batch are replaced"
+    )
     dead_groups: str = setting(
         "keep", "drop: groups whose rewards are all equal count in no part of the loss; or keep"
     )
@@ -155,9 +157,9 @@ class GrpoArguments(_GuardKeys):
         self.guard_settings()
         if self.follows_pass_rates() and not GRADED.keys() & {*self.reward_funcs}:
             raise ValueError(
-                f"reward_funcs: {', '.join(self.reward_funcs)}: none tells right from wrong, which "
-                f"curriculum: {self.curriculum} follows; add correctness_reward, with "
-                "reward_weights 0 if it shall not be paid"
+                f"reward_funcs: {', '.join(self.reward_funcs)}: none says which answers are "
+                f"correct, which curriculum: {self.curriculum} follows; add correctness_reward, "
+                "with reward_weights 0 if it should not count"
             )
 
     def follows_pass_rates(self) -> bool:
@@ -165,6 +167,6 @@ class GrpoArguments(_GuardKeys):
         return self.curriculum not in ("off", "offline")
 
     def guard_settings(self) -> GuardSettings:
-        """What the guards are told."""
+        """The settings of the guards."""
         values = {f.name: getattr(self, f"guard_{f.name}") for f in fields(GuardSettings)}
         return GuardSettings(**values)

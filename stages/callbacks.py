@@ -32,7 +32,7 @@ def add_callbacks(trainer: Trainer, name: str) -> "StageProgress":
 
 
 class AlreadyTrainedError(Exception):
-    """The checkpoint that training would go on from is the last one."""
+    """The checkpoint to resume from is already at the last step."""
 
 
 class StopAtEnd(TrainerCallback):
@@ -57,7 +57,7 @@ class TokenCount(TrainerCallback):
 
 
 class SealCheckpoints(TrainerCallback):
-    """Writes `files.json` before `trainer_state.json`, which makes a checkpoint one to go on from.
+    """Writes `files.json` before `trainer_state.json`, which makes a checkpoint one to resume from.
 
     That is when all processes have written their part. Older checkpoints go only after it, by their
     number (the Trainer would go by the clock), so that a kill at any moment leaves a whole one.
@@ -126,7 +126,7 @@ class StageProgress(TrainerCallback):
 
 
 def stopped(trainer: Trainer, what: str) -> UserError:
-    """That a run has ended because something is NaN or infinite, what helps, and what is left."""
+    """The error of a run that met NaN or infinity, with the remedy and the last checkpoint."""
     folder, step = trainer.args.output_dir, trainer.state.global_step
     checkpoint = run_folder.last_checkpoint(Path(folder))
     return UserError(
@@ -138,7 +138,7 @@ def stopped(trainer: Trainer, what: str) -> UserError:
 class FiniteNumbers(TrainerCallback):
     """Ends all processes at the step whose loss or weights are NaN or infinite, before it is saved.
 
-    A gradient that is makes the weights so, but for those that fp16's loss scaling leaves out.
+    A NaN gradient makes the weights NaN, unless fp16's loss scaling skips the step.
     """
 
     def __init__(self, trainer: Trainer) -> None:

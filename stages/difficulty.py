@@ -45,7 +45,9 @@ def main() -> None:
         end = {"started": started, "files": [RESULT], "checkpoint": checkpoint}
         manifest.write(folder, "difficulty", asdict(args), inputs, counts, **end)
         histogram = counts["num_right_histogram"]
-        shares = ", ".join(f"{n} of {args.num_samples} right: {c:,}" for n, c in histogram.items())
+        shares = ", ".join(
+            f"{n} of {args.num_samples} correct: {c:,}" for n, c in histogram.items()
+        )
         sys.stdout.write(
             f"difficulty: {counts['problems']:,} problems ({shares}), "
             f"{counts['cut_off_share']:.1%} of the completions cut off -> {folder / RESULT}\n"

@@ -1,10 +1,10 @@
-"""Distillation: a teacher's right traces for a problem set, by rejection sampling.
+"""Distillation: a teacher's correct traces for a problem set, by rejection sampling.
 
     python -m stages.distill --config configs/tiny-cpu/distill.yaml
 
 Samples `num_samples` completions per problem from a teacher, grades them with the reward's grader
-and keeps at most `keep` right and well-formed ones: a row of `traces.jsonl` each, an SFT file as it
-is, which the source `traces` of `data_prep.build` reads too, to be cleaned and mixed with others.
+and keeps at most `keep` correct and well-formed ones: a row of `traces.jsonl` each, an SFT file as
+it is. The source `traces` of `data_prep.build` reads it too, to be cleaned and mixed with others.
 The teacher is a checkpoint (backend hf or vllm) or the model of an OpenAI-compatible server
 (backend openai):
 
@@ -58,7 +58,7 @@ class DistillArguments(ProblemSetArguments):
     temperature: float = setting(0.6, "of the samples, above 0")
     top_p: float = setting(0.95, "nucleus of the samples, 0..1")
     max_new_tokens: int = setting(8192, "a longer completion is cut off")
-    keep: int = setting(1, "right traces kept of one problem, at most")
+    keep: int = setting(1, "correct traces kept of one problem, at most")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,7 +78,7 @@ class DistillArguments(ProblemSetArguments):
 
 
 def main() -> None:
-    """Sample what is not sampled yet, keep what is right, then put traces and manifest in place."""
+    """Sample what is not sampled yet, keep correct ones, then put traces and manifest in place."""
     (args,) = parse(__doc__, DistillArguments, check=check_inputs, owns="output_dir")
     rows = check_rows(load_problems(args.problems_file, args.limit), args.problems_file)
     for row in rows:
@@ -126,11 +126,11 @@ def check_rows(rows: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
 def choose_traces(
     completions: Sequence[Completion], grades: Sequence[Grade], keep: int
 ) -> tuple[dict[str, str], Counter[str]]:
-    """The first `keep` right traces of one problem, and how many samples are dropped, by reason.
+    """The first `keep` correct traces of one problem, and how many samples are dropped, by reason.
 
     Returns:
         `{thought without tags: the answer after it}`, and counts of cut_off, each verdict,
-        duplicate (the same thought again) and not_needed (right, but one too many).
+        duplicate (the same thought again) and not_needed (correct, but one too many).
     """
     found: dict[str, str] = {}
     dropped: Counter[str] = Counter()

@@ -31,7 +31,7 @@ from stages.trainer.curriculum import build_curriculum, keep_by_pass_rate
 Rows = list[dict[str, Any]]
 
 
-def choose(rows: Rows, num: int | None, seed: int) -> Rows:
+def sample_problems(rows: Rows, num: int | None, seed: int) -> Rows:
     """`num` different problems (None: all), by a hash of seed and question.
 
     The rows' order plays no part, a greater `num` only adds problems, more rows change few.
@@ -45,12 +45,13 @@ def choose(rows: Rows, num: int | None, seed: int) -> Rows:
 
 
 def hold_out(rows: Rows, args: GrpoArguments, seed: int) -> tuple[Rows, Rows]:
-    """The rows of `train_file` to train on, and those to evaluate on, which are none of them."""
+    """Split the rows into those to train on and those held out."""
     if args.eval_file:
-        return rows, choose(list(read_problems(args.eval_file)), args.eval_problems, seed)
+        problems = list(read_problems(args.eval_file))
+        return rows, sample_problems(problems, args.eval_problems, seed)
     if not args.eval_problems:
         return rows, []
-    held_out = choose(rows, args.eval_problems, seed)
+    held_out = sample_problems(rows, args.eval_problems, seed)
     keys = {key_of(row) for row in held_out}
     return [row for row in rows if key_of(row) not in keys], held_out
 
@@ -87,11 +88,16 @@ def split(
 
 
 def taken_columns(rows: Rows, reward_funcs: list[str]) -> list[str]:
-    """Columns that a user's own reward could ask for and is not given."""
+    """Columns hidden from a reward of the user's own: TRL or the trainer uses their names."""
     from stages.rewards import TAKEN
 
     has_own = any(":" in name for name in reward_funcs)
     return sorted(TAKEN & {key for row in rows for key in row}) if has_own else []
+
+
+def trainer_rows(rows: Sequence[dict]) -> Rows:
+    """The columns that every row has; Arrow cannot hold every value of the others."""
+    return [{key: row[key] for key in COLUMNS} | {"question": question_of(row)} for row in rows]
 
 
 def build_trainer(
@@ -115,15 +121,11 @@ def build_trainer(
         use_vllm(args.vllm_call_timeout)
     think_prefilled = prefills_think(render_prompt(problems[0]["prompt"], tokenizer))
     grader = BatchGrader(think_prefilled, args.final_number)
-    # What every row has. Arrow cannot hold every value of the other columns.
-    to_train, to_evaluate = (
-        [{key: row[key] for key in COLUMNS} | {"question": question_of(row)} for row in rows]
-        for rows in (problems, held_out)
-    )
-    to_evaluate = [row | {"held_out": number} for number, row in enumerate(to_evaluate)]
+    held_out_rows = trainer_rows(held_out)
+    to_evaluate = [row | {"held_out": number} for number, row in enumerate(held_out_rows)]
     return trainer.MathGRPOTrainer(
         reward_funcs=build_rewards(args, grpo, think_prefilled, grader),
-        train_dataset=Dataset.from_list(to_train),
+        train_dataset=Dataset.from_list(trainer_rows(problems)),
         eval_dataset=Dataset.from_list(to_evaluate) if to_evaluate else None,
         columns=reward_columns(problems, held_out),
         grader=grader,
@@ -202,7 +204,7 @@ def describe_end(trainer: Any, best: dict[str, Any] | None, folder: str) -> None
 
 
 def main() -> None:
-    """Read the settings, choose problems, claim the folder, train, save, write the manifest."""
+    """Read the settings, choose problems, begin the run, train, save, write the manifest."""
     args, grpo, model = parse(
         __doc__, GrpoArguments, GRPO, launched(check_grpo), defaults=DEFAULTS, owns="output_dir"
     )
@@ -220,7 +222,7 @@ def main() -> None:
 
     files = [args.train_file, model.model_name_or_path, args.pass_rates, args.eval_file]
     files += own_files([*args.reward_funcs, args.curriculum])
-    run = training.claim("grpo", files, args, grpo, model)
+    run = training.begin("grpo", files, args, grpo, model)
     if run is None:
         return
     describe_start(rows, problems, held_out, dropped, args, grpo)

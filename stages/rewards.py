@@ -3,8 +3,8 @@
 TRL calls each with lists of one entry per completion and sums the weighted results.
 
 No function returns None for a bad completion. TRL counts None as 0: a completion that makes the
-grader time out would then be paid better than a wrong one wherever wrong costs something. A
-time-out is paid as wrong, and counted by `rollout/grader_timeout_rate`.
+grader time out would then earn more than an incorrect one wherever that costs something. A
+time-out counts as incorrect, and appears in `rollout/grader_timeout_rate`.
 """
 
 import random
@@ -68,7 +68,7 @@ class BatchGrader:
 
 
 class Coin:
-    """Fair tosses that seed, rank and training step decide, and nothing else.
+    """Random bits that seed, rank and training step decide, and nothing else.
 
     Not the interpreter's own generator: vLLM, started inside the trainer, seeds it anew with a
     number that knows nothing of the recipe's seed and is the same for ranks that share a model.
@@ -79,7 +79,7 @@ class Coin:
         self._step: int | str = -1
 
     def toss(self, step: int | str) -> bool:
-        """The next toss of a step; a resumed run starts its first step as any other does."""
+        """The next bit of a step; a resumed run starts its first step as any other does."""
         if step != self._step:
             self._step, self._random = step, random.Random(f"{self._seed} {self._rank} {step}")
         return self._random.random() < 0.5
@@ -91,7 +91,7 @@ def correctness_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
         r = 1[verdict = right]        range {0, 1}, source: the grpo7b recipe
 
     Graded by `grade_rollouts`, the same code that checks data and scores evaluation. Never None:
-    no answer, no thought and a time-out of the grader are all paid as wrong.
+    no answer, no thought and a time-out of the grader all count as incorrect.
     """
     return [float(verdict == "right") for verdict in grader.verdicts(**batch)]
 
@@ -102,7 +102,7 @@ def rlinf_reward(*, grader: BatchGrader, **batch: Any) -> list[float]:
         r = 5 if verdict = right else -5        range {-5, 5}, source: RLinf's maths recipe
 
     RLinf also grades an answer that is a plain number without a box: set `final_number: true`.
-    Never None, which would pay 0, that is 5 more than wrong, for making the grader time out.
+    Never None, which TRL counts as 0: a time-out would earn 5 more than an incorrect answer.
     """
     return [5.0 if verdict == "right" else -5.0 for verdict in grader.verdicts(**batch)]
 
@@ -117,9 +117,9 @@ def think_format_reward(
 ) -> list[float]:
     """1.0 for one thought and then one answer in the form that the prompt asks for, else 0.0.
 
-    Range {0, 1}; source: the grpo7b recipe. It differs from TRL's function of this name, which pays
-    for an empty thought, for no answer and for several, and never where the template has opened the
-    thought; runs that paid for stray tags collapsed into them. Never None.
+    Range {0, 1}; source: the grpo7b recipe. It differs from TRL's function of this name, which
+    rewards an empty thought, no answer and several, and nothing where the template has opened the
+    thought; runs that rewarded stray tags collapsed into them. Never None.
     """
     flags = {"think_prefilled": think_prefilled, "final_number": args.final_number}
     return [
@@ -172,15 +172,15 @@ def overlong(
 def random_reward(
     completions: list[Completion], *, coin: Coin, trainer_state: "TrainerState", **batch: Any
 ) -> list[float]:
-    """1.0 or 0.0 by the toss of a coin, whatever is written: the control of a real reward.
+    """1.0 or 0.0 at random, whatever is written, for control runs.
 
         P(r = 1) = 1/2        range {0, 1}, source: "Spurious Rewards", arXiv:2506.10947
 
-    The recipe's `seed` decides the tosses; a resumed run goes on with those of an uninterrupted
-    one. List `correctness_reward` with weight 0 beside it to see what it leads to. Never None.
+    The recipe's `seed` decides; a resumed run gets the values of an uninterrupted one. List
+    `correctness_reward` with weight 0 beside it to see what it leads to. Never None.
     """
     step = trainer_state.global_step
-    # An evaluation must not use the training's tosses up; only its rows have this column.
+    # An evaluation must not use up the training's random numbers; only its rows have this column.
     key = f"{step} held out" if "held_out" in batch else step
     return [float(coin.toss(key)) for _ in completions]
 

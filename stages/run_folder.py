@@ -1,4 +1,4 @@
-"""A training run on disk: where it trains, what it goes on from, what becomes of the run before.
+"""A training run on disk: where it trains, what it resumes from, what becomes of the run before.
 
     sft/        the run that later stages read; the first one trains here
     sft.next/   a run of another configuration, until it is whole and takes that place
@@ -89,7 +89,7 @@ def superseded(folder: Path) -> list[Path]:
 
 
 def has_worth(folder: Path) -> bool:
-    """Whether a run has a result, or a checkpoint to go on from."""
+    """Whether a run has a result, or a checkpoint to resume from."""
     return (folder / manifest.NAME).exists() or last_checkpoint(folder) is not None
 
 

@@ -53,7 +53,7 @@ def load_rows(path: str, tokenizer: Any, max_length: int | None) -> tuple[list[d
     return rows, dropped
 
 
-def load_own_tokenizer(sft: Any, model: Any) -> Any:
+def load_sft_tokenizer(sft: Any, model: Any) -> Any:
     """The checkpoint's tokenizer, with the recipe's template where it names one."""
     from stages import training
 
@@ -88,7 +88,7 @@ def build_trainer(
 
 
 def main() -> None:
-    """Read the settings, tokenize, claim the folder, train, save, write the manifest."""
+    """Read the settings, tokenize, begin the run, train, save, write the manifest."""
     args, sft, model = parse(
         __doc__, SftArguments, SFT, launched(check_sft), defaults=DEFAULTS, owns="output_dir"
     )
@@ -100,11 +100,11 @@ def main() -> None:
     from stages import training
 
     quiet()
-    tokenizer = load_own_tokenizer(sft, model)
+    tokenizer = load_sft_tokenizer(sft, model)
     rows, num_long = load_rows(args.train_file, tokenizer, sft.max_length)
 
     files = [args.train_file, model.model_name_or_path, sft.chat_template_path]
-    run = training.claim("sft", files, args, sft, model)
+    run = training.begin("sft", files, args, sft, model)
     if run is None:
         return
     say(f"sft: {len(rows):,} rows of {args.train_file}, {num_long:,} over max_length dropped")

@@ -1,6 +1,6 @@
 """What every training stage does around its algorithm, written once, in the order of a run.
 
-claim       settings and folder: up to date, resume, or a new run
+begin       settings and folder: up to date, resume, or a new run
 train       with one progress bar
 save        a checkpoint that every later stage can load
 conclude    the manifest, last of all; the run takes its place
@@ -38,7 +38,7 @@ from stages import run_folder
 from stages.callbacks import AlreadyTrainedError, add_callbacks, stopped
 from stages.launch import FSDP, asked_engine, check_started
 
-# Who is told of a run, and under which name, makes it no other run.
+# Changing these keys does not start a new run.
 NOT_COMPARED = (
     "hub_token",
     "logging_dir",
@@ -71,12 +71,13 @@ class Run(NamedTuple):
     started: float
 
 
-def claim(stage: str, files: Sequence[Any], args: Any, config: Any, model: Any) -> Run | None:
-    """Take the folder of a run, or find out that the run is there already: None.
+def begin(stage: str, files: Sequence[Any], args: Any, config: Any, model: Any) -> Run | None:
+    """Begin a run in its folder; None if the run is there already.
 
     Args:
         files: what the run reads, None left out; changed ones make it another run.
-        args, config, model: the recipe's settings; `config` is told where the run trains.
+        args, config, model: the recipe's settings; `config.output_dir` is set to the folder
+            where the run trains.
     """
     settings = effective_config(args, config, model)
     inputs = manifest.hash_inputs([file for file in files if file])
@@ -87,7 +88,10 @@ def claim(stage: str, files: Sequence[Any], args: Any, config: Any, model: Any) 
 
 
 def prepare(stage: str, folder: str, config: dict[str, Any], inputs: dict[str, str]) -> Run | None:
-    """Decide between resume and fresh start, and make the folder ready; None: nothing to do."""
+    """Choose between resuming and a new run, and prepare the folder.
+
+    Returns None if the result is there.
+    """
     check_started(bool(config.get("use_cpu")))
     num_processes = int(os.environ.get("WORLD_SIZE", "1"))
     identity = {"config": config, "inputs": inputs, "num_processes": num_processes}
@@ -109,7 +113,10 @@ def prepare(stage: str, folder: str, config: dict[str, Any], inputs: dict[str, s
 
 
 def check_hosts(start: run_folder.Start, main: dict[str, Any], mine: dict[str, Any]) -> None:
-    """Refuse, on every process alike, a host with another run or without the main host's folder."""
+    """Refuse a host whose run differs or that does not see the shared folder.
+
+    Every process raises alike.
+    """
     fault, deadline = run_folder.difference(main, mine), time.monotonic() + VISIBLE_SECONDS
     while start.work and not fault:
         if run_folder.read_run(Path(start.work)).get("started") == start.started:

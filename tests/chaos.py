@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import psutil
 import yaml
 
+from pipeline.stages import STAGES, config_name
 from tests.demo import OUTER, ROOT, write_recipe
 from tests.e2e.test_pipeline import NUM_ROWS, SHORT
 
@@ -42,14 +43,14 @@ MORE = {
     "grpo": {"max_steps": 4, "eval_steps": 2, "length_penalty_start": 1, "length_penalty_end": 40},
     "eval": {"batch_size": 16},
 }
-STAGES = {  # in the order of the chain: module, recipe file, a key of it with another value
-    "data": ("data_prep.build", "data", {"seed": 1}),
-    "base": ("stages.tiny_model", "model", {"seed": 1}),
-    "sft": ("stages.sft", "sft", {"learning_rate": 1e-3}),
-    "difficulty": ("stages.difficulty", "difficulty", {"temperature": 0.9}),
-    "grpo": ("stages.grpo", "grpo", {"learning_rate": 1e-5}),
-    "eval": ("eval.run", "eval", {"temperature": 0.9}),
-    "report": ("eval.report", "eval", {"title": "Another"}),
+OTHER = {  # in the order of the chain: a key of the stage's YAML with another value
+    "data": {"seed": 1},
+    "base": {"seed": 1},
+    "sft": {"learning_rate": 1e-3},
+    "difficulty": {"temperature": 0.9},
+    "grpo": {"learning_rate": 1e-5},
+    "eval": {"temperature": 0.9},
+    "report": {"title": "Another"},
 }
 PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
 MANIFEST, ENDLESS = "manifest.json", 1 << 30
@@ -126,12 +127,12 @@ class Lane:
 
     def start(self, stage: str, how: str = "make", **extra: str) -> subprocess.Popen:
         """Start a stage, or with another `how` the command in `stage`, in a process group."""
-        module, config, _ = STAGES.get(stage, ("", "", ""))
-        command = {
-            "make": f"make {stage} PY={sys.executable}",
-            "python": f"{sys.executable} -m {module} --config configs/tiny-cpu/{config}.yaml "
-            "--run_dir runs/tiny-cpu",
-        }.get(how, stage)
+        command = stage
+        if how == "make":
+            command = f"make {stage} PY={sys.executable}"
+        elif how == "python":
+            command = f"{sys.executable} -m {STAGES[stage].module} --run_dir runs/tiny-cpu "
+            command += f"--config configs/tiny-cpu/{config_name(stage)}.yaml"
         env = {k: v for k, v in os.environ.items() if k not in OUTER} | extra
         env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CHAOS": str(self.folder)}
         env |= {"TMPDIR": f"{self.folder}/tmp", "PYTHONPATH": f"{ROOT}:{self.folder}/clock"}
@@ -197,7 +198,7 @@ class Lane:
     def record(self) -> dict[str, Any]:
         """Run the chain undisturbed: by stage its seconds, changes, content, inputs and so on."""
         known: dict[str, Any] = {}
-        for stage in STAGES:
+        for stage in OTHER:
             process, begun = self.start(stage), time.monotonic()
             paths = self.watch(process, 600, ENDLESS)
             assert (result := self.end(process)).code == 0, result.text
@@ -208,7 +209,7 @@ class Lane:
                 "inputs": [os.path.relpath(path, "runs/tiny-cpu") for path in inputs],
                 "bytes": sum(p.stat().st_size for p in (self.run / stage).rglob("*")),
             }
-        return {stage: known[stage] | {"content": self.content(stage)} for stage in STAGES}
+        return {stage: known[stage] | {"content": self.content(stage)} for stage in OTHER}
 
 
 class Case:
@@ -242,7 +243,7 @@ class Case:
     def prepare(self, *modes: str) -> str:
         """Bring the stage into one of these states: fresh, half done (killed), done."""
         lane, mode = self.lane, self.rng.choice(modes)
-        before = [*STAGES][: [*STAGES].index(self.stage) + (mode == "done")]
+        before = [*OTHER][: [*OTHER].index(self.stage) + (mode == "done")]
         if before and not (lane.run / before[-1] / MANIFEST).exists():
             self.finish(before[-1])
         if mode != "done":
@@ -318,7 +319,7 @@ class Case:
                     is_same = expected[name] <= found.get(name, set())
                 if not is_same and not gone.search(name):
                     self.fail("lost" if name in expected else "leftovers", f"{name} differs")
-        known = {"tiny-cpu", "audit", "data.asked", *STAGES}
+        known = {"tiny-cpu", "audit", "data.asked", *OTHER}
         for path in [*lane.runs.iterdir(), *lane.run.iterdir(), *temporary.iterdir()]:
             if path.name not in known and not path.name.startswith("torchinductor"):
                 if not re.fullmatch(r"\w+\.\d+", path.name):  # a superseded run is kept
@@ -415,8 +416,8 @@ def changed_gold(case: Case) -> Result:
 def changed_config(case: Case) -> Result:
     """Start with a comment more, another value or a wrong one, to the end or killed; then back."""
     case.prepare("fresh", "half", "done")
-    _, config, other = STAGES[case.stage]
-    path = case.lane.folder / f"configs/tiny-cpu/{config}.yaml"
+    other = OTHER[case.stage]
+    path = case.lane.folder / f"configs/tiny-cpu/{config_name(case.stage)}.yaml"
     text = path.read_text()
     kinds = {"comment": {}, "other": other, "killed": other, "wrong": {"seed": "none"}}
     kind = case.rng.choice([*kinds])
@@ -433,7 +434,7 @@ def changed_config(case: Case) -> Result:
 def second_start(case: Case) -> Result:
     """Start the stage, or one before it, again while it runs or at the same moment."""
     case.prepare("fresh", "half")
-    other = case.rng.choice([*STAGES][: [*STAGES].index(case.stage) + 1] + [case.stage] * 6)
+    other = case.rng.choice([*OTHER][: [*OTHER].index(case.stage) + 1] + [case.stage] * 6)
     together = case.rng.random() < 0.3
     first = case.lane.start(case.stage, case.how) if together else case.begin()
     how = case.rng.choice(("make", "python"))
@@ -481,7 +482,7 @@ FAULTS = {
 
 def plan(seed: int, number: int) -> list[tuple[str, str]]:
     """(kind, stage) of every fault: all kinds equally often, and stages, those that train twice."""
-    rng, decks = random.Random(seed), ([*FAULTS], [*STAGES, "sft", "grpo"])
+    rng, decks = random.Random(seed), ([*FAULTS], [*OTHER, "sft", "grpo"])
     drawn = [[x for _ in range(number) for x in rng.sample(deck, len(deck))] for deck in decks]
     return list(zip(*drawn, strict=False))[:number]
 
@@ -502,7 +503,7 @@ def disturb(lane: Lane, cases: list[Case]) -> None:
                 shutil.copytree(lane.folder.parent / "undisturbed/runs/tiny-cpu", lane.run)
         else:
             case.finish("report")
-            case.compare(*STAGES)
+            case.compare(*OTHER)
         bad = "".join(f"\n    {column}: {text}" for column, text in case.found[:4])
         notes = ", ".join(case.notes)
         sys.stdout.write(f"{case.number:3} {case.kind}, {case.stage} ({notes}){bad}\n")

@@ -8,7 +8,8 @@
 # The first hosts train, the last VLLM_HOSTS generate for GRPO; with 0 the recipe's own way holds
 # (vllm_mode: colocate uses the trainers' GPUs). A killed process is started again by its launcher, a
 # killed launcher by its task, and the stage resumes from its last checkpoint. Submitted again, or
-# put back into the queue after a host's failure, it goes on: what is finished is skipped. Needs `make -B .venv/ready EXTRAS=eval,vllm,deepspeed,dev` before.
+# put back into the queue after a host's failure, it goes on: what is finished is skipped.
+# Needs `make -B .venv/ready EXTRAS=eval,vllm,deepspeed,dev` before.
 # docs/multi-node.md has the ports, and what of this has been run.
 #SBATCH --job-name=sft-grpo
 #SBATCH --nodes=3
@@ -39,7 +40,8 @@ fail() {
 
 config=configs/accelerate/$ACCELERATE.yaml
 [[ -f $config ]] || fail "ACCELERATE: no $config here"
-[[ -x .venv/bin/python ]] || fail ".venv: not there; run make -B .venv/ready EXTRAS=eval,vllm,dev"
+[[ -x .venv/bin/python ]] ||
+  fail ".venv: not there; run make -B .venv/ready EXTRAS=eval,vllm,deepspeed,dev"
 unset ACCELERATE # which `launch` gives with more words
 # The run's folder, and the stages that are not up to date, in their order.
 left=$(.venv/bin/python -m pipeline grpo --list)

@@ -1,4 +1,4 @@
-"""Audit a recipe before a GPU-hour is spent on it: is a right answer paid, and nothing else?
+"""Audit a recipe: do correct answers earn the reward, and only those?
 
     python -m eval.audit --recipe configs/tiny-cpu --run runs/tiny-cpu
     python -m eval.audit --recipe configs/grpo7b --run runs/grpo7b --data_root DIR --tokenizer bytes
@@ -7,7 +7,7 @@
 Gold answers in the recipe's own completion format go through its real template, tokenizer, stop
 rules, reward and every think-aware task of its eval.yaml, and through the harness's own parsers for
 comparison; wrong answers and known tricks follow. No weights are loaded. Below 99 % for the golds,
-or where anything else is paid, the exit code is 2 and there is no `<run>/audit/manifest.json`,
+or where anything else is rewarded, the exit code is 2 and there is no `<run>/audit/manifest.json`,
 without which `make grpo` and `make eval` do not start. `audit.json` and `audit.txt` have all of it.
 """
 
@@ -132,14 +132,16 @@ def judge(report: dict[str, Any]) -> tuple[bool, list[str]]:
                 )
     for trick, found in report["tricks"].items():
         if found["num_paid"]:
-            faults.append(f"{trick!r} is paid {found['num_paid']} of {found['num_rows']} times")
+            faults.append(f"{trick!r} is rewarded {found['num_paid']} of {found['num_rows']} times")
         if found["num_above"]:
             faults.append(
-                f"all rewards together pay {trick!r} as much as the gold, or nearly, "
-                f"{found['num_above']} times"
+                f"all rewards together are as high for {trick!r} as for the gold, or "
+                f"nearly, {found['num_above']} times"
             )
     if report["is_chance_paid"]:
-        faults.append("reward_funcs: random_reward is paid, as `make control` does; remove it")
+        faults.append(
+            "reward_funcs: random_reward has a weight; leave it to `make control`, or remove it"
+        )
     if not report["sets"]:
         faults.append("no set could be audited")
     elif report["skipped"] and all(f["rates"]["task"] is None for f in report["sets"].values()):

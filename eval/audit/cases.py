@@ -24,7 +24,7 @@ CLOSED = f"{THINK_OPEN}\n{THOUGHT}\n{THINK_CLOSE}\n\n"
 SPARE = ("17", "-3", "1000", "A", "B")
 _NUMBER, _OPTION = re.compile(r"-?\d+(?:\.\d+)?"), re.compile("[A-J]")
 MAX_TRIES = 50
-# Each puts the gold where it must not be paid: next to a wrong answer, or outside of the form that
+# Each puts the gold where it must earn nothing: next to a wrong answer, or outside of the form that
 # is asked for (`box_…`). Those without a box are for `final_number`, whose readers look at prose.
 TRICKS = {
     "a wrong answer": "{closed}{box_wrong}",
@@ -70,7 +70,7 @@ def ending_completion(golds: Sequence[str], answer_form: str, ending: str) -> st
 
 
 def trick_completions(golds: Sequence[str], answer_form: str, wrong: str) -> list[str]:
-    """One completion for each of `TRICKS`, none of which may be paid."""
+    """One completion for each of `TRICKS`, none of which may earn a reward."""
     gold, before, after = golds[0], "\\boxed{", "}"
     if answer_form == "tags":
         before, after = ANSWER_OPEN, ANSWER_CLOSE

@@ -81,7 +81,9 @@ def find_notes(
     if recipe.grpo:
         paid = [name for name, weight in recipe.rewards if weight]
         if not GRADED.keys() & {*paid}:
-            found.append(f"no reward tells right from wrong; paid for: {', '.join(paid) or '-'}")
+            found.append(
+                f"no reward says which answers are correct; rewards: {', '.join(paid) or '-'}"
+            )
         if recipe.grpo.final_number != settings.final_number:
             found.append("final_number differs between grpo.yaml and eval.yaml")
     if args.tokenizer:
@@ -156,7 +158,7 @@ class Audit:
         self.failures.append({"set": cases.name, "row": row["id"], "check": check, "fault": fault})
 
     def _check_question(self, cases: Cases) -> float:
-        """Whether no question states its own answer: that would be paid for reading."""
+        """Whether no question states its own answer: that would reward reading."""
         found = []
         for row in cases.rows:
             stated = stated_answers(question_of(row))
@@ -204,7 +206,7 @@ class Audit:
         for reward in [*graded, *({FORMAT} & paid.keys())]:
             for place, value in enumerate(paid[reward]):
                 if value <= 0 and not found[place]:
-                    found[place] = f"{reward} pays {value:g}"
+                    found[place] = f"{reward} is {value:g}"
                     if sent[place].cut_off:
                         found[place] += f", cut off at {own.max_new_tokens} tokens"
         others = {}
@@ -229,7 +231,7 @@ class Audit:
 
         for place, row in enumerate(cases.rows[: len(cases.tricks)]):
             if found[place] or sent[place].cut_off:
-                continue  # is told as such
+                continue  # appears as such
             gold = total(paid, place)
             sums = {
                 trick: total(values, place)
@@ -247,7 +249,7 @@ class Audit:
     def _pay(self, cases: Cases, completions: list[Completion]) -> dict[str, list[float]]:
         """`{reward: its value for each completion}`, but of those that cannot be run here.
 
-        Times its weight, as a negative one pays for the opposite; 0 only has it logged.
+        Times its weight, as a negative one rewards the opposite; 0 only has it logged.
         """
         from stages.rewards import build_rewards, reward_columns
 
@@ -282,7 +284,7 @@ class Audit:
     def _count(
         self, cases: Cases, trick: str, texts: list[Completion], paid: Iterable[float], check: str
     ) -> None:
-        """Count what a trick was paid; where it was cut off it is no longer the trick."""
+        """Count the rewards of a trick; where it was cut off it is no longer the trick."""
         tried = [
             (row, text, value > 0)
             for row, text, value in zip(cases.rows, texts, paid, strict=False)
@@ -292,7 +294,7 @@ class Audit:
         self.tricks[trick]["num_rows"] += len(tried)
         self.tricks[trick]["num_paid"] += len(won)
         for row, text in won[:1]:
-            self._fail(cases, row, check, f"{trick!r} is paid: {str(text)[-60:]!r}")
+            self._fail(cases, row, check, f"{trick!r} is rewarded: {str(text)[-60:]!r}")
 
     def _check_task(self, cases: Cases) -> float | None:
         """Whether the harness's think-aware task scores each gold; None for training files."""

@@ -49,7 +49,7 @@ def show(report: dict[str, Any], console: Console | None = None) -> None:
             parsers,
             [[*one.values()] for one in read],
         ),
-        "Wrong answers and tricks that are paid": (["trick", "tried", "paid"], paid),
+        "Incorrect answers and tricks that are rewarded": (["trick", "tried", "rewarded"], paid),
     }
     for title, (header, rows) in tables.items():
         if rows:

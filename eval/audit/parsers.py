@@ -46,7 +46,7 @@ MAX_GOLD = 10_000  # characters; the harness normalises golds in quadratic time,
 
 
 class ScriptedLM(LM):
-    """Says what it is told: `say(doc_id, turn)` is the completion number `turn` of a problem.
+    """Says what it is given: `say(doc_id, turn)` is the completion number `turn` of a problem.
 
     The task's stop strings and token limit act on it as they would on a model's.
     """

@@ -152,7 +152,7 @@ def describe(row: dict[str, Any], limit: int) -> dict[str, Any]:
     texts = {key: as_text(row[key]) for key in TEXTS}
     others = row.keys() - {"file", "place", "from", "step", "verdict", *TEXTS}
     facts = {key: row[key] for key in row if key in others and row[key] is not None}
-    facts = {key: value for key, value in facts.items() if value == value}  # TRL's NaN: not paid
+    facts = {key: value for key, value in facts.items() if value == value}  # TRL's NaN: no reward
     return {
         "from": clean(row["from"]),
         "step": row.get("step"),

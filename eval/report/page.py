@@ -217,7 +217,7 @@ def warnings(report: dict[str, Any]) -> list[str]:
     """What a reader should doubt, most serious first; none where all is well."""
     limit = report["settings"].get("max_new_tokens")
     unread, cut_off = _unread_shares(report["outcomes"]), report["cut_off"]
-    found = _twins(report) + _strangers(report)
+    found = _copies(report) + _strangers(report)
     if places := _places_above(MAX_UNREAD, unread, report, official=True):
         found.append(
             "An official parser does not read answers that are right, so that its score says less "
@@ -296,7 +296,7 @@ def _unread_shares(outcomes: dict) -> dict:
     }
 
 
-def _twins(report: dict) -> list[str]:
+def _copies(report: dict) -> list[str]:
     """Consecutive checkpoints that are the same, or score as if they were."""
     found = []
     for before, after in pairwise(report["checkpoints"]):

@@ -1,6 +1,7 @@
-"""What of an SFT or GRPO recipe can be refused before torch is imported.
+"""Checks of SFT and GRPO recipes before torch is imported.
 
-What Hugging Face accepts and fails on later, or silently ignores, and what would have no effect.
+They refuse keys that Hugging Face accepts and fails on later, keys that it silently ignores, and
+keys without effect.
 `check_sft` and `check_grpo` look at files and host too, `check_sft_keys` and `check_grpo_keys` at
 values alone. There is one module for each topic.
 """
@@ -15,11 +16,14 @@ from stages.checks.common import (
     CHOICES,
     GRPO_INEFFECTIVE,
     SFT_INEFFECTIVE,
+    check_choices,
     check_file,
+    check_ineffective,
     check_packages,
     check_resume,
     check_rounding,
-    check_values,
+    check_trackers,
+    check_upload,
 )
 from stages.checks.curriculum import check_curriculum
 from stages.checks.evaluation import check_evaluation, check_held_out
@@ -42,7 +46,10 @@ def check_sft(settings: Settings) -> None:
 
 def check_sft_keys(settings: Settings) -> None:
     """The checks of `check_sft` that need no input file."""
-    check_values(settings, SFT_INEFFECTIVE, ("dtype",))
+    check_ineffective(settings, SFT_INEFFECTIVE)
+    check_upload(settings)
+    check_choices(settings, ("dtype",))
+    check_trackers(settings)
     check_rounding(settings)
 
 
@@ -61,7 +68,10 @@ def check_grpo(settings: Settings) -> None:
 def check_grpo_keys(settings: Settings) -> None:
     """The checks of `check_grpo` that need no input file."""
     num_processes = int(os.environ.get("WORLD_SIZE", "1"))
-    check_values(settings, GRPO_INEFFECTIVE, tuple(CHOICES))
+    check_ineffective(settings, GRPO_INEFFECTIVE)
+    check_upload(settings)
+    check_choices(settings, tuple(CHOICES))
+    check_trackers(settings)
     check_loss(settings)
     check_rounding(settings)
     check_resume(settings)

@@ -39,22 +39,34 @@ GRPO_INEFFECTIVE = {
 }
 
 
-def check_values(settings: Settings, reasons: dict[str, str], choices: tuple[str, ...]) -> None:
-    """Refuse keys that this pipeline would ignore, for a reason, and texts that cannot work."""
+def check_ineffective(settings: Settings, reasons: dict[str, str]) -> None:
+    """Refuse keys that this pipeline would ignore, each for its reason."""
     for key, reason in reasons.items():
         if settings.get(key):
             raise UserError(
                 f"{key}: {settings.get(key)!r} would have no effect: {reason}; remove it"
             )
+
+
+def check_upload(settings: Settings) -> None:
+    """Refuse the Trainer's own upload."""
     if settings.get("push_to_hub"):
         raise UserError(
             "push_to_hub: true would upload logs and arguments, and every save; remove it: the "
             "final model goes by `make push REPO=owner/name`"
         )
-    for key in choices:
+
+
+def check_choices(settings: Settings, keys: tuple[str, ...]) -> None:
+    """Refuse a value that is none of the key's `CHOICES`."""
+    for key in keys:
         value = getattr(settings, key)
         if value is not None and value not in CHOICES[key]:
             raise UserError(f"{key}: must be one of {', '.join(CHOICES[key])} (got {value!r})")
+
+
+def check_trackers(settings: Settings) -> None:
+    """Refuse trackers that the stages do not know."""
     asked = settings.report_to
     names = asked if isinstance(asked, list) else [asked]
     if names != ["none"] and not {*names} <= {*TRACKERS}:

@@ -1,4 +1,4 @@
-"""Find what is wrong with a recipe before anything is paid for; seconds on a CPU.
+"""Find what is wrong with a recipe before anything starts; seconds on a CPU.
 
     python -m stages.preflight --recipe configs/grpo7b --gpus 8 --accelerate zero2
 

@@ -80,7 +80,7 @@ def check_lengths(recipe: Recipe, tokenizer: Any, longest: dict[str, int]) -> It
         yield compare(topic, lengths, "max_length", values.max_length, why, ERROR)
         if "grpo" in recipe.settings:
             room = completion_room(recipe.settings["grpo"])
-            why = "completions over it: SFT teaches them, GRPO cuts them off and pays nothing"
+            why = "completions over it: SFT teaches them, GRPO cuts them off, without a reward"
             yield compare(topic, written, "max_completion_length", room, why, WARNING)
 
 

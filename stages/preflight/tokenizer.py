@@ -76,7 +76,7 @@ def check_tokenizer(recipe: Recipe, tokenizer: Any) -> Iterator[Finding]:
             text = f"the template refuses prompt: {name} ({error})"
             remedy = "prompt: none in data.yaml and eval.yaml"
             if name == "none":
-                remedy = "mend it, or give SFT another with chat_template_path"
+                remedy = "fix it, or give SFT another with chat_template_path"
             yield Finding(ERROR, "template", text, remedy)
             continue
         yield from check_prompt(tokenizer, messages, prompt)
@@ -142,7 +142,7 @@ def check_think(recipe: Recipe, prompt: str, name: str) -> Finding:
         return Finding(OK, "think", text)
     asks = THINK_OPEN in "".join(message["content"] for message in build_prompt("", name))
     if wants and not asks and "sft" not in recipe.settings:
-        text = "think_format_reward pays for <think>, and neither template nor prompt asks for it"
+        text = "think_format_reward wants <think>, and neither template nor prompt asks for it"
         remedy = "prompt: think, a template that opens <think>, or another reward"
         return Finding(WARNING, "think", text, remedy)
     return Finding(OK, "think", "the model writes <think> itself")

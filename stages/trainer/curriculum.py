@@ -1,15 +1,15 @@
 """Which problems GRPO trains on, decided before anything is generated. No torch.
 
 A group teaches only where its rollouts differ: with pass rate p, all G rollouts agree with
-probability p^G + (1-p)^G. Resampling such groups (DAPO, arXiv:2503.14476) pays for them in
-generated tokens; here a posterior of each pass rate picks problems whose group will likely differ.
+probability p^G + (1-p)^G. Resampling such groups (DAPO, arXiv:2503.14476) costs generated
+tokens; here a posterior of each pass rate picks problems whose group will likely differ.
 
 The posterior is a Rasch model followed over time (item response theory; the filter is that of
 Glicko, Glickman 1999). The logit of problem i's pass rate is a sum of two normals,
 
     eta_i = weights . features_i + offset_i        p_i = 1 / (1 + exp(-eta_i))
 
-A group with k of G right is a binomial observation of eta, whose correction weights and offset
+A group with k of G correct is a binomial observation of eta, whose correction weights and offset
 share by their variances: one group teaches about every problem like it. What is known fades: the
 weights walk by `DRIFT` a batch, an offset returns to its prior with a half-life (docs/grpo.md).
 
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from stages.arguments import GrpoArguments
     from stages.trainer.rollouts import Groups
 
-# Logits. Deviations of the priors: of the weights, and of the problems around what their features
-# say (estimated as groups come in; the prior counts as so many problems). A walk of 0.1 a batch is
-# 1 logit (50 to 73 %) in a hundred batches.
-PRIOR_WEIGHT, PRIOR_OFFSET, PRIOR_COUNT = 1.5, 3.0, 20.0
-DRIFT = 0.1
+PRIOR_WEIGHT = 1.5  # prior standard deviation of a feature's weight, logits
+PRIOR_OFFSET = 3.0  # prior standard deviation of a problem's offset, logits
+PRIOR_COUNT = 20.0  # problems that the prior of the offsets' variance counts as
+DRIFT = 0.1  # walk of a weight per batch, logits: in a hundred batches 1 logit (50 to 73 %)
 SHARPNESS = 8  # problems are drawn with weight (chance of a useful group)^8
 
 MAX_LEVELS = 16  # of one source, beyond which ranges of them are alike
@@ -122,10 +121,10 @@ class Curriculum:
 
 
 class Refill(Curriculum):
-    """A curriculum that replaces groups which are all right or all wrong (DAPO's resampling).
+    """A curriculum that replaces all-correct and all-wrong groups (DAPO's resampling).
 
-    Every rank generates as many groups as the rank with most uniform ones, so that all go through
-    the same collective calls. `curriculum` chooses the problems of the new groups too.
+    Every rank generates as many groups as the rank with most zero-variance ones, so that all go
+    through the same collective calls. `curriculum` chooses the problems of the new groups too.
     """
 
     def __init__(self, curriculum: "PredictiveCurriculum", max_rounds: int) -> None:
@@ -149,7 +148,7 @@ class Refill(Curriculum):
         self.curriculum.observe(problems, num_right, num_generations)
 
     def next_round(self, groups: "Groups") -> list[int] | None:
-        """Problems not yet in this batch, to replace its uniform groups."""
+        """Problems not yet in this batch, to replace its zero-variance groups."""
         num_new = int(groups.is_uniform().sum(dim=1).max())
         if not num_new:
             return None
@@ -221,11 +220,11 @@ class PredictiveCurriculum(Curriculum):
         if len(components) != len(self._known):
             raise UserError(
                 f"train_file: has {len(self._known)} rows, the run began with {len(components)}; "
-                "resume with the same data, or train anew in another output_dir"
+                "resume with the same data, or start a new run in another output_dir"
             )
         if not np.isfinite(components).all():
             raise UserError(
-                "model_name_or_path: states of prompts are not finite; mend its weights or dtype"
+                "model_name_or_path: states of prompts are not finite; fix its weights or dtype"
             )
         self._set_features(np.hstack([self._known, components]))
         if self._counts:
@@ -271,6 +270,7 @@ class PredictiveCurriculum(Curriculum):
         weight, explored = np.ones(num), []
         if self._is_predictive:
             weight = useful_chance(*self._logits(), self.num_generations) ** SHARPNESS
+            # May be below one problem a batch: what `int` cuts off is due in a later batch.
             share = self._explore_share * count
             due = 0 if taken else int(self._batch * share) - int((self._batch - 1) * share)
             explored = np.lexsort((noise, self._last_used, rank))[:due]
@@ -326,13 +326,13 @@ class PredictiveCurriculum(Curriculum):
         return {"batch": self._batch} | arrays
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()` of a curriculum over the same problems."""
+        """Resume from `state_dict()` of a curriculum over the same problems."""
         saved = len(state["last_used"]), len(state.get("mean", ()))
         if saved != (len(self._last_used), len(self._mean)):
             raise UserError(
                 f"resume_from_checkpoint: its curriculum has {saved[0]} problems and {saved[1]} "
                 f"features, this one {len(self._last_used)}, {len(self._mean)}; resume with the "
-                "same data, version and keys, or train anew in another output_dir"
+                "same data, version and keys, or start a new run in another output_dir"
             )
         self._batch = state["batch"]
         for name in ARRAYS:
@@ -353,7 +353,7 @@ def expected_rate(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 def useful_chance(mean: np.ndarray, variance: np.ndarray, num_generations: int) -> np.ndarray:
-    """Chance, shape (N,), that a group is neither all right nor all wrong.
+    """Chance, shape (N,), that a group is neither all-correct nor all-wrong.
 
     U = E[1 - p^G - (1-p)^G],  logit p ~ N(mean, variance)
     """

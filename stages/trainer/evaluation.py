@@ -1,7 +1,7 @@
 """Evaluation during GRPO: avg@k on held-out problems, and the best model kept (docs/grpo.md).
 
 Every problem counts once, where TRL averages over batches and over the copies that fill up the last
-one when several processes share the problems; right is what the project's grader calls right,
+one when several processes share the problems; correct is what the project's grader says,
 whatever the rewards are; and the training goes on as if nothing had been evaluated.
 
 The best model lies in `<output_dir>/best`. The new one is written to another folder, `best.json`
@@ -44,7 +44,7 @@ def random_state_kept(device: torch.device) -> Iterator[None]:
 def average_at_k(num_right: list[int], k: int) -> tuple[float, float]:
     """avg@k and its standard error over problems, both within 0..1.
 
-    avg@k = mean over problems of s, s = right completions / k
+    avg@k = mean over problems of s, s = correct completions / k
     standard error = standard deviation of s over problems / sqrt(number of problems)
     """
     shares = [num / k for num in num_right]

@@ -58,8 +58,8 @@ class WeightWatch(TrainerCallback):
             self._before = [part.clone() for part in guards.sample_weights(model)]
 
     def on_optimizer_step(self, args, state, control, model=None, optimizer=None, **kwargs):
-        # NaN, not known, where nothing could move: all groups uniform, a dropped window, a step
-        # that fp16's loss scaling left out.
+        # NaN, not known, where nothing could move: only zero-variance groups, a dropped window, a
+        # step that fp16's loss scaling left out.
         self._moved = math.nan
         if self._measures_weights and not getattr(optimizer, "step_was_skipped", False):
             moved = guards.moved_share(self._before, guards.sample_weights(model))
@@ -168,7 +168,7 @@ class GuardActions(WeightWatch):
         trainer, found, size = self.trainer, self._statistics, self.trainer.num_generations
         found["max_length"] = trainer.max_completion_length
         found["num_groups"] = trainer.args.generation_batch_size // size
-        if not any(trainer.reward_weights[trainer._graded]):  # logged perhaps, but not paid
+        if not any(trainer.reward_weights[trainer._graded]):  # logged perhaps, but with weight 0
             found["uniform_groups"] = mean_of_all(are_dead(trainer._rewards, size))
             found.pop("correctness", None)
         found["signal"] = 1 - found["uniform_groups"]

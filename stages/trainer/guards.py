@@ -368,7 +368,7 @@ def why_no_signal(means: dict[str, float]) -> str:
     ungradable = {name: means.get(name, 0.0) for name in UNGRADABLE}
     most = max(ungradable, key=ungradable.__getitem__)
     if right is not None and right > 0.9:
-        return "nearly all are right: problems too easy, or learned by now"
+        return "nearly all are correct: problems too easy, or learned by now"
     if cut_off > 0.5:
         return f"{cut_off:.0%} of the completions are cut off: raise max_completion_length"
     if right is None:
@@ -376,8 +376,8 @@ def why_no_signal(means: dict[str, float]) -> str:
     if sum(ungradable.values()) > 0.5:
         return f"most completions have no answer to compare ({most}): check the answer form"
     if right < 0.1:
-        return "the policy solves nothing: SFT first, easier problems, check answer form and reward"
-    return "each problem is solved always or never: curriculum: predictive, or a higher temperature"
+        return "nearly none are correct: SFT first, easier problems, check answer form and reward"
+    return "each group is all-correct or all-wrong: curriculum: predictive, or a higher temperature"
 
 
 def sample_weights(model: Any, max_elements: int = 1_000_000) -> list["torch.Tensor"]:

@@ -30,7 +30,7 @@ def prompt_components(trainer: Any, num: int) -> np.ndarray:
     file, is_main = Path(trainer.args.output_dir) / FILE, trainer.accelerator.is_main_process
     if trainer.start_checkpoint:
         if not of_main_process(file.exists()):
-            raise UserError(f"{file}: is missing; without it train anew in another output_dir")
+            raise UserError(f"{file}: is missing; start a new run in another output_dir")
         return of_main_process(np.load(file) if is_main else None)
     states = prompt_states(trainer)
     components = principal_components(states, num).numpy() if is_main else None

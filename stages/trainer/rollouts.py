@@ -30,7 +30,7 @@ EPSILON = 1e-4  # TRL's; what it adds to every deviation it divides by
 
 
 def is_uniform(correctness: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Which groups have rollouts that are all right or all wrong: (N*G,) of 0 and 1 -> (N,), bool.
+    """Which groups are all-correct or all-wrong: (N*G,) of 0 and 1 -> (N,), bool.
 
     Unlike TRL's `frac_reward_zero_std` it looks at correctness alone, so a length or format term
     cannot make a group without signal look useful.
@@ -51,7 +51,7 @@ class Groups:
 
     problems: torch.Tensor  # index of each group's problem in `train_dataset`, (N,)
     rewards: torch.Tensor  # of each reward function, (N*G, number of functions)
-    correctness: torch.Tensor  # 1 for right and 0 for the rest, (N*G,)
+    correctness: torch.Tensor  # 1 for correct, else 0, (N*G,)
     world_size: int = 1
 
     @property
@@ -60,7 +60,7 @@ class Groups:
         return len(self.correctness) // len(self.problems)
 
     def is_uniform(self) -> torch.Tensor:
-        """Groups that are all right or all wrong, bool, a row for each rank, (ranks, N / ranks)."""
+        """All-correct and all-wrong groups, bool, a row for each rank, (ranks, N / ranks)."""
         return is_uniform(self.correctness, self.size).view(self.world_size, -1)
 
 

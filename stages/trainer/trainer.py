@@ -57,7 +57,7 @@ class MathGRPOTrainer(GRPOTrainer):
         grader: that of the rewards, for an `eval_dataset` whose rows have a `held_out`; without it
             the evaluation is TRL's.
         keeps_best: whether the model with the highest avg@k is saved.
-        correctness: name of the reward function that is above 0 for right and for nothing else,
+        correctness: name of the reward function that is above 0 for a correct answer alone,
             which a curriculum follows; None: the first of `GRADED`.
         dead_groups: "drop" leaves groups whose rewards are all equal out of the loss.
 

@@ -141,7 +141,7 @@ BROKEN = {  # how; what is said; the rates of one of the sets
     ),
     "too short completions in GRPO": (
         lambda recipe: recipe.write("grpo", max_completion_length=20),
-        ["correctness_reward pays 0, cut off at 20 tokens"],
+        ["correctness_reward is 0, cut off at 20 tokens"],
         "held_out", {"reward": 0.0, "task": 1.0},
     ),
 }  # fmt: skip
@@ -171,7 +171,7 @@ def test_each_row_is_graded_in_the_form_its_prompt_asks_for(recipe, style):
 @pytest.mark.parametrize(
     ("answers", "word", "sets"),
     [
-        (["\\frac{1"], "correctness_reward pays 0", {"sft_train": 1.0, "held_out": 0.0}),
+        (["\\frac{1"], "correctness_reward is 0", {"sft_train": 1.0, "held_out": 0.0}),
         (["7", "\\frac{1"], "grpo_train, other golds: reward passes 0.0 %", {"held_out": 1.0}),
     ],
 )
@@ -222,7 +222,7 @@ def test_one_gold_in_a_hundred_may_fail_and_is_named(recipe, capsys):
     write_rows(recipe.data / "sft_train.jsonl", rows)
     assert recipe.audit() == 0
     out = capsys.readouterr().out
-    assert "failed: sft_train, row row-57: reward: correctness_reward pays 0" in out
+    assert "failed: sft_train, row row-57: reward: correctness_reward is 0" in out
     assert "passes: at least 99.0 % of golds are paid in 3 sets" in out
 
 
@@ -242,7 +242,7 @@ def ask_for_tags_in_training(recipe):
         ),
         (
             lambda r: r.write("grpo", reward_funcs=["soft_length_penalty"]),
-            "no reward tells right from wrong; paid for: soft_length_penalty",
+            "no reward says which answers are correct; rewards: soft_length_penalty",
         ),
     ],
 )
@@ -258,14 +258,14 @@ def test_what_fails_no_recipe_is_a_note(recipe, change, note):
 def test_chance_is_no_recipes_reward(recipe, refused):
     names = ["random_reward", "correctness_reward"]
     recipe.write("grpo", reward_funcs=names, reward_weights=[0.5, 1.0])
-    refused("reward_funcs: random_reward is paid", "not audited: random_reward: TypeError")
+    refused("reward_funcs: random_reward has a weight", "not audited: random_reward: TypeError")
 
 
 def test_the_rewards_of_a_command_line_are_audited(recipe, capsys):
     keys = ["--reward_funcs", "correctness_reward", "random_reward", "--reward_weights", "1", "1"]
     assert recipe.audit() == 0
     assert recipe.audit(*keys) == 2
-    assert "random_reward is paid" in capsys.readouterr().err
+    assert "reward_funcs: random_reward" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_a_reward_that_pays_nothing_for_right(recipe, refused, replace_reward, w
     names = ["random_reward", "correctness_reward"]
     recipe.write("grpo", reward_funcs=names, reward_weights=[1.0, weight])
     replace_reward(lambda text, right: 0.0)
-    report = refused("failed: grpo_train, row ", "correctness_reward pays 0")
+    report = refused("failed: grpo_train, row ", "correctness_reward is 0")
     assert {found["reward"] for found in rates(report).values()} == {0.0}
     assert rates(report)["held_out"]["task"] == 1.0 and not paid_tricks(report)
 
@@ -306,7 +306,7 @@ def test_a_reward_that_pays_nothing_for_right(recipe, refused, replace_reward, w
 )  # fmt: skip
 def test_a_reward_that_pays_for_something_else(refused, replace_reward, pay, paid, unpaid):
     replace_reward(pay)
-    report = refused("Wrong answers and tricks that are paid")
+    report = refused("Incorrect answers and tricks that are rewarded")
     assert paid <= paid_tricks(report) and not unpaid & paid_tricks(report)
     assert {found["reward"] for found in rates(report).values()} == {1.0}
 

@@ -137,7 +137,7 @@ def test_two_processes_share(fork_server, flags, measure, tmp_path):
         [line for line in lines if line.startswith("difficulty: ")]
         for lines in fork_server.finish(tmp_path / "process", 2, setup=setup)
     ]
-    assert told[0][0].startswith("difficulty: 31 problems (0 of 4 right: ") and told[1] == []
+    assert told[0][0].startswith("difficulty: 31 problems (0 of 4 correct: ") and told[1] == []
     stores = sorted((tmp_path / "two" / "samples").iterdir())
     assert [path.name for path in stores] == ["samples-0.jsonl", "samples-1.jsonl"]
     assert [path.read_bytes().count(b"\n") for path in stores] == [62, 62]

@@ -81,9 +81,9 @@ def test_judge_names_each_fault(report):
         found["num_paid"] = 0
     report["tricks"]["empty box"]["num_above"] = 1
     report["sets"]["sft_train"]["rates"]["reward"] = 1.0
-    assert "'empty box' as much as the gold" in judge(report)[1][0]
+    assert "'empty box'" in judge(report)[1][0]
     report["tricks"]["empty box"]["num_above"] = 0
-    assert "random_reward is paid" in judge(report | {"is_chance_paid": True})[1][0]
+    assert "reward_funcs: random_reward" in judge(report | {"is_chance_paid": True})[1][0]
     for rate, is_enough in ((0.99, True), (0.9899, False), (1.0, True)):
         report["sets"]["sft_train"]["rates"]["reward"] = rate
         assert judge(report)[0] is is_enough

@@ -10,7 +10,7 @@ import pytest
 from pipeline.errors import UserError
 from stages.arguments import GRPO, GrpoArguments
 from stages.checks import check_grpo, check_grpo_keys
-from stages.grpo import choose, hold_out
+from stages.grpo import hold_out, sample_problems
 from stages.trainer.evaluation import FILE, average_at_k, is_better, keep_if_best, read_best
 from tests.settings import settings_of
 from tests.unit.stages.helpers import write_model
@@ -102,12 +102,13 @@ def test_a_held_out_question_that_is_trained_on_is_named(files, tmp_path):
 
 def test_the_choice_depends_on_seed_and_rows_alone():
     rows = [build_row(number) for number in range(50)]
-    chosen = choose(rows, 10, 0)
+    chosen = sample_problems(rows, 10, 0)
     assert len({row["id"] for row in chosen}) == 10
     shuffled = random.Random(3).sample(rows, len(rows))
-    assert choose(shuffled, 10, 0) == chosen == choose(rows, 20, 0)[:10]
-    assert choose(rows, 10, 1) != chosen
-    assert sorted(row["id"] for row in choose(rows, None, 0)) == sorted(row["id"] for row in rows)
+    assert sample_problems(shuffled, 10, 0) == chosen == sample_problems(rows, 20, 0)[:10]
+    assert sample_problems(rows, 10, 1) != chosen
+    everything = sample_problems(rows, None, 0)
+    assert sorted(row["id"] for row in everything) == sorted(row["id"] for row in rows)
 
 
 def test_copies_of_a_held_out_problem_are_not_trained_on_either():

@@ -213,16 +213,16 @@ DEAD = {"signal": 0.0, "num_groups": 16, "cut_off_rate": 0.1, "length": 50, "max
 @pytest.mark.parametrize(
     ("changes", "step", "remedy"),
     [
-        ({"correctness": 0.0}, 11, "solves nothing"),
+        ({"correctness": 0.0}, 11, "SFT first"),
         ({"correctness": 1.0, "cut_off_rate": 0.6}, 11, "too easy"),
         ({"correctness": 0.0, "cut_off_rate": 1.0, "length": 96}, 2, "hit 96 tokens"),
         ({"signal": 0.9, "cut_off_rate": 1.0, "length": 96}, 2, "raise max_completion_length"),
         ({"correctness": 0.0, "cut_off_rate": 0.9, "no_answer": 0.9}, 11, "90% .* cut off"),
         ({"correctness": 0.05, "no_answer": 0.5, "no_think": 0.1}, 11, "no answer .*no_answer"),
         ({}, 11, "reward_funcs"),  # nothing tells right from wrong
-        ({"correctness": 0.5}, 11, "always or never"),
-        ({"correctness": 0.0, "num_groups": 2}, 31, "solves nothing"),  # 60 groups
-        ({"correctness": 0.0, "num_groups": 400}, 11, "solves nothing"),
+        ({"correctness": 0.5}, 11, "all-correct or all-wrong"),
+        ({"correctness": 0.0, "num_groups": 2}, 31, "SFT first"),  # 60 groups
+        ({"correctness": 0.0, "num_groups": 400}, 11, "SFT first"),
         ({"signal": 0.05}, None, None),
         ({"signal": 0.3, "cut_off_rate": 1.0}, None, None),  # ended by a stop string
     ],
