@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from eval import push
 from pipeline import card, manifest
 from pipeline.errors import run_cli
-from tests.unit.data_prep.test_card import make_run
+from tests.unit.pipeline.test_card import make_run
 
 REPO, TOKEN = "me/my-model", "hf_pl4nted"
 MODEL = ["config.json", "model.safetensors", "tokenizer.json"]

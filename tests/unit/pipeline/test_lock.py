@@ -9,16 +9,15 @@ import sys
 import psutil
 import pytest
 
-from pipeline import errors
-from pipeline import lock as ownership
+from pipeline import errors, lock
 
 
 def lock_of(folder, **changes):
     started = psutil.Process().create_time()
     owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
-    lock = folder.with_name(f"{folder.name}.lock")
-    lock.write_text(json.dumps(owner | changes))
-    return lock
+    file = folder.with_name(f"{folder.name}.lock")
+    file.write_text(json.dumps(owner | changes))
+    return file
 
 
 @pytest.mark.parametrize(
@@ -32,14 +31,14 @@ def lock_of(folder, **changes):
     ],
 )
 def test_a_lock_holds_while_its_owner_may_live(tmp_path, changes, is_refused):
-    lock = lock_of(tmp_path / "run", **changes)
+    file = lock_of(tmp_path / "run", **changes)
     if is_refused:
         with pytest.raises(errors.UserError, match=f"in use by process {changes['pid']}"):
-            ownership.claim(tmp_path / "run")
+            lock.claim(tmp_path / "run")
     else:
-        ownership.claim(tmp_path / "run")
-        assert json.loads(lock.read_text())["pid"] == os.getpid()
-        lock.unlink()
+        lock.claim(tmp_path / "run")
+        assert json.loads(file.read_text())["pid"] == os.getpid()
+        file.unlink()
 
 
 @pytest.mark.parametrize(
@@ -65,25 +64,25 @@ def test_the_lock_of_a_slurm_job_that_has_ended_is_taken_over(
     if squeue:
         (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
         (tmp_path / "squeue").chmod(0o755)
-    lock = lock_of(tmp_path / "run", host="other", pid=5, job=job)
+    file = lock_of(tmp_path / "run", host="other", pid=5, job=job)
     if is_refused:
         with pytest.raises(errors.UserError, match="in use by process 5 on other"):
-            ownership.claim(tmp_path / "run")
+            lock.claim(tmp_path / "run")
     else:
-        ownership.claim(tmp_path / "run")
-        assert json.loads(lock.read_text())["job"] == ["7", "1"]
+        lock.claim(tmp_path / "run")
+        assert json.loads(file.read_text())["job"] == ["7", "1"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_a_torn_lock_is_nobodys(tmp_path, text):
     (tmp_path / "run.lock").write_text(text)
-    ownership.claim(tmp_path / "run")
+    lock.claim(tmp_path / "run")
 
 
 def test_a_run_below_a_file_is_refused(tmp_path):
     (tmp_path / "rows.jsonl").touch()
     with pytest.raises(errors.UserError, match="is a file; choose another folder"):
-        ownership.claim(tmp_path / "rows.jsonl/run")
+        lock.claim(tmp_path / "rows.jsonl/run")
 
 
 def test_of_many_that_start_together_one_owns(tmp_path):
