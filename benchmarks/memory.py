@@ -26,7 +26,7 @@ from pipeline.console import quiet
 from pipeline.errors import run_cli
 from pipeline.settings import Settings, known_keys, parse
 from stages.preflight.capacity import build_step
-from stages.preflight.inputs import STAGES, load_shape
+from stages.preflight.inputs import KEYS_OF, load_shape
 from stages.preflight.memory import Model, Plan, plan_step
 from stages.tiny_model import build_tokenizer
 from stages.trainer.trainer import MathGRPOTrainer
@@ -80,7 +80,7 @@ class Case:
             "lora_target_modules": "all-linear",
         }
         model = Model(load_shape("tiny") | self.changes)
-        own, hf, _ = STAGES[self.stage]
+        own, hf, _ = KEYS_OF[self.stage]
         settings = Settings(keys | self.config_keys(), {}, known_keys(own, hf))
         step = build_step(self.stage, model, settings)
         if not self.update_tokens:

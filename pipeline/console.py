@@ -1,7 +1,7 @@
 """What gets to the terminal: our lines, one progress bar, no chatter of libraries.
 
-Rows, completions and file names are anybody's. Control characters among them could clear the
-screen, write into the clipboard or make a wrong answer look right.
+Rows, completions and file names are untrusted. Their control characters could clear the screen,
+write into the clipboard or make an incorrect answer look correct.
 """
 
 import importlib

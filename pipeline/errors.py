@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.console import one_line, quiet_imports
+from pipeline.console import is_main_process, one_line, quiet_imports
 from pipeline.values import redact
 
 DISK_ERRORS = (
@@ -59,7 +59,7 @@ def run_cli(main: Callable[[], None], is_first: bool = True) -> None:
     code, line = _run_to_end(main)
     if line:
         _tell(code, line)
-    if json_output is not None and os.environ.get("RANK", "0") == "0":
+    if json_output is not None and is_main_process():
         os.write(json_output, f"{json.dumps(_summary(code, line))}\n".encode())
     if code:
         sys.exit(code)

@@ -27,6 +27,7 @@ from typing import Any
 
 import yaml
 
+from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.lock import claim
 from pipeline.values import fault
@@ -457,7 +458,7 @@ def run_check(settings: Settings, check: Callable[[Settings], None]) -> Settings
             why = f"no effect with {cause}: {getattr(settings, cause, None)}"
             lines.append(f"{what} is left out: {why}\n")
             settings = settings.replaced(**{error.key: UNSET})
-    if os.environ.get("RANK", "0") == "0":
+    if is_main_process():
         sys.stderr.write("".join(lines))
     return settings
 

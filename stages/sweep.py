@@ -36,7 +36,7 @@ from stages.checks import check_grpo, check_sft
 RECENT = 10  # logged steps that reward and correctness are the mean of
 SFT_KEY = "sft."  # before a key of sft.yaml
 # Values of the key `rewards`: the recipe's own, and what pays nothing for mathematics. Correctness
-# is logged, unpaid.
+# is logged and earns nothing.
 REWARDS = {
     "own": [],
     "random": ["random_reward", "correctness_reward"],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.sampling import NO_VLLM
+from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.settings import PointlessKey, Settings
 from stages.arguments import keeps_old_logps, steps_per_generation
@@ -65,7 +66,7 @@ def check_vllm(settings: Settings) -> None:
         raise UserError("use_cpu: true, and vLLM needs a CUDA device in GRPO; set use_vllm: false")
     if not has_gpu():
         raise UserError("use_vllm: needs a CUDA device, and this host has none; set it to false")
-    if settings.vllm_mode == "server" and os.environ.get("RANK", "0") == "0":
+    if settings.vllm_mode == "server" and is_main_process():
         check_server(settings)
 
 

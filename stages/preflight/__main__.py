@@ -33,7 +33,7 @@ def check_grading(recipe: Recipe) -> list[Finding]:
     graded = {
         f"{stage}.yaml": values.final_number
         for stage, values in recipe.settings.items()
-        if "final_number" in own_keys(inputs.STAGES[stage][0])
+        if "final_number" in own_keys(inputs.KEYS_OF[stage][0])
     }
     if len({*graded.values()}) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Check the keys of all stages that a command comes to, before the first of them is paid for.
+"""Check the keys of all stages that a command comes to, before the first of them starts.
 
     python -m stages.preflight.ahead --recipe configs/grpo7b --run runs/grpo7b --goal grpo
 

@@ -12,8 +12,7 @@ from data_prep.build.recipe import FILES
 from pipeline.checkpoints import check_checkpoint, is_hub_id
 from pipeline.errors import UserError
 from pipeline.settings import Settings, build, read_settings, read_yaml, run_check, setting
-from pipeline.stages import STAGES as TABLE
-from pipeline.stages import config_name, load_keys
+from pipeline.stages import RECIPES, STAGES, config_name, load_keys
 from stages.arguments import DEFAULTS
 from stages.checks.evaluation import check_held_out
 from stages.launch import check_launch
@@ -66,12 +65,12 @@ def load_shape(model: str) -> dict[str, Any]:
         raise UserError(f"{path}: {error}; the file must hold the model's JSON config") from error
 
 
-ACCELERATE = Path(__file__).parents[2] / "pipeline/recipes/accelerate"
+ACCELERATE = RECIPES / "accelerate"
 # Of each YAML of a recipe: our dataclass, Hugging Face's, the check that needs no input file.
-STAGES: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
-    config_name(stage): load_keys(stage) for stage, row in TABLE.items() if row.arguments
+KEYS_OF: dict[str, tuple[type, tuple[str, ...], Callable | None]] = {
+    config_name(stage): load_keys(stage) for stage, row in STAGES.items() if row.arguments
 }
-TAKE_MODEL = [config_name(stage) for stage, row in TABLE.items() if "model" in row.flags]
+TAKE_MODEL = [config_name(stage) for stage, row in STAGES.items() if "model" in row.flags]
 INPUTS = (
     "train_file",
     "eval_file",
@@ -159,23 +158,23 @@ def read_recipe(args: PreflightArguments) -> tuple[Recipe, list[Finding]]:
     if not folder.is_dir():
         known = ", ".join(sorted(p.parent.name for p in folder.parent.glob("*/data.yaml")))
         raise UserError(f"recipe: {folder} is not a folder; known recipes: {known or 'none'}")
-    known = ", ".join(f"{name}.yaml" for name in STAGES)
-    if not any((folder / f"{name}.yaml").is_file() for name in STAGES):
+    known = ", ".join(f"{name}.yaml" for name in KEYS_OF)
+    if not any((folder / f"{name}.yaml").is_file() for name in KEYS_OF):
         raise UserError(f"{folder}: no YAML file is read by a stage; stages read {known}")
-    twin = f"-{Path(args.overlay).stem}" if args.overlay else ""
-    run = args.run or f"runs/{folder.resolve().name}{twin}"
+    suffix = f"-{Path(args.overlay).stem}" if args.overlay else ""
+    run = args.run or f"runs/{folder.resolve().name}{suffix}"
     accelerate = read_launch(args.accelerate, args.gpus)
     recipe = Recipe(args, run, accelerate, find_engine(accelerate, args.gpus))
     found = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            if path.stem not in STAGES:
+            if path.stem not in KEYS_OF:
                 raise UserError(f"is read by no stage; the stages read {known}")
             read_stage(recipe, path)
         except UserError as error:
             found.append(from_error(path.name, error))
     if recipe.parsed:
-        text = ", ".join(f"{name}.yaml" for name in STAGES if name in recipe.parsed)
+        text = ", ".join(f"{name}.yaml" for name in KEYS_OF if name in recipe.parsed)
         found.append(Finding(OK, "keys", f"{text}: every key is known and fits"))
     return recipe, found
 
@@ -185,7 +184,7 @@ def stage_flags(
 ) -> list[str]:
     """The command line that make gives a stage."""
     flags = ["--config", str(path), "--run_dir", run]
-    flags += ["--overlay", overlay] if overlay and STAGES[stage][1] else []
+    flags += ["--overlay", overlay] if overlay and KEYS_OF[stage][1] else []
     flags += ["--model", model] if model and stage in TAKE_MODEL else []
     return flags
 
@@ -193,7 +192,7 @@ def stage_flags(
 def read_stage(recipe: Recipe, path: Path) -> None:
     """Read a stage's file into the recipe, through the stage's own checks and its launch's."""
     stage, processes = path.stem, recipe.args.gpus
-    own, hf, check = STAGES[stage]
+    own, hf, check = KEYS_OF[stage]
     argv = stage_flags(stage, path, recipe.run, recipe.args.overlay, recipe.args.model)
     argv += [f"--{key}" for key in recipe.args.keys] if hf else []
     settings = recipe.settings[stage] = read_settings(own, hf, argv, DEFAULTS if hf else None)
@@ -265,7 +264,7 @@ def is_own_folder(recipe: Recipe, model: str | None) -> bool:
 def check_inputs(recipe: Recipe) -> Iterator[Finding]:
     """Find inputs below the run's folder that are not there, and that no stage writes."""
     stems = {path.stem for path in Path(recipe.args.recipe).glob("*.yaml")}
-    if stems & STAGES.keys() - recipe.settings.keys():
+    if stems & KEYS_OF.keys() - recipe.settings.keys():
         return  # a file that could not be read may name the writer
     outputs = {stage: values.get("output_dir") for stage, values in recipe.settings.items()}
     folders = {stage: str(folder).rstrip("/") for stage, folder in outputs.items() if folder}

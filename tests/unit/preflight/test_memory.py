@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.errors import UserError
 from stages.preflight.capacity import build_step, checkpoint_bytes, is_lora_target
-from stages.preflight.inputs import STAGES, load_shape
+from stages.preflight.inputs import KEYS_OF, load_shape
 from stages.preflight.memory import LINEARS, Model, Step, layer_bytes, mask_bytes, plan_step
 from tests.settings import settings_of
 
@@ -21,7 +21,7 @@ SEVEN_B = Model(load_shape("7B"))
 
 
 def settings(stage, **values):
-    own, hf, _ = STAGES[stage]
+    own, hf, _ = KEYS_OF[stage]
     return settings_of(values, own, hf)
 
 

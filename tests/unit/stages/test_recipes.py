@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pipeline.settings import read_settings
-from stages.preflight.inputs import STAGES
+from stages.preflight.inputs import KEYS_OF
 from tests.recipes import FULL, SHIPPED
 
 ROOT = Path(__file__).parents[3]
@@ -157,7 +157,7 @@ def test_a_user_s_model_leaves_nothing_of_the_recipe_s(recipe):
     bases = [c for c in read(recipe, "eval")["checkpoints"] if c.startswith("base=")]
     own = bases[0].rpartition("/")[2]
     for stage in stages_of(recipe) - {"data", "model", "distill"}:
-        kinds = STAGES[stage][:2]
+        kinds = KEYS_OF[stage][:2]
         argv = ["--config", str(CONFIGS / recipe / f"{stage}.yaml"), "--model", "my/weights"]
         settings = read_settings(*kinds, argv)
         assert own not in json.dumps(settings), stage
