@@ -79,8 +79,8 @@ def main() -> None:
     rates = [rate for found in report["sets"].values() for rate in found["rates"].values()]
     lowest = min(rate for rate in rates if rate is not None)
     sys.stdout.write(
-        f"audit: {args.recipe} passes: at least {page.percent(lowest)} % of golds earn the reward in "
-        f"{len(report['sets'])} sets, none of {report['num_tricks']:,} wrong answers and tricks "
+        f"audit: {args.recipe} passes: at least {page.percent(lowest)} % of golds earn the reward "
+        f"in {len(report['sets'])} sets, none of {report['num_tricks']:,} wrong answers and tricks "
         f"is; {folder}/audit.txt\n"
     )
     if not args.opens_gate:
