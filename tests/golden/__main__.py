@@ -32,6 +32,7 @@ from data_prep.schema import grpo_row
 from data_prep.sources import synthetic
 from pipeline import errors
 from pipeline import settings as config
+from pipeline.console import quiet_imports
 from pipeline.stages import STAGES, config_name
 from tests.demo import ROOT, make, write_recipe
 from tests.recipes import SHIPPED
@@ -286,6 +287,7 @@ def differences(expected: Any, found: Any, name: str, same_machine: bool) -> tup
 
 def main() -> None:
     """Compute the parts, then record or compare them."""
+    quiet_imports()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="also the parts that take minutes")
     parser.add_argument("--record", action="store_true", help="write expected.json")
