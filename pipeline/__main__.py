@@ -34,8 +34,10 @@ def main() -> None:
     if words[0] in PASSED_ON:
         module = PASSED_ON[words[0]]
         os.execve(sys.executable, [sys.executable, "-m", module, *words[1:]], child_env())
-    if wrong := fault(sys.prefix):
-        raise UserError(wrong)
+    if "MAKE_GOALS" in os.environ:  # of make, which takes its Python from there
+        wrong = fault(os.environ.get("VENV", ".venv"))
+        if wrong:
+            raise UserError(wrong)
     request = read(words, os.environ)
     if not request.goals:
         raise UserError(f"goal: none is given; name one of {', '.join(GOALS)}")
