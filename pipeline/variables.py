@@ -243,7 +243,7 @@ def check_values(request: Request) -> None:
                 request.words[name] = [os.path.expanduser(word) for word in shlex.split(value)]
             except ValueError as error:
                 raise UserError(f"{name.upper()}: a quote in it is not closed") from error
-        if name in NAME_THE_RUN and not value:
+        if name in ("recipe", "model", "run") and not value:
             raise UserError(f"{name.upper()}= is empty; give it a value, or leave it out")
         if kind == SWITCH and value not in ("", "0", "1"):
             raise UserError(f"{shown}: must be 1 or 0")
