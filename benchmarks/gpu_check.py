@@ -120,7 +120,8 @@ def read_training(folder: Path) -> str:
 
 def read_tests(folder: Path) -> str:
     """The last line that pytest printed."""
-    return folder.with_suffix(".log").read_text(encoding="utf-8").strip().rpartition("\n")[2]
+    log = folder.with_name(f"{folder.name}.log").read_text(encoding="utf-8")
+    return log.strip().rpartition("\n")[2]
 
 
 def read_page(folder: Path) -> str:
@@ -172,7 +173,7 @@ def run_check(check: Check, host: Host, commands: list[list[str]], run: Path, li
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     fault = ""
-    with out.with_suffix(".log").open("w", encoding="utf-8") as log:
+    with out.with_name(f"{out.name}.log").open("w", encoding="utf-8") as log:
         for words in commands:
             fault = start(words, log, max(1.0, limit - (time.monotonic() - begin)))
             if fault:
