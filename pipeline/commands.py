@@ -49,7 +49,7 @@ def commands(request: Request) -> list[Command]:
                 found += check_of_model(request)
             found.append(command)
     tools = [goal for goal in request.goals if goal in TOOLS and TOOLS[goal].module]
-    found += [Command(goal, tool_words(request, goal)) for goal in tools]
+    found += [Command(goal, tool_words(request, goal), is_forced=is_forced) for goal in tools]
     return found
 
 

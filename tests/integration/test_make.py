@@ -94,6 +94,7 @@ def test_what_is_asked_for_starts_and_nothing_else(start, tmp_path, how):
         (["grpo"], {"ARGS": "--beta 0.1"}, [["grpo", ""]]),
         (["sft"], {"ACCELERATE": "ddp", "NUM_PROCESSES": "2"}, [["launch", ""]]),
         (["data"], {"DATA_ROOT": "/some where"}, [["data", ""]]),
+        (["sweep"], {"SWEEP": "beta=0,1", "FORCE": "1"}, [["sweep", "1"]]),
     ):
         assert start(how, *goals, **given).returncode == 0
         assert [[stage, force] for stage, _, force in started(tmp_path)] == expected, given
