@@ -131,8 +131,9 @@ class Lane:
         if how == "make":
             command = f"make {stage} PY={sys.executable}"
         elif how == "python":
-            command = f"{sys.executable} -m {STAGES[stage].module} --run_dir runs/tiny-cpu "
-            command += f"--config configs/tiny-cpu/{config_name(stage)}.yaml"
+            config = f"configs/tiny-cpu/{config_name(stage)}.yaml"  # make's order of the flags
+            command = f"{sys.executable} -m {STAGES[stage].module} --config {config}"
+            command += " --run_dir runs/tiny-cpu"
         env = {k: v for k, v in os.environ.items() if k not in OUTER} | extra
         env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CHAOS": str(self.folder)}
         env |= {"TMPDIR": f"{self.folder}/tmp", "PYTHONPATH": f"{ROOT}:{self.folder}/clock"}
