@@ -223,7 +223,7 @@ def test_one_gold_in_a_hundred_may_fail_and_is_named(recipe, capsys):
     assert recipe.audit() == 0
     out = capsys.readouterr().out
     assert "failed: sft_train, row row-57: reward: correctness_reward is 0" in out
-    assert "passes: at least 99.0 % of golds are paid in 3 sets" in out
+    assert "passes: at least 99.0 % of golds" in out
 
 
 def ask_for_tags_in_training(recipe):
@@ -306,7 +306,7 @@ def test_a_reward_that_pays_nothing_for_right(recipe, refused, replace_reward, w
 )  # fmt: skip
 def test_a_reward_that_pays_for_something_else(refused, replace_reward, pay, paid, unpaid):
     replace_reward(pay)
-    report = refused("Incorrect answers and tricks that are rewarded")
+    report = refused("is rewarded")
     assert paid <= paid_tricks(report) and not unpaid & paid_tricks(report)
     assert {found["reward"] for found in rates(report).values()} == {1.0}
 
@@ -320,7 +320,7 @@ def test_wrong_answers_that_all_rewards_together_pay_more(recipe, refused, monke
         return [1.0 - value for value in grade(**batch)]
 
     monkeypatch.setitem(rewards.REWARDS, "random_reward", always_wrong)
-    report = refused("all rewards together pay 'a wrong answer' as much as the gold")
+    report = refused("all rewards together", "'a wrong answer'")
     assert not paid_tricks(report)
     assert report["tricks"]["a wrong answer"]["num_above"] == 3 * 3
 
@@ -334,7 +334,7 @@ def test_right_must_be_worth_its_share_of_the_rewards(recipe, refused, weights, 
     if passes:
         assert recipe.audit() == 0
     else:
-        refused("all rewards together pay 'a wrong answer' as much as the gold, or nearly")
+        refused("all rewards together", "'a wrong answer'", "nearly")
 
 
 @pytest.mark.parametrize("text", [" The answer is {}.", "\n#### {}", " $\\boxed{{{}}}$"])
@@ -350,7 +350,7 @@ def test_a_question_that_states_its_answer(recipe, refused, text):
 
 def test_a_weight_that_pays_for_the_opposite(recipe, refused):
     recipe.write("grpo", reward_funcs=["rlinf_reward"], reward_weights=[-1.0])
-    assert "a wrong answer" in paid_tricks(refused("rlinf_reward pays -5"))
+    assert "a wrong answer" in paid_tricks(refused("rlinf_reward is -5"))
 
 
 def test_a_task_with_a_reversed_verdict(refused, monkeypatch):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import manifest
+from pipeline.stages import STAGES
 from tests.demo import OUTER
 
 pytestmark = pytest.mark.integration
@@ -120,6 +121,7 @@ class Job:
         folder.mkdir(parents=True)
         words = ["--recipe", recipe] if stage == "audit" else ["--config", f"{recipe}/{stage}.yaml"]
         made = {"stage": stage, "inputs": {}, "request": manifest.hash_request(words)}
+        made["code"] = manifest.hash_code(*(ROOT / one for one in STAGES[stage].code))
         (folder / "manifest.json").write_text(json.dumps(made))
 
     def records(self):
