@@ -59,11 +59,10 @@ def peak(recipe: Recipe, stage: str) -> str:
 
 
 def commands(path: Path) -> list[variables.Request]:
-    """The make commands of a page's blocks, read as `python -m pipeline` reads them."""
-    blocks = re.findall(r"```\n(.*?)```", path.read_text(encoding="utf-8"), re.S)
-    text = "".join(blocks).replace("\\\n", " ")
+    """The make commands of a page that name a recipe, read as `python -m pipeline` reads them."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     found = []
-    for line in re.findall(r"^make (.*?)(?: +#.*)?$", text, re.M):
+    for line in re.findall(r"^make ((?:[a-z-]+ )+RECIPE=.*?)(?: +#.*)?$", text, re.M):
         goals, flags = re.match(r"([a-z -]+?)((?: [A-Z].*)?)$", line).groups()
         given = dict(re.findall(r'([A-Z_]+)=("[^"]*"|\S+)', flags))
         env = {name: value.strip('"') for name, value in given.items()}
