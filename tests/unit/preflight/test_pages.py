@@ -62,8 +62,7 @@ def commands(path: Path) -> list[variables.Request]:
     """The make commands of a page that name a recipe, read as `python -m pipeline` reads them."""
     text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     found = []
-    for line in re.findall(r"^make ((?:[a-z-]+ )+RECIPE=.*?)(?: +#.*)?$", text, re.M):
-        goals, flags = re.match(r"([a-z -]+?)((?: [A-Z].*)?)$", line).groups()
+    for goals, flags in re.findall(r"^make ([a-z -]+) (RECIPE=.*?)(?: +#.*)?$", text, re.M):
         given = dict(re.findall(r'([A-Z_]+)=("[^"]*"|\S+)', flags))
         env = {name: value.strip('"') for name, value in given.items()}
         env["MAKE_GOALS"] = goals
@@ -145,7 +144,7 @@ def test_the_batches_of_the_page_are_those_of_the_recipes():
     found = rows(section(SCALE, "Batch"))
     assert len(found) == 4
     for name, cells in found.items():
-        recipe, gpus, size, times, step = name.split("`")[0].split(",")[0], *map(int, cells)
+        recipe, (gpus, size, times, step) = name.partition(",")[0], map(int, cells)
         assert size * times * gpus == step
         values = read(recipe).settings["grpo"]
         assert values.per_device_train_batch_size == size
