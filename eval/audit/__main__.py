@@ -8,9 +8,9 @@ Gold answers, written as the recipe asks for them, go through its template, toke
 rewards and every think-aware task of its eval.yaml. The harness's own parsers read them for
 comparison. Incorrect answers and known exploits follow. No weights are loaded.
 
-The audit fails with exit code 2 if fewer than 99 % of the golds earn the reward, if anything else
-is rewarded, or if no reward looks at correctness. Then there is no `<run>/audit/manifest.json`, and
-`make grpo` and `make eval` do not start. `audit.json` and `audit.txt` have the details.
+The audit fails if fewer than 99 % of the golds earn the reward, if anything else is rewarded, or if
+no reward looks at correctness. Then the exit code is 2, there is no `<run>/audit/manifest.json`,
+and `make grpo` and `make eval` do not start. `audit.json` and `audit.txt` have the details.
 """
 
 import json
@@ -86,7 +86,9 @@ def main() -> None:
         f"incorrect answers and exploits does; {folder}/audit.txt\n"
     )
     if not args.opens_gate:
-        sys.stdout.write("audit: ARGS changed the recipe, so make grpo and make eval audit it again\n")
+        sys.stdout.write(
+            "audit: ARGS changed the recipe, so make grpo and make eval audit it again\n"
+        )
 
 
 def read_eval(args: AuditArguments) -> EvalArguments:

@@ -24,8 +24,8 @@ CLOSED = f"{THINK_OPEN}\n{THOUGHT}\n{THINK_CLOSE}\n\n"
 SPARE = ("17", "-3", "1000", "A", "B")
 _NUMBER, _OPTION = re.compile(r"-?\d+(?:\.\d+)?"), re.compile("[A-J]")
 MAX_TRIES = 50
-# Exploits. Each puts the gold where it must earn nothing: next to an incorrect answer, or outside of
-# the form that is asked for (`box_…`). Those without a box are for `final_number`, which reads prose.
+# Exploits. Each puts the gold where it must earn nothing: next to an incorrect answer, or outside
+# of the form that is asked for (`box_…`). Those without a box are for `final_number`.
 TRICKS = {
     "a wrong answer": "{closed}{box_wrong}",
     "nothing at all": "",

@@ -1,7 +1,7 @@
 """The audit's checks: golds and exploits through template, tokenizer, stop rules, reward and tasks.
 
-Every completion is processed as a generated one: rendered for its prompt, tokenised as in SFT,
-ended by the first end-of-sequence token, cut at the token limit, decoded as by an engine.
+Every completion is processed as a generated one. It is rendered for its prompt and tokenised as in
+SFT. It ends at the first end-of-sequence token or the token limit, and is decoded as by an engine.
 """
 
 import tempfile

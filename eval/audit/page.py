@@ -100,7 +100,8 @@ def show_parsed(path: str, found: list[dict[str, Any]]) -> None:
         table.append([name, f"{sum(values):,}", *map(percent, shares)])
     console = Console(highlight=False)
     console.out(f"{len(found):,} completions of {path}", highlight=False)
-    print_table(console, "", ["parser", "counted as correct", "%", "of those correct by the lenient reader, %"], table)
+    header = ["parser", "counted as correct", "%", "of those correct by the lenient reader, %"]
+    print_table(console, "", header, table)
     stopped = [one["where"] for one in found if one["stopped"]]
     if stopped:
         console.out(

@@ -91,8 +91,8 @@ def parse_officially(
     """How the harness's parsers score completions, whose stop rules are `cut`.
 
     Returns:
-        For each of `PARSERS` whether it scores each completion, and the places of the completions
-        on which one of them had to be stopped, or whose gold the harness cannot read: unscored.
+        For each of `PARSERS` whether it scores each completion. And the places of unscored
+        completions: a parser was stopped on them, or the harness cannot read their gold.
     """
     unfit = {place for place, gold in enumerate(golds) if not _fits(gold)}
     with tempfile.TemporaryDirectory() as folder:
@@ -159,8 +159,8 @@ def read_completions(path: str) -> Iterator[dict[str, Any]]:
 def parse_rows(rows: list[dict]) -> list[dict[str, Any]]:
     """The verdicts of all parsers on each row of `read_completions`.
 
-    `where`, `gold`, our `verdict`, our `lenient` one, `stopped` (whether a parser of the harness
-    was stopped, or could not read the gold), and for each of `PARSERS` whether it scores the row.
+    `where`, `gold`, our `verdict`, our `lenient` one, and for each of `PARSERS` whether it scores
+    the row. `stopped`: a parser of the harness was stopped, or could not read the gold.
     """
     completions, golds = [row["completion"] for row in rows], [row["golds"] for row in rows]
     official, stopped = parse_officially(

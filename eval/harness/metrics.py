@@ -1,4 +1,4 @@
-"""Metrics: what became of each completion, the numbers of one problem, and how sure a mean is.
+"""Metrics: the outcome of each completion, the numbers of one problem, intervals of means.
 
 A record is a graded completion: `completion, verdict, prediction, well_formed, cut_off, num_tokens`
 and `lenient`, the verdict on its lenient reading. Pure functions; no model, no harness.
@@ -20,7 +20,7 @@ MAX_CLASSES = 16  # that an incorrect answer is compared with when votes are cou
 
 
 def outcome(record: dict, is_right: bool) -> str:
-    """What became of a completion; one of `OUTCOMES`.
+    """The outcome of a completion; one of `OUTCOMES`.
 
     `is_right` is the verdict of the parser in use, ours or an official task's. A completion that it
     counts is "right", even if it was cut off after its answer. What our grader calls wrong is

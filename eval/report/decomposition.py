@@ -1,9 +1,9 @@
-"""What a change of the score is made of: finished, readable, correct.
+"""The parts of a score and of its change: finished, readable, correct.
 
-A completion is correct if it ends by itself within the token limit (finished), has an answer where
-the grader looks (readable), and that answer is the gold (correct). The score is the product of
-three rates, and each rate gets its Shapley value of the change between two checkpoints. Pure
-functions over rows of `completions.parquet`; no model, no harness.
+A completion is finished if it ends by itself within the token limit, readable if it has an answer
+where the grader looks, and correct if that answer is. The score is the product of the three rates.
+Each rate gets its Shapley value of the change between two checkpoints. Pure functions over rows of
+`completions.parquet`; no model, no harness.
 """
 
 import math
@@ -40,7 +40,7 @@ class Rates(NamedTuple):
 
 
 def problem_shares(rows: Sequence[dict]) -> dict:
-    """`{problem: (share finished, share readable, share correct)}`, all of its completions."""
+    """`{problem: (finished, readable, correct)}`, each a share of all its completions."""
     found = [
         problem_means(
             ((row["source"], row["id"]), float(row["outcome"] in COUNTED[part])) for row in rows
@@ -52,7 +52,9 @@ def problem_shares(rows: Sequence[dict]) -> dict:
 
 def task_rates(shares: Sequence[tuple[float, ...]]) -> Rates:
     """The rates of a task from the shares of its problems, which all weigh the same."""
-    finished, readable, correct = (math.fsum(one) / len(shares) for one in zip(*shares, strict=True))
+    finished, readable, correct = (
+        math.fsum(one) / len(shares) for one in zip(*shares, strict=True)
+    )
     return Rates(
         finished,
         readable / finished if finished else None,
@@ -61,7 +63,7 @@ def task_rates(shares: Sequence[tuple[float, ...]]) -> Rates:
 
 
 def fill_missing(before: Rates, after: Rates, constant: float) -> list[Pair]:
-    """The pair of each rate; one that is missing takes the other's value, both `constant`."""
+    """Each rate of both; a missing one takes the other's value, or `constant` if both miss it."""
     pairs = []
     for first, second in zip(before, after, strict=True):
         known = [rate for rate in (first, second) if rate is not None] or [constant]
@@ -74,11 +76,13 @@ def shapley_part(own: Pair, one: Pair, other: Pair) -> float:
 
         part(x) = (x2 - x1) (2 y1 z1 + y1 z2 + y2 z1 + 2 y2 z2) / 6
 
-    The factors change one after the other, and x adds its step: the mean over all 6 orders. The
-    three parts sum to x2 y2 z2 - x1 y1 z1, and each has the sign of its own factor's change.
-    Shapley 1953, "A Value for n-Person Games"; as a rule to split a change: Shorrocks 2013,
-    doi:10.1007/s10888-011-9214-z; for three rates in this form: Das Gupta 1993, "Standardization
-    and Decomposition of Rates", U.S. Census Bureau P23-186. Linear in each of the three pairs.
+    The factors change one after the other. The part of x is the mean, over all 6 orders, of the
+    step when x changes. The three parts sum to x2 y2 z2 - x1 y1 z1, and each has the sign of its
+    own factor's change. The function is linear in each of the three pairs.
+
+    Shapley 1953, "A Value for n-Person Games". Shorrocks 2013, doi:10.1007/s10888-011-9214-z, uses
+    it to split a change. Das Gupta 1993, "Standardization and Decomposition of Rates" (U.S. Census
+    Bureau, P23-186), has this form for three rates.
     """
     (x1, x2), (y1, y2), (z1, z2) = own, one, other
     return (x2 - x1) * (2 * y1 * z1 + y1 * z2 + y2 * z1 + 2 * y2 * z2) / 6
@@ -99,9 +103,10 @@ def split_change(before_rows: Sequence[dict], after_rows: Sequence[dict]) -> dic
 
     The change is the mean of paired differences over problems, the k samples of a problem averaged
     first. Pairing removes the difficulty of the problems: the error is that of the differences
-    (Miller 2024, arXiv:2411.00640, section 4.2). A part is not a mean over problems, so its
-    interval is that of its linear approximation: the part plus, for each problem, the derivative in
-    the direction of that problem's shares (delta method). These sum to the problem's difference.
+    (Miller 2024, arXiv:2411.00640, section 4.2).
+
+    A part is not a mean over problems. Its interval is that of its linear approximation (delta
+    method): for each problem the part, plus its derivative towards that problem's shares.
 
     Returns:
         `{"score" | "finished" | "readable" | "correct": mean_interval}`. Where either checkpoint

@@ -1,8 +1,8 @@
 """The report's numbers: results that were scored alike, what each stage changed, examples.
 
-Reads the files that `eval.run` leaves for each checkpoint: `<output_dir>/<name>/scores.json` has
-the metrics, `completions.parquet` one row per completion. `eval.harness.metrics` has the
-statistics, `eval.report.decomposition` the parts of a change.
+Reads the files that `eval.run` writes for each checkpoint to `<output_dir>/<name>/`: `scores.json`
+has the metrics, `completions.parquet` one row per completion. The statistics are in
+`eval.harness.metrics`, the parts of a change in `eval.report.decomposition`.
 """
 
 import hashlib
@@ -142,11 +142,11 @@ def summarise(
         pairs: (before, after) names; default `stage_pairs`.
 
     Returns:
-        `scores[name][task][mode]` as in `scores.json`; `changes[task][mode]`, a list of
-        `{"from", "to", "score", "finished", "readable", "correct"}`; by `[task][mode][name]`
-        `rates`, the factors of the score, `outcomes`, `verdicts`, `cut_off` and `no_thought`,
-        shares of the completions, `shapes`, and `levels`, intervals; `settings`, `fingerprints`,
-        `costs`.
+        `scores[name][task][mode]` as in `scores.json`.
+        `changes[task][mode]`: `{"from", "to", "score", "finished", "readable", "correct"}` of each.
+        By `[task][mode][name]`: `rates`, the factors of the score; `outcomes`, `verdicts`,
+        `cut_off`, `no_thought`, shares of the completions; `shapes`; `levels`, intervals.
+        `settings`, `fingerprints`, `costs`.
     """
     names = list(checkpoints)
     scores = {name: results[name].scores for name in names}

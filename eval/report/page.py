@@ -149,7 +149,7 @@ def row_name(report: dict, task: str, mode: str) -> str:
 
 
 def result(report: dict[str, Any]) -> str:
-    """One sentence: the last checkpoint's score of the first task, and what its stage changed."""
+    """One sentence: the last checkpoint's score of the first task, and its last change."""
     return describe_score(report, next(iter(report["changes"])))
 
 
@@ -210,8 +210,8 @@ def list_parts(found: dict) -> str:
 def headline(report: dict[str, Any]) -> list[dict[str, str]]:
     """The numbers of the first screen, three at most: `{"value", "name", "note"}` of each.
 
-    The last checkpoint's score of the first task and the change by its stage; then the next task's
-    score, or with one task the change from the first checkpoint.
+    First the last checkpoint's score of the first task, and its last change. Then the next task's
+    score or, with one task, the change from the first checkpoint.
     """
     names, tasks = list(report["scores"]), problems(report)
 

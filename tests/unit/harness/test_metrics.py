@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from eval.harness import metrics
 from eval.harness.metrics import (
-    OUTCOMES,
     majority_at_k,
     mean_interval,
     outcome,

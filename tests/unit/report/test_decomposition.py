@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eval.harness.metrics import OUTCOMES, outcome_rates
 from eval.report.decomposition import (
     MIN_READABLE,
     PARTS,
@@ -17,7 +18,6 @@ from eval.report.decomposition import (
     split_rates,
     task_rates,
 )
-from eval.harness.metrics import OUTCOMES, outcome_rates
 
 
 def rows_of(problems):
@@ -116,7 +116,9 @@ def test_a_change_by_hand():
     after = [same, ["right", "wrong", "wrong", "right"], ["right", "wrong", "right", "unread"]]
     after += [["wrong", "no answer", "unread", "wrong"]]
     found = split_change(rows_of(before), rows_of(after))
-    assert values(found) == pytest.approx(values(split_change(rows_of(before)[::-1], rows_of(after))))
+    assert values(found) == pytest.approx(
+        values(split_change(rows_of(before)[::-1], rows_of(after)))
+    )
     # Finished 15 -> 16 of 16, readable 10 of 15 -> 13 of 16, correct 6 of 10 -> 8 of 13.
     parts = split_rates(Rates(15 / 16, 10 / 15, 6 / 10), Rates(1.0, 13 / 16, 8 / 13))
     assert values(found) == pytest.approx({"score": 2 / 16} | parts)

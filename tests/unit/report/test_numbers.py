@@ -80,7 +80,7 @@ WARNINGS = [
     (many(50), many(70), None),
     (many(50), many(50), "sft and grpo have identical scores"),
     (many(50), many(89, "cut off"), "cut off at 96 tokens.*grpo held_out greedy 11 %"),
-    (many(50), many(89, "unclosed"), "without exactly one closed thought.*grpo held_out greedy 11 %"),
+    (many(50), many(89, "unclosed"), "exactly one closed thought.*grpo held_out greedy 11 %"),
     (many(50)[1:50] + many(50)[100:], many(60)[1:50] + many(60)[100:], "held_out has 49"),
     (
         official(["right"] * 50 + ["unread"] * 50), OFFICIAL_RIGHT,
@@ -145,8 +145,8 @@ def test_the_summary_is_made_of_the_numbers(tmp_path):
             value = one[part]["value"]
             one[part] |= {"low": value - 0.02, "high": value + 0.02}
     assert page.summary(report) == (
-        "grpo scores 50.0 % on held_out (avg@2), as much as sft (95 % interval -2.0 to 2.0). Parts: "
-        "finished 0.0, readable +37.5, correct -37.5. Since base: +40.0 [38.0, 42.0]."
+        "grpo scores 50.0 % on held_out (avg@2), as much as sft (95 % interval -2.0 to 2.0). "
+        "Parts: finished 0.0, readable +37.5, correct -37.5. Since base: +40.0 [38.0, 42.0]."
     )
     assert page.result(report) == page.summary(report).partition(" Parts")[0]
 
@@ -173,8 +173,6 @@ def test_a_base_with_random_weights_is_a_note_and_no_warning(tmp_path):
     assert page.warnings(report) == []
     (note,) = page.notes(report)
     assert note.startswith("base has random weights")
-
-
 
 
 def test_moving_average():

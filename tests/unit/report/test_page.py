@@ -177,7 +177,12 @@ def test_the_result_comes_first(page, made):
     text = page.text
     places = [text.index('class="lead"')]
     places += [text.index(f"<b>{one['value']}</b>") for one in headline]
-    places += [text.index("outcomes-"), text.index("parts-"), text.index('class="warnings"'), text.index('id="scores"')]
+    places += [
+        text.index("outcomes-"),
+        text.index("parts-"),
+        text.index('class="warnings"'),
+        text.index('id="scores"'),
+    ]
     assert places == sorted(places)
 
 
