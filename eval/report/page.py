@@ -166,8 +166,9 @@ def summary(report: dict[str, Any]) -> str:
 
 
 def last_changes(report: dict[str, Any], task: str) -> list[dict]:
-    """The changes up to the last checkpoint, in the task's headline mode: from the one before it,
-    then from the first. Empty where there is one checkpoint only.
+    """The changes that end at the last checkpoint, in the task's headline mode.
+
+    First from the one before it, then from the first. One checkpoint alone has none.
     """
     modes, last = report["changes"][task], [*report["scores"]][-1]
     return [one for one in modes[headline_mode(modes)] if one["to"] == last]
