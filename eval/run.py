@@ -183,7 +183,7 @@ def run_tasks(
     sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
     how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}
     if args.tasks:
-        for mode in suite.MODES:
+        for mode in suite.MODES if args.num_samples else suite.MODES[:1]:
             results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), mode)
             if not processes.is_main:
                 continue

@@ -46,7 +46,7 @@ VARIABLES = {
     "audit": (PLAIN, "off: train although the audit fails"),
     "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here behind `--`"),
     "tasks": (WORDS, "eval: score MODEL alone on these, train nothing; as math500 aime24"),
-    "samples": (PLAIN, "eval, with TASKS: samples of each problem, beside a greedy completion"),
+    "samples": (PLAIN, "eval, with TASKS: samples a problem, beside a greedy one; 0: that alone"),
     "completions": (TEXT, "audit: show what each parser makes of this file"),
     "sweep": (WORDS, "key=value,value for each key to vary"),
     "seeds": (WORDS, "control: the seeds, 0 1 2 by default"),
@@ -269,9 +269,12 @@ def check_values(request: Request) -> None:
             raise UserError(f"{shown}: must be 1 or 0")
         if name == "audit" and value not in ("", "on", "off"):
             raise UserError(f"{shown}: must be off, or left out")
-        if name in ("num_processes", "samples") and not re.fullmatch(r"([1-9]\d*)?", value):
-            of = "processes" if name == "num_processes" else "completions a problem"
-            raise UserError(f"{shown}: must be a whole number of {of}, 1 or more")
+        if name == "num_processes" and not re.fullmatch(r"([1-9]\d*)?", value):
+            raise UserError(f"{shown}: must be a whole number of processes, 1 or more")
+        if name == "samples" and not re.fullmatch(r"\d*", value):
+            raise UserError(
+                f"{shown}: must be a whole number; 0 leaves the greedy completions alone"
+            )
 
 
 def check_reads(request: Request, readable: set[str]) -> None:
