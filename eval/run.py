@@ -32,6 +32,7 @@ from pipeline import manifest
 from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
 from pipeline.errors import run_cli
+from pipeline.lock import claim
 from pipeline.settings import Settings, build, parse
 from pipeline.stages import ROOT, STAGES
 
@@ -62,6 +63,8 @@ def main() -> None:
     started = time.time()
     if processes.is_main:
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+        if args.samples_dir:  # another list of tasks may be scored meanwhile
+            claim(args.samples_dir)
     checkpoints = split_checkpoints(args.checkpoints)
     evaluated, prints = [], {}
     for name, path in checkpoints.items():
@@ -88,9 +91,10 @@ def main() -> None:
             evaluated=evaluated,
             code=prints[first]["code"],
         )
+        noun = "checkpoint" if len(checkpoints) == 1 else "checkpoints"
         tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
         sys.stdout.write(
-            f"eval: {len(checkpoints)} checkpoints ({len(evaluated)} now, in "
+            f"eval: {len(checkpoints)} {noun} ({len(evaluated)} now, in "
             f"{time.time() - started:.0f} s) on {counts['problems']:,} problems of {tasks}, "
             f"{counts['completions']:,} completions each; results in {args.output_dir}/\n"
         )
@@ -121,7 +125,7 @@ def evaluate_checkpoint(
     started = time.time()
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
     model = f"{prints['checkpoint']} {prints['engine']}"
-    store = SampleStore(folder / "samples", model, processes.rank)
+    store = SampleStore(Path(args.samples_dir or folder / "samples"), model, processes.rank)
     try:
         tasks, rows = run_tasks(name, path, args, engine, store, processes)
     finally:
@@ -132,6 +136,7 @@ def evaluate_checkpoint(
     # Now, and not before: a mistake that shows on the way costs no earlier result.
     for old in (folder.parent / manifest.NAME, folder / "scores.json"):
         old.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     score.write_parquet(folder / "completions.parquet", rows)
     manifest.write_json(
         folder / "scores.json",
@@ -179,7 +184,7 @@ def run_tasks(
     sampling = {"do_sample": True, "temperature": args.temperature, "top_p": args.top_p}
     how = {"greedy": (greedy, 1), "sampled": (greedy | sampling, args.num_samples)}
     if args.tasks:
-        for mode in suite.MODES:
+        for mode in suite.MODES if args.num_samples else suite.MODES[:1]:
             results = evaluate(suite.load_think_tasks(args.tasks, metadata, *how[mode]), mode)
             if not processes.is_main:
                 continue

@@ -17,7 +17,7 @@ _KEYS_BY_RANGE = {
         entropy_coef_delta entropy_target max_tool_calling_iterations num_completions_to_print
         vllm_server_timeout vllm_importance_sampling_clip_min rest_batches length_penalty_start
         length_penalty_max repetition_max_penalty guard_max_rollbacks guard_min_entropy num_workers
-        trace prompt_components""",
+        trace prompt_components num_samples""",
     "at least 0 and at most 4294967295": "seed data_seed",  # NumPy's
     "above 0": """
         vllm_call_timeout
@@ -32,7 +32,7 @@ _KEYS_BY_RANGE = {
         steps_per_generation generation_batch_size num_generations_eval max_completion_length
         max_prompt_length ref_model_sync_steps vllm_tensor_parallel_size vllm_max_model_length
         update_tokens max_refill_rounds length_penalty_end repetition_ngram_size overlong_cache
-        guard_repetition_ngram guard_max_length_growth guard_max_logp_mismatch num_samples
+        guard_repetition_ngram guard_max_length_growth guard_max_logp_mismatch
         max_new_tokens batch_size limit keep concurrency sample hidden_size num_layers num_heads
         num_kv_heads intermediate_size max_position_embeddings num_rows num_tricked num_parsed
         gpus prompt_tokens row_tokens completion_tokens""",

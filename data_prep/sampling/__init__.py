@@ -56,6 +56,11 @@ class ProblemSetArguments(SamplingArguments):
     problems_file: str = field(metadata={"help": "JSON lines as data_prep.build writes for GRPO"})
     output_dir: str = field(metadata={"help": "where the result and the samples go"})
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_samples < 1:
+            raise UserError(f"num_samples: must be at least 1 (got {self.num_samples})")
+
 
 def check_inputs(values: dict[str, Any]) -> None:
     """Refuse a missing file or checkpoint before torch is imported."""

@@ -26,6 +26,7 @@ class EvalArguments(SamplingArguments):
     )
     output_dir: str = field(metadata={"help": "one sub-folder per checkpoint is written here"})
     report_dir: str = field(metadata={"help": "where eval.report writes"})
+    samples_dir: str | None = setting(None, "where completions are kept; else beside the scores")
     title: str = setting("SFT, then GRPO", "heading of the report; {base}: first checkpoint")
     tasks: list[str] = setting(["held_out"], f"think-aware tasks: {', '.join(THINK_TASKS)}")
     official: list[str] = setting(
@@ -36,6 +37,7 @@ class EvalArguments(SamplingArguments):
     data_root: str | None = setting(None, "folder of the other tasks' local files; else the hub")
     prompt: str = setting("none", f"of the other tasks: {', '.join(PROMPTS)}")
     answer_form: str | None = setting(None, f"{' or '.join(ANSWER_FORMS)}; else the prompt's")
+    num_samples: int = setting(4, "samples of each problem, beside a greedy one; 0: that alone")
     temperature: float = setting(0.7, "of the samples")
     top_p: float = setting(0.95, "of the samples")
 

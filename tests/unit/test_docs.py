@@ -8,11 +8,11 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from pipeline import names as known
-from tests.recipes import SHIPPED
+from tests.recipes import SCORING, SHIPPED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES += [ROOT / "configs" / name / "README.md" for name in SHIPPED]
+PAGES += [ROOT / "configs" / name / "README.md" for name in (*SHIPPED, *SCORING)]
 PACKAGES = (
     "pipeline", "grading", "data_prep", "stages", "eval", "benchmarks", "tests", "configs", "docs",
 )  # fmt: skip

@@ -18,12 +18,12 @@ from pipeline import commands, names, stages, variables
 from pipeline.errors import UserError
 from pipeline.settings import read_settings
 from tests import demo
-from tests.recipes import SHIPPED
+from tests.recipes import SCORING, SHIPPED
 
 ROOT = demo.ROOT
 PACKAGES = ("pipeline", "grading", "data_prep", "stages", "eval")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES += [ROOT / "configs" / name / "README.md" for name in SHIPPED]
+PAGES += [ROOT / "configs" / name / "README.md" for name in (*SHIPPED, *SCORING)]
 # The log speaks of what was there at its time.
 PAGES = [page for page in PAGES if page.name != "LOG.md"]
 TOOLS = (
