@@ -12,7 +12,6 @@ for the recipe to start from, in place of the model that its files name.
 import ast
 import contextlib
 import dataclasses
-import difflib
 import functools
 import importlib.util
 import os
@@ -30,6 +29,7 @@ import yaml
 from pipeline.console import is_main_process
 from pipeline.errors import UserError
 from pipeline.lock import claim
+from pipeline.renamed import hint
 from pipeline.values import fault
 
 
@@ -328,9 +328,8 @@ def _typed(values: Mapping[str, Any], known: dict[str, Key], where: str) -> dict
     typed = {}
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "see --help for the known keys"
-            raise UserError(f"{where}: unknown key {name!r}; {hint}")
+            remedy = hint(str(name), known, "see --help for the known keys")
+            raise UserError(f"{where}: unknown key {name!r}; {remedy}")
         key = known[name]
         if value is None or (where == COMMAND_LINE and value == "null"):
             # None only where it says something else than the default, as `max_length: null` does.

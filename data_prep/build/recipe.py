@@ -1,6 +1,5 @@
 """Keys and source lists of a `data.yaml`: every mistake is found before anything is read."""
 
-import difflib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from data_prep.decontamination.benchmarks import BENCHMARKS
 from data_prep.sources.registry import BUILDERS, known_options
 from pipeline.errors import UserError
 from pipeline.prompts import ANSWER_FORMS, PROMPTS
+from pipeline.renamed import hint
 from pipeline.rows import list_files
 from pipeline.settings import convert, known_keys, setting
 
@@ -99,9 +99,8 @@ def check_source(entry: dict[str, Any], key: str) -> Source:
     unused = {*PLACES, *OPTIONS} if name == "synthetic" else {"options", *OPTIONS} - options.keys()
     for each in entry:
         if each not in known:
-            near = difflib.get_close_matches(str(each), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise UserError(f"{where}: unknown key {each!r}; {hint}")
+            remedy = hint(str(each), known, f"known are {', '.join(known)}")
+            raise UserError(f"{where}: unknown key {each!r}; {remedy}")
         if each in unused:
             raise UserError(f"{where}: {each}: has no effect on this source; remove it")
     given = {k: convert(k, v, known[k], where) for k, v in entry.items() if v is not None}
