@@ -78,7 +78,7 @@ _GuardKeys = make_dataclass(
 class GrpoArguments(_GuardKeys):
     """Keys of `grpo.yaml` that are ours: these, and one `guard_...` per setting of the guards."""
 
-    train_file: str = field(metadata={"help": "JSON lines with `prompt` and `answer`"})
+    train_file: str = field(metadata={"help": "JSON lines with `id`, `prompt`, `answers` and `answer_form`"})
     max_prompt_length: int | None = setting(None, "drop problems whose prompt has more tokens")
     stochastic_rounding: bool = setting(False, _ROUNDING)
     update_tokens: int | None = setting(
