@@ -166,7 +166,7 @@ EASY = TRAIN | {"difficulty": "easy"}
             ({"name": "gsm8k"}, "set 'file' or 'hub'"),
             ({"name": "gsm8k", "file": "none.jsonl"}, "none.jsonl does not exist"),
             ({"name": "gsm8k", "fil": "a"}, "unknown key 'fil'; did you mean 'file'"),
-            (TRAIN | {"split": 3}, "split: 3 is not one text"),
+            (TRAIN | {"split": 3}, "split: 3 is not a text"),
             (TRAIN | {"min_level": "x"}, "min_level: 'x' is not a number"),
             (TRAIN | {"sample": 0}, "sample: must be at least 1"),
             (TRAIN | {"options": {"x": 1}}, "options: has no effect on this source"),
