@@ -34,8 +34,8 @@ Ids = list[list[int]]  # tokens of each completion
 class BatchGrader:
     """The verdicts of a batch, graded and logged once, however many functions ask for them.
 
-    It logs the share of each verdict but "right" as `rollout/verdict/<name>`. The share of time-outs
-    is also `rollout/grader_timeout_rate`. The verdicts are a column of TRL's `log_completions`.
+    It logs the share of each verdict but "right" as `rollout/verdict/<name>`. Time-outs are also in
+    `rollout/grader_timeout_rate`. The verdicts are a column of TRL's `log_completions`.
     """
 
     def __init__(self, think_prefilled: bool, final_number: bool) -> None:

@@ -1,9 +1,9 @@
-"""Samples: what is asked of a model, what it wrote, and the store that never asks twice.
+"""Samples: the requests to a model, its completions, and the store that keeps them.
 
 A sample is one completion (or one log-likelihood). Its key is a hash of everything that decides it:
 the checkpoint's files, the sampling code, the prompt, the settings and the sample's number. So a
-killed run resumes where it stopped, more samples extend those that are there, and no checkpoint is
-served what another one wrote. Verdicts are not stored: grading is repeated.
+killed run resumes where it stopped, and more samples extend those that are there. No checkpoint
+gets the completions of another one. Verdicts are not stored: grading is repeated.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ PATIENCE = timedelta(days=7)
 
 
 class Completion(str):
-    """A completion's text, up to its end or stop string, that knows what the text cannot tell.
+    """A completion's text, up to its end or stop string, with token count and end.
 
     A subclass of `str` goes through the harness to the tasks' `process_results`.
     """
@@ -190,8 +190,8 @@ class SampleStore:
         found = self._places.get(self.key(wanted))
         if found is None:
             raise UserError(
-                f"{self.folder}: another process's samples are not there; output_dir must lie on "
-                "a file system that all hosts share"
+                f"{self.folder}: the samples of another process are missing; put output_dir on a "
+                "file system that all hosts share"
             )
         path, place = found
         with path.open("rb") as file:
@@ -228,7 +228,7 @@ def fill(
     missing = store.missing(wanted)
     num_stored = len(set(wanted)) - len(missing)
     if processes.is_main and num_stored and not is_logged:
-        sys.stdout.write(f"{label}: {num_stored:,} samples are there already\n")
+        sys.stdout.write(f"{label}: {num_stored:,} samples are already stored\n")
         sys.stdout.flush()
     mine = missing[processes.rank :: processes.world_size]
     if not processes.is_main:

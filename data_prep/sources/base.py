@@ -1,4 +1,4 @@
-"""What the builders of the data sets share: columns under many names, prompts, golds, options.
+"""Functions that the builders of data sets share: columns of many names, prompts, golds, options.
 
 A builder is a function (row, problem_id, where) -> Problem, named in `registry.BUILDERS`;
 `problem_id` is `<source>-<split>-<position>`. It raises `UserError` where a column is missing or of
