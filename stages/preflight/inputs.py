@@ -56,7 +56,7 @@ def load_shape(model: str) -> dict[str, Any]:
         if model in shapes:
             return shapes[model]
         raise UserError(
-            f"model_name_or_path: {model} is no checkpoint folder, and its shape is not known "
+            f"model_name_or_path: {model} is not a checkpoint folder, and its shape is not known "
             f"here; download it and name the folder, or use one of {', '.join(shapes)}"
         )
     try:
@@ -276,7 +276,7 @@ def check_inputs(recipe: Recipe) -> Iterator[Finding]:
                 if not path.startswith(f"{recipe.run}/") or Path(path).exists():
                     continue
                 if not any(writes(*made, path) for made in folders.items()):
-                    text = f"{key}: {path} is not there, and no stage of the recipe writes it"
+                    text = f"{key}: {path} does not exist, and no stage of the recipe writes it"
                     remedy = f"correct it; output_dir: {', '.join(folders.values()) or 'none'}"
                     yield Finding(ERROR, f"{stage}.yaml", text, remedy)
 
