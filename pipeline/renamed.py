@@ -1,8 +1,8 @@
 """Names of keys that were renamed, or that other trainers use, and the key to use here.
 
-The first names are those of older transformers (its migration guide to version 5) and TRL (release
-notes of 0.16 to 1.0), then those of verl, OpenRLHF, open-r1 and Unsloth. A dotted name, such as
-verl's `actor_rollout_ref.rollout.n`, is looked up by its last part.
+The names come from older transformers (see its migration guide to version 5), from older TRL, and
+from verl, OpenRLHF, open-r1 and Unsloth. A dotted name, such as verl's
+`actor_rollout_ref.rollout.n`, is looked up by its last part.
 """
 
 import difflib

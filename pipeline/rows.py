@@ -83,9 +83,9 @@ def read_rows(path: str | Path) -> Iterator[tuple[str, Row]]:
 def read_rows_and_faults(path: str | Path) -> Iterator[tuple[str, Row | BadRow]]:
     """Yield `(where, row)` of a local file, with a `BadRow` for each row that cannot be read.
 
-    Rows are streamed. A file is JSON (objects line by line, or one list of them), CSV or TSV (with
-    a header; every value is text), one of these packed as `.gz`, parquet, or the Arrow of
-    `save_to_disk`. A bare list of chat turns (the training files of ORZ) becomes
+    Rows are streamed. JSON is objects line by line, or one list of them. CSV and TSV need a header,
+    and every value is text. These may be packed as `.gz`. Parquet, and the Arrow of `save_to_disk`,
+    are read too. A bare list of chat turns (the training files of ORZ) becomes
     `{"conversations": row}`.
 
     Raises:

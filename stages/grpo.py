@@ -5,8 +5,8 @@
 
 Reads `grpo_train.jsonl` and, where the recipe names one, the SFT model's `pass_rates.jsonl`. Trains
 `MathGRPOTrainer` with the recipe's rewards on problems that its curriculum chooses. The defaults
-differ from the GRPO paper (arXiv:2402.03300): the loss is averaged over tokens instead of over
-completions (as DAPO, arXiv:2503.14476), and there is a KL term (k3) only where `beta` is not 0.
+differ from the GRPO paper (arXiv:2402.03300). The loss is averaged over tokens instead of over
+completions (as DAPO, arXiv:2503.14476). There is a KL term (k3) only where `beta` is not 0.
 """
 
 import hashlib

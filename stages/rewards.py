@@ -72,8 +72,9 @@ class BatchGrader:
 class Coin:
     """Random bits that seed, rank and training step decide, and nothing else.
 
-    The interpreter's own generator does not do. vLLM, started inside the trainer, seeds it again:
-    with a number that ignores the recipe's seed, and the same one on all ranks that share a model.
+    They do not come from the interpreter's own generator. vLLM, started inside the trainer, seeds
+    that again: with a number that ignores the recipe's seed and is equal on ranks that share a
+    model.
     """
 
     def __init__(self, seed: int, rank: int) -> None:

@@ -297,8 +297,8 @@ def conclude(run: Run, counts: dict[str, Any], **numbers: Any) -> None:
 def finish(trainer: Trainer) -> None:
     """End all processes together: one that just leaves can abort another's open connection.
 
-    The data-parallel wrapper goes first. Freed after the process group it would be the one to end
-    it, holding the interpreter's lock that gloo's thread waits for, and the process would hang.
+    The data-parallel wrapper is freed first. Freed after the process group, it would end that group
+    while it holds the interpreter's lock. Gloo's thread waits for the lock: the process would hang.
     """
     trainer.accelerator.wait_for_everyone()
     trainer.model_wrapped = None

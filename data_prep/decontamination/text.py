@@ -156,8 +156,8 @@ def _rewrite(text: str, rules: list[tuple]) -> str:
 def plain(question: str) -> str:
     """The question in lower case and LaTeX, on one line, without what surrounds it.
 
-    Figures, links, emphasis, numbering before it and answer-form instructions after it go, as do
-    articles; signs of Unicode become commands, and letters of one name are put together (A B = AB).
+    Figures, links, emphasis, articles, numbering before it and answer-form instructions after it
+    are removed. Unicode signs become commands, and letters of one name are joined (A B = AB).
     """
     text = _unescape(question)
     # One space or line break for many: patterns need not look for more.
@@ -322,9 +322,9 @@ _HARMLESS = frozenset((*_HARMLESS_WORDS.split(), *_HARMLESS_CHARACTERS))
 def tokenise(question: str) -> list[str]:
     """Words, numbers and operators of a question, alike for two editions of one problem, in order.
 
-    Commands lose their backslash and plurals their s, words of one concept share one token, numbers
-    become digits, `\\frac{a}{b}` reads a / b, and what braces hold together is put in parentheses.
-    Of the scripts without spaces every character is a token.
+    Commands lose their backslash and plurals their s. Words of one concept share one token, numbers
+    become digits. `\\frac{a}{b}` becomes a / b, and braces around several tokens parentheses. In
+    scripts without spaces every character is a token.
     """
     out: list[str] = []
     groups: list[tuple[int, str]] = []

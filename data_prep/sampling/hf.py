@@ -92,9 +92,9 @@ class SeededSampler(transformers.LogitsProcessor):
 
         token = min { v : P(0) + ... + P(v) > u }        u ~ U[0, 1), one for each row and step
 
-    Each row has numbers of its own seed, so that a run which was killed, split over more processes
-    or batched otherwise draws the same samples, up to the arithmetic of the model. The drawn token
-    is left the only one possible, so generation must be greedy.
+    Each row has random numbers of its own seed. So a run that was killed, split over more processes
+    or batched in another way draws the same samples, up to the arithmetic of the model. Only the
+    drawn token stays possible, so generation must be greedy.
     """
 
     def __init__(self, seeds: Sequence[int], prompt_length: int, max_new_tokens: int) -> None:

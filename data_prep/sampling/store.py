@@ -47,8 +47,8 @@ class Completion(str):
 class Settings:
     """How completions are generated; equal settings may share a batch.
 
-    A prompt that is `rendered` came through a chat template, which wrote its own special tokens,
-    and must fit the context; any other gets the tokenizer's and is cut on the left.
+    A `rendered` prompt came through a chat template, which wrote its own special tokens. It must
+    fit the context. Any other prompt gets the tokenizer's special tokens and is cut on the left.
     """
 
     max_new_tokens: int
@@ -135,8 +135,8 @@ class Processes:
 class SampleStore:
     """Append-only JSON lines of one checkpoint, a file for each process.
 
-    Memory holds where each sample lies and not its text: those of a large set are gigabytes.
-    `model` is the hash of the checkpoint and of the engine that runs it, a part of every key.
+    Memory holds the place of each sample, not its text: the texts of a large set are gigabytes.
+    The argument `model` is the hash of checkpoint and engine, a part of every key.
     """
 
     def __init__(self, folder: Path, model: str, rank: int = 0) -> None:

@@ -3,10 +3,10 @@
 AIME (`HuggingFaceH4/aime_2024`, `Maxwell-Jia/AIME_2024`, `math-ai/aime25`): every answer is an
 integer from 0 to 999. Mirrors write it as a number, as `073` or as `336^\\circ`; the gold is `73`.
 
-GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`), gated: upstream the right option has a column of
-its own, so the four are put in an order that the question alone decides: the same in every run,
-whichever copy the row comes from. AReaL's copy (`ori_question`, `options`, the letter in `answer`)
-is read as well. The gold is the letter.
+GPQA (`Idavidrein/gpqa`, config `gpqa_diamond`) is gated. Upstream the correct option has a column
+of its own. The four options are put in an order that the question alone decides, so it is the same
+in every run and for every copy of the row. AReaL's copy (`ori_question`, `options`, the letter in
+`answer`) is read as well. The gold is the letter.
 
 ARC (`allenai/ai2_arc`, config `ARC-Challenge`), three to five options: they keep their order and
 are shown as A to E; upstream labels some rows 1 to 5.

@@ -96,7 +96,7 @@ def check_file(settings: Settings, key: str, target: str) -> None:
 
 
 def check_resume(settings: Settings) -> None:
-    """Refuse a checkpoint to resume from that is no folder."""
+    """Refuse a checkpoint to resume from that is not a folder."""
     checkpoint = settings.resume_from_checkpoint
     if isinstance(checkpoint, str) and not Path(checkpoint).is_dir():
         remedy = "name a folder checkpoint-<n>"

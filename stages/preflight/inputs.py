@@ -231,7 +231,8 @@ def read_launch(name: str | None, processes: int) -> dict[str, Any]:
     path = ACCELERATE / f"{name or 'ddp'}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in ACCELERATE.glob("*.yaml")))
-        raise UserError(f"accelerate: {name!r} is no file of configs/accelerate; choose {known}")
+        fault = f"{name!r} is not a file of configs/accelerate"
+        raise UserError(f"accelerate: {fault}; choose one of {known}")
     return read_yaml(str(path)) | {"config_file": path.name}
 
 

@@ -410,9 +410,9 @@ def sample_weights(model: Any, max_elements: int = 1_000_000) -> list["torch.Ten
 def moved_share(before: list["torch.Tensor"], after: list["torch.Tensor"]) -> float:
     """Share, 0..1, of the elements that an optimizer step has changed; NaN of none.
 
-    In bf16 an update below half the distance to the next number is rounded away: AdamW with a
-    learning rate of 5e-7 moves 1 % of weights around 0.02, of float32 weights nearly all. A low
-    share is no loss where DeepSpeed keeps float32 copies, or the rounding is stochastic.
+    In bf16 an update below half the distance to the next number is rounded away. AdamW with a
+    learning rate of 5e-7 moves 1 % of bf16 weights around 0.02, but nearly all float32 weights. A
+    low share is harmless where DeepSpeed keeps float32 copies, or the rounding is stochastic.
     """
     moved = [old != new for old, new in zip(before, after, strict=True)]
     total = sum(part.numel() for part in moved)

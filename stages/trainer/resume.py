@@ -29,9 +29,10 @@ ABANDONED = "abandoned_trainer_state.json"  # the mark of a checkpoint that a ro
 class EpochSampler(RepeatSampler):
     """TRL's sampler, with a permutation that depends on the seed and the epoch alone.
 
-    TRL's draws the next permutation at every iteration, so a resumed run starts with the first one
-    again. `set_epoch` would not do: it reaches no sampler behind accelerate's shards and skips.
-    `epoch` is called as an iteration starts and gives the number of finished epochs.
+    TRL's sampler draws the next permutation at every iteration, so a resumed run starts with the
+    first one again. `set_epoch` would not help: it does not reach a sampler behind accelerate's
+    shards and skips. The function `epoch` is called as an iteration starts and gives the number of
+    finished epochs.
     """
 
     def __init__(self, sampler: RepeatSampler, epoch: Callable[[], int]) -> None:
