@@ -289,9 +289,9 @@ def explain(figures: Figures) -> str:
         gains.append(table.show_interval(gain, 1, 1))
     start = figures["SFT"]["test"][0]
     return (
-        f"GRPO takes accuracy on the test set from {start:.1f} to {show(own)} %. Paired by seed, that "
-        f"is {gains[0]} points above the random reward, {gains[1]} above the format reward, and "
-        f"{gains[2]} above SFT continued."
+        f"GRPO takes accuracy on the test set from {start:.1f} to {show(own)} %. Paired by seed, "
+        f"that is {gains[0]} points above the random reward, {gains[1]} above the format reward, "
+        f"and {gains[2]} above SFT continued."
     )
 
 
