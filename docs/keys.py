@@ -1,6 +1,6 @@
-"""Write the reference of our own keys, docs/keys.md, from the dataclasses that read them.
+"""Write the reference of our own keys, docs/keys.md: `python -m docs.keys`.
 
-    python -m docs.keys
+The dataclasses that read the YAML files have the keys, their defaults and their help.
 """
 
 from pathlib import Path

@@ -102,7 +102,8 @@ class Site:
 def main() -> None:
     """Write the sources, then let Zensical make pages of them."""
     folder = ROOT / SOURCES
-    shutil.rmtree(folder, ignore_errors=True)
+    for one in (folder, ROOT / "site"):
+        shutil.rmtree(one, ignore_errors=True)
     site = Site(folder)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         site.add(page)
