@@ -99,21 +99,27 @@ class Site:
         return "".join(p if p.startswith("`") else LINK.sub(replace, p) for p in pieces)
 
 
-def main() -> None:
-    """Write the sources, then let Zensical make pages of them."""
-    folder = ROOT / SOURCES
-    for one in (folder, ROOT / "site"):
+def build(folder: Path) -> None:
+    """Write folder/site; the pages that it is made of are in folder/build/docs."""
+    sources = folder / SOURCES
+    for one in (sources, folder / "site"):
         shutil.rmtree(one, ignore_errors=True)
-    site = Site(folder)
+    site = Site(sources)
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         site.add(page)
-    shutil.copy(ROOT / "docs" / "site.css", folder / "docs" / "site.css")
+    shutil.copy(ROOT / "docs" / "site.css", sources / "docs" / "site.css")
+    if folder != ROOT:
+        shutil.copy(ROOT / "mkdocs.yml", folder)
     words = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    env = os.environ | {"NO_COLOR": "1"}
-    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr.partition("Traceback")[0])
         raise UserError("docs: a page is wrong, as above")
+
+
+def main() -> None:
+    """Build the site of this clone."""
+    build(ROOT)
     sys.stdout.write("docs: site/index.html; with its search: python3 -m http.server -d site\n")
 
 
