@@ -27,6 +27,25 @@ ELSEWHERE = {
     "sbatch --nodes 3 configs/accelerate/slurm.sh": "tests/integration/stages/test_slurm_script.py",
     ".venv/bin/tensorboard --logdir runs": "tests/integration/stages/test_trackers.py",
 }
+# Who runs the goals of make that pages name: on a shortened demo, a tiny model or a stand-in.
+RUN_BY = {
+    "tests/integration/test_page_commands.py": (
+        "help", "doctor", "preflight", "plan", "clean", "data", "base", "audit", "browse",
+        "compare", "data-report", "contamination-ledger",
+    ),
+    "tests/e2e/test_pipeline.py": ("demo", "sft", "difficulty", "grpo", "eval", "report"),
+    "tests/integration/sampling/test_distill_run.py": ("distill",),
+    "tests/integration/stages/test_sweep_run.py": ("sweep", "control"),
+    "tests/unit/harness/test_push.py": ("push",),
+    "tests/integration/benchmarks/test_small.py": (
+        "bench", "bench-curriculum", "bench-grader", "bench-guards",
+    ),
+    "tests/integration/benchmarks/test_study.py": ("study",),
+    "tests/integration/benchmarks/test_gpu_check.py": ("gpu-check",),
+    "tests/integration/test_site.py": ("docs",),
+    ".ci/run": ("test", "lint", "golden"),
+    "Makefile": ("test-slow", "test-vllm", "vllm-cpu", "chaos"),
+}  # fmt: skip
 PLACES = {"GOAL", "STAGE", "COMMAND", "NAME"}  # which a reader fills in
 REFERENCES = ("vllm serve", "trl vllm-serve", "pip install", "git checkout", "python -m")  # named
 
@@ -221,3 +240,13 @@ def test_a_wrong_command_is_found(text, words):
 def test_marked_commands_and_those_that_have_a_test_pass():
     assert faults(find_commands("On a GPU: `vllm serve runs/x`")) == []
     assert all((ROOT / test).is_file() for test in ELSEWHERE.values())
+
+
+def test_every_goal_of_the_pages_is_run_by_a_test():
+    goals = set()
+    for command in commands_of_pages():
+        program, *words = words_of(command.text)
+        if program == "make" and not IS_PAST.search(command.around):
+            goals |= {goal for goal in read_make(words)[0] if not {*"<…"} & {*goal}} - PLACES
+    assert goals - {goal for run in RUN_BY.values() for goal in run} == set()
+    assert [file for file in RUN_BY if not (ROOT / file).is_file()] == []
