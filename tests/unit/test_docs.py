@@ -33,6 +33,36 @@ def test_files_modules_and_targets_exist(page):
     assert missing == [] and {*names(page, r"(?:^|`)make ([a-z][\w-]*)")} <= targets
 
 
+NUMBERS = ("an", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def times(text):
+    """`(goal, time)` of each sentence or line that names one goal of make and one time."""
+    for part in re.split(r"\n(?=\s*\n|[-|]|make )|(?<=[.;]) ", text):
+        goals = {*re.findall(r"\bmake ([a-z-]+)(?=[`\s])(?! +[A-Z]+=)", part)}
+        found = re.findall(r"\b(\d+|[a-z]+) (minute|hour)s?\b", part)
+        if len(goals) == len(found) == 1:
+            number, unit = found[0]
+            number = NUMBERS.index(number) + 1 if number in NUMBERS else number
+            yield goals.pop(), f"{number} {unit}"
+
+
+def test_a_time_is_the_same_wherever_it_stands():
+    found = {}
+    for page in pages.PAGES:
+        for goal, time in times(page.read_text(encoding="utf-8")):
+            found.setdefault(goal, {}).setdefault(time, []).append(pages.name_of(page))
+    assert {goal: where for goal, where in found.items() if len(where) > 1} == {}
+
+
+def test_times_are_found():
+    text = "make demo   # all, in 10 minutes\nmake test   # ten minutes\n\n`make demo`, in eight\n"
+    text += "minutes. It is done; `make study` takes an hour.\n| `make a`, `make b` | 3 minutes |\n"
+    assert [*times(text)] == [
+        ("demo", "10 minute"), ("test", "10 minute"), ("demo", "8 minute"), ("study", "1 hour")
+    ]  # fmt: skip
+
+
 def broken(page, text):
     """The links of a page that lead nowhere."""
     found = []
