@@ -39,7 +39,8 @@ NUMBERS = ("an", "two", "three", "four", "five", "six", "seven", "eight", "nine"
 def times(text):
     """`(goal, time)` of each sentence or line that names one goal of make and one time."""
     for part in re.split(r"\n(?=\s*\n|[-|]|make )|(?<=[.;]) ", text):
-        goals = {*re.findall(r"\bmake ([a-z-]+)(?=[`\s])(?! +[A-Z]+=)", part)}
+        part = " ".join(part.split())
+        goals = {*re.findall(r"\bmake ([a-z-]+)(?=[` ])(?! +[A-Z]+=)", part)}
         found = re.findall(r"\b(\d+|[a-z]+) (minute|hour)s?\b", part)
         if len(goals) == len(found) == 1:
             number, unit = found[0]
