@@ -10,7 +10,7 @@
 # killed launcher by its task, and the stage resumes from its last checkpoint. Submitted again, or
 # put back into the queue after a host's failure, it goes on: what is finished is skipped.
 # Needs `make -B .venv/ready EXTRAS=eval,vllm,deepspeed,dev` before.
-# docs/multi-node.md has the ports, and what of this has been run.
+# docs/scale.md has the ports, and what of this has been run.
 #SBATCH --job-name=sft-grpo
 #SBATCH --nodes=3
 #SBATCH --ntasks-per-node=1

@@ -126,6 +126,7 @@ def check_module(words: tuple[str, ...]) -> None:
         module.startswith(("stages", "eval", "data_prep", "grading", "pipeline"))
         and argv[:1]
         and argv[0][:2] == "--"
+        and argv != ["--help"]
     ):
         read_settings(*keys_of(module), argv)
     return None

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[3]
 CONFIGS = ROOT / "configs"
 # Of their READMEs: a recipe for 8 GPUs names the launch, and both commands the same one.
-ON_EIGHT = re.compile(r"GPUS=(8) ACCELERATE=(\w+)\n.* ACCELERATE=\2 NUM_PROCESSES=\1\b")
+ON_EIGHT = re.compile(r"GPUS=(8) ACCELERATE=(\w+)\b[^`]*? ACCELERATE=\2 NUM_PROCESSES=\1\b")
 READMES = {name: (CONFIGS / name / "README.md").read_text(encoding="utf-8") for name in SHIPPED}
 LAUNCHES = {
     name: {"gpus": 8, "accelerate": found[2]}

@@ -14,7 +14,8 @@ from tests.integration.trainer.recorders import read_steps, record_batches
 from tests.integration.trainer.runs import read_extra, weights_of
 
 pytestmark = pytest.mark.integration
-PAGE = Path(__file__).parents[3] / "docs/grpo.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = {"brevity": "grpo.md", "in_order": "curriculum.md"}  # where each example stands
 NOTES = """
 seen = []
 def note(completions, level, own, id, question, completion=None, held_out=None, **columns):
@@ -26,8 +27,9 @@ def note(completions, level, own, id, question, completion=None, held_out=None, 
 
 
 def write_example(name, folder):
-    """Write the page's file of that name; returns its source."""
-    source = re.search(rf"```python\n(# {name}\.py.*?)```", PAGE.read_text("utf-8"), re.S)[1]
+    """Write the example of that name, as its page has it; returns its source."""
+    page = (DOCS / PAGES[name]).read_text("utf-8")
+    source = re.search(rf"```python\n(# {name}\.py.*?)```", page, re.S)[1]
     (folder / f"{name}.py").write_text(source, encoding="utf-8")
     return source
 

@@ -1,0 +1,169 @@
+"""Figures and commands of the pages on recipes and launches are those that the code works out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.plan import RECIPES
+from pipeline import variables
+from stages.launch import BATCH_KEYS
+from stages.preflight.batches import check_batches
+from stages.preflight.capacity import CONTEXT, GIB, build_step, check_memory
+from stages.preflight.inputs import PreflightArguments, Recipe, read_recipe
+from stages.preflight.memory import Model, plan_step
+from stages.preflight.plan import PlanArguments, plan
+from tests.recipes import FULL
+
+ROOT = Path(__file__).parents[3]
+SCALE, RECIPE_PAGE = ROOT / "docs/scale.md", ROOT / "docs/recipes.md"
+LORA = "configs/lora.yaml"
+EIGHT = {"gpus": 8, "accelerate": "fsdp2"}
+ON_EIGHT = EIGHT | {"keys": ["dtype=float32", "gradient_accumulation_steps=1"]}  # of grpo7b
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def section(page: Path, head: str) -> str:
+    """The text below a heading, up to the next one."""
+    text = page.read_text(encoding="utf-8")
+    return re.search(rf"^#+ {re.escape(head)}\n(.*?)(?=^## |\Z)", text, re.S | re.M)[1]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The rows of a page's first table, by the plain text of their first cell."""
+    lines = [line.strip().strip("|").split("|") for line in text.splitlines() if line[:1] == "|"]
+    cells = [[cell.strip() for cell in line] for line in lines[2:]]
+    return {re.sub(r"\[?`([^`]*)`\]?(\([^)]*\))?", r"\1", one[0]): one[1:] for one in cells}
+
+
+def read(name: str, **given) -> Recipe:
+    return read_recipe(PreflightArguments(recipe=f"configs/{name}", **given))[0]
+
+
+def planned(recipe: Recipe, stage: str):
+    """The plan of a stage's worst optimizer step."""
+    settings, shape = recipe.settings[stage], recipe.shape(stage)
+    args = (stage, Model(shape), settings, None, recipe.engine, recipe.args.gpus)
+    return plan_step(build_step(*args))
+
+
+def peak(recipe: Recipe, stage: str) -> str:
+    """GiB of a GPU, as preflight prints them; "" where the recipe has no such stage."""
+    if stage not in recipe.settings:
+        return ""
+    return f"{(planned(recipe, stage).peak + CONTEXT) / GIB:.1f}"
+
+
+def commands(path: Path) -> list[variables.Request]:
+    """The make commands of a page that name a recipe, read as `python -m pipeline` reads them."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    found = []
+    for goals, flags in re.findall(r"^make ([a-z -]+) (RECIPE=.*?)(?: +#.*)?$", text, re.M):
+        given = dict(re.findall(r'([A-Z_]+)=("[^"]*"|\S+)', flags))
+        env = {name: value.strip('"') for name, value in given.items()}
+        env["MAKE_GOALS"] = goals
+        found.append(variables.read(goals.split(), env))
+    return found
+
+
+def launch_of(request: variables.Request) -> dict[str, str]:
+    """The keys that decide rows, dtype and launch of a command."""
+    words = [word for word in request.words.get("args", []) if word != "--keys"]
+    if request.asks_for("preflight"):
+        given = dict(word.split("=") for word in words if "=" in word)
+    else:
+        given = dict(zip(words[::2], words[1::2], strict=False))
+    keys = {name.lstrip("-"): value for name, value in given.items()}
+    found = {name: keys[name] for name in (*BATCH_KEYS, "dtype") if name in keys}
+    found["processes"] = request["gpus"] or request["num_processes"] or "1"
+    return found | {name: request[name] for name in ("accelerate", "lora", "recipe")}
+
+
+@pytest.mark.parametrize("page", [*FULL, "scale"])
+def test_preflight_checks_the_launch_that_the_page_runs(page):
+    """A report behind a stage with keys of its own only evaluates."""
+    path = SCALE if page == "scale" else ROOT / "configs" / page / "README.md"
+    found = [one for one in commands(path) if page in ("scale", one["recipe"])]
+    assert {one["recipe"] for one in found} <= {*FULL}
+    checked = [launch_of(one) for one in found if one.asks_for("preflight")]
+    trained = [one for one in found if one.asks_for("sft", "grpo")]
+    trained = trained or [one for one in found if one.asks_for("report", "sweep")]
+    assert checked and trained
+    assert [one for one in map(launch_of, trained) if one not in checked] == []
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_memory_of_the_recipes_page_is_preflight_s(name):
+    launch, *said = rows(section(RECIPE_PAGE, "Memory"))[name]
+    given = EIGHT if launch == "8 GPUs, `fsdp2`" else {}
+    assert bool(given) is (RECIPES.get(name, 1) > 1)
+    full, lora = read(name, **given), read(name, overlay=LORA, **given)
+    assert said == [peak(full, "sft"), peak(full, "grpo"), peak(lora, "grpo")]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_gpus_and_hours_of_the_recipes_page_are_the_plan_s(name):
+    _, gpus, hours, _ = rows(section(RECIPE_PAGE, "Recipes"))[name]
+    assert int(gpus) == RECIPES[name]
+    given = EIGHT | {"gpus": int(gpus)} if int(gpus) > 1 else {}
+    stages = plan(PlanArguments(recipe=f"configs/{name}", **given))[1]
+    total = sum(stage.seconds for stage in stages) / 3600
+    assert float(hours.replace(",", "")) == pytest.approx(total, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp2", "zero2", "zero3", "zero3_offload"])
+def test_memory_of_the_launches_is_preflight_s(name):
+    said = rows(section(SCALE, "Which launch file"))[name][-1]
+    recipe = read("grpo7b", **ON_EIGHT | {"accelerate": name})
+    levels = {one.level for one in check_memory(recipe, {}) if one.topic == "grpo memory"}
+    assert said.partition(":")[0] == peak(recipe, "grpo")
+    assert ("too large" in said) is ("error" in levels)
+
+
+def test_the_worked_example_fits_and_has_the_figures_that_the_page_says():
+    recipe = read("grpo7b", **ON_EIGHT)
+    text = " ".join(section(SCALE, "Several GPUs, several hosts").split())
+    sft, grpo = peak(recipe, "sft"), peak(recipe, "grpo")
+    assert f"32 rows a step, {sft} GiB a GPU for SFT, {grpo} for GRPO" in text
+    texts = [one.text for one in check_batches(recipe)]
+    assert sum(" ".join(one.split()).startswith("32 ") for one in texts) == 2
+    found = {one.topic: one for one in check_memory(recipe, {})}
+    needed = float(re.match(r"([\d.]+) GiB needed", found["disk"].text)[1])
+    assert f"{needed:.0f} GiB of disk" in text
+    assert not any(one.level == "error" for one in found.values() if one.topic != "disk")
+    several = read("grpo7b", **EIGHT | {"keys": ["dtype=float32"]})
+    text = section(SCALE, "Batch").replace("\n  ", " ")
+    assert f"needs {peak(several, 'grpo')} GiB in place of {grpo}" in text
+
+
+def test_the_batches_of_the_page_are_those_of_the_recipes():
+    found = rows(section(SCALE, "Batch"))
+    assert len(found) == 4
+    for name, cells in found.items():
+        recipe, (gpus, size, times, step) = name.partition(",")[0], map(int, cells)
+        assert size * times * gpus == step
+        values = read(recipe).settings["grpo"]
+        assert values.per_device_train_batch_size == size
+        is_own = "as it is" in name
+        assert (values.gradient_accumulation_steps == times) is is_own
+        assert not is_own or RECIPES[recipe] == gpus
+
+
+def test_the_example_on_several_hosts_fits():
+    recipe = read("justrl-1.5b", gpus=32, accelerate="multi_node")
+    found = [*check_batches(recipe), *check_memory(recipe, {})]
+    assert [one.text for one in found if one.level == "error"] == []
+
+
+def test_the_example_of_preflight_s_page_is_what_it_prints():
+    page = (ROOT / "docs/preflight.md").read_text(encoding="utf-8")
+    recipe = read("grpo7b", keys=["stochastic_rounding=false"])
+    assert f"{peak(recipe, 'grpo')} GiB of 80 GiB" in page
+    parts = {one.name: one for one in planned(recipe, "grpo").parts}
+    for name in ("optimizer", "weights"):
+        line = f"{name}: {parts[name].bytes / GIB:.1f} GiB = {parts[name].formula}"
+        assert line in page
