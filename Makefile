@@ -8,6 +8,8 @@
 #   make distill        correct traces of a teacher (recipes with a distill.yaml)
 #   make grpo           GRPO, and what it needs
 #   make eval           benchmark the base, SFT and GRPO checkpoints
+#                       or score one model and train nothing: MODEL=folder-or-hub-id
+#                       TASKS="math500 aime24" SAMPLES=32
 #   make report         all stages, then the page of results
 #   make sweep          GRPO once for each combination of SWEEP="beta=0,0.04 seed=0,1"
 #   make control        GRPO again with a random and with a format-only reward (SEEDS="0 1 2")

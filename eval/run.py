@@ -31,6 +31,7 @@ from pipeline import manifest
 from pipeline.checkpoints import tokenizer_path
 from pipeline.console import notice, quiet_evaluation, quiet_harness
 from pipeline.errors import run_cli
+from pipeline.lock import claim
 from pipeline.settings import Settings, build, parse
 from pipeline.stages import ROOT, STAGES
 
@@ -61,6 +62,8 @@ def main() -> None:
     started = time.time()
     if processes.is_main:
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+        if args.samples_dir:  # another list of tasks may be scored meanwhile
+            claim(args.samples_dir)
     checkpoints = split_checkpoints(args.checkpoints)
     evaluated, prints = [], {}
     for name, path in checkpoints.items():
@@ -87,9 +90,10 @@ def main() -> None:
             evaluated=evaluated,
             code=prints[first]["code"],
         )
+        noun = "checkpoint" if len(checkpoints) == 1 else "checkpoints"
         tasks = ", ".join([*args.tasks, *(f"official {task}" for task in args.official)])
         sys.stdout.write(
-            f"eval: {len(checkpoints)} checkpoints ({len(evaluated)} now, in "
+            f"eval: {len(checkpoints)} {noun} ({len(evaluated)} now, in "
             f"{time.time() - started:.0f} s) on {counts['problems']:,} problems of {tasks}, "
             f"{counts['completions']:,} completions each; results in {args.output_dir}/\n"
         )
@@ -120,7 +124,7 @@ def evaluate_checkpoint(
     started = time.time()
     engine = load_engine(path, "checkpoints", args, processes.local_rank)
     model = f"{prints['checkpoint']} {prints['engine']}"
-    store = SampleStore(folder / "samples", model, processes.rank)
+    store = SampleStore(Path(args.samples_dir or folder / "samples"), model, processes.rank)
     try:
         tasks, rows = run_tasks(name, path, args, engine, store, processes)
     finally:
@@ -131,6 +135,7 @@ def evaluate_checkpoint(
     # Now, and not before: a mistake that shows on the way costs no earlier result.
     for old in (folder.parent / manifest.NAME, folder / "scores.json"):
         old.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     score.write_parquet(folder / "completions.parquet", rows)
     manifest.write_json(
         folder / "scores.json",

@@ -20,7 +20,7 @@ from pipeline.commands import Command, commands, look_ahead, pending, stage_comm
 from pipeline.errors import UserError, run_cli
 from pipeline.freshness import check_start_model, is_current
 from pipeline.lock import claim
-from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS
+from pipeline.stages import GOALS, PASSED_ON, STAGES, TOOLS, TRAINED
 from pipeline.variables import OPTIONS, VARIABLES, Request, check_goals, known_recipes, read
 from pipeline.venv import fault
 
@@ -75,7 +75,7 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
     writes = [goal for goal in request.goals if goal not in TOOLS or TOOLS[goal].writes]
     if writes:
         if request["model"]:
-            sys.stdout.write(f"MODEL={request['model']}: the run is in {request.run}\n")
+            tell_of_model(request, planned)
             sys.stdout.flush()
         if check := look_ahead(request):  # before an earlier stage is paid for
             run(check, child_env())
@@ -85,6 +85,20 @@ def run_all(request: Request, planned: Sequence[Command]) -> None:
         if command.is_needed_only and is_current(request, command.stage, command.words):
             continue
         run(command.words, child_env(force="1" if command.is_forced else ""))
+
+
+def tell_of_model(request: Request, planned: Sequence[Command]) -> None:
+    """Say where the results of a user's own model go, and what is trained from it first."""
+    model = request["model"]
+    if request.is_scoring:
+        sys.stdout.write(f"MODEL={model}: scored as it is; the results are in {request.run}\n")
+        return
+    sys.stdout.write(f"MODEL={model}: the run is in {request.run}\n")
+    trained = [one.stage for one in planned if one.stage in TRAINED and one.is_needed_only]
+    if trained and request.asks_for("eval"):
+        command = f'make eval MODEL={shlex.quote(model)} TASKS="math500 aime24"'
+        stages = " and ".join(trained)
+        sys.stdout.write(f"eval trains {stages} from it first; to score it as it is: {command}\n")
 
 
 def run_only(request: Request) -> None:

@@ -11,13 +11,14 @@ from pipeline.lock import claim
 from pipeline.stages import ROOT, STAGES
 
 # What tools write to a run beside the stages' folders.
-OTHERS = ("sweep", "control", "completions")
+OTHERS = ("sweep", "control", "completions", "samples")
 # One of these is in every folder that a stage or a tool of ours has written.
 MARKS = (
     manifest.NAME,
     "run.json",
     "checkpoint-*",
     "samples",
+    "samples-*.jsonl",
     "audit.json",
     "table.json",
     "*.parquet",

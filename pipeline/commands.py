@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.freshness import is_current
-from pipeline.stages import CHECKED_AHEAD, STAGES, TOOLS, config_name
-from pipeline.variables import Request, find_config
+from pipeline.stages import CHECKED_AHEAD, STAGES, TOOLS, config_name, is_for_scoring
+from pipeline.variables import Request, find_config, name_checkpoint
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ def commands(request: Request) -> list[Command]:
     A stage that is asked for by name is always there: it looks at what it finds itself.
     """
     found: list[Command] = []
+    if request.is_scoring:  # two quick looks where nothing has changed
+        words = [stage_words(request, stage, request.asks_for(stage)) for stage in request.stages]
+        return list(map(Command, request.stages, words))
     is_forced = request.is_on("force")
     forces_all = is_forced and request.asks_for("demo")
     for stage in request.stages:
@@ -55,6 +58,8 @@ def commands(request: Request) -> list[Command]:
 
 def pending(request: Request) -> list[str]:
     """The first stage of a request that is not up to date, or is forced, and those after it."""
+    if request.is_scoring:
+        return request.stages
     found: list[str] = []
     for stage in request.stages:
         is_forced = request.is_on("force") and request.asks_for(stage, "demo")
@@ -73,7 +78,7 @@ def check_of_model(request: Request) -> list[Command]:
     sft = Path(request.recipe, "sft.yaml")
     text = sft.read_text(encoding="utf-8", errors="replace") if sft.is_file() else ""
     text += given
-    if "chat_template_path" in text:
+    if "chat_template_path" in text and not request.is_scoring:
         words.append("chat_template_path")
     return [Command("model", tuple(words))]
 
@@ -136,7 +141,9 @@ def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]
         return tuple(words)
     words += ["--config", f"{request.recipe}/{config_name(stage)}.yaml", "--run_dir", request.run]
     words += flags(request, "seed")
-    if "model" in row.flags:
+    if request.is_scoring:
+        words += scoring_flags(request, stage)
+    elif "model" in row.flags:
         words += flags(request, "model")
     words += args
     if "data_root" in row.flags:
@@ -144,6 +151,20 @@ def stage_words(request: Request, stage: str, is_asked: bool) -> tuple[str, ...]
     if "overlay" in row.flags:
         words += overlay_flags(request)
     return tuple(words)
+
+
+def scoring_flags(request: Request, stage: str) -> list[str]:
+    """The flags by which one model is scored in place of a recipe's checkpoints."""
+    words, tasks = [], request.words.get("tasks", [])
+    if request["model"]:
+        words += ["--checkpoints", f"{name_checkpoint(request['model'])}={request['model']}"]
+        if not is_for_scoring(request.recipe):  # whose title is of its training
+            words += ["--title", "Scores of {base}"]
+    if stage == "eval":
+        words += ["--tasks", *tasks, "--official", "null"] if tasks else []
+        words += ["--num_samples", request["samples"]] if request["samples"] else []
+        words += ["--samples_dir", request.samples]
+    return words
 
 
 def sweep_entries(request: Request) -> list[str]:
@@ -160,6 +181,8 @@ def look_ahead(request: Request) -> tuple[str, ...]:
     found = [stage for stage in request.stages if stage in CHECKED_AHEAD]
     if request.asks_for("sweep", "control"):
         found.append("grpo")
+    if request.is_scoring:
+        return check_of_model(request)[0].words if request["model"] else ()
     if not found:
         return ()
     last = found[-1]

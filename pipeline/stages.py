@@ -114,7 +114,7 @@ STAGES = {
     ),
     "eval": Stage(
         "eval.run",
-        "benchmark the base, SFT and GRPO checkpoints",
+        "benchmark the base, SFT and GRPO checkpoints; with TASKS= one MODEL= alone",
         needs=("grpo", "audit"),
         flags=("model", "data_root"),
         is_launched=True,
@@ -139,6 +139,8 @@ STAGES = {
     ),
 }
 BEFORE_GRPO = STAGES["grpo"].needs
+SCORING = ("eval", "report")  # all that a model from elsewhere needs to be scored
+TASKS = ROOT / "eval/tasks"  # a file for each task
 TRAINED = tuple(name for name, row in STAGES.items() if row.hf)  # by TRL's trainers
 # The data and the base come first: their own start names a mistake as soon.
 CHECKED_AHEAD = tuple(
@@ -203,12 +205,12 @@ TOOLS = {
         CHAIN,
         writes=True,
     ),
-    "browse": Tool("eval.report.browse", "a page of completions with filters"),
+    "browse": Tool("eval.report.browse", "a page of completions with filters", reads=("tasks",)),
     "compare": Tool(
         "eval.report.compare", 'runs side by side: RUNS="runs/a runs/b"', reads=("runs", "out")
     ),
     "push": Tool("eval.push", "upload the final model: REPO=owner/name", reads=("repo", "args")),
-    "clean": Tool("", "say what a run holds; YES=1 removes it", reads=("yes",)),
+    "clean": Tool("", "say what a run holds; YES=1 removes it", reads=("tasks", "yes")),
 }
 # Everything behind these words goes to the module as it is.
 PASSED_ON = {"grade": "grading", "launch": "stages.launch"}
@@ -242,6 +244,17 @@ def has_stage(stage: str, recipe: str, model: str = "") -> bool:
 def has_file(stage: str, recipe: str) -> bool:
     """Whether a recipe has the YAML of a stage; the audit reads all of them and has none."""
     return stage == "audit" or Path(recipe, f"{config_name(stage)}.yaml").is_file()
+
+
+def is_for_scoring(recipe: str) -> bool:
+    """Whether a recipe only scores models: it builds no data and trains nothing."""
+    return has_file("eval", recipe) and not (has_file("data", recipe) or has_file("grpo", recipe))
+
+
+def known_tasks() -> list[str]:
+    """The names of the tasks that score completions with our own grader."""
+    names = sorted(path.stem for path in TASKS.glob("*.yaml"))
+    return [name for name in names if not name.startswith(("official_", "think_common"))]
 
 
 def reads_folder(stage: str, of: str, recipe: str) -> bool:

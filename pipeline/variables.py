@@ -19,10 +19,13 @@ from pipeline.stages import (
     GOALS,
     PASSED_ON,
     RECIPES,
+    SCORING,
     STAGES,
     TOOLS,
     config_name,
     has_file,
+    is_for_scoring,
+    known_tasks,
     order,
     reads_folder,
 )
@@ -42,6 +45,8 @@ VARIABLES = {
     "force": (SWITCH, "1: the stages named start again"),
     "audit": (PLAIN, "off: train although the audit fails"),
     "args": (WORDS, "keys of the stage's YAML, as `--learning_rate 1e-4`; here behind `--`"),
+    "tasks": (WORDS, "eval: score MODEL alone on these, train nothing; as math500 aime24"),
+    "samples": (PLAIN, "eval, with TASKS: samples of each problem, beside a greedy completion"),
     "completions": (TEXT, "audit: show what each parser makes of this file"),
     "sweep": (WORDS, "key=value,value for each key to vary"),
     "seeds": (WORDS, "control: the seeds, 0 1 2 by default"),
@@ -73,6 +78,7 @@ class Request:
         values: text of each variable that was given; words: those of kind WORDS, parted.
         given: the names that were given on the command line, by flag or to make.
         recipe, run, overlay: the folder of the recipe, that of the run, the YAML of LoRA or "".
+        samples: the folder of the completions of a model that is scored alone, whatever the tasks.
         is_make: whether make started this, for messages.
     """
 
@@ -83,6 +89,7 @@ class Request:
     recipe: str = ""
     run: str = ""
     overlay: str = ""
+    samples: str = ""
     only: bool = False
     dry_run: bool = False
     list_stages: bool = False
@@ -106,8 +113,16 @@ class Request:
         return f"{name.upper()}={value}" if self.is_make else f"--{name} {value}"
 
     @property
+    def is_scoring(self) -> bool:
+        """Whether a model is scored as it is: nothing is built or trained before."""
+        is_alone = bool(self["tasks"]) or is_for_scoring(self.recipe)
+        return is_alone and self.asks_for(*SCORING)
+
+    @property
     def stages(self) -> list[str]:
         """The stages that the goals come to, in their order."""
+        if self.is_scoring:
+            return [*SCORING]
         audit = self["audit"] != "off"
         if self.asks_for("audit") and self["completions"]:
             return ["audit"]
@@ -159,6 +174,7 @@ def read(words: Sequence[str], env: Mapping[str, str]) -> Request:
     for name in PATHS & request.values.keys():
         request.values[name] = os.path.expanduser(request.values[name])
     locate(request)
+    check_scoring(request, readers)
     check_args(request, env.get("MAKE_GOALS", "").split())
     return request
 
@@ -169,6 +185,7 @@ def read_flags(words: Sequence[str]) -> Request:
     values: dict[str, str] = {}
     switches = {name.replace("-", "_"): False for name in OPTIONS}
     switches["only"] = bool({"--config", "--help", "-h"} & {*words})  # which one stage alone reads
+    of_stage = ("tasks", "samples") if switches["only"] or "--only" in words else ()
     passed: list[str] = []
     rest = list(words)
     while rest:
@@ -184,7 +201,7 @@ def read_flags(words: Sequence[str]) -> Request:
             goals.append(word)
         elif name in switches:
             switches[name] = True
-        elif name in VARIABLES:
+        elif name in VARIABLES and name not in of_stage:
             kind = VARIABLES[name][0]
             taken = [value] if equals else take(rest, many=kind == WORDS)
             if not taken:
@@ -243,14 +260,18 @@ def check_values(request: Request) -> None:
                 request.words[name] = [os.path.expanduser(word) for word in shlex.split(value)]
             except ValueError as error:
                 raise UserError(f"{name.upper()}: a quote in it is not closed") from error
+        if name == "tasks":  # separated by commas, too
+            names = [part for word in request.words[name] for part in word.split(",") if part]
+            request.words[name] = list(dict.fromkeys(names))
         if name in ("recipe", "model", "run") and not value:
             raise UserError(f"{name.upper()}= is empty; give it a value, or leave it out")
         if kind == SWITCH and value not in ("", "0", "1"):
             raise UserError(f"{shown}: must be 1 or 0")
         if name == "audit" and value not in ("", "on", "off"):
             raise UserError(f"{shown}: must be off, or left out")
-        if name == "num_processes" and not re.fullmatch(r"([1-9]\d*)?", value):
-            raise UserError(f"{shown}: must be a whole number of processes, 1 or more")
+        if name in ("num_processes", "samples") and not re.fullmatch(r"([1-9]\d*)?", value):
+            of = "processes" if name == "num_processes" else "completions a problem"
+            raise UserError(f"{shown}: must be a whole number of {of}, 1 or more")
 
 
 def check_reads(request: Request, readable: set[str]) -> None:
@@ -272,7 +293,8 @@ def reads(goal: str) -> tuple[str, ...]:
     """The variables that a goal reads, beside those that name the run."""
     if goal in TOOLS:
         return TOOLS[goal].reads
-    return (*CHAIN, "completions") if goal == "audit" else CHAIN
+    more = {"audit": ("completions",)} | dict.fromkeys(SCORING, ("tasks", "samples"))
+    return (*CHAIN, *more.get(goal, ()))
 
 
 def check_args(request: Request, make_goals: list[str]) -> None:
@@ -291,7 +313,8 @@ def takes_args(goal: str) -> bool:
 
 def locate(request: Request) -> None:
     """Find the recipe, and name the run after recipe, model, LoRA and seed."""
-    name = request["recipe"] or "tiny-cpu"
+    tasks = request.words.get("tasks", [])
+    name = request["recipe"] or ("evaluate" if tasks else "tiny-cpu")
     if name.endswith("-lora"):
         raise UserError(f"RECIPE: {name}: use RECIPE={name.removesuffix('-lora')} LORA=1")
     request.recipe = find_recipe(name)
@@ -300,8 +323,11 @@ def locate(request: Request) -> None:
     model = f"-{name_model(request['model'])}" if request["model"] else ""
     lora = "-lora" if request.overlay else ""
     seed = f"/seed-{request['seed']}" if request["seed"] else ""
-    run = request["run"] or f"runs/{Path(request.recipe).name}{model}{lora}{seed}"
+    home = request["run"] or f"runs/{Path(request.recipe).name}{model}{lora}{seed}"
+    # Each list of tasks has its own scores; the completions are shared.
+    run = f"{home}/{'-'.join(tasks)}" if tasks and not request["run"] else home
     request.run = os.path.normpath(run)  # one name, however it is written
+    request.samples = os.path.normpath(f"{home}/samples")
     if Path(request.run).is_file():
         raise UserError(f"RUN: {request.run} is a file; name a folder")
 
@@ -320,7 +346,7 @@ def find_recipe(name: str) -> str:
     """
     short = name.rstrip("/").removeprefix("configs/")
     for place in (find_config(short), name.rstrip("/")):
-        if Path(place, "data.yaml").is_file():
+        if has_file("data", place) or is_for_scoring(place):
             return place
     known = known_recipes()
     near = nearest(short, known)
@@ -330,8 +356,10 @@ def find_recipe(name: str) -> str:
 
 def known_recipes() -> list[str]:
     """The recipes of configs/ here, and those of the package."""
-    folders = (Path("configs"), RECIPES)
-    return sorted({path.parent.name for one in folders for path in one.glob("*/data.yaml")})
+    found = [path.parent for one in (Path("configs"), RECIPES) for path in one.glob("*/*.yaml")]
+    return sorted(
+        {one.name for one in found if has_file("data", str(one)) or is_for_scoring(str(one))}
+    )
 
 
 def name_model(model: str) -> str:
@@ -344,8 +372,60 @@ def name_model(model: str) -> str:
     return f"{plain}-{sha256(os.fsencode(path)).hexdigest()[:6]}"
 
 
+def name_checkpoint(model: str) -> str:
+    """A model's last name, as a report calls a model that is scored alone."""
+    return name_model(model).rpartition("-")[0].strip("-") or "model"
+
+
+def check_scoring(request: Request, goals: Sequence[str]) -> None:
+    """Refuse what the scoring of one model does not read, or lacks.
+
+    Args:
+        goals: all that make was given, too.
+    """
+    tasks = request.words.get("tasks", [])
+    for task in tasks:
+        if task not in known_tasks():
+            raise UserError(unknown("TASKS", task, known_tasks()))
+    if request["samples"] and not tasks and not is_for_scoring(request.recipe):
+        raise UserError(
+            f"{request.show('samples')}: is read with TASKS; a recipe's own evaluation takes "
+            f'ARGS="--num_samples {request["samples"]}"'
+        )
+    if not (tasks or request.is_scoring):
+        return
+    others = [goal for goal in goals if "tasks" not in reads(goal)]
+    if tasks and others:
+        raise UserError(f"{request.show('tasks')}: {others[0]} does not read it; leave one out")
+    evaluation = Path(request.recipe, "eval.yaml").read_text(encoding="utf-8", errors="replace")
+    names_models = is_for_scoring(request.recipe) and re.search("(?m)^checkpoints:", evaluation)
+    if not request["model"] and not names_models:
+        example = f'MODEL=folder-or-hub-id TASKS="{" ".join(tasks) or "math500 aime24"}"'
+        own = (
+            ""
+            if is_for_scoring(request.recipe)
+            else f'; {request.recipe} itself takes ARGS="--tasks {tasks[0]}"'
+        )
+        raise UserError(f"MODEL is missing: name the model to score: {example}{own}")
+    for name in ("lora", "audit", "tokenizer"):
+        if request[name]:
+            raise UserError(f"{request.show(name)}: has no effect where MODEL is scored as it is")
+    args = request.words.get("args", [])
+    for task, key in (("held_out", "test_file"), ("transfer", "transfer_file")):
+        is_named = re.search(rf"(?m)^{key}:(?!.*{{run}})", evaluation) or f"--{key}" in args
+        if task in tasks and not is_named:
+            raise UserError(f'TASKS: {task} needs a file of problems: ARGS="--{key} FILE"')
+
+
 def check_goals(request: Request) -> None:
     """Refuse goals and variables that contradict each other or the recipe."""
+    of_models = (*SCORING, "browse", "compare", "clean", "doctor")
+    wrong = [goal for goal in request.goals if goal not in of_models]
+    if wrong and is_for_scoring(request.recipe):
+        raise UserError(
+            f"{request.recipe} only scores models: {wrong[0]} needs a recipe that trains, such as "
+            "RECIPE=grpo7b"
+        )
     for stage in {*request.stages, *STAGES.keys() & {*request.goals}}:
         if not has_file(stage, request.recipe):
             file = f"{request.recipe} has no {config_name(stage)}.yaml"

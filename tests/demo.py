@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Flags and variables of a make that runs the tests are not for this one.
 OUTER = (
     "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "SEED", "RECIPE", "DATA_ROOT", "AUDIT",
-    "TOKENIZER", "COMPLETIONS", "ARGS", "MODEL", "LORA", "MAKE_GOALS",
+    "TOKENIZER", "COMPLETIONS", "ARGS", "MODEL", "LORA", "TASKS", "SAMPLES", "MAKE_GOALS",
 )  # fmt: skip
 
 

@@ -6,12 +6,12 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.recipes import SHIPPED
+from tests.recipes import SCORING, SHIPPED
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = sorted((ROOT / "docs/results").glob("*.md"))
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-RECIPES = [ROOT / "configs" / name / "README.md" for name in SHIPPED]
+RECIPES = [ROOT / "configs" / name / "README.md" for name in (*SHIPPED, *SCORING)]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *RESULTS, *RECIPES]
 TOOLS = (
     "make|python3?|sft-grpo-math|accelerate|vllm|pip|sbatch|tensorboard|trackio|curl|cp|git|hf|trl"

@@ -26,6 +26,7 @@ class EvalArguments(SamplingArguments):
     )
     output_dir: str = field(metadata={"help": "one sub-folder per checkpoint is written here"})
     report_dir: str = field(metadata={"help": "where eval.report writes"})
+    samples_dir: str | None = setting(None, "where completions are kept; else beside the scores")
     title: str = setting("SFT, then GRPO", "heading of the report; {base}: first checkpoint")
     tasks: list[str] = setting(["held_out"], f"think-aware tasks: {', '.join(THINK_TASKS)}")
     official: list[str] = setting(

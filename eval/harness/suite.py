@@ -24,11 +24,11 @@ from pipeline.checkpoints import load_tokenizer
 from pipeline.errors import UserError
 from pipeline.prompts import render_prompt
 from pipeline.rows import read_rows
+from pipeline.stages import TASKS, known_tasks
 
-FOLDER = Path(__file__).parents[1] / "tasks"
-_FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-THINK_TASKS = [name for name in _FILES if not name.startswith(("official_", "think_common"))]
-OFFICIAL_TASKS = [name[len("official_") :] for name in _FILES if name.startswith("official_")]
+FOLDER = TASKS
+THINK_TASKS = known_tasks()
+OFFICIAL_TASKS = sorted(path.stem[len("official_") :] for path in FOLDER.glob("official_*.yaml"))
 OWN = {"held_out": "test_file", "transfer": "transfer_file"}  # tasks on files of the recipe's own
 MODES = ("greedy", "sampled")
 COLUMNS = ("id", "source", "level", "prompt", "question", "answers", "answer_form")

@@ -49,8 +49,10 @@ def main() -> None:
     folder = Path(args.report_dir)
     page.finish(report, [*checkpoints], panels, f"{folder}/report")
     browse.write(folder / browse.PAGE, browse.find_files(Path(args.output_dir).parent), title)
+    run = Path(args.output_dir).resolve().parent
     for name, path in checkpoints.items():
-        card.write(path, report["scores"][name])
+        if run in Path(path).resolve().parents:  # another run's model keeps the scores of its run
+            card.write(path, report["scores"][name])
     files = ("scores.json", "completions.parquet")
     read = [manifest.NAME, *(f"{name}/{file}" for name in checkpoints for file in files)]
     inputs = manifest.hash_inputs([f"{args.output_dir}/{file}" for file in read])

@@ -169,6 +169,12 @@ class Project:
         arc = (shared / "arc_challenge/train_sample_300.jsonl").read_text().splitlines(True)
         for split, rows in (("train", arc[:30]), ("validation", arc[30:34]), ("test", arc[34:44])):
             self.write(f"arc_challenge/{split}.jsonl", rows)
+        gsm8k = map(json.loads, (shared / "gsm8k/train.jsonl").open(encoding="utf-8"))
+        own = [
+            (one["question"], one["answer"].rpartition("#### ")[2]) for one in islice(gsm8k, 200)
+        ]
+        rows = [json.dumps({"question": question, "answer": answer}) for question, answer in own]
+        self.write("problems.jsonl", [f"{row}\n" for row in rows])
         build_weights(family, self.weights, (shared / "gsm8k/train.jsonl").open(encoding="utf-8"))
 
     def write(self, name, lines):
@@ -203,6 +209,7 @@ class Project:
         ("rlite", "Qwen2", ""),
         ("rlite-packing", "R1", ""),
         ("qwen3-1.7b", "Qwen3", ""),
+        ("own-problems", "Qwen2", ""),
     ],
 )
 def test_from_data_to_report(tmp_path, shared_data, recipe, family, lora):
@@ -231,3 +238,21 @@ def test_from_data_to_report(tmp_path, shared_data, recipe, family, lora):
     assert f"my {family}" in report["title"] and report["base_model"] == f"my {family}"
     assert not [line for line in report["warnings"] if "was trained from" in line]
     assert {found["base_model"] for found in report["references"]} & {f"my {family}"} == set()
+
+
+def test_what_was_trained_is_scored_alone(tmp_path, shared_data):
+    """On own problems without solutions, then on benchmarks that the recipe does not name."""
+    project = Project(tmp_path, shared_data, "Qwen2")
+    (tmp_path / "problems.jsonl").symlink_to(project.data / "problems.jsonl")  # no DATA_ROOT
+    project.make("grpo", RECIPE="own-problems", ARGS=shorten("own-problems", "grpo"))
+    (run,) = (tmp_path / "runs").iterdir()
+    assert {path.name for path in run.iterdir()} == {"data", "audit", "grpo"}
+    given = {"MODEL": f"runs/{run.name}/grpo", "DATA_ROOT": str(project.data)}
+    given["ARGS"] = "--limit 2 --max_new_tokens 8 --dtype float32"
+    said = project.make("eval", TASKS="math500 aime24", SAMPLES="3", **given)
+    (page,) = (tmp_path / "runs").glob("evaluate-grpo-*/math500-aime24/report/report.html")
+    assert str(page.relative_to(tmp_path)) in said
+    report = json.loads(page.with_suffix(".json").read_text())
+    assert [*report["scores"]] == ["grpo"] and [*report["scores"]["grpo"]] == ["math500", "aime24"]
+    assert "grpo" in report["stages"]  # how it was trained is known
+    assert "kept" in project.make("eval", TASKS="math500 aime24", SAMPLES="3", **given)

@@ -261,7 +261,7 @@ def test_no_value_reaches_a_shell(start, tmp_path, monkeypatch, where):
     monkeypatch.setattr(demo, "OUTER", ())
     goals = {"SWEEP": "sweep", "SEEDS": "control", "COMPLETIONS": "audit", "GPUS": "plan",
              "PRICE": "plan", "RUNS": "compare", "OUT": "compare", "REPO": "push",
-             "YES": "clean"}  # fmt: skip
+             "YES": "clean", "TASKS": "eval", "SAMPLES": "eval"}  # fmt: skip
     names = [name.upper() for name in variables.VARIABLES]
     names += ["EXTRAS", "PYTHON", "VENV"] if where == "make" else []
     for name in names:
@@ -315,6 +315,17 @@ def test_words_of_a_value_arrive_as_a_shell_would_part_them(start, tmp_path, how
         ("compare", {}, "runs"),
         ("push", {}, "repo"),
         ("sweep", {}, "sweep"),
+        ("eval", {"TASKS": "math5000", "MODEL": "/x"}, "math500"),
+        ("eval", {"TASKS": "math500"}, "model"),
+        ("eval", {"SAMPLES": "32"}, "tasks"),
+        ("eval", {"TASKS": "math500", "MODEL": "/x", "SAMPLES": "0"}, "samples"),
+        ("eval", {"TASKS": "held_out", "MODEL": "/x"}, "test_file"),
+        ("eval", {"TASKS": "math500", "MODEL": "/x", "LORA": "1"}, "lora"),
+        ("eval", {"TASKS": "math500", "MODEL": "/x", "AUDIT": "off"}, "audit"),
+        ("grpo", {"TASKS": "math500", "MODEL": "/x"}, "tasks"),
+        ("eval", {"RECIPE": "evaluate"}, "model"),
+        ("grpo", {"RECIPE": "evaluate", "MODEL": "/x"}, "evaluate"),
+        ("plan", {"RECIPE": "evaluate"}, "evaluate"),
         ("report", {"ARGS": "--beta 1"}, "args"),
         ("gpro", {}, "grpo"),
         ("data_report", {}, "data-report"),
@@ -328,6 +339,31 @@ def test_a_mistake_is_one_line_with_the_nearest_name(start, tmp_path, how, goal,
     (line,) = [one for one in done.stderr.splitlines() if not one.startswith("make: ")]
     assert line.startswith("error: ") and key.lower() in line.lower()
     assert started(tmp_path) == []
+
+
+@HOW
+def test_a_model_is_scored_as_it_is_on_tasks_that_are_named(start, tmp_path, how):
+    given = {"MODEL": "/x", "TASKS": "math500,aime24", "SAMPLES": "32", "ARGS": "--limit 3"}
+    given |= {"DATA_ROOT": "/data"}
+    for _ in range(2):  # what is up to date is for the evaluation to say
+        done = start(how, "eval", **given)
+        assert done.returncode == 0 and f"{tmp_path}/run" in done.stdout
+        check, evaluation, report = started(tmp_path)
+        assert check[:2] == ["checkpoints", ["/x"]]
+        assert [evaluation[0], report[0]] == ["eval", "report"]
+        words = " ".join(evaluation[1])
+        assert "--checkpoints x=/x" in words and "--tasks math500 aime24" in words
+        assert "--num_samples 32" in words and words.endswith("--limit 3 --data_root /data")
+        assert "--limit" not in report[1]
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"eval", "report"}
+
+
+def test_evaluating_a_model_of_the_user_s_says_what_it_trains(start, tmp_path):
+    done = start("make", "eval", MODEL="/x")
+    (line,) = [one for one in done.stdout.splitlines() if "TASKS=" in one]
+    assert "sft and grpo" in line and "MODEL=/x" in line
+    assert "TASKS=" not in start("make", "eval", MODEL="/x").stdout  # all is trained
+    assert "TASKS=" not in start("make", "grpo", MODEL="/x").stdout
 
 
 def test_a_typo_in_a_variable_or_a_flag_is_told(start, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from pipeline.settings import read_yaml
 from stages.preflight.__main__ import inspect
 from stages.preflight.inputs import PreflightArguments
+from tests.files import write_rows
 from tests.recipes import SHIPPED
 
 pytestmark = pytest.mark.integration
@@ -46,12 +47,15 @@ def test_recipes_for_eight_gpus_shard_float32_weights():
 
 @pytest.mark.parametrize("lora", [None, "configs/lora.yaml"])
 @pytest.mark.parametrize("name", SHIPPED)
-def test_shipped_recipes_have_no_error(name, lora, tmp_path):
+def test_shipped_recipes_have_no_error(name, lora, tmp_path, monkeypatch):
     launch = LAUNCHES.get(name, {})
     if name == BASELINE:
         launch = {"gpu_memory": 94}  # its card, and its README says so
+    write_rows(tmp_path / "problems.jsonl", [])  # of own-problems, in the current folder
+    monkeypatch.chdir(tmp_path)
     folder, run = str(CONFIGS / name), str(tmp_path / "run")
-    args = PreflightArguments(recipe=folder, run=run, overlay=lora, **launch)
+    overlay = lora and str(ROOT / lora)
+    args = PreflightArguments(recipe=folder, run=run, overlay=overlay, **launch)
     recipe, found = inspect(args)
     assert recipe.settings["grpo"].use_peft is bool(lora)
     bad = [one for one in found if one.level in ("error", "warning")]

@@ -1,0 +1,91 @@
+"""`make eval MODEL= TASKS=`: a model from elsewhere is scored, nothing is trained."""
+
+import importlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import commands, variables
+from tests.integration.harness.eval_runs import counting, read_scores
+
+pytestmark = pytest.mark.integration
+SHORT = "--max_new_tokens 8 --limit 3 --dtype float32"
+
+
+def copy_model(source, folder):
+    """A copy with a longer context: its tokens are little more than bytes."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
+    return folder
+
+
+@pytest.fixture
+def score(tmp_path, tiny_model_dir, shared_data, monkeypatch):
+    """Run the command in this process; returns the folder of its run, and how much was asked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    model = copy_model(tiny_model_dir, tmp_path / "my model")
+
+    def call(tasks, samples="2", **given):
+        values = {"model": str(model), "data_root": str(shared_data), "args": SHORT} | given
+        words = [f"--{key}={value}" for key, value in values.items() if value]
+        request = variables.read(["eval", f"--tasks={tasks}", f"--samples={samples}", *words], {})
+        variables.check_goals(request)
+        with counting() as asked:
+            for command in commands.commands(request):
+                _, module, *flags = command.words
+                name = {"eval.report": "eval.report.__main__"}.get(module, module)
+                monkeypatch.setattr(sys, "argv", [module, *flags])
+                importlib.import_module(name).main()
+        return Path(request.run), len(asked)
+
+    return call
+
+
+def test_one_command_scores_a_model_and_writes_its_page(score, tmp_path, capsys):
+    run, asked = score("math500,aime24")
+    assert run.parent.name.startswith("evaluate-my.model-") and run.name == "math500-aime24"
+    assert asked == 2 * 3 * (1 + 2)
+    assert {path.name for path in run.iterdir() if path.is_dir()} == {"eval", "report"}
+    scores = read_scores(run / "eval/my.model")
+    assert [*scores["tasks"]] == ["math500", "aime24"]
+    assert "avg@2" in scores["tasks"]["aime24"]["sampled"]["metrics"]
+    report = json.loads((run / "report/report.json").read_text())
+    assert report["title"] == "Scores of my model" and report["stages"] == {}
+    assert not [one for modes in report["changes"].values() for one in modes.values() if one]
+    page = (run / "report/report.html").read_text()
+    assert "paired" not in page and "the change comes from" not in page
+    assert f"{run}/report/report.html" in capsys.readouterr().out
+
+
+def test_another_list_of_tasks_shares_completions_and_keeps_the_scores(score):
+    run, _ = score("math500,aime24")
+    before = (run / "eval/my.model/scores.json").read_bytes()
+    other, asked = score("aime24", samples="4")
+    assert other != run and asked == 3 * 2  # two more samples of three problems
+    assert "avg@4" in read_scores(other / "eval/my.model")["tasks"]["aime24"]["sampled"]["metrics"]
+    assert (run / "eval/my.model/scores.json").read_bytes() == before
+    assert score("math500,aime24") == (run, 0)
+    assert "aime24" in (run / "report/report.html").read_text()
+
+
+def test_another_recipe_gives_the_prompt(score):
+    run, _ = score("math500", recipe="qwen2.5-1.5b")
+    assert run.parent.name.startswith("qwen2.5-1.5b-my.model-")
+    scores = read_scores(run / "eval/my.model")
+    assert scores["settings"]["prompt"] == "think" and scores["settings"]["official"] == []
+    assert json.loads((run / "report/report.json").read_text())["title"] == "Scores of my model"
+
+
+def test_another_run_s_card_is_left_alone(score, tmp_path, tiny_model_dir):
+    trained = copy_model(tiny_model_dir, tmp_path / "runs/mine/grpo")
+    (trained / "README.md").write_text("its own scores")
+    made = {"stage": "grpo", "config": {}, "counts": {}, "files": {}, "inputs": {}}
+    (trained / "manifest.json").write_text(json.dumps(made))
+    score("aime24", model="runs/mine/grpo")
+    assert (trained / "README.md").read_text() == "its own scores"
