@@ -57,10 +57,10 @@ def shown(value: object) -> str:
 
 def table(keys: dict[str, Key]) -> str:
     """A table of keys; those that are required come first."""
-    lines = ["", "| key | default | meaning |", "| --- | --- | --- |"]
+    lines = ["", "|key|default|meaning|", "|---|---|---|"]
     for name, key in sorted(keys.items(), key=lambda one: one[1].default is not UNSET):
         meaning = key.meaning.replace("|", "\\|").replace("<", "&lt;")
-        lines.append(f"| `{name}` | {shown(key.default)} | {meaning} |")
+        lines.append(f"|`{name}`|{shown(key.default)}|{meaning}|")
     return "\n".join(lines) + "\n"
 
 
