@@ -18,12 +18,19 @@ from pipeline.errors import UserError, run_cli
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = "build/docs"  # `docs_dir` of mkdocs.yml
 LINK = re.compile(r'(\]\(|(?:src|srcset|href)=")(?!\w+:|#)([^)"#\s]+)')
+# A picture for each mode; the site has a switch for the mode, which a media query does not see.
+MODES = re.compile(
+    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">\s*'
+    r'<img src="([^"]+)"([^>]*)>\s*</picture>'
+)
 PICTURES = (".png", ".svg", ".jpg", ".gif")
 LANGUAGES = {".py": "python", ".sh": "bash"}  # of suffixes that are no language's name
 
 
 def as_site(text: str) -> str:
     """Markdown of GitHub for Python-Markdown, which needs a blank line before a list."""
+    images = r'<p><img class="dark-only" src="\1"\3><img class="light-only" src="\2"\3></p>'
+    text = MODES.sub(images, text)
     lines: list[str] = []
     is_code = False
     for line in text.splitlines():

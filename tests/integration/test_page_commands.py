@@ -24,8 +24,10 @@ pytestmark = pytest.mark.integration
 NEED_NO_RUN = {"help", "doctor", "preflight", "plan", "clean"}
 ON_THE_DEMO = {"data", "base", "audit", "browse", "compare", "data-report", "contamination-ledger"}
 NUM_ROWS = {"sft": 60, "grpo": 20, "validation": 10, "test": 10, "transfer": 10}
-# A page that shows a command which is refused says so in its line or block.
-REFUSED = re.compile(r"refuse[sd]?|exit code 2|does not fit", re.IGNORECASE)
+# Commands that end with exit code 2, as their page says, and why.
+REFUSED = {
+    'make preflight RECIPE=grpo7b-published ARGS="--gpu_memory 94"': "learning_rate 5e-07",
+}
 
 
 def is_quick(text):
@@ -51,9 +53,7 @@ def strip(text):
     return " ".join(re.sub(r"\bFILE\b", "outputs.jsonl", text.partition(" #")[0]).split())
 
 
-FOUND = [one for one in commands_of_pages() if is_quick(one.text)]
-CASES = list(dict.fromkeys(strip(one.text) for one in FOUND))
-MAY_FAIL = {strip(one.text) for one in FOUND if REFUSED.search(one.around)}
+CASES = list(dict.fromkeys(strip(one.text) for one in commands_of_pages() if is_quick(one.text)))
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,8 @@ def folder(tmp_path_factory):
             (folder / "configs" / path.name).symlink_to(path)
     row = {"prediction": "so \\boxed{18}", "completion": "so \\boxed{18}", "gold": "18"}
     write_rows(folder / "outputs.jsonl", [row])
+    problem = {"question": "What is 2 plus 2?", "answer": "4"}
+    write_rows(folder / "problems.jsonl", [problem])
     reward = "def few_lines(completions, **columns):\n    return [0.0] * len(completions)\n"
     (folder / "brevity.py").write_text(reward, encoding="utf-8")
     return folder
@@ -123,10 +125,11 @@ def plan(words, folder, run):
 def test_a_command_of_the_pages_runs(text, folder, run, start, monkeypatch):
     monkeypatch.chdir(folder)
     program, *words = words_of(text)
-    allowed = {0, 2} if text in MAY_FAIL else {0}
+    wanted = (2, REFUSED[text]) if text in REFUSED else (0, "")
     if program == "make" and words[0] not in ("help", "clean", "gpu-check"):
         done = [start(command.words) for command in plan(words, folder, run)]
-        assert done and {code for code, _ in done} <= allowed, done
+        assert done and done[-1][0] == wanted[0] and wanted[1] in done[-1][1], done
+        assert not any(code for code, _ in done[:-1]), done
         return
     if program == "make":
         ours = [*words, "-C", str(ROOT), f"PY={sys.executable}", f"VENV={folder}/configs/venv"]
@@ -136,7 +139,7 @@ def test_a_command_of_the_pages_runs(text, folder, run, start, monkeypatch):
     env = {key: value for key, value in os.environ.items() if key not in demo.OUTER}
     env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
-    assert done.returncode in allowed, done.stdout + done.stderr
+    assert done.returncode == wanted[0], done.stdout + done.stderr
 
 
 def test_there_are_commands_of_each_kind():

@@ -63,3 +63,10 @@ def test_a_link_that_leads_nowhere_is_refused(tmp_path):
 def test_lists_get_the_blank_line_that_they_need():
     text = "Two:\n- a\n  more\n- b\n\n```\nx:\n- a\n```\n"
     assert website.as_site(text) == text.replace("Two:\n", "Two:\n\n")
+
+
+def test_a_picture_for_each_mode_follows_the_switch():
+    text = '<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="d.svg">\n'
+    text += '  <img src="l.svg" width="9"\n    alt="x">\n</picture>\n'
+    found = website.as_site(text)
+    assert "picture" not in found and 'class="dark-only" src="d.svg" width="9"' in found
